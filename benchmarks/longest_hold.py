@@ -57,7 +57,8 @@ from ottla.wire.messages.consumer_protocol import (
     TopicPartition,
 )
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 from ottla.wire.time_slice import TimeSlice
 
 NOW_MS = 1_700_000_000_000
@@ -329,8 +330,7 @@ async def groups(root: Path) -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(coordinator.run)
         coordinator.on_election(0)
-        served = coordinator._runtime.partition(0)
-        assert served is not None
+        served = coordinator._runtime.led_partition(0)
         await measure(f"A classic group of {MEMBERS:,} members is loaded", partial(until, lambda: not served.absent))
 
         async def come() -> None:

@@ -17,7 +17,8 @@ from compat_tests.support.wire_client import WireClient, encode_frame
 
 from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 from ottla.wire.schema import ZERO_UUID
 
 SECONDS = 8.0

@@ -22,7 +22,8 @@ from ottla.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from ottla.wire.records import RECORDS_OFFSET, Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import RECORDS_OFFSET, Record
 from ottla.wire.schema import ZERO_UUID, Message
 
 # What Java clients of the 3.9 line send, and with them Spark.

@@ -16,7 +16,8 @@ from compat_tests.support.brokers import OttlaProcess, free_port, wait_until
 
 from ottla.server import cli as commands
 from ottla.server.cli.cli import COMMANDS
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 
 VALUE = "\U0001f600 \u20ac \u202e \x1b[31m"
 GROUP = "gr\u00fcppe-\u20ac"

@@ -1,4 +1,4 @@
-"""The common state of one shard's machines while a call lasts: its time, the deadlines, and what it has collected so far.
+"""Effects of one call to a shard's machines: its time, the deadlines, and the records and replies collected so far.
 
 A call whose work grows with a group leaves it to `carry_on`, as steps. The runtime takes these when the call has returned,
 and others have their turn of the event loop in between. All other requests of the shard wait meanwhile. Reads do not: steps
@@ -19,7 +19,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.records import GroupRecord, KeyedRecord
-from ottla.groupcoord.runtime.coordinator_shard import Caller, Job, Outcome, Reply, Rest, Settlement, Transaction
+from ottla.groupcoord.runtime.answers import Caller, Reply
+from ottla.groupcoord.runtime.coordinator_shard import Job, Outcome, Rest, Settlement, Transaction
 from ottla.wire.errors import ErrorCode
 
 RECORDS_PER_CALL = 500
@@ -121,7 +122,7 @@ class KeyedState(Protocol):
 
 
 class Effects:
-    """The time of the present call, the timers, and what the call has collected so far."""
+    """Time, timers and collected records and replies of the present call."""
 
     __slots__ = (
         "_is_cuttable",
@@ -178,7 +179,7 @@ class Effects:
             settlement(error)
 
     def advance(self) -> bool:
-        """Take a step; whether others are left."""
+        """Take a step. True if others are left."""
         while self._rest:
             work = self._rest[0]
             if isinstance(work, tuple):
@@ -225,15 +226,15 @@ class Effects:
         self.undo_if_refused(partial(state.replay, before))
 
     def undo_if_refused(self, undo: Callable[[], object]) -> None:
-        """Call this if the log refuses what is appended. The last is called first, and all before any settlement."""
+        """Register an undo for the case that the log refuses the records. The last is called first, all before any settlement."""
         self._undos.append(undo)
 
     def restore_if_refused(self, restore: Callable[[], object]) -> None:
-        """Call this after all undos, for state that has no record of its own. Nothing is called for a call without records."""
+        """Register a restore that is called after all undos, for state without a record. Not called for a call without records."""
         self._restores.append(restore)
 
     def be_part_of(self, transaction: Transaction) -> None:
-        """All records of this call are part of a transaction."""
+        """Make all records of this call part of a transaction."""
         self._transaction = transaction
 
     def be_cuttable(self) -> None:
@@ -246,7 +247,7 @@ class Effects:
         request: Callable[[Any], Any],
         narrow: Callable[[Any], Awaitable[Any]] | None = None,
     ) -> None:
-        """Have something computed that takes long, from immutable values. Its result comes back as a request.
+        """Compute something long in a thread, from immutable values; its result comes back as a request.
 
         `narrow` changes the result before that, on the event loop.
         """
@@ -275,12 +276,12 @@ class Effects:
             tell(error)
 
     def take_replies(self) -> list[Reply]:
-        """Take the replies of a step, which the next one starts without."""
+        """Take the replies collected so far."""
         replies, self.replies = self.replies, []
         return replies
 
     def take(self) -> Outcome[GroupRecord]:
-        """End the call: everything collected, which the next call starts without."""
+        """End the call, and take everything that it has collected."""
         undos, settlements = self._undos, self.settlements
         if undos:
             # Without records there is no append that could be refused, and nothing would ever be taken back. A bug may have
@@ -311,7 +312,7 @@ class Effects:
 
 
 def in_pieces(items: Iterable[T], work: Callable[[T], object]) -> Steps:
-    """Work on each of these. Fewer than a piece are one step."""
+    """Call `work` with each item, a piece of them in each step."""
     for number, item in enumerate(items, 1):
         work(item)
         if number % PIECE == 0:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from ottla.groupcoord.effects import Effects, Steps
-from ottla.groupcoord.runtime.coordinator_shard import Caller
+from ottla.groupcoord.runtime.answers import Caller
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.groups import ListedGroup
 
@@ -37,7 +37,7 @@ class LastRebalance(NamedTuple):
 
 
 class AskLastRebalance:
-    """The question about one group, of whatever kind."""
+    """Internal request for the last rebalance of a group of any type."""
 
     __slots__ = ("group_id",)
 
@@ -60,14 +60,14 @@ class Group(Protocol):
 
     @property
     def group_type(self) -> str:
-        """Kafka's name of its kind, as ListGroups tells it: "classic", "consumer", "share" or "streams"."""
+        """Kafka's name of the group's type, as in ListGroups: "classic", "consumer", "share" or "streams"."""
 
     @property
     def members(self) -> Sized: ...
 
     @property
     def state_name(self) -> str:
-        """Its state, as clients see it. A read."""
+        """Name of the group's state, as clients see it. A read."""
 
     def listed(self) -> ListedGroup:
         """The group's entry in ListGroups. A read."""
@@ -107,7 +107,7 @@ class Group(Protocol):
 
     @property
     def is_forgettable(self) -> bool:
-        """True if it may go when its last offset has expired. A read."""
+        """True if the group may be deleted when its last offset has expired. A read."""
 
     def delete(self) -> None:
         """Append its tombstones, behind those of its offsets."""
@@ -128,12 +128,12 @@ class Group(Protocol):
 
 
 def member_reason(member_id: str, what: str) -> str:
-    """Why, if it is one member: its id and what it did."""
+    """Reason for a rebalance: a member's id and what it did."""
     return f"member {member_id!r} {what}"
 
 
 def note_rebalance(effects: Effects, group: Group, epoch: int, reason: str) -> None:
-    """The epoch of a group rises to this. If the log refuses that, the rebalance before it stays the last one."""
+    """Note a rebalance, which raises the epoch to this. If the log refuses it, the one before stays the last."""
     effects.undo_if_refused(partial(setattr, group, "last_rebalance", group.last_rebalance))
     group.last_rebalance = LastRebalance(effects.timestamp_ms, epoch - 1, reason[:REASON_LENGTH_MAX])
     log_rebalance(group.group_type, group.group_id, epoch, len(group.members), reason)

@@ -26,7 +26,7 @@ from ottla.groupcoord.effects import Effects, TimerKey
 from ottla.groupcoord.group import Group
 from ottla.groupcoord.group_settings import GroupSettingsSource
 from ottla.groupcoord.records import RecordFormat
-from ottla.groupcoord.runtime.coordinator_shard import Caller
+from ottla.groupcoord.runtime.answers import Caller
 from ottla.groupcoord.topic_images import TopicImages
 
 Handler = Callable[[Any, Caller], None]

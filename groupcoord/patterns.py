@@ -52,7 +52,7 @@ class Pattern:
 
 
 def _is_dear(text: str) -> bool:
-    """True if it would take long to read a pattern. The library does hold the interpreter meanwhile."""
+    """True if compiling the pattern would take long; the library holds the interpreter lock meanwhile."""
     # It writes repetitions out before it counts instructions.
     copies = sum([_copies(part.partition("}")[0]) for part in text.split("{")[1:]])
     return copies > INSTRUCTIONS_MAX or text.count("\\p") + text.count("\\P") > PROPERTIES_MAX

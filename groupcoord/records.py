@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ottla.wire.codecs import Codec, codec
 from ottla.wire.errors import ProtocolViolation
-from ottla.wire.records import encode_pairs
+from ottla.wire.record_encoding import encode_pairs
 from ottla.wire.schema import Struct
 
 _prefix = struct.Struct(">h").pack
@@ -21,7 +21,7 @@ _read_prefix = struct.Struct(">h").unpack_from
 
 
 class GroupRecord(Protocol):
-    """Any record. The class of its key tells which type it is; with value None it is the end of what the key names."""
+    """Any record. The class of its key tells its type; with value None it is a tombstone."""
 
     @property
     def key(self) -> Any: ...

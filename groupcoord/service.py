@@ -1,6 +1,6 @@
 """The group coordinator (Kafka's GroupCoordinatorService): the services of all group types, over the runtime of their shards.
 
-Each group type has a `service.py`, and `administration.py` serves all of them. Their methods take the wire request and return
+Each group type has a `service.py`; requests about groups of any type are served here. The methods take the wire request and return
 the wire response, or a `PendingAnswer` where others must be waited for: the other members, or a commit. A coroutine works off
 a request about very many things, piece by piece. Heartbeats and plain fetches of offsets never wait. Checks that need no
 group come there, before the question whether this broker is the coordinator at all, as in Kafka.
@@ -11,36 +11,49 @@ Another group type enters in `GROUP_TYPES`, and nowhere else in this folder.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any, Final
 
 import trio
 
-from ottla.groupcoord.administration import GroupAdministration
 from ottla.groupcoord.classic.manager import CLASSIC
 from ottla.groupcoord.classic.service import ClassicService
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.consumer.manager import CONSUMER
 from ottla.groupcoord.consumer.service import ConsumerService
+from ottla.groupcoord.group import AskLastRebalance, LastRebalance
 from ottla.groupcoord.group_settings import GroupSettingsSource
 from ottla.groupcoord.manager import GroupType
-from ottla.groupcoord.offsets.manager import OFFSETS
+from ottla.groupcoord.offsets.commits import Topics
+from ottla.groupcoord.offsets.committed import TopicOffsets
+from ottla.groupcoord.offsets.manager import OFFSETS, AskCommitted, DeleteGroup, ListCommitted
 from ottla.groupcoord.offsets.service import OffsetService
-from ottla.groupcoord.offsets.topics import Topics
 from ottla.groupcoord.offsets.transactional import CommitVerifier, TransactionalOffsetService
 from ottla.groupcoord.records import RecordFormats
-from ottla.groupcoord.runtime.coordinator_runtime import Runtime, wall_clock_ms
+from ottla.groupcoord.runtime.answers import Caller, finished, gathered
+from ottla.groupcoord.runtime.coordinator_runtime import wall_clock_ms
 from ottla.groupcoord.runtime.coordinator_shard import CoordinatorLog, ShardKind, TransactionEnd
-from ottla.groupcoord.shard import GroupShards, Shard
+from ottla.groupcoord.shard import ELEMENTS_PER_SLICE, GroupRuntime, Shard, in_listing
 from ottla.groupcoord.share.manager import SHARE
 from ottla.groupcoord.share.offset_service import EndOffsets, SharePersister
 from ottla.groupcoord.share.service import ShareService
 from ottla.groupcoord.streams.manager import STREAMS
 from ottla.groupcoord.streams.service import StreamsService
 from ottla.groupcoord.topic_images import TopicImages
-from ottla.wire.answers import Given
-from ottla.wire.errors import ErrorCode
+from ottla.wire.answers import Given, Worked
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+
+GROUPS_PER_SLICE = 4  # their names may be very long
 
 GROUP_TYPES: Final = (OFFSETS, CLASSIC, CONSUMER, SHARE, STREAMS)
 
@@ -86,31 +99,31 @@ class GroupCoordinator:
         self._images = images
         self._verifier = verifier
         self._share_ports = share_ports
-        self._runtime = Runtime(shard_kind(known, make), log, wall_clock_ms=wall_clock, run_in_thread=run_in_thread)
-        self._shards = GroupShards(self._runtime)
-        self.offsets = OffsetService(self._shards, topics)
-        self.administration = GroupAdministration(self._shards, lambda: self.share)
-        self.classic = ClassicService(self._shards, config)
+        self._runtime = GroupRuntime(
+            shard_kind(known, make), log, wall_clock_ms=wall_clock, run_in_thread=run_in_thread
+        )
+        self.offsets = OffsetService(self._runtime, topics)
+        self.classic = ClassicService(self._runtime, config)
 
     # ------------------------------------------------------------------ services that few brokers need
 
     @cached_property
     def transactional_offsets(self) -> TransactionalOffsetService:
-        return TransactionalOffsetService(self._shards, self._topics, self._verifier())
+        return TransactionalOffsetService(self._runtime, self._topics, self._verifier())
 
     @cached_property
     def consumer(self) -> ConsumerService:
-        return ConsumerService(self._shards, self._config)
+        return ConsumerService(self._runtime, self._config)
 
     @cached_property
     def share(self) -> ShareService:
-        return ShareService(self._shards, self._images, *self._share_ports())
+        return ShareService(self._runtime, self._images, *self._share_ports())
 
     @cached_property
     def streams(self) -> StreamsService:
-        return StreamsService(self._shards)
+        return StreamsService(self._runtime)
 
-    # ------------------------------------------------------------------ all kinds
+    # ------------------------------------------------------------------ life, partitions, deleted topics
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Load, expire and commit until cancelled. Before and after, requests get COORDINATOR_NOT_AVAILABLE."""
@@ -134,12 +147,99 @@ class GroupCoordinator:
 
     def partition_for(self, group_id: str) -> int:
         """The partition of the offsets topic whose leader coordinates the group."""
-        return self._shards.partition_for(group_id)
+        return self._runtime.partition_for(group_id)
 
     async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
         """Forget deleted topics: name -> topic id."""
         await self.offsets.on_topics_deleted(topics)
         await self.share.on_topics_deleted(frozenset(topics.values()))
+
+    # ------------------------------------------------------------------ list and delete groups of any type
+
+    def list_groups(self, request: ListGroupsRequest) -> Worked[ListGroupsResponse]:
+        """The groups of all partitions that this broker coordinates, or an error while some are being loaded."""
+        try:
+            shards = self._runtime.led_shards()
+        except KafkaError as error:
+            return ListGroupsResponse(error_code=error.code, groups=[])
+        is_wanted = in_listing(request.states_filter, request.types_filter)
+        parts = (part for shard in shards for part in shard.list_groups(is_wanted, at_once=ELEMENTS_PER_SLICE))
+        if sum([shard.group_count for shard in shards]) > ELEMENTS_PER_SLICE:
+            return self._list_in_slices(parts)
+        return ListGroupsResponse(error_code=ErrorCode.NONE, groups=list(chain.from_iterable(parts)))
+
+    def last_rebalance(self, group_id: str) -> LastRebalance | None:
+        """Time and reason of a group's last rebalance; None if unknown here."""
+        try:
+            found: LastRebalance | None = self._runtime.read(group_id, AskLastRebalance(group_id))
+        except KafkaError:
+            return None
+        return found
+
+    async def _list_in_slices(self, parts: Iterable[list[ListedGroup]]) -> ListGroupsResponse:
+        groups: list[ListedGroup] = []
+        for part in parts:
+            groups += part
+            await trio.lowlevel.checkpoint()
+        return ListGroupsResponse(error_code=ErrorCode.NONE, groups=groups)
+
+    @property
+    def group_count(self) -> int:
+        """Number of loaded groups of any type that this broker coordinates."""
+        return sum([shard.group_count for shard in self._loaded()])
+
+    def all_committed(self) -> Iterator[tuple[str, TopicOffsets]]:
+        """Iterate over groups with their committed offsets, which may change between two steps."""
+        for shard in self._loaded():
+            yield from shard.read(ListCommitted(), now_ms=self._runtime.now_ms())
+
+    def committed(self, group_id: str) -> TopicOffsets:
+        """Committed offsets of one group; none while this broker does not coordinate it."""
+        try:
+            found: TopicOffsets = self._runtime.read(group_id, AskCommitted(group_id))
+        except KafkaError:
+            return {}
+        return found
+
+    def _loaded(self) -> list[Shard]:
+        now_ms = self._runtime.now_ms()
+        led = [each for each in self._runtime.partitions() if each.absent is ErrorCode.NONE]
+        return [each.shard(now_ms) for each in led]
+
+    def delete_groups(self, request: DeleteGroupsRequest) -> Worked[Given[DeleteGroupsResponse]]:
+        """Handle a request that names groups. Each is answered once, however often it is named."""
+        group_ids = list(dict.fromkeys(request.groups_names))
+        if len(group_ids) > GROUPS_PER_SLICE or any(map(self._share_service_of, group_ids)):
+            return self._delete_in_slices(group_ids)
+        return gathered(
+            [self._delete(group_id) for group_id in group_ids], lambda results: DeleteGroupsResponse(results=results)
+        )
+
+    async def _delete_in_slices(self, group_ids: list[str]) -> DeleteGroupsResponse:
+        results: list[DeletableGroupResult] = []
+        for start in range(0, len(group_ids), GROUPS_PER_SLICE):
+            answers: list[Given[DeletableGroupResult]] = []
+            for group_id in group_ids[start : start + GROUPS_PER_SLICE]:
+                share = self._share_service_of(group_id)
+                error = ErrorCode.NONE if share is None else await share.prepare_deletion(group_id)
+                # All of them are asked before one is awaited, so that their commits are waited for together.
+                answers.append(
+                    DeletableGroupResult(group_id=group_id, error_code=error) if error else self._delete(group_id)
+                )
+            results += await finished(gathered(answers, list))
+            await trio.lowlevel.checkpoint()
+        return DeleteGroupsResponse(results=results)
+
+    def _share_service_of(self, group_id: str) -> ShareService | None:
+        """The service that has to end the share partitions of a group first. None: it is no share group, or not here."""
+        try:
+            return self.share if self.share.has(group_id) else None
+        except KafkaError:
+            return None
+
+    def _delete(self, group_id: str) -> Given[DeletableGroupResult]:
+        caller = Caller(lambda error: DeletableGroupResult(group_id=group_id, error_code=error))
+        return self._runtime.submit(group_id, DeleteGroup(group_id), caller)
 
 
 def shard_kind(types: GroupTypes, make: Callable[[], Shard]) -> ShardKind[Shard]:

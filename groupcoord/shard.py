@@ -1,4 +1,4 @@
-"""One partition of `__consumer_offsets`: the groups whose id falls to it, and their deadlines. `GroupShards` finds the shard.
+"""One partition of `__consumer_offsets`: the groups whose id falls to it, and their deadlines. `GroupRuntime` finds the shard.
 
 It knows no type of groups. `manager.py` says what a manager is and what it registers here; a request, a record and a deadline
 each go to the manager that registered its type.
@@ -29,16 +29,13 @@ from ottla.groupcoord.effects import (
 )
 from ottla.groupcoord.group import Group
 from ottla.groupcoord.group_settings import GroupSettingsSource
-from ottla.groupcoord.java_hashing import absolute_string_hash
 from ottla.groupcoord.manager import GroupType, Handler, MetadataManager, Read, Replay, ShardContext
 from ottla.groupcoord.records import GroupRecord
-from ottla.groupcoord.runtime.answers import WaitingCaller
+from ottla.groupcoord.runtime.answers import Caller, Reply
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime
-from ottla.groupcoord.runtime.coordinator_shard import Caller, Outcome, Reply, Rest, Settlement
-from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
+from ottla.groupcoord.runtime.coordinator_shard import Outcome, Rest, Settlement
 from ottla.groupcoord.topic_images import TopicImages
-from ottla.wire.answers import Given
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.groups import ListedGroup
 
 Adopter = TypeVar("Adopter", Handler, Read)
@@ -121,7 +118,7 @@ class Shard:
         return settled.replies
 
     def next_deadline_ms(self) -> int | None:
-        """When `expire` should be called; may be early."""
+        """Time of the next call of `expire`; may be early."""
         return self._effects.timers.next_deadline_ms()
 
     def stands_alone(self, now_ms: int) -> bool:
@@ -260,53 +257,16 @@ def in_listing(states: Iterable[str], types: Iterable[str]) -> Callable[[Group],
     return is_wanted
 
 
-T = TypeVar("T")
-
 ELEMENTS_PER_SLICE = 500
 """A request about more topics, partitions and members than this is taken in parts."""
 
 
-class GroupShards:
+class GroupRuntime(Runtime[Shard]):
     """The shards of the groups that this broker coordinates."""
-
-    def __init__(self, runtime: Runtime[Shard]) -> None:
-        self.runtime = runtime
-
-    def partition_for(self, group_id: str) -> int:
-        """The partition of the offsets topic whose leader coordinates the group."""
-        # Kafka's own formula, because brokers of both makes in one cluster have to agree on the coordinator.
-        return absolute_string_hash(group_id) % self.runtime.log.partition_count()
-
-    def submit(self, group_id: str, request: Any, caller: WaitingCaller[T]) -> Given[T]:
-        """Have a request handled. Returns the response or, when others have to be waited for, the answer that will have it."""
-        try:
-            return self._partition_of(group_id).submit(request, caller)
-        except KafkaError as error:
-            return caller.refuse(error.code)
 
     def read(self, group_id: str, request: Any) -> Any:
         """Answer a request that only reads. Raises KafkaError if this broker does not coordinate the group now."""
-        now_ms = self.now_ms()
-        return self._partition_of(group_id).shard(now_ms).read(request, now_ms=now_ms)
-
-    def check_running(self) -> None:
-        """Raise KafkaError if there is no coordinator yet, or no longer."""
-        if not self.runtime.is_running:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-    def partitions(self) -> list[PartitionRuntime[Shard]]:
-        return self.runtime.partitions()
-
-    def now_ms(self) -> int:
-        return self.runtime.now_ms()
-
-    def _partition_of(self, group_id: str) -> PartitionRuntime[Shard]:
-        self.check_running()
-        partition = self.runtime.partition(self.partition_for(group_id))
-        if partition is None or self.runtime.is_suspended:
-            # A fenced broker may have been replaced without knowing it, so it says nothing about groups.
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        return partition
+        return self.shard_of(group_id).read(request, now_ms=self.now_ms())
 
 
 class OffsetRights(Protocol):

@@ -17,7 +17,7 @@ _UUID_BYTES = 16
 
 
 def random_uuid() -> bytes:
-    """A UUID that nobody else has."""
+    """Random UUID."""
     return uuid_of(int.from_bytes(os.urandom(_UUID_BYTES), "big"))
 
 
@@ -43,7 +43,7 @@ class UuidSupply:
         self._left = memoryview(b"")
 
     def take(self) -> bytes:
-        """A UUID that nobody else has."""
+        """Random UUID."""
         if not self._left:
             self._left = memoryview(os.urandom(self._bytes_at_once))
         bits, self._left = self._left[:_UUID_BYTES], self._left[_UUID_BYTES:]
@@ -57,7 +57,7 @@ os.register_at_fork(after_in_child=_topic_ids.clear)
 
 
 def random_topic_id() -> bytes:
-    """A topic id that is neither of the two that Kafka reserves."""
+    """Random topic id, neither of the two that Kafka reserves."""
     while (topic_id := _topic_ids.take()) in RESERVED_IDS:
         pass
     return topic_id

@@ -1,4 +1,4 @@
-"""Log lines about what goes on or happens again and again: at once, then once a minute with how often it came meanwhile.
+"""Rate-limited log lines: the first one at once, then one a minute with the number of those left out.
 
 Everything that an unauthenticated peer, a full disk or a broken network can make the broker say without end is said through this.
 """
@@ -28,7 +28,7 @@ def log_with_count(untold: int, log: Log, text: str, *arguments: object) -> None
 
 
 class Reminders:
-    """Reminders of many things, such as addresses. Of no more than `kept_max` in a minute; others count as one.
+    """Rate limits by name, such as an address: at most `kept_max` names in a minute; all others share one.
 
     Whoever can make up names without end, such as a client its client ids, is their `source`: of one source no more than
     SOURCE_MAX are told in a minute, and its others count as one. So it takes no room from those who have something to tell.
@@ -56,7 +56,7 @@ class Reminders:
         return self.untold(name) is not None
 
     def untold(self, name: Hashable, source: Hashable = None) -> int | None:
-        """Number of lines not logged since the last one if one is due now; None: it is not, and this one is counted."""
+        """Number of lines left out since the last one, if one is due now; None: none is due, and this one is counted."""
         now = self._clock_s()
         if name not in self._due:
             own = self._names_of.get(source, {})
@@ -77,7 +77,7 @@ class Reminders:
         return untold
 
     def _forgets_oldest(self, names: Iterable[Hashable], now: float) -> bool:
-        """Make room for another one, if the minute of the oldest of these is over."""
+        """Forget the oldest name if its minute is over; True if there was one."""
         oldest = next(iter(names))
         if self._due[oldest] > now:
             return False
@@ -96,7 +96,7 @@ class Reminders:
 
 
 class Reminder:
-    """A reminder of one thing."""
+    """Rate limit of one line."""
 
     __slots__ = ("_reminders",)
 

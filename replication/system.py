@@ -48,8 +48,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from importlib import import_module
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -116,7 +115,7 @@ send_file: Callable[[int, int, int, int], int] = _sendfile if hasattr(os, "sendf
 
 
 class FilePipe:
-    """A pipe on the way of pages from files to sockets. Of one thread. OSError: the system refuses it.
+    """Pipe through which pages move from files to sockets; each thread has its own. Raises OSError if the system refuses it.
 
     sendfile looks after every 64 KiB whether another process wants the processor. A peer on this machine that the first of them
     has woken does, takes them, sleeps, and is woken by the next ones. Through a longer pipe the socket gets all it has room for
@@ -168,7 +167,7 @@ class FilePipe:
         self.is_empty = not count
 
     def close(self) -> None:
-        """Release the descriptor; whoever holds the last reference need not."""
+        """Close the descriptor; dropping the last reference does it too."""
         while self._descriptors:
             os.close(self._descriptors.pop())
 
@@ -176,7 +175,7 @@ class FilePipe:
 
 
 class _Pipes(threading.local):
-    """Each thread's pipe, and how many pieces go without it after it was refused."""
+    """Pipe of each thread, and number of pieces to send without one after the system refused it."""
 
     pipe: FilePipe | None = None
     pieces_without = 0
@@ -284,7 +283,7 @@ def peer_user(sock: socket.socket) -> int | None:
 
 
 def file_in_memory() -> tuple[int, str] | None:
-    """A descriptor of a new file, and a path that only this user can open; None: there is no such thing."""
+    """Descriptor of a new file in memory, and a path that only this user can open; None if unsupported."""
     memfd_create = _of_linux(os, "memfd_create")
     if memfd_create is None:
         return None
@@ -297,7 +296,7 @@ def file_in_memory() -> tuple[int, str] | None:
 
 
 def path_of_open(folder: int) -> str | None:
-    """A short path of a folder that is open; None: there is no such thing."""
+    """Short path of an open folder; None if unsupported."""
     return f"/proc/self/fd/{folder}" if IS_LINUX else None
 
 
@@ -327,14 +326,14 @@ def disk_bytes() -> tuple[int, int] | None:
 
 
 def _of_c_library(name: str) -> Callable[..., int] | None:
-    """A function that only Linux's C libraries have; None if this one has not."""
+    """Function of the C library; None if this one does not have it."""
     with contextlib.suppress(OSError, AttributeError):
         return getattr(ctypes.CDLL(None), name) if IS_LINUX else None
     return None
 
 
 def keep_little_memory() -> None:
-    """Have the C library return free memory to the system, where it knows such a setting."""
+    """Make the C library return free memory to the system, where it has such a setting."""
     if (mallopt := _of_c_library("mallopt")) is not None:
         for parameter, value in _MALLOPT.items():
             mallopt(parameter, value)
@@ -384,43 +383,6 @@ def bounds_expected_input() -> bool:
             return sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) < _ENDLESS_BYTES
     except OSError:
         return False
-
-
-@contextlib.contextmanager
-def knowing_thread_library() -> Iterator[None]:
-    """Meanwhile whoever looks for the library of threads, as trio does once, hears its name, where the system has glibc.
-
-    `ctypes.util` would start another program to look for it.
-    """
-    if "ctypes.util" in sys.modules or not _has_glibc():
-        yield
-        return
-    known = ModuleType("ctypes.util")
-    vars(known)["find_library"] = _find_library
-    sys.modules["ctypes.util"] = known
-    setattr(ctypes, "util", known)  # noqa: B010
-    try:
-        yield
-    finally:
-        if sys.modules.get("ctypes.util") is known:
-            del sys.modules["ctypes.util"]
-            delattr(ctypes, "util")
-
-
-def _has_glibc() -> bool:
-    try:
-        return IS_LINUX and (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
-    except (OSError, ValueError):  # another C library
-        return False
-
-
-def _find_library(name: str) -> str | None:
-    if name == "pthread":
-        return "libpthread.so.0"
-    # Somebody else asks: the library's own module answers.
-    sys.modules.pop("ctypes.util", None)
-    found: str | None = import_module("ctypes.util").find_library(name)
-    return found
 
 
 def system_clock_ms() -> int:

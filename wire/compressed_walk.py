@@ -7,7 +7,7 @@ from ottla.wire.buffers import KEPT_BYTES, Scratch, lent
 from ottla.wire.compression import Buffer, Compression
 from ottla.wire.decompression import NotInOnePass, TooLargeDecompressed, decompress_into, gunzipped, has_libdeflate
 from ottla.wire.record_walk import NOTHING_WALKED, Found, continue_walk, walk_records
-from ottla.wire.threads import let_others_run
+from ottla.wire.time_slice import let_others_run
 
 PIECE_BYTES = 128 * 1024  # stays in a processor's own cache, and is worth the calls
 _RESTS_AFTER_BYTES = 1024 * 1024

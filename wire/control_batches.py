@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from ottla.wire.compression import Compression
 from ottla.wire.errors import KafkaError
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.record_encoding import build_batch
 from ottla.wire.record_walk import Buffer
 from ottla.wire.records import (
     CONTROL_FLAG,
@@ -20,8 +22,6 @@ from ottla.wire.records import (
     TRANSACTIONAL_FLAG,
     BatchHeader,
     Record,
-    build_batch,
-    decode_records,
     invalid,
 )
 

@@ -27,7 +27,7 @@ from ottla.wire.compression import (
     lz4_header_checksum,
 )
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.threads import let_others_run, paced
+from ottla.wire.time_slice import let_others_run, paced
 
 if TYPE_CHECKING:
     from zstandard import ZstdDecompressor
@@ -68,7 +68,7 @@ class TooLargeDecompressed(KafkaError):
 
 
 class NotInOnePass(Exception):
-    """A codec would have to take back bytes that were looked at already."""
+    """Raised if a codec would have to take back bytes that were looked at already."""
 
 
 class Sink(Protocol):

@@ -15,7 +15,7 @@ MESSAGE_LENGTH_MAX = 1_000  # characters: an answer may have one for each of ten
 
 
 def shortened(message: str) -> str:
-    """A text for people that may quote a client's names of 32,767 bytes. No name that exists comes near where it is cut."""
+    """Cut a text for people that may quote a client's names of 32,767 bytes. No real name comes near the limit."""
     return message if len(message) <= MESSAGE_LENGTH_MAX else message[: MESSAGE_LENGTH_MAX - 3] + "..."
 
 

@@ -24,6 +24,7 @@ from ottla.wire.buffers import COPIED_BYTES_MAX
 from ottla.wire.compression import Compressing, Compression
 from ottla.wire.decompression import decompress
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.record_decoding import decode_records
 from ottla.wire.record_walk import Buffer
 from ottla.wire.records import (
     COMPRESSION_MASK,
@@ -41,7 +42,6 @@ from ottla.wire.records import (
     TimestampType,
     batch_size,
     corrupt,
-    decode_records,
     invalid,
     iter_batches,
     wrap_int64,

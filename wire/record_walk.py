@@ -113,7 +113,7 @@ def _skip_headers(data: bytes, position: int, count: int) -> int:
 
 
 class _CutOff(ValueError):
-    """A record that begins well, but ends behind the bytes that are there."""
+    """Raised for a record that is cut off by the end of the data."""
 
 
 def _walk_record(data: bytes, position: int) -> tuple[int, int, int, int]:

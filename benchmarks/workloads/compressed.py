@@ -20,7 +20,8 @@ from benchmarks.workloads.replays import produce_error_offset, replayed
 from benchmarks.workloads.throughput import KIB, size_name
 
 from ottla.wire.compression import Compression
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 
 BATCH_BYTES = 1_000_000
 SIZES = (KIB, 10 * KIB)

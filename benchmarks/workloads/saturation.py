@@ -31,7 +31,8 @@ from benchmarks.wire_client import (
 from ottla.wire.compression import Compression
 from ottla.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 
 PRODUCERS, CONSUMERS, PARTITIONS = 100, 40, 12
 SECONDS, LEAST_SECONDS = 10, 4

@@ -23,7 +23,8 @@ from benchmarks.wire_client import FETCH_VERSION, Client, frame, parse
 from benchmarks.workloads.partitions import listing_text, restart
 
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 
 SIZES_GB, QUICK_SIZES_GB = (1, 10, 100), (10,)
 TOPIC = "stored"

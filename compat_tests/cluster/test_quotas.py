@@ -9,7 +9,8 @@ from compat_tests.support.brokers import BrokerProcess, wait_until
 from compat_tests.support.wire_client import WireClient
 
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 from ottla.wire.schema import ZERO_UUID
 
 # Of signs that a path of ZooKeeper cannot hold, and the words that stand for the default in it. Apache Kafka cannot keep "..".

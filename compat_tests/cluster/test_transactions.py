@@ -17,7 +17,8 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.messages.producer_ids import InitProducerIdRequest
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 
 PARTITIONS = 3
 PRODUCERS = 6  # so that every broker coordinates some

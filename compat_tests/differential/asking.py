@@ -3,7 +3,8 @@
 from compat_tests.differential.conversation import Talk, Topic
 
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 
 
 def produce(topic: Topic, batch: bytes | None, partition: int = 0, acks: int = -1) -> ProduceRequest:

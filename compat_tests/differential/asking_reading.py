@@ -17,7 +17,8 @@ from ottla.wire.messages.delete_topics import (
 )
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 from ottla.wire.schema import ZERO_UUID
 
 MAX_BYTES = 1 << 20

@@ -18,7 +18,8 @@ from ottla.wire.messages.transactions import (
     AddPartitionsToTxnTransaction,
     EndTxnRequest,
 )
-from ottla.wire.records import decode_records, iter_batches
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.records import iter_batches
 from ottla.wire.schema import ZERO_UUID
 
 TIMEOUT_MS = 60_000

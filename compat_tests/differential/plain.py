@@ -6,7 +6,8 @@ from typing import Any
 
 from ottla.wire.errors import KafkaError
 from ottla.wire.legacy_records import read_message
-from ottla.wire.records import BatchHeader, decode_records, iter_batches
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.records import BatchHeader, iter_batches
 from ottla.wire.schema import ZERO_UUID, Array, Field, Records, Struct, Uuid, VersionRange
 
 HOUR_MS = 3_600_000

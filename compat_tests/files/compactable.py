@@ -18,7 +18,8 @@ from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.legacy_records import encode_message_set
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 
 IDEMPOTENT = (1, 2, 3)
 FORGOTTEN = (3,)

@@ -15,7 +15,8 @@ from ottla.wire.messages.delete_topics import DeleteRecordsPartition, DeleteReco
 from ottla.wire.messages.offsets import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.messages.producer_ids import InitProducerIdRequest
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 
 TRANSACTIONS = Path(__file__).parent / "Transactions.java"
 SEGMENT = {"segment.bytes": str(1 << 20), "index.interval.bytes": "2000"}  # the smallest that Kafka 4 allows

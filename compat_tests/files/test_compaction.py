@@ -25,7 +25,8 @@ from ottla.replication.log.checkpoints import decode_offsets, encode_offsets
 from ottla.replication.log.cleaner import Cleanable, LogCleaner
 from ottla.replication.log.compaction import Limits
 from ottla.replication.log.partition_log import PartitionLog
-from ottla.wire.records import BatchHeader, Record, decode_records, iter_batches
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.records import BatchHeader, Record, iter_batches
 
 SOON = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.bytes": str(SEGMENT_BYTES)}
 FORGETFUL = SOON | {"delete.retention.ms": "100"}

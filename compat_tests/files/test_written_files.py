@@ -22,7 +22,8 @@ from ottla.server.cli.cli import main
 from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.legacy_records import encode_message_set
-from ottla.wire.records import Record, TimestampType, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record, TimestampType
 
 BATCH = re.compile(
     r"^baseOffset: (\d+) lastOffset: (\d+) count: (\d+) .* position: (\d+) \w+: (\d+) .* isvalid: true$", re.MULTILINE

@@ -17,7 +17,8 @@ from compat_tests.history.replica_logs import Replicas
 from compat_tests.history.rules import Rule
 
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 
 
 class Flaw(Enum):

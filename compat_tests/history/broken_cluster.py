@@ -12,7 +12,8 @@ from enum import Enum
 from compat_tests.history.replica_logs import Replicas
 from compat_tests.history.rules import Rule
 
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 
 NODES = 3
 MIN_IN_SYNC = 2

@@ -16,7 +16,8 @@ from compat_tests.history.history import Event, ReachedEnd, Read, ReadBegan, tol
 from compat_tests.history.rules import Report, Rule
 
 from ottla.wire.errors import KafkaError
-from ottla.wire.records import crc_is_valid, decode_records, iter_batches
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.records import crc_is_valid, iter_batches
 
 RECORDS_IN_A_READ = 1000
 

@@ -30,7 +30,8 @@ from ottla.wire.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
 )
-from ottla.wire.records import decode_records, iter_batches
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.records import iter_batches
 
 FETCH_VERSION, FETCH_FROM_LEADER_VERSION, LIST_OFFSETS_VERSION, OFFSET_COMMIT_VERSION, OFFSET_FETCH_VERSION = (
     12,

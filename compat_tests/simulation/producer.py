@@ -25,7 +25,8 @@ from compat_tests.simulation.virtual import EPOCH_S
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.messages.producer_ids import InitProducerIdRequest
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 
 IN_FLIGHT_MAX = 5
 BATCH_RECORDS_MAX = 20

@@ -48,7 +48,8 @@ from ottla.wire.messages.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 from ottla.wire.schema import Message
 
 FIND_COORDINATOR_VERSION, INIT_VERSION, ADD_VERSION, OFFSET_FETCH_VERSION = 3, 4, 3, 7

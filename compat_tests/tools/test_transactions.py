@@ -16,7 +16,8 @@ from ottla.wire.messages.alter_configs import (
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.messages.producer_ids import InitProducerIdRequest
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 
 COMMAND = "TransactionsCommand"
 VERIFICATION = "transaction.partition.verification.enable"

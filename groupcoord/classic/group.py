@@ -24,7 +24,7 @@ from ottla.groupcoord.classic.members import (
 )
 from ottla.groupcoord.effects import Effects, Steps, TimerKey, in_pieces
 from ottla.groupcoord.group import LastRebalance
-from ottla.groupcoord.runtime.coordinator_shard import Caller
+from ottla.groupcoord.runtime.answers import Caller
 from ottla.wire.errors import ErrorCode, ProtocolViolation
 from ottla.wire.messages.classic_group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -111,7 +111,7 @@ class ClassicState:
         self._schedule(SESSION, member.session_timeout_ms, member.member_id)
 
     def start_sessions(self) -> Steps:
-        """A loaded group's members get a whole session to show that they are still there."""
+        """Give each member of a loaded group a whole session, in which it has to show that it is still there."""
         return in_pieces(list(self.members), self._refresh_session)
 
     def cancel_timers(self) -> None:
@@ -133,7 +133,7 @@ class ClassicState:
         return self.members.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def _remember_subscriptions(self) -> None:
-        """Keep what this generation said about its topics. It is read only when somebody asks."""
+        """Keep the members' subscriptions of this generation. They are parsed only when somebody asks."""
         self._subscribed_topics = None
         self._subscriptions = None
         # Members of other protocols send metadata in a form of their own, from which no topics can be read.
@@ -148,7 +148,7 @@ class ClassicState:
 
     @property
     def subscribed_topics(self) -> frozenset[str] | None:
-        """The topics that this generation of a consumer group reads, or None if a member's metadata cannot be read."""
+        """Topics that this generation of a consumer group reads; None if a member's metadata cannot be parsed."""
         if self._subscribed_topics is None and self._subscriptions is not None:
             self._subscribed_topics = _topics_of(self._subscriptions)
             if self._subscribed_topics is None:
@@ -164,7 +164,7 @@ class ClassicState:
     # ------------------------------------------------------------------ who may join
 
     def has_room_for(self, member_id: str) -> bool:
-        """True if a member fits in. While a rebalance gathers members, those that are first back have the room."""
+        """True if there is room for a member. While a rebalance gathers members, the first to come back get the room."""
         # group.max.size is at least 1, so the first member always fits.
         if self.state is EMPTY:
             return True
@@ -243,7 +243,7 @@ class ClassicState:
         self._effects.append(group_tombstone(self.group_id))
 
     def tombstone(self) -> GroupMetadataRecord:
-        """The end of its record, if another kind of group takes its place."""
+        """Tombstone of the group's record, for when a group of another type takes its place."""
         return group_tombstone(self.group_id)
 
     def offsets_retained_since(self, commit_timestamp_ms: int) -> int | None:
@@ -279,7 +279,7 @@ class ClassicState:
         )
 
     def described(self) -> DescribedGroup:
-        """Protocol and metadata belong to a generation, so they are shown only while one is in force."""
+        """DescribeGroups entry. Protocol and metadata belong to a generation, so they are shown only while one is in force."""
         protocol_name = self.protocol_name if self.state is STABLE else None
         return DescribedGroup(
             error_code=ErrorCode.NONE,
@@ -293,11 +293,11 @@ class ClassicState:
     # ------------------------------------------------------------------ how it is written
 
     def creation_record(self, protocol_type: str | None = None) -> GroupMetadataRecord:
-        """The record of a group without members, which exists before its first rebalance has ended, and after the last."""
+        """Record of a group without members: before its first rebalance has ended, and after its last member has left."""
         return self._record(protocol_type or "", None, None, [])
 
     def written(self, assignments: Mapping[str, bytes] | None = None) -> Generator[None, None, GroupMetadataRecord]:
-        """The whole group as it is now, with these assignments if they are not the members' own yet."""
+        """Record of the group as it is now; `assignments` replace those that the members have."""
         members: list[MemberMetadata] = []
 
         def add(member: Member) -> None:
@@ -337,7 +337,7 @@ class ClassicState:
     def of_record(
         cls, group_id: str, value: GroupMetadataValue, effects: Effects, members: Members | None = None
     ) -> Self:
-        """The group as it was when this was written: Stable, or Empty without members. `members`: its own, if they are made."""
+        """Restore a group from its record: Stable, or Empty without members. `members`: those of the record, if decoded already."""
         group = cls(group_id, effects)
         timestamp_ms = value.current_state_timestamp
         # -1 stands for no time: values before version 2 have none.
@@ -355,14 +355,14 @@ class ClassicState:
 
     @classmethod
     def stable(cls, group_id: str, generation_id: int, effects: Effects) -> Self:
-        """A stable group whose members come from a group of another kind: to be added, before `choose_protocol`."""
+        """Make a stable group for members of another type's group; the caller adds them and calls `choose_protocol`."""
         group = cls(group_id, effects)
         group.generation_id = generation_id
         group.state = STABLE
         return group
 
     def choose_protocol(self) -> Steps:
-        """Choose the protocol. All members are there, and one is shared by all."""
+        """Choose the protocol that all members share. All members are there."""
         self.protocol_name = yield from self.members.select_protocol()
         self._remember_subscriptions()
 
@@ -392,7 +392,7 @@ def joined(
     skip_assignment: bool = False,
     listed: list[JoinGroupResponseMember] | None = None,
 ) -> JoinGroupResponse:
-    """The answer that makes a member part of the present generation; its leader also gets the list of members.
+    """JoinGroup response for a member of the present generation; its leader also gets the list of members.
 
     `listed`: that list, if it is there already.
     """

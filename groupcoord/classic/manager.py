@@ -20,7 +20,7 @@ from ottla.groupcoord.classic.rebalancing import ClassicGroup
 from ottla.groupcoord.effects import TimerKey
 from ottla.groupcoord.group import AskLastRebalance, Group, LastRebalance
 from ottla.groupcoord.manager import GroupType, MetadataManager, ShardContext
-from ottla.groupcoord.runtime.coordinator_shard import Caller
+from ottla.groupcoord.runtime.answers import Caller
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.classic_group import (
     HeartbeatRequest,
@@ -36,7 +36,7 @@ STREAMS_TYPE = "streams"
 
 
 class DescribeGroup:
-    """The question about one group: a DescribeGroups request is split into these."""
+    """Internal request to describe one group; a DescribeGroups request is split into these."""
 
     __slots__ = ("api_version", "group_id")
 
@@ -92,7 +92,7 @@ class ClassicGroupManager(MetadataManager):
                 self._oversized[group_id] = None
 
     def _end(self, record: GroupMetadataRecord, record_offset: int, producer_id: int) -> None:
-        """End a group at its tombstone. Other records mean nothing after the load: the group in memory is ahead of them."""
+        """Remove a group at its tombstone. Other records are ignored after the load: the group in memory is ahead of them."""
         group = self._group(record.key.group)
         # The tombstone of a classic group that was turned into another kind of group leaves that alone.
         if record.value is None and group is not None:
@@ -101,7 +101,7 @@ class ClassicGroupManager(MetadataManager):
             group.cancel_timers()
 
     def _end_if_ending(self, record: GroupMetadataRecord, record_offset: int, producer_id: int) -> None:
-        """End a group at its own tombstone; an older one is of the time before it became another type and classic again."""
+        """Remove a group at its own tombstone; an older tombstone is from before the group changed its type and back."""
         group = self._group(record.key.group)
         if group is not None and group.is_ending:
             self._end(record, record_offset, producer_id)
@@ -126,7 +126,7 @@ class ClassicGroupManager(MetadataManager):
             join_new_group(self._context, request, caller)
 
     def _take_place_of(self, other: Group) -> None:
-        """End an empty group of another kind; its offsets stay."""
+        """Delete an empty group of another type; its offsets stay."""
         other.delete()
         # The last undo is the first to be called. Those before it put the group's records back, for which it has to be there.
         self._effects.undo_if_refused(lambda: self._groups.update({other.group_id: other}))
@@ -164,7 +164,7 @@ class ClassicGroupManager(MetadataManager):
         return None if group is None else group.last_rebalance
 
     def _describe(self, request: DescribeGroup) -> DescribedGroup:
-        """Describe a group. An unknown one is an error since version 6, and dead before."""
+        """Describe a group. Since version 6 an unknown group is an error; before, it is described as Dead."""
         group_id = request.group_id
         group = self._group(group_id)
         if group is not None:
@@ -197,7 +197,7 @@ def _gives_way(group: Group) -> bool:
 
 
 def join_new_group(context: ShardContext, request: JoinGroupRequest, caller: Caller) -> None:
-    """Make a group. It exists from now on, even if this join is refused."""
+    """Make a group for a join. It exists from now on, even if the join is refused."""
     # As in Kafka the group is made even if it refuses the join. A refusal with MEMBER_ID_REQUIRED needs it,
     # because the group remembers the id that it hands out.
     group = ClassicGroup(request.group_id, context.effects)
@@ -218,7 +218,7 @@ def join_new_group(context: ShardContext, request: JoinGroupRequest, caller: Cal
 
 
 def undescribed(group_id: str, error: ErrorCode, message: str | None = None, *, state: str = "") -> DescribedGroup:
-    """The description of a group about which there is nothing to say."""
+    """Description that has only an error."""
     return DescribedGroup(
         error_code=error,
         error_message=message,

@@ -1,4 +1,4 @@
-"""The members of one classic group, and the record of the group, which is all of it: key 2.
+"""Members of a classic group, and the group's record (key 2), which holds the whole group.
 
 * A member is *static* when it came with a group instance id; a later member with the same instance id replaces it.
 * A *pending join* member id was handed out with MEMBER_ID_REQUIRED and has not come back with a join yet.
@@ -18,7 +18,7 @@ from typing import NamedTuple
 from ottla.groupcoord.effects import in_pieces
 from ottla.groupcoord.java_hashing import hash_map_slot
 from ottla.groupcoord.records import RecordFormat
-from ottla.groupcoord.runtime.coordinator_shard import Caller
+from ottla.groupcoord.runtime.answers import Caller
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.classic_group import JoinGroupResponseMember
 from ottla.wire.messages.groups import DescribedGroupMember
@@ -53,7 +53,7 @@ class GroupMetadataValue(Struct, versions="0-4", flexible="4+"):
 
 
 class GroupMetadataRecord(NamedTuple):
-    """A group as it was at the end of a rebalance, or with value None the end of a group."""
+    """Record of a group at the end of a rebalance; with value None its tombstone."""
 
     key: GroupMetadataKey
     value: GroupMetadataValue | None
@@ -131,7 +131,7 @@ class Member:
         return self.answered_as is not None
 
     def cannot_be_silent(self) -> bool:
-        """True if it waits for an answer of ours. A new member does too, but its session is the limit to that."""
+        """True if the member waits for this broker's answer. A new member may wait only until its session ends."""
         return self.waits_for_a_commit() or (self.is_parked and not self.is_new)
 
     @property
@@ -225,7 +225,7 @@ class Members:
         self.pending_join.discard(member.member_id)
 
     def remove(self, member_id: str) -> Member | None:
-        """Let a member or a pending member go; the next in line leads if it was the leader. Parked callers stay its."""
+        """Remove a member or a pending member; if it led, the next one leads. Its parked callers stay with it."""
         member = self.by_id.pop(member_id, None)
         if member is not None:
             self._count(member, -1)
@@ -240,7 +240,7 @@ class Members:
         return member
 
     def replace_static(self, group_instance_id: str, new_member_id: str) -> Member:
-        """Give the static member of this instance id a new member id; what it had and was stays."""
+        """Give the static member of this instance id a new member id; it keeps its metadata, assignment and role."""
         old_member_id = self._static[group_instance_id]
         member = self.by_id.pop(old_member_id)
         member.member_id = new_member_id
@@ -272,14 +272,14 @@ class Members:
     # ------------------------------------------------------------------ parked joins
 
     def park_join(self, member: Member, caller: Caller) -> Caller | None:
-        """Let the member's join wait. Returns the caller that waited for the same member until now, if any."""
+        """Park the member's join. Returns the caller that was parked for the same member, if any."""
         displaced, member.awaiting_join = member.awaiting_join, caller
         if displaced is None:
             self.awaiting_join_count += 1
         return displaced
 
     def take_join(self, member: Member) -> Caller | None:
-        """The caller whose join was waiting, to be answered now."""
+        """Take the caller whose join is parked, to answer it."""
         caller, member.awaiting_join = member.awaiting_join, None
         if caller is not None:
             self.awaiting_join_count -= 1
@@ -298,7 +298,7 @@ class Members:
         return self._static.get(group_instance_id)
 
     def validate(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """NONE for a member speaking for itself; FENCED_INSTANCE_ID when its instance id is someone else's now."""
+        """Check a member: FENCED_INSTANCE_ID if its instance id belongs to another member now, else NONE."""
         # The instance id comes first. A client whose place was taken must hear that it is fenced, so that it stops.
         # If it heard that it is unknown, it would join again and fence the other one.
         if group_instance_id is not None:
@@ -310,11 +310,11 @@ class Members:
         return ErrorCode.NONE if member_id in self.by_id else ErrorCode.UNKNOWN_MEMBER_ID
 
     def can_keep(self, protocols: Protocols) -> bool:
-        """True if there is room for that much more metadata (counting a known member twice is near enough)."""
+        """True if there is room for this much more metadata. A known member may be counted twice."""
         return self.metadata_bytes + sum(map(len, protocols.values())) <= GROUP_METADATA_BYTES_MAX
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """True if a member with these protocols could work with everyone who is in."""
+        """True if a member with these protocols shares one with all members."""
         if self.protocol_type != protocol_type:
             return False
         # The counts by name answer this without a walk over all members.
@@ -322,7 +322,7 @@ class Members:
         return any(self._speakers.get(name, 0) == size for name in names)
 
     def select_protocol(self) -> Generator[None, None, str]:
-        """The protocol that everyone supports and most members like best; in a draw the first in Kafka's hash table."""
+        """Protocol that all members support and most vote for; in a tie the first in Kafka's hash table."""
         size = len(self.by_id)
         candidates = {name for name, count in self._speakers.items() if count == size}
         if len(candidates) == 1:
@@ -337,7 +337,7 @@ class Members:
         return min(votes, key=lambda name: (-votes[name], hash_map_slot(name, len(votes))))
 
     def elect_joined_leader(self) -> bool:
-        """See that the leader is a member that has joined; false when there is none."""
+        """Make a member that has joined the leader, if the leader has not; False if nobody has joined."""
         if self.leader_id is None:
             return False
         # A leader that has not joined would never send an assignment.
@@ -384,13 +384,13 @@ def _member_of_record(written: MemberMetadata, protocol_name: str) -> Member:
 
 
 class LoadedGroup(GroupMetadataRecord):
-    """A record from the log, with its members made: of a large group a thread does that when it decodes the record."""
+    """Decoded record with its members. For a large group a thread decodes both."""
 
     def __init__(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
         self._members = None if value is None else members_of(value)
 
     def take_members(self) -> Members | None:
-        """The members for the group that this becomes; None if they were taken before."""
+        """Take the decoded members, for the group that this record becomes; None if they were taken before."""
         members, self._members = self._members, None
         return members
 

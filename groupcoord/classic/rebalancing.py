@@ -58,7 +58,8 @@ from ottla.groupcoord.classic.group import (
 from ottla.groupcoord.classic.members import GROUP_METADATA_BYTES_MAX, NO_LEADER, UNKNOWN_MEMBER_ID, Member, Protocols
 from ottla.groupcoord.effects import TEXT_LENGTH_MAX, Effects, Steps, TimerKey, in_pieces
 from ottla.groupcoord.group import REASON_LENGTH_MAX, LastRebalance, log_rebalance
-from ottla.groupcoord.runtime.coordinator_shard import Caller, Settlement
+from ottla.groupcoord.runtime.answers import Caller
+from ottla.groupcoord.runtime.coordinator_shard import Settlement
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.classic_group import (
     HeartbeatRequest,
@@ -89,7 +90,7 @@ def _is_storable(request: JoinGroupRequest) -> bool:
 
 
 class _Replaced(NamedTuple):
-    """A static member before another client took its place. The group goes back to it if the log refuses the record."""
+    """Static member before another client replaced it; restored if the log refuses the record."""
 
     member_id: str
     leader_id: str | None
@@ -141,7 +142,7 @@ class ClassicGroup(ClassicState):
             self._join_dynamic(request, caller, protocols)
 
     def _join_dynamic(self, request: JoinGroupRequest, caller: Caller, protocols: Protocols) -> None:
-        """A new member. From v4 on it gets its id first and then joins with it. So a lost answer leaves no ghost."""
+        """Join a new dynamic member. Since v4 it gets its id first and joins again with it, so a lost answer leaves no ghost."""
         # The client id is cut, so that the member id fits into the group's record.
         member_id = f"{caller.client_id[:TEXT_LENGTH_MAX]}-{self._effects.make_uuid()}"
         if caller.api_version < 4:
@@ -222,7 +223,7 @@ class ClassicGroup(ClassicState):
             self._refuse_join(displaced, member.member_id, ErrorCode.REBALANCE_IN_PROGRESS)
 
     def _answer(self, member: Member, caller: Caller, response: JoinGroupResponse | SyncGroupResponse) -> None:
-        """Answer a member. While the answer waits for a commit nobody can expect a heartbeat."""
+        """Answer a member. Until the answer is committed and sent, no heartbeat is expected of it."""
         member.answered_as = caller
         self._effects.reply(caller, response)
 
@@ -234,7 +235,7 @@ class ClassicGroup(ClassicState):
     def _replace_static(
         self, member: Member, request: JoinGroupRequest, caller: Caller, protocols: Protocols, new_member_id: str
     ) -> None:
-        """Fence whoever had the instance id of this member until now, and let the newcomer go on as far as needed."""
+        """Replace a static member: fence the client that had its instance id, and let the new one rebalance if needed."""
         assert member.group_instance_id is not None
         before = _Replaced(
             member.member_id,
@@ -253,7 +254,7 @@ class ClassicGroup(ClassicState):
         self._effects.carry_on(self._go_on_as(member, caller, before))
 
     def _go_on_as(self, member: Member, caller: Caller, before: _Replaced) -> Steps:
-        """Let a static member that has come back go on under its new id."""
+        """Answer the join of a static member that has come back, under its new id."""
         # A static member that restarts gets its assignment again without a rebalance: this is what static members are
         # for. The record has to name its new member id, or nobody would know that id after the next load.
         if self.state is STABLE and (yield from self.members.select_protocol()) == self.protocol_name:
@@ -266,7 +267,7 @@ class ClassicGroup(ClassicState):
             self.prepare_rebalance(f"static member {member.member_id!r} replaces {before.member_id!r}")
 
     def _settle_replacement(self, member: Member, caller: Caller, before: _Replaced, error: ErrorCode) -> None:
-        """The replacement of a member of a stable group is safe (or not: then it never happened)."""
+        """Settle the replacement of a member of a stable group; after an error the former member is restored."""
         if error:
             assert member.group_instance_id is not None
             self._cancel(SESSION, member.member_id)
@@ -287,7 +288,7 @@ class ClassicGroup(ClassicState):
     # ------------------------------------------------------------------ the course of a rebalance
 
     def shrink_to_size(self) -> None:
-        """A loaded group that is larger than group.max.size by now rebalances, which keeps those that join first."""
+        """Rebalance a loaded group that is larger than group.max.size by now; the members that join first stay."""
         if len(self.members) > self._effects.config.group_max_size:
             self.prepare_rebalance("more members than group.max.size allows")
 
@@ -298,7 +299,7 @@ class ClassicGroup(ClassicState):
             self._maybe_complete_join()
 
     def prepare_rebalance(self, reason: str) -> None:
-        """Begin a rebalance: gather the members anew."""
+        """Begin a rebalance: wait for all members to join again."""
         if self.state is COMPLETING_REBALANCE:
             # Whoever waits for an assignment of this generation gets none any more, and has to join again.
             self._effects.carry_on(self._drop_assignments(ErrorCode.REBALANCE_IN_PROGRESS))
@@ -331,7 +332,7 @@ class ClassicGroup(ClassicState):
             self._complete_join()
 
     def expire_join(self) -> None:
-        """The time for joining is up; a first rebalance takes some more when members came in meanwhile."""
+        """Complete the join phase at its deadline; a first rebalance is extended if members came in meanwhile."""
         if self.state is not PREPARING_REBALANCE:
             return
         remaining_ms = self._initial_remaining_ms
@@ -346,7 +347,7 @@ class ClassicGroup(ClassicState):
             self._complete_join()
 
     def _complete_join(self) -> None:
-        """Close the ranks: whoever is here makes the next generation."""
+        """Complete the join phase: the members that have joined form the next generation."""
         self._initial_remaining_ms = None
         self._cancel(JOIN)
         self._effects.carry_on(self._begin_generation())
@@ -400,7 +401,7 @@ class ClassicGroup(ClassicState):
         self._effects.append(self.creation_record(self.members.protocol_type))
 
     def expire_sync(self) -> None:
-        """The time for asking for the assignment is up: go on without those who did not."""
+        """Drop the members that did not send SyncGroup in time."""
         if self.state in (COMPLETING_REBALANCE, STABLE) and self.members.pending_sync:
             # A copy, because `_drop` takes the members out of the set.
             self._effects.carry_on(self._drop_silent(list(self.members.pending_sync)))
@@ -439,7 +440,7 @@ class ClassicGroup(ClassicState):
             self._effects.carry_on(self._write(settle, assignments))
 
     def _write(self, settle: Settlement, assignments: Mapping[str, bytes] | None = None) -> Steps:
-        """Append the whole group as it is now, with these assignments if they are not the members' own yet."""
+        """Append the group's record; `assignments` replace those that the members have."""
         record = yield from self.written(assignments)
         self._effects.append(record, settle)
 
@@ -461,7 +462,7 @@ class ClassicGroup(ClassicState):
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING_REBALANCE else ErrorCode.NONE
 
     def _settle_assignments(self, assignments: dict[str, bytes], error: ErrorCode) -> None:
-        """Give members the leader's assignment, which is written; or have them join again, if it is not."""
+        """Give members the leader's assignment once it is written; if the log refused it, have them join again."""
         # The shell lets nothing change the shard between an outcome and its settlement.
         assert self.state is COMPLETING_REBALANCE
         self._effects.carry_on(self._take_back(error) if error else self._give(assignments))
@@ -525,7 +526,7 @@ class ClassicGroup(ClassicState):
         return deadline_ms is not None and deadline_ms <= self._effects.now_ms and not member.cannot_be_silent()
 
     def abandon(self, caller: Caller) -> None:
-        """A parked caller's connection is gone. A member that has not been part of any generation goes with it.
+        """Forget a parked caller, whose connection is gone; a member that was never part of a generation is removed.
 
         Kafka keeps it until the new member's timeout, because it does not see the disconnect. The client comes back as
         a new member; meanwhile the group does not wait for a ghost.
@@ -537,7 +538,7 @@ class ClassicGroup(ClassicState):
             self._after_departure(f"new member {member.member_id!r} disconnected", was_member=True)
 
     def leave(self, request: LeaveGroupRequest, caller: Caller) -> None:
-        """Let members go, each with an error of its own."""
+        """Remove members; returns an error for each."""
         self._effects.carry_on(self._leave_all(request, caller))
 
     def _leave_all(self, request: LeaveGroupRequest, caller: Caller) -> Steps:
@@ -552,7 +553,7 @@ class ClassicGroup(ClassicState):
         self._effects.answer(caller, response, lambda error: LeaveGroupResponse(error_code=error))
 
     def _leave(self, identity: MemberIdentity) -> MemberResponse:
-        """An administrator removes a static member by its instance id alone."""
+        """Remove one member. An administrator names a static member by its instance id alone."""
         member_id, group_instance_id = identity.member_id, identity.group_instance_id
         error = ErrorCode.NONE
         if member_id == UNKNOWN_MEMBER_ID and group_instance_id is not None:
@@ -568,14 +569,14 @@ class ClassicGroup(ClassicState):
         )
 
     def _after_departure(self, reason: str, *, was_member: bool) -> None:
-        """Somebody went: a generation is no longer complete, or those still awaited have become fewer."""
+        """React to a departure: begin a rebalance, or complete the join phase if nobody else is awaited."""
         if self.state in (STABLE, COMPLETING_REBALANCE) and was_member:
             self.prepare_rebalance(reason)
         else:
             self._maybe_complete_join()
 
     def _drop(self, member_id: str) -> None:
-        """Forget a member or a pending member, telling whoever waits in its name."""
+        """Remove a member or a pending member, and answer its parked callers."""
         member = self.members.by_id.get(member_id)
         if member is not None:
             self._dismiss(member, UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -589,7 +590,7 @@ class ClassicGroup(ClassicState):
         self._refuse_sync(member, error)
 
     def _refuse_sync(self, member: Member, error: ErrorCode) -> bool:
-        """Answer the member's parked SyncGroup. Whether there was one."""
+        """Answer the member's parked SyncGroup with an error. True if there was one."""
         caller, member.awaiting_sync = member.awaiting_sync, None
         if caller is not None:
             self._effects.reply(caller, refused_sync(error))

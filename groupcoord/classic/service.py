@@ -8,9 +8,8 @@ from ottla.groupcoord.classic.group import refused_join, refused_sync
 from ottla.groupcoord.classic.manager import DescribeGroup, undescribed
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.effects import TEXT_LENGTH_MAX
-from ottla.groupcoord.runtime.answers import WaitingCaller, finished, then
-from ottla.groupcoord.runtime.coordinator_shard import HiddenTopics
-from ottla.groupcoord.shard import ELEMENTS_PER_SLICE, GroupShards
+from ottla.groupcoord.runtime.answers import Caller, HiddenTopics, finished, then
+from ottla.groupcoord.shard import ELEMENTS_PER_SLICE, GroupRuntime
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.classic_group import (
@@ -30,8 +29,8 @@ from ottla.wire.messages.groups import DescribedGroup, DescribeGroupsRequest, De
 class ClassicService:
     """Requests of classic groups' members, and DescribeGroups."""
 
-    def __init__(self, shards: GroupShards, config: GroupConfig) -> None:
-        self._shards = shards
+    def __init__(self, runtime: GroupRuntime, config: GroupConfig) -> None:
+        self._runtime = runtime
         self._config = config
 
     def join_group(
@@ -55,7 +54,7 @@ class ClassicService:
         if not config.group_min_session_timeout_ms <= timeout_ms <= config.group_max_session_timeout_ms:
             return refuse(ErrorCode.INVALID_SESSION_TIMEOUT)
         # A join waits for other members, often for long. It is given up when its connection is gone.
-        caller = WaitingCaller(
+        caller = Caller(
             refuse,
             api_version=api_version,
             client_id=client_id,
@@ -63,7 +62,7 @@ class ClassicService:
             hidden_topics=hidden_topics,
             is_abandonable=True,
         )
-        return self._shards.submit(request.group_id, request, caller)
+        return self._runtime.submit(request.group_id, request, caller)
 
     def sync_group(self, request: SyncGroupRequest, *, api_version: int) -> Given[SyncGroupResponse]:
         """Handle SyncGroup. Since version 5 the protocol's type and name are mandatory."""
@@ -71,15 +70,15 @@ class ClassicService:
             return refused_sync(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if not request.group_id:
             return refused_sync(ErrorCode.INVALID_GROUP_ID)
-        caller = WaitingCaller(refused_sync, api_version=api_version, is_abandonable=True)
-        return self._shards.submit(request.group_id, request, caller)
+        caller = Caller(refused_sync, api_version=api_version, is_abandonable=True)
+        return self._runtime.submit(request.group_id, request, caller)
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
-        """While the group is being loaded, every heartbeat is good: nobody can tell yet."""
+        """Handle Heartbeat. While the group is being loaded, every heartbeat succeeds."""
         if not request.group_id:
             return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         try:
-            error: ErrorCode = self._shards.read(request.group_id, request)
+            error: ErrorCode = self._runtime.read(request.group_id, request)
         except KafkaError as refusal:
             error = refusal.code
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
@@ -104,7 +103,7 @@ class ClassicService:
 
         if not request.group_id:
             return refuse(ErrorCode.INVALID_GROUP_ID)
-        return then(self._shards.submit(request.group_id, request, WaitingCaller(refuse)), finish)
+        return then(self._runtime.submit(request.group_id, request, Caller(refuse)), finish)
 
     async def _leave_in_parts(self, request: LeaveGroupRequest, api_version: int) -> LeaveGroupResponse:
         whole = LeaveGroupResponse(error_code=ErrorCode.NONE, members=[])
@@ -127,7 +126,7 @@ class ClassicService:
 
     def _describe(self, group_id: str, api_version: int) -> DescribedGroup:
         try:
-            described: DescribedGroup = self._shards.read(group_id, DescribeGroup(group_id, api_version))
+            described: DescribedGroup = self._runtime.read(group_id, DescribeGroup(group_id, api_version))
         except KafkaError as error:
             return undescribed(group_id, error.code)
         return described

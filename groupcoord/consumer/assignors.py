@@ -28,7 +28,7 @@ RANGE = "range"
 
 
 def assign_range(spec: GroupSpec) -> Mapping[str, Assignment]:
-    """The first members get a partition more than the others where they cannot be shared out evenly."""
+    """Range assignment: where partitions do not divide evenly, the first members get one more."""
     members = by_instance(spec.subscribers)
     assigned: dict[str, dict[bytes, frozenset[int]]] = {each.member_id: {} for each in members}
     for topic_id, readers in _readers(spec, members):
@@ -47,7 +47,7 @@ def assign_range(spec: GroupSpec) -> Mapping[str, Assignment]:
 
 
 def _readers(spec: GroupSpec, members: list[Subscriber]) -> Iterable[tuple[bytes, list[str]]]:
-    """Each topic with those who read it, in order."""
+    """Members by the topic that they read, in order."""
     if spec.is_homogeneous:
         everybody = [each.member_id for each in members]
         return [(topic_id, everybody) for topic_id in members[0].topic_ids] if members else []
@@ -70,7 +70,7 @@ def assign_uniform(spec: GroupSpec) -> Mapping[str, Assignment]:
 
 
 class _Homogeneous:
-    """One assignment of members that read the same topics."""
+    """Uniform assignment of a group whose members all read the same topics."""
 
     def __init__(self, spec: GroupSpec) -> None:
         self._spec = spec
@@ -110,7 +110,7 @@ class _Homogeneous:
         ]
 
     def _keep(self, member: Subscriber, members_left: int) -> list[tuple[bytes, int]]:
-        """Let a member keep what fits into its quota. Returns what it has to give up of topics that are still read."""
+        """Let a member keep partitions up to its quota; returns those that it has to give up."""
         may_have_extra = self._extra_left > 0
         left = self._quota + may_have_extra
         given_up: list[tuple[bytes, int]] = []
@@ -160,7 +160,7 @@ def assign_mixed(spec: GroupSpec) -> Mapping[str, Assignment]:
 
 
 class _Mixed:
-    """One assignment. Members are numbered, because numbers are quick to compare."""
+    """Uniform assignment of a group whose members read different topics. Members are numbered: numbers are quick to compare."""
 
     def __init__(self, spec: GroupSpec) -> None:
         self._spec = spec
@@ -216,7 +216,7 @@ class _Mixed:
                     last_moved = topic_id
 
     def _balance_topic(self, topic_id: bytes) -> bool:
-        """True if a partition has moved."""
+        """Balance one topic among its readers; True if a partition has moved."""
         readers, sizes, owners = self._readers[topic_id], self._sizes, self._owners[topic_id]
         counts = [sizes[each] for each in readers]
         if max(counts) - min(counts) <= 1:
@@ -245,7 +245,7 @@ class _Mixed:
 
 
 class _TopicReaders:
-    """The readers of one topic, ordered by how many partitions they have in all."""
+    """Readers of one topic, ordered by their number of partitions."""
 
     def __init__(self, numbers: Iterable[int], sizes: list[int]) -> None:
         self._sizes = sizes

@@ -1,4 +1,4 @@
-"""Members of the classic protocol in a consumer group. Nobody waits for anybody: the broker makes the assignments.
+"""Classic members of a consumer group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup. The broker assigns, so no request is parked.
 
               in the present epoch                  a newer target assignment is there     has to give up partitions
     join      next step, the answer has its epoch   the same                               the same
@@ -24,7 +24,7 @@ from ottla.groupcoord.consumer.rebalancing import Rebalancing
 from ottla.groupcoord.effects import TEXT_LENGTH_MAX, Steps, in_pieces
 from ottla.groupcoord.group import HAS_LEFT
 from ottla.groupcoord.manager import ShardContext
-from ottla.groupcoord.runtime.coordinator_shard import Caller
+from ottla.groupcoord.runtime.answers import Caller
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
 from ottla.wire.messages.classic_group import (
     HeartbeatRequest,
@@ -126,7 +126,7 @@ class ClassicRequests:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
 
     def _place_of(self, group: ConsumerGroup, request: JoinGroupRequest) -> Member | None:
-        """The member that joins, or whose place it takes; None: it is new."""
+        """Member that joins, or static member that it replaces; None for a new member."""
         instance_id = request.group_instance_id
         if instance_id is None:
             return group.members.get(request.member_id)
@@ -197,7 +197,7 @@ class ClassicRequests:
         )
 
     def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest) -> ErrorCode:
-        """Put the member's session off; says whether the member should join again."""
+        """Extend the member's session; the result says whether it has to join again."""
         try:
             member = _classic_member(group, request)
         except KafkaError as error:
@@ -219,7 +219,7 @@ class ClassicRequests:
     # ------------------------------------------------------------------ leave
 
     def leave(self, group: ConsumerGroup, request: LeaveGroupRequest, caller: Caller) -> None:
-        """Remove members, of either protocol: an administrator removes them so, too."""
+        """Remove members of either protocol, on their own behalf or an administrator's."""
         self._effects.carry_on(self._leave_all(group, request, caller))
 
     def _leave_all(self, group: ConsumerGroup, request: LeaveGroupRequest, caller: Caller) -> Steps:

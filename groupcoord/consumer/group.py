@@ -77,20 +77,20 @@ class ConsumerState(ModernGroup[Member]):
         return None if member_id is None else self.members[member_id]
 
     def matched_by(self, member: Member) -> frozenset[str]:
-        """The names of the topics that a member's pattern stands for, one set for all who have given it."""
+        """Names of the topics that a member's pattern matches; members with the same pattern share one set."""
         return self.topics_of(member.pattern)
 
     def topics_of(self, pattern: str) -> frozenset[str]:
-        """The topics that a pattern stands for, as far as that is known."""
+        """Topics that a pattern matches, as far as it is resolved."""
         return self._matched.get(pattern, NO_TOPICS)
 
     def all_readers(self) -> Callable[[], Iterable[Reader]]:
-        """The members as an assignor sees them, as they are now: to be made later, and in a thread."""
+        """Function that makes the assignor's view of the present members; a thread may call it."""
         # Copies of the tables alone: what is in them never changes.
         return partial(_readers, dict(self.members), dict(self._matched), dict(self.targets))
 
     def reads(self, member: Member, topic: str) -> bool:
-        """True if a member names a topic, or its pattern stands for it."""
+        """True if a member names a topic, or its pattern matches it."""
         return topic in member.topics or topic in self.matched_by(member)
 
     def is_taken(self, topic_id: bytes, partition: int, member_id: str) -> bool:
@@ -99,7 +99,7 @@ class ConsumerState(ModernGroup[Member]):
         return owner is not None and owner != member_id
 
     def waits_for_others(self, member: Member) -> bool:
-        """True if others still have partitions that the member shall have."""
+        """True if other members still own partitions of this member's target."""
         assigned = member.progress.assigned
         return any(
             partition not in assigned.get(topic_id, ()) and self._owners.get(topic_id, {}).get(partition) is not None
@@ -108,7 +108,7 @@ class ConsumerState(ModernGroup[Member]):
         )
 
     def supports_classic(self, protocol_type: str, names: list[str]) -> bool:
-        """True if a classic member with these protocols could work with the other classic members."""
+        """True if a classic member with these protocols shares one with the other classic members."""
         if protocol_type != "consumer":
             return False
         if self.is_empty:
@@ -232,7 +232,7 @@ class ConsumerState(ModernGroup[Member]):
     # ------------------------------------------------------------------ its end
 
     def tombstones(self) -> Iterator[KeyedRecord]:
-        """The end of all its records, the group's own last."""
+        """Tombstones of all records of the group, the group's own last."""
         group_id, members = self.group_id, list(self.members)
         yield from (records.current_record(group_id, each, None) for each in members)
         yield from (records.target_record(group_id, each, None) for each in members)
@@ -320,13 +320,13 @@ class ConsumerGroup(ConsumerState, CommittingGroup[Member]):
         return in_pieces(list(self.members.values()), self.start_deadlines)
 
     def start_deadlines(self, member: Member) -> None:
-        """Let a member have a whole session, and all of its time for giving up partitions."""
+        """Start a member's session and, if it has to revoke partitions, its revocation deadline."""
         self.start_session(member)
         if member.state is UNREVOKED_PARTITIONS and not member.uses_classic_protocol:
             self.schedule(REVOCATION, member.member_id, member.words.rebalance_timeout_ms)
 
     def start_session(self, member: Member) -> None:
-        """Put the end of a member's session off."""
+        """Start a member's session anew."""
         # Classic members have chosen their timeout. The broker chooses that of the others.
         classic = member.uses_classic_protocol
         timeout_ms = member.classic_session_timeout_ms if classic else self.settings.consumer_session_timeout_ms
@@ -337,7 +337,7 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
 def undescribed(group_id: str, error: ErrorCode, message: str | None = None) -> DescribedGroup:
-    """The description of a group about which there is nothing to say."""
+    """Description that has only an error."""
     return undescribed_as(DescribedGroup, group_id, error, message, assignor_name="")
 
 

@@ -44,7 +44,7 @@ from ottla.groupcoord.manager import ShardContext
 from ottla.groupcoord.modern.assignor import EpochsOfPartitions, is_part_of, with_epoch, without_epochs
 from ottla.groupcoord.modern.group import JOIN_EPOCH, STATIC_LEAVE_EPOCH
 from ottla.groupcoord.records import KeyedRecord
-from ottla.groupcoord.runtime.coordinator_shard import Caller
+from ottla.groupcoord.runtime.answers import Caller
 from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.consumer_group import (
@@ -64,7 +64,7 @@ def refused_heartbeat(error: ErrorCode, message: str | None = None) -> ConsumerG
 def is_ordinary(
     group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller, topics: TopicImages
 ) -> bool:
-    """True if a member only shows that it is there, and nothing waits for it."""
+    """True if the heartbeat changes nothing, and the member has nothing to learn."""
     member = group.members.get(request.member_id)
     if member is None or request.member_epoch != member.epoch:
         return False
@@ -105,7 +105,7 @@ def shown_assignment(assigned: EpochsOfPartitions) -> Assignment:
 
 
 def check_room(group: ConsumerGroup | None, member_id: str, instance_id: str | None, size_max: int) -> None:
-    """Raise KafkaError if a newcomer has no room. A static member that comes back has its place."""
+    """Raise KafkaError if the group is full for a new member; a returning static member is not new."""
     if group is None or group.static_member(instance_id) is not None or member_id in group.members:
         return
     if len(group.members) >= size_max:
@@ -114,7 +114,7 @@ def check_room(group: ConsumerGroup | None, member_id: str, instance_id: str | N
 
 
 def find_member(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequest) -> Member | None:
-    """The member that a heartbeat is of, or whose place it takes; None: it is new. Raises KafkaError if it may not be in."""
+    """Member that sent a heartbeat, or static member that it replaces; None for a new one. Raises KafkaError if it is fenced."""
     instance_id, is_joining = request.instance_id, request.member_epoch == JOIN_EPOCH
     if instance_id is None:
         member = None if group is None else group.members.get(request.member_id)
@@ -134,7 +134,7 @@ def find_member(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequ
 
 
 def known_static(member: Member | None, member_id: str, instance_id: str) -> Member:
-    """The static member of an instance id, if it is the one that says so. Raises KafkaError if not."""
+    """Static member of an instance id; raises KafkaError if another member has the instance id."""
     if member is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
     if member.member_id != member_id:
@@ -190,7 +190,7 @@ class Heartbeats:
         request: ConsumerGroupHeartbeatRequest,
         caller: Caller,
     ) -> ConsumerGroupHeartbeatResponse:
-        """Take in what the member says, go on with the group, and answer."""
+        """Carry out a heartbeat: update the member, advance the group, answer."""
         assignor = self._rebalancing.preferred_assignor(group)
         if member is not None and member.member_id != request.member_id:
             member = self.replace_static(group, member, request.member_id)
@@ -223,7 +223,7 @@ class Heartbeats:
         return answered(group, after, with_assignment=request.member_epoch == JOIN_EPOCH or is_full or moved)
 
     def take_words(self, group: ConsumerGroup, member: Member, words: MemberMetadata) -> Member:
-        """Write what a member says about itself, if it is something new."""
+        """Write a member's metadata if it has changed."""
         if member.written is not None and member.words == words:
             return member
         self._rebalancing.put(records.member_record(group.group_id, member.member_id, words))
@@ -231,7 +231,7 @@ class Heartbeats:
         return group.members[member.member_id]
 
     def replace_static(self, group: ConsumerGroup, old: Member, member_id: str) -> Member:
-        """Let a new member have what a static one had, its place in the target assignment included."""
+        """Give a new member everything that the static member had, its target assignment included."""
         group_id, target = group.group_id, group.target_of(old.member_id)
         self._rebalancing.restart_if_refused(group_id)
         progress = old.progress._replace(epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
@@ -248,7 +248,7 @@ class Heartbeats:
 
 
 def removal(group_id: str, member_id: str) -> tuple[KeyedRecord, ...]:
-    """The end of a member's records."""
+    """Tombstones of a member's records."""
     return (
         records.current_record(group_id, member_id, None),
         records.target_record(group_id, member_id, None),
@@ -268,7 +268,7 @@ def change_of(before: Member, after: Member) -> str:
 
 
 def _words(member: Member, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> MemberMetadata:
-    """Merge a heartbeat into what the member has said so far; None and -1 stand for no change."""
+    """Merge a heartbeat into the member's metadata; None and -1 mean unchanged."""
     known = member.words
     names, pattern = request.subscribed_topic_names, request.subscribed_topic_regex
     timeout_ms = request.rebalance_timeout_ms
@@ -302,7 +302,7 @@ class Leaving:
         self._migration = migration
 
     def leave(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-        """Let the sender of a last heartbeat go."""
+        """Remove the member that sent a leave heartbeat."""
         if request.instance_id is None:
             known = group.members.get(request.member_id)
             if known is None:
@@ -323,14 +323,14 @@ class Leaving:
         )
 
     def _go_for_a_while(self, group: ConsumerGroup, member: Member) -> None:
-        """A static member keeps its partitions until its session ends, for whoever comes back in its name."""
+        """Let a static member leave for a while: it keeps its partitions for its successor until its session ends."""
         # Under its next id it will have had them from the first epoch on.
         kept = with_epoch(without_epochs(member.progress.assigned), 0)
         progress = member.progress._replace(epoch=STATIC_LEAVE_EPOCH, assigned=kept, revoking={})
         self._rebalancing.put(records.current_record(group.group_id, member.member_id, progress.written()))
 
     def remove(self, group: ConsumerGroup, members: Sequence[Member], reason: str) -> None:
-        """Take members out of their group."""
+        """Remove members from their group."""
         if not members:
             return
         if self._migration.may_downgrade(group, members):
@@ -362,7 +362,7 @@ class Leaving:
         self.remove(group, [member], WAS_SILENT)
 
     def end_revocation(self, group: ConsumerGroup, member: Member) -> None:
-        """A member had to give up partitions, and its rebalance timeout is over."""
+        """Remove a member that has not revoked its partitions within its rebalance timeout."""
         if member.state is UNREVOKED_PARTITIONS:
             self.remove(group, [member], "did not give up its partitions in time")
 

@@ -41,14 +41,14 @@ from ottla.groupcoord.manager import GroupType, ShardContext
 from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from ottla.groupcoord.modern.manager import EMPTY, ModernGroupManager, gives_way
 from ottla.groupcoord.records import GroupRecord
-from ottla.groupcoord.runtime.coordinator_shard import Caller
+from ottla.groupcoord.runtime.answers import Caller
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.classic_group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from ottla.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
 
 class DescribeConsumerGroup:
-    """The question about one group: a ConsumerGroupDescribe request is split into these."""
+    """Internal request to describe one group; a ConsumerGroupDescribe request is split into these."""
 
     __slots__ = ("group_id",)
 
@@ -100,7 +100,7 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup]):
         }
 
     def _known(self, request: Any) -> ConsumerGroup:
-        """The group of a request that the shell has sent here because of the group's kind."""
+        """Consumer group of a request that the shard has dispatched here by the group's type."""
         group = self._groups[request.group_id]
         assert isinstance(group, ConsumerGroup)
         return group
@@ -157,7 +157,7 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup]):
         return self._heartbeats.carry_out(group, member, request, caller)
 
     def _group_to_join(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
-        """The group for a newcomer: the one that there is, or a new one, which may take the place of an empty classic one."""
+        """Group for a joining member: the existing one, or a new one, which may replace an empty classic group."""
         group_id, instance_id = request.group_id, request.instance_id
         known = self._groups.get(group_id)
         if isinstance(known, ConsumerGroup):
@@ -177,7 +177,7 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup]):
         return group
 
     def _join_upgraded(self, known: ClassicGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Steps:
-        """Let a member into what becomes of a classic group that has members."""
+        """Upgrade a classic group that has members, and let a member join it."""
         request.member_id = request.member_id or self._effects.make_uuid()
         try:
             self._patterns.check(None, request.subscribed_topic_regex)

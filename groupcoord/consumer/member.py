@@ -1,4 +1,4 @@
-"""One member of a consumer group: what it has said about itself, and what it has. Never changed, only replaced.
+"""One member of a consumer group: its metadata, epochs and partitions. Immutable.
 
 A member is in one of Kafka's states, which its record keeps:
 
@@ -25,7 +25,7 @@ NO_EPOCH = -1
 
 
 class MemberState(IntEnum):
-    """By the numbers of Kafka's records."""
+    """State of a member, with the numbers of Kafka's records."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -135,7 +135,7 @@ class Member:
         return classic.session_timeout_ms
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
-        """True if it has all that it shall have."""
+        """True if the member has its whole target."""
         return self.progress.state is STABLE and self.progress.epoch == assignment_epoch
 
     def with_words(self, written: MemberMetadata | None) -> Member:
@@ -150,7 +150,7 @@ class Member:
         return self.written is None and self.known_progress is None
 
     def may_commit(self, topic_id: bytes, partition: int, epoch: int) -> bool:
-        """True if it has had the partition since this epoch, so that an older commit of it counts."""
+        """True if the member has had the partition since this epoch, so that its older commit counts."""
         for partitions in (self.progress.assigned, self.progress.revoking):
             since = partitions.get(topic_id, {}).get(partition)
             if since is not None:

@@ -45,7 +45,7 @@ DISABLED = "disabled"
 
 
 class _Converted(NamedTuple):
-    """A classic member on its way into a consumer group."""
+    """Classic member with the parsed fields of its future consumer group member."""
 
     member: classic_members.Member
     subscription: ConsumerProtocolSubscription
@@ -65,7 +65,7 @@ class Migration:
     # ------------------------------------------------------------------ to the consumer protocol
 
     def check_upgrade(self, classic: ClassicGroup) -> Generator[None, None, list[_Converted]]:
-        """The members of a classic group, understood. Raises KafkaError if it cannot become a consumer group."""
+        """Parse the members of a classic group. Raises KafkaError if it cannot become a consumer group."""
         if self._config.group_consumer_migration_policy not in UPGRADING:
             raise _no_upgrade(classic, "because online upgrade is disabled")
         if not classic.uses_consumer_protocol:
@@ -100,7 +100,7 @@ class Migration:
         return _Converted(member, decode_subscription(metadata), assigned)
 
     def upgrade(self, classic: ClassicGroup, members: Sequence[_Converted], group: ConsumerGroup) -> Steps:
-        """Put a consumer group in the place of a classic one. Members that wait for a rebalance join again."""
+        """Replace a classic group by a consumer group. Members that wait for a rebalance join again."""
         group_id, epoch = classic.group_id, classic.generation_id
         written: list[KeyedRecord] = []
 
@@ -130,7 +130,7 @@ class Migration:
         logger.info("classic group %r becomes a consumer group", group_id)
 
     def replace(self, classic: ClassicGroup, group: ConsumerGroup) -> None:
-        """End a classic group, and put another one in its place."""
+        """Replace a classic group by one of another type."""
         group_id = classic.group_id
 
         def restore() -> None:
@@ -154,7 +154,7 @@ class Migration:
     # ------------------------------------------------------------------ to the classic protocol
 
     def may_downgrade(self, group: ConsumerGroup, leaving: Sequence[Member], joining: int = 0) -> bool:
-        """True if only classic members are left when these have gone (and so many classic ones have taken their place)."""
+        """True if only classic members are left without these; `joining`: classic members that come in their place."""
         left = len(group.members) - len(leaving)
         classic_left = group.classic_count - sum(each.uses_classic_protocol for each in leaving)
         if classic_left != left or not left + joining:
@@ -164,7 +164,7 @@ class Migration:
         return left + joining <= self._config.group_max_size
 
     def downgrade(self, group: ConsumerGroup, leaving: Sequence[Member], *, must_rebalance: bool) -> Steps:
-        """Put a classic group in the place of a consumer group, whose members are of the classic protocol by now."""
+        """Replace a consumer group, all of whose members use the classic protocol, by a classic group."""
         gone = {each.member_id for each in leaving}
         classic = ClassicGroup.stable(group.group_id, group.group_epoch, self._effects)
         written: list[GroupRecord] = []
@@ -190,7 +190,7 @@ class Migration:
         logger.info("consumer group %r becomes a classic group", group.group_id)
 
     def _install(self, classic: ClassicGroup, group: ConsumerGroup, leaving: Sequence[Member]) -> None:
-        """Put a classic group in the place of a consumer group. If the log refuses that, those who leave have another session."""
+        """Install a classic group in place of a consumer group. If the log refuses it, leaving members get another session."""
         group_id = group.group_id
 
         def restore() -> None:
@@ -207,7 +207,7 @@ class Migration:
         self._effects.settlements.append(settle)
 
     def end(self, group: ConsumerGroup) -> None:
-        """Write the end of an empty consumer group."""
+        """Write the tombstones of an empty consumer group."""
         group.cancel_timers()
         self._rebalancing.restart_if_refused(group.group_id)
         for record in group.tombstones():

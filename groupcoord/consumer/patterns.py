@@ -19,7 +19,7 @@ from ottla.groupcoord.group import OTHER_MATCHES
 from ottla.groupcoord.manager import ShardContext
 from ottla.groupcoord.modern.group import NEVER
 from ottla.groupcoord.patterns import Pattern
-from ottla.groupcoord.runtime.coordinator_shard import Caller, HiddenTopics
+from ottla.groupcoord.runtime.answers import Caller, HiddenTopics
 from ottla.wire.errors import KafkaError
 
 logger = logging.getLogger("ottla.groupcoord")
@@ -33,7 +33,7 @@ NAME_OVERHEAD = 8
 
 
 def resolve(patterns: Iterable[str], names: Iterable[str]) -> Mapping[str, list[str] | None]:
-    """The names that each pattern matches as a whole; None for a pattern that could take too long, or has no room."""
+    """Topic names that each pattern matches as a whole; None for a pattern that is too expensive or matches too many."""
     topics, left, room = list(names), COST_MAX, CHARACTERS_MAX
     resolved: dict[str, list[str] | None] = {}
     for text in patterns:
@@ -60,7 +60,7 @@ REFRESH_INTERVAL_MIN_MS = 10_000
 
 
 class PatternsResolved(NamedTuple):
-    """The request with the topics that patterns match; None: a bug kept them from being found."""
+    """Internal request with the topics that patterns match; None if a bug kept them from being resolved."""
 
     group_id: str
     topics_version: int
@@ -88,19 +88,19 @@ class PatternRefresh:
             raise KafkaError(error.code, f"SubscribedTopicRegex {error.message}") from error
 
     def take_change(self, group: ConsumerGroup, old: str, new: str) -> bool:
-        """Take over another pattern of a member. True if that changes at once what it reads."""
+        """Replace a member's pattern. True if that changes its topics at once."""
         self.forget_unused(group, (old,))
         # An unknown pattern changes nothing yet: the group's epoch rises when it is resolved.
         return new in group.resolved if new else True
 
     def forget_unused(self, group: ConsumerGroup, patterns: tuple[str, ...]) -> None:
-        """End the records of patterns that no member has any more."""
+        """Write tombstones for patterns that no member uses any more."""
         for pattern in dict.fromkeys(patterns):
             if pattern in group.resolved and not group.subscriptions.patterns.of(pattern):
                 self._rebalancing.put(records.regex_record(group.group_id, pattern, None))
 
     def refresh(self, group: ConsumerGroup, caller: Caller) -> None:
-        """Have the patterns resolved, if it is time for it, to topics that the caller may see."""
+        """Start resolving the patterns, if that is due, to topics that the caller may see."""
         patterns = group.subscriptions.patterns.by_key
         if not patterns or group.group_id in self._resolving or not self._is_due(group):
             return
@@ -124,7 +124,7 @@ class PatternRefresh:
         )
 
     def take_resolved(self, group: ConsumerGroup | None, result: PatternsResolved) -> None:
-        """Write what the patterns stand for, and begin the next epoch if that is something else."""
+        """Write the topics that the patterns match, and raise the epoch if they have changed."""
         group_id = result.group_id
         self._resolving.discard(group_id)
         if group is None or result.resolved is None:
@@ -140,7 +140,7 @@ class PatternRefresh:
         self._rebalancing.look_at_topics(group, OTHER_MATCHES if has_changed else "")
 
     def _write(self, group: ConsumerGroup, pattern: str, topics: list[str] | None, result: PatternsResolved) -> bool:
-        """True if the pattern stands for other topics than before."""
+        """Write the topics of one pattern; True if they have changed."""
         known = group.resolved.get(pattern)
         before = [] if known is None else known.topics
         # If there was not enough time it stands for the same topics, until the next look.

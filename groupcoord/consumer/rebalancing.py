@@ -1,4 +1,4 @@
-"""The three steps of every change in a consumer group, each of which may have nothing to do.
+"""Rebalances of a consumer group in three steps: group epoch, target assignment, reconciliation of a member.
 
     look_at_topics   the group's epoch rises, if members or topics have changed
     assign           the target assignment is computed for that epoch, at most once in an interval
@@ -64,7 +64,7 @@ class Goal(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """A member's partitions, by what becomes of them."""
+    """Partitions of a member: kept, to be revoked, to be assigned."""
 
     kept: dict[bytes, dict[int, int]]
     revoking: dict[bytes, dict[int, int]]
@@ -73,7 +73,7 @@ class _Parts(NamedTuple):
 
 
 def reconciled(progress: Progress, goal: Goal, *, has_subscription_changed: bool) -> Progress:
-    """The next step of a member, which may be none. Raises KafkaError if it has to begin anew."""
+    """Member after its next step towards the target, possibly unchanged. Raises KafkaError if it is fenced."""
     state = progress.state
     if state is STABLE and progress.epoch == goal.epoch:
         return _without_unread(progress, goal) if has_subscription_changed else progress
@@ -87,7 +87,7 @@ def reconciled(progress: Progress, goal: Goal, *, has_subscription_changed: bool
 
 
 def _has_any(owned: Sequence[TopicPartitions] | None, partitions: EpochsOfPartitions) -> bool:
-    """True if the member still has one of these. As long as it does not say, it may have all."""
+    """True if the member still owns one of these; a member that does not report may own all."""
     if owned is None:
         return True
     return any(
@@ -99,7 +99,7 @@ def _has_any(owned: Sequence[TopicPartitions] | None, partitions: EpochsOfPartit
 
 
 def _without_unread(progress: Progress, goal: Goal) -> Progress:
-    """Take away what the member has stopped reading. Its target, which comes later, may still have it."""
+    """Revoke topics that the member no longer reads. Its target, which is computed later, may still have them."""
     unread = [each for each in progress.assigned if each not in goal.topic_ids]
     if not unread:
         return progress
@@ -113,7 +113,7 @@ def _without_unread(progress: Progress, goal: Goal) -> Progress:
 
 
 def _next(progress: Progress, goal: Goal, epoch: int) -> Progress:
-    """Go on to the target, as far as that is possible now."""
+    """Move towards the target as far as other members have released its partitions."""
     parts = _divide(progress, goal)
     if parts.revoking and _has_any(goal.owned, parts.revoking):
         return progress.at(epoch, state=UNREVOKED_PARTITIONS, assigned=parts.kept, revoking=parts.revoking)
@@ -151,7 +151,7 @@ MIXED_SIZE_AT_ONCE = 500
 
 
 class AssignmentComputed(NamedTuple):
-    """The request with a target assignment that was computed beside the loop; None: it could not be."""
+    """Internal request with a target assignment that a thread has computed; None: it failed."""
 
     group_id: str
     computation: object
@@ -177,7 +177,7 @@ class _TopicsRead(Container[bytes]):
 
 
 class Rebalancing:
-    """Carry groups and members through these steps."""
+    """Carries groups and members through the three steps."""
 
     def __init__(self, context: ShardContext, state: KeyedState) -> None:
         self._config = context.config
@@ -191,7 +191,7 @@ class Rebalancing:
         self._effects.put(self._state, record)
 
     def restart_if_refused(self, group_id: str) -> None:
-        """Deadlines are cancelled with what is written next. If the log refuses that the members are still in."""
+        """Restart the members' deadlines if the log refuses the records of this call: then they are still members."""
 
         def restart() -> None:
             group = self._groups.get(group_id)
@@ -207,7 +207,7 @@ class Rebalancing:
     # ------------------------------------------------------------------ the group's epoch
 
     def look_at_topics(self, group: ConsumerGroup, change: str) -> None:
-        """Begin the next epoch if something has changed, among the members (`change` says what) or in their topics."""
+        """Raise the group epoch if members (`change` says how) or their topics have changed."""
         if not change and group.has_seen(self._topics):
             return
         metadata_hash = group.hash_of(self._topics)
@@ -226,7 +226,7 @@ class Rebalancing:
     # ------------------------------------------------------------------ the target assignment
 
     def assign(self, group: ConsumerGroup) -> None:
-        """Have the target assignment computed for the group's epoch, unless there is one or the last is too young."""
+        """Compute the target assignment of the group's epoch, unless it exists or the last one is too recent."""
         if group.assignment_epoch >= group.group_epoch or group.computation is not None:
             return
         if not group.may_assign(group.settings.consumer_assignment_interval_ms, self._effects.timestamp_ms):

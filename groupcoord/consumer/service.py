@@ -11,9 +11,8 @@ from ottla.groupcoord.consumer.manager import DescribeConsumerGroup
 from ottla.groupcoord.effects import NAMED_MAX
 from ottla.groupcoord.modern.describing import Descriptions
 from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH, check_texts, invalid
-from ottla.groupcoord.runtime.answers import WaitingCaller
-from ottla.groupcoord.runtime.coordinator_shard import HiddenTopics
-from ottla.groupcoord.shard import GroupShards
+from ottla.groupcoord.runtime.answers import Caller, HiddenTopics
+from ottla.groupcoord.shard import GroupRuntime
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.consumer_group import (
@@ -34,9 +33,9 @@ OWNED_MAX = 100_000
 class ConsumerService:
     """Requests of consumer groups' members, and ConsumerGroupDescribe."""
 
-    def __init__(self, shards: GroupShards, config: GroupConfig) -> None:
-        self._shards = shards
-        self._descriptions = Descriptions(shards, DescribeConsumerGroup, undescribed)
+    def __init__(self, runtime: GroupRuntime, config: GroupConfig) -> None:
+        self._runtime = runtime
+        self._descriptions = Descriptions(runtime, DescribeConsumerGroup, undescribed)
         self._assignors = config.group_consumer_assignors
 
     def heartbeat(
@@ -50,18 +49,18 @@ class ConsumerService:
     ) -> Given[ConsumerGroupHeartbeatResponse]:
         """Handle a request of a member. `hidden_topics`: topics that the client may not see; None: it may see all."""
         try:
-            self._shards.check_running()
+            self._runtime.check_running()
             check_heartbeat(request, api_version, self._assignors)
         except KafkaError as error:
             return refused_heartbeat(error.code, error.message)
-        caller = WaitingCaller(
+        caller = Caller(
             refused_heartbeat,
             api_version=api_version,
             client_id=client_id,
             client_host=client_host,
             hidden_topics=hidden_topics,
         )
-        return self._shards.submit(request.group_id, request, caller)
+        return self._runtime.submit(request.group_id, request, caller)
 
     def describe(
         self, request: ConsumerGroupDescribeRequest, *, operations: Callable[[str], int]

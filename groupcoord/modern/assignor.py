@@ -49,7 +49,7 @@ def is_part_of(topics: Iterable[Any], assignment: Mapping[bytes, Any]) -> bool:
 
 
 class Subscriber(NamedTuple):
-    """A member: the topics that it reads, as far as they exist, and what it should have until now."""
+    """A member in the assignor's input: the existing topics that it reads, and its present target."""
 
     member_id: str
     instance_id: str | None
@@ -93,7 +93,7 @@ class Readers(NamedTuple):
     is_homogeneous: bool
 
     def assign(self, assignor: Assignor) -> Mapping[str, Assignment]:
-        """Have an assignor make the assignment."""
+        """Run an assignor."""
         return assignor(self._spec())
 
     def _spec(self) -> GroupSpec:

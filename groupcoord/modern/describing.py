@@ -11,8 +11,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import trio
 
-from ottla.groupcoord.runtime.answers import WaitingCaller, finished, gathered
-from ottla.groupcoord.shard import GroupShards
+from ottla.groupcoord.runtime.answers import Caller, finished, gathered
+from ottla.groupcoord.shard import GroupRuntime
 from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.answers import Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode
@@ -26,7 +26,7 @@ MEMBERS_AT_ONCE = 200
 
 
 class Large(NamedTuple, Generic[T]):
-    """The description of a large group, which lacks its members. They are as they were when it was asked for."""
+    """Description of a large group whose members are added later, as they were at the request."""
 
     description: T
     members: Iterator[Any]
@@ -51,7 +51,7 @@ def with_members(description: T, sources: Sequence[S], describe: Callable[[S], o
 
 
 def undescribed(make: Callable[..., T], group_id: str, error: ErrorCode, message: str | None, **more: Any) -> T:
-    """The description of a group about which there is nothing to say."""
+    """Description that has only an error."""
     return make(
         error_code=error,
         error_message=message,
@@ -89,9 +89,9 @@ class Descriptions:
     """Describe groups of one kind. `ask` makes the shard's request, `undescribed` a description with only an error."""
 
     def __init__(
-        self, shards: GroupShards, ask: Callable[[str], Any], undescribed: Callable[[str, ErrorCode], Any]
+        self, runtime: GroupRuntime, ask: Callable[[str], Any], undescribed: Callable[[str, ErrorCode], Any]
     ) -> None:
-        self._shards = shards
+        self._runtime = runtime
         self._ask = ask
         self._undescribed = undescribed
 
@@ -102,7 +102,7 @@ class Descriptions:
         *,
         operations: Callable[[str], int] | None,
     ) -> Worked[Given[ResponseT]]:
-        """The response made of all descriptions. `operations`: what may be done with a group, if that is asked."""
+        """Response with all descriptions. `operations`: the authorized operations of a group; None: not asked for."""
 
         def finish(groups: list[Any]) -> list[Any]:
             for group in groups:
@@ -137,8 +137,8 @@ class Descriptions:
     def _describe(self, group_id: str) -> Given[Any]:
         if not group_id:
             return self._undescribed(group_id, ErrorCode.INVALID_GROUP_ID)
-        caller = WaitingCaller(lambda error: self._undescribed(group_id, error))
-        return self._shards.submit(group_id, self._ask(group_id), caller)
+        caller = Caller(lambda error: self._undescribed(group_id, error))
+        return self._runtime.submit(group_id, self._ask(group_id), caller)
 
 
 async def _whole(groups: list[Any]) -> list[Any]:

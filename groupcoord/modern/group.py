@@ -26,7 +26,7 @@ from ottla.groupcoord.group_settings import GroupSettings, GroupSettingsSource
 from ottla.groupcoord.java_hashing import hash_map_slot
 from ottla.groupcoord.modern.assignor import NOTHING, Assignment
 from ottla.groupcoord.records import GroupRecord
-from ottla.groupcoord.runtime.coordinator_shard import Caller
+from ottla.groupcoord.runtime.answers import Caller
 from ottla.groupcoord.topic_images import TopicImages, hash_of_topics
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.groups import ListedGroup
@@ -208,7 +208,7 @@ def put_targets(
     written: Callable[[str, TargetT], GroupRecord],
     read: Callable[[Any], TargetT],
 ) -> Steps:
-    """Write the targets of members that are new or others than before, in steps, and put all in force in the last one.
+    """Write new and changed targets in steps; the last step puts all of them in force.
 
     `written` makes the record of a target, and `read` the target of the record's value. Until the record with their epoch
     is in the log the targets count for nobody, and the next heartbeat has them computed anew.
@@ -257,7 +257,7 @@ class ModernGroup(EpochGroup[MemberT, Assignment]):
         return self._hash
 
     def changed_targets(self, computed: Mapping[str, Assignment]) -> dict[str, Assignment]:
-        """The targets of members that are new or others than before."""
+        """New and changed targets, by member."""
         changed = {}
         for member_id in self.members:
             target = computed.get(member_id, NOTHING)
@@ -301,7 +301,7 @@ class HostedGroup(ABC, Generic[MemberT]):
     @property
     @abstractmethod
     def state_name(self) -> str:
-        """Its state, as clients see it."""
+        """Name of the group's state, as clients see it."""
 
     def listed(self) -> ListedGroup:
         return ListedGroup(
@@ -330,7 +330,7 @@ class HostedGroup(ABC, Generic[MemberT]):
         return self._effects.timers.deadline_ms(TimerKey(kind, self.group_id, member_id)) is not None
 
     def cancel(self, kind: str, member_id: str) -> None:
-        """End a deadline. If the log refuses what is written with that, it stands again."""
+        """Cancel a deadline; if the log refuses the records of this call, it is restored."""
         key, timers = TimerKey(kind, self.group_id, member_id), self._effects.timers
         deadline_ms = timers.deadline_ms(key)
         if deadline_ms is None:
@@ -353,7 +353,7 @@ class HostedGroup(ABC, Generic[MemberT]):
             self.cancel_member(member_id)
 
     def end_deadlines(self) -> Steps:
-        """End all deadlines of members for good: a group of another kind has taken the place of this one."""
+        """Cancel all deadlines of members for good: a group of another type has replaced this one."""
         timers = self._effects.timers
 
         def end(member_id: str) -> None:
@@ -384,7 +384,7 @@ class CommittingGroup(HostedGroup[MemberT]):
         api_version: int,
         is_transactional: bool = False,
     ) -> ErrorCode | PartitionCheck:
-        """A commit of an older epoch counts for partitions that the member has had since then."""
+        """Check a commit; with an older epoch it counts only for partitions that the member has had since then."""
         if generation_id < 0 and not self.members:
             return ErrorCode.NONE
         # A transactional client of old does not say who it is.

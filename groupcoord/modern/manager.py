@@ -1,4 +1,4 @@
-"""Base of the parts for consumer, share and streams groups: lookup of groups, and records that are in force at once."""
+"""Base of the managers of consumer, share and streams groups: lookup of groups, and records that are in force at once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ModernGroupManager(MetadataManager, ABC, Generic[GroupT]):
         return group if isinstance(group, self.group_class) else None
 
     def _existing(self, group_id: str, called: str = "Group") -> GroupT:
-        """The group. KafkaError GROUP_ID_NOT_FOUND: there is none, and the words call it so; or it is of another kind."""
+        """Existing group of this type; raises KafkaError GROUP_ID_NOT_FOUND, whose message has the type's name."""
         group = self._group(group_id)
         if group is not None:
             return group
@@ -83,5 +83,5 @@ class ModernGroupManager(MetadataManager, ABC, Generic[GroupT]):
 
 
 def gives_way(group: Group | None) -> bool:
-    """True if another group may begin in the place of this one."""
+    """True if a new group may replace this one."""
     return group is None or (group.group_type == CLASSIC_TYPE and group.state_name == EMPTY)

@@ -1,4 +1,4 @@
-"""Committed offsets: their records, the table of those that count, and those that are pending in transactions.
+"""Committed offsets: records, the table of offsets in force, and offsets pending in transactions.
 
     key 0, 1   offset of (group, topic, partition)   key 0 is of brokers before 0.9; its values read as value version 0
 
@@ -46,7 +46,7 @@ class OffsetCommitValue(Struct, versions="0-4", flexible="4+"):
 
 
 class OffsetRecord(NamedTuple):
-    """A committed offset, or with value None the end of one."""
+    """Record of a committed offset; with value None its tombstone."""
 
     key: OffsetCommitKey
     value: OffsetCommitValue | None
@@ -102,7 +102,7 @@ TopicOffsets = dict[str, dict[int, CommittedOffset]]
 
 
 class GroupsOfTopics:
-    """topic -> the groups that have something of it, so that a deleted topic is found without a walk through all groups."""
+    """Groups by topic, so that the offsets of a deleted topic are found without a walk through all groups."""
 
     __slots__ = ("_groups",)
 
@@ -155,14 +155,14 @@ class OffsetTable:
         self._partitions(group_id, topic)[partition] = committed
 
     def put_if_newer(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
-        """Put what stands in the log behind the offset that is here, if there is one."""
+        """Put an offset, unless the present one stands later in the log."""
         partitions = self._partitions(group_id, topic)
         known = partitions.get(partition)
         if known is None or committed.record_offset > known.record_offset:
             partitions[partition] = committed
 
     def _partitions(self, group_id: str, topic: str) -> dict[int, CommittedOffset]:
-        """The offsets of a topic, to which one will be added."""
+        """Offsets of a topic, made if there are none."""
         topics = self._groups.get(group_id)
         if topics is None:
             topics = self._groups[group_id] = {}
@@ -234,7 +234,7 @@ class PendingOffsets:
             self._forget(transaction, group_id, topic, partition)
 
     def end(self, producer_id: int, *, committed: bool) -> None:
-        """The marker of a transaction is there."""
+        """End a transaction, whose marker is in the log."""
         transaction = self._by_producer.pop(producer_id, None)
         if transaction is not None and transaction.offsets:
             transaction.is_committed = committed
@@ -290,11 +290,11 @@ class PendingOffsets:
         return self._groups_of.of(topic)
 
     def is_open(self, group_id: str, topic: str, partition: int) -> bool:
-        """True if a transaction that has not ended commits an offset for this."""
+        """True if an open transaction has an offset for this partition."""
         return any(each.is_committed is None for each in self._holders(group_id, topic, partition))
 
     def may_count(self, group_id: str, topic: str, partition: int) -> Iterator[CommittedOffset]:
-        """The offsets of this that were not aborted."""
+        """Offsets of this partition that are open or committed, not aborted."""
         for each in self._holders(group_id, topic, partition):
             if each.is_committed is not False:
                 yield each.offsets[group_id, topic, partition]
@@ -302,7 +302,7 @@ class PendingOffsets:
     def newest(
         self, group_id: str, topic: str, partition: int, known: CommittedOffset | None
     ) -> CommittedOffset | None:
-        """The offset that counts: this one, which the table has, or a newer one that is not settled."""
+        """Offset in force: the table's (`known`), or a newer one that is not settled."""
         for each in self._holders(group_id, topic, partition):
             if each.is_committed:
                 offset = each.offsets[group_id, topic, partition]
@@ -311,13 +311,13 @@ class PendingOffsets:
         return known
 
     def ended_of(self, group_id: str) -> list[dict[Place, CommittedOffset]]:
-        """Committed offsets that are not settled, as they are now; of other groups as well."""
+        """Copy of the committed offsets that are not settled, of all groups."""
         if group_id not in self._by_group:
             return []
         return [each.offsets.copy() for each in self._ended if each.is_committed]
 
     def open_of(self, group_id: str) -> set[tuple[str, int]]:
-        """The partitions for which transactions that have not ended commit an offset."""
+        """Partitions of a group for which open transactions have an offset."""
         return {
             (topic, partition)
             for topic, partitions in self._by_group.get(group_id, {}).items()

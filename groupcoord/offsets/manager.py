@@ -30,7 +30,8 @@ from ottla.groupcoord.offsets.committed import (
     offset_tombstone,
 )
 from ottla.groupcoord.offsets.table import Offsets, OffsetsSnapshot, refused_commit
-from ottla.groupcoord.runtime.coordinator_shard import FORGETTING_REFUSED, Caller, Transaction
+from ottla.groupcoord.runtime.answers import Caller
+from ottla.groupcoord.runtime.coordinator_shard import FORGETTING_REFUSED, Transaction
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.groups import DeletableGroupResult
 from ottla.wire.messages.offsets import (
@@ -54,7 +55,7 @@ _LOOKED, _NEXT_CALL = object(), object()
 
 
 class DeleteGroup:
-    """The request to delete one group: a DeleteGroups request is split into these."""
+    """Internal request to delete one group; a DeleteGroups request is split into these."""
 
     __slots__ = ("group_id",)
 
@@ -63,7 +64,7 @@ class DeleteGroup:
 
 
 class FetchStableOffsets:
-    """The request for offsets that takes its place behind the commits before it."""
+    """Internal request for stable offsets: it is handled after the commits before it are in force."""
 
     __slots__ = ("group",)
 
@@ -76,7 +77,7 @@ class FetchStableOffsets:
 
 
 class SnapshotOffsets:
-    """The request for a snapshot of all offsets of a group; answered with that, or with an answer that refuses."""
+    """Internal request for a snapshot of all offsets of a group; the answer is the snapshot, or a refusing response."""
 
     __slots__ = ("group", "require_stable")
 
@@ -90,7 +91,7 @@ class SnapshotOffsets:
 
 
 class CountOffsets:
-    """The question how many offsets a group has committed."""
+    """Internal request for the number of offsets that a group has committed."""
 
     __slots__ = ("group_id",)
 
@@ -99,13 +100,13 @@ class CountOffsets:
 
 
 class ListCommitted:
-    """The question what all groups have committed; answered with `Offsets.all_committed`."""
+    """Internal request for the offsets of all groups (`Offsets.all_committed`)."""
 
     __slots__ = ()
 
 
 class AskCommitted:
-    """The question what one group has committed; answered with its offsets as they are, which nobody may change."""
+    """Internal request for the offsets of one group; the answer is the live table, which nobody may change."""
 
     __slots__ = ("group_id",)
 
@@ -114,7 +115,7 @@ class AskCommitted:
 
 
 class CommitInTransaction:
-    """The request to commit offsets that count when a transaction is committed, which has been verified."""
+    """Internal request to commit offsets in a verified transaction; they count when it is committed."""
 
     __slots__ = ("commit", "transaction")
 
@@ -128,7 +129,7 @@ class CommitInTransaction:
 
 
 class ForgetTopics:
-    """The request to drop some of the offsets of deleted topics (name -> topic id); answered with 0 when all were looked at.
+    """Internal request to drop some offsets of deleted topics (name -> topic id); the answer is 0 when none is left.
 
     The same object is asked again until then: it knows how far the walk has come.
     """
@@ -190,7 +191,7 @@ class OffsetMetadataManager(MetadataManager):
             self._settle_soon()
 
     def _settle(self, key: TimerKey) -> None:
-        """Offsets of large transactions take effect at once, and move to their place bit by bit."""
+        """Move some offsets of ended transactions into the table. They are in force already."""
         if self._offsets.settle():
             self._settle_soon()
 
@@ -242,7 +243,7 @@ class OffsetMetadataManager(MetadataManager):
         return checked if isinstance(checked, ErrorCode) else self._check_partitions(request, checked)
 
     def _check_partitions(self, request: OffsetCommitRequest, check: PartitionCheck) -> ErrorCode:
-        """Check each partition. One that may not be committed spoils the whole request, as in Kafka."""
+        """Check each partition. One that may not be committed fails the whole request, as in Kafka."""
         for topic in request.topics:
             for partition in topic.partitions:
                 # What is refused for its metadata is not committed anyway.
@@ -291,7 +292,7 @@ class OffsetMetadataManager(MetadataManager):
         self._effects.answer(caller, response, lambda error: OffsetDeleteResponse(error_code=error, topics=[]))
 
     def _delete_topic(self, group: Group, topic: OffsetDeleteRequestTopic) -> OffsetDeleteResponseTopic:
-        """Offsets of a topic that the group reads at present stay."""
+        """Delete the offsets of a topic, unless the group reads it at present."""
         is_subscribed = group.is_subscribed_to(topic.name)
         error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE
         partitions = []
@@ -314,7 +315,7 @@ class OffsetMetadataManager(MetadataManager):
         self._effects.answer(caller, response, lambda error: DeletableGroupResult(group_id=group_id, error_code=error))
 
     def _delete_whole(self, group: Group) -> Steps:
-        """End a group and its offsets.
+        """Delete a group and its offsets.
 
         The group's own tombstones come last. After a crash in between the group is still there to be deleted again.
         """

@@ -1,105 +1,45 @@
-"""The requests about committed offsets, and the offsets of deleted topics."""
+"""Offsets of groups at the service: `OffsetService` adds OffsetFetch to the requests of `commits.py`.
+
+All offsets of a group, or those of very many groups and partitions, are told in parts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Iterator
 from contextlib import suppress
 from operator import attrgetter
 from typing import Any
 
 import trio
 
-from ottla.groupcoord.offsets.manager import (
-    CountOffsets,
-    FetchStableOffsets,
-    ForgetTopics,
-    SnapshotOffsets,
-)
-from ottla.groupcoord.offsets.table import OffsetsSnapshot, refused_commit
-from ottla.groupcoord.offsets.topics import (
-    BATCH_VERSION,
-    TOPIC_ID_VERSION,
-    MergedCommits,
-    MergedDeletions,
-    Topics,
-    add_fetched,
-    commits_of,
-    deletions_of,
-    elements_in,
-    fetch_response,
-    fetches_of,
-    identify_fetched_topics,
-    merge_commits,
-    merge_deletions,
-    name_fetched_topics,
-    older_topic,
-    parts_of,
-    parts_of_fetch,
-    refuse_fetched_topics,
-    refused_fetch,
-    split_commit,
-    split_deletion,
-    with_topics,
-)
-from ottla.groupcoord.runtime.answers import WaitingCaller, finished, gathered, then
-from ottla.groupcoord.runtime.coordinator_runtime import TopicForgetter
-from ottla.groupcoord.shard import ELEMENTS_PER_SLICE, GroupShards, OffsetRights
-from ottla.wire.answers import Given, Worked
+from ottla.groupcoord.offsets.commits import TOPIC_ID_VERSION, OffsetCommits, Topics, elements_in, parts_of
+from ottla.groupcoord.offsets.manager import CountOffsets, FetchStableOffsets, SnapshotOffsets
+from ottla.groupcoord.offsets.table import OffsetsSnapshot, unfetched
+from ottla.groupcoord.runtime.answers import Caller, finished, gathered, then
+from ottla.groupcoord.shard import ELEMENTS_PER_SLICE, OffsetRights
+from ottla.wire.answers import Given
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.offsets import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
 
+BATCH_VERSION = 8
+TOP_LEVEL_ERROR_VERSION = 2
 NAME_CHARACTERS_PER_ELEMENT = 64
 """Hashing so much of a name takes as long as looking up an offset."""
 
 PARTITION_INDEXES = attrgetter("partition_indexes")
 
 
-class OffsetService:
-    """Requests about committed offsets."""
-
-    def __init__(self, shards: GroupShards, topics: Topics) -> None:
-        self._shards = shards
-        self._topics = topics
-        self._forgetter = TopicForgetter(shards.runtime, ForgetTopics)
-
-    # ------------------------------------------------------------------ commit and fetch
-
-    def offset_commit(
-        self, request: OffsetCommitRequest, *, api_version: int, denied: Collection[str] = ()
-    ) -> Worked[Given[OffsetCommitResponse]]:
-        """`denied`: topics that the client has no right to."""
-        if elements_in(request.topics, attrgetter("partitions"), ELEMENTS_PER_SLICE) > ELEMENTS_PER_SLICE:
-            return self._commit_in_parts(request, api_version, denied)
-        known, refused = split_commit(request, self._topics, by_id=api_version >= TOPIC_ID_VERSION, denied=denied)
-        if not known:
-            return OffsetCommitResponse(topics=refused)
-        answer = self._commit(with_topics(request, known), api_version)
-        return then(answer, lambda response: merge_commits(refused, response)) if refused else answer
-
-    def _commit(self, request: OffsetCommitRequest, api_version: int) -> Given[OffsetCommitResponse]:
-        caller = WaitingCaller(lambda error: refused_commit(request, error), api_version=api_version)
-        return self._shards.submit(request.group_id, request, caller)
-
-    async def _commit_in_parts(
-        self, request: OffsetCommitRequest, api_version: int, denied: Collection[str]
-    ) -> OffsetCommitResponse:
-        merged = MergedCommits()
-        for part in commits_of(request, ELEMENTS_PER_SLICE):
-            response = await finished(self.offset_commit(part, api_version=api_version, denied=denied))
-            merged.add(response.topics)
-            await trio.lowlevel.checkpoint()
-        return merged.response()
+class OffsetService(OffsetCommits):
+    """All requests about committed offsets but those of transactions."""
 
     def offset_fetch(
         self, request: OffsetFetchRequest, *, api_version: int, rights: OffsetRights | None = None
@@ -112,12 +52,12 @@ class OffsetService:
         return gathered(answers, lambda groups: fetch_response(groups, api_version))
 
     def _holds_much(self, groups: list[OffsetFetchRequestGroup]) -> bool:
-        """True if the groups of which all offsets are asked for have more than may be given at once."""
+        """True if the groups of which all offsets are asked for have more than one slice."""
         count = 0
         for group in groups:
             if group.topics is None:
                 with suppress(KafkaError):  # which is the answer, and a short one
-                    count += self._shards.read(group.group_id, CountOffsets(group.group_id))
+                    count += self._runtime.read(group.group_id, CountOffsets(group.group_id))
         return count > ELEMENTS_PER_SLICE
 
     async def _fetch_in_parts(
@@ -179,16 +119,16 @@ class OffsetService:
             await trio.lowlevel.checkpoint()
 
     def _snapshot(self, group: OffsetFetchRequestGroup, api_version: int, *, require_stable: bool) -> Given[Any]:
-        """An `OffsetsSnapshot`, or the answer that refuses it."""
+        """Ask the shard for an `OffsetsSnapshot`; the answer is that, or a refusing response."""
         request = SnapshotOffsets(group, require_stable=require_stable)
 
         def refuse(error: ErrorCode) -> OffsetFetchResponseGroup:
             return refused_fetch(group, error, api_version)
 
         if require_stable:
-            return self._shards.submit(group.group_id, request, WaitingCaller(refuse))
+            return self._runtime.submit(group.group_id, request, Caller(refuse))
         try:
-            return self._shards.read(group.group_id, request)
+            return self._runtime.read(group.group_id, request)
         except KafkaError as error:
             return refuse(error.code)
 
@@ -202,7 +142,7 @@ class OffsetService:
     def _fetch(
         self, group: OffsetFetchRequestGroup, api_version: int, rights: OffsetRights | None, *, require_stable: bool
     ) -> Given[OffsetFetchResponseGroup]:
-        """Offsets that must be stable wait for the commits that are on their way."""
+        """Fetch offsets of one group. Stable offsets wait for the commits in flight."""
         by_id = api_version >= TOPIC_ID_VERSION
         unknown = name_fetched_topics(group, self._topics) if by_id else []
         if rights is not None and group.topics:
@@ -223,56 +163,23 @@ class OffsetService:
             return refused_fetch(group, error, api_version)
 
         if require_stable:
-            answer = self._shards.submit(group.group_id, FetchStableOffsets(group), WaitingCaller(refuse))
+            answer = self._runtime.submit(group.group_id, FetchStableOffsets(group), Caller(refuse))
             return then(answer, finish)
         try:
-            return finish(self._shards.read(group.group_id, group))
+            return finish(self._runtime.read(group.group_id, group))
         except KafkaError as error:
             return refuse(error.code)
 
-    def offset_delete(
-        self, request: OffsetDeleteRequest, denied: Collection[str] = ()
-    ) -> Worked[Given[OffsetDeleteResponse]]:
-        """`denied`: topics that the client has no right to."""
-        if elements_in(request.topics, attrgetter("partitions"), ELEMENTS_PER_SLICE) > ELEMENTS_PER_SLICE:
-            return self._delete_offsets_in_parts(request, denied)
-        known, refused = split_deletion(request, self._topics, denied)
-
-        def refuse(error: ErrorCode) -> OffsetDeleteResponse:
-            return OffsetDeleteResponse(error_code=error, topics=[])
-
-        if not request.group_id:
-            return refuse(ErrorCode.INVALID_GROUP_ID)
-        answer = self._shards.submit(request.group_id, known, WaitingCaller(refuse))
-        return then(answer, lambda response: merge_deletions(refused, response)) if refused else answer
-
-    async def _delete_offsets_in_parts(
-        self, request: OffsetDeleteRequest, denied: Collection[str]
-    ) -> OffsetDeleteResponse:
-        """An error of the whole request stands alone."""
-        merged = MergedDeletions()
-        for part in deletions_of(request, ELEMENTS_PER_SLICE):
-            response = await finished(self.offset_delete(part, denied))
-            if response.error_code:
-                return response
-            merged.add(response.topics)
-            await trio.lowlevel.checkpoint()
-        return merged.response()
-
-    async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
-        """Forget the offsets of deleted topics: name -> topic id. Where that is refused it goes on in the background."""
-        await self._forgetter.forget(topics)
-
 
 def _hide(response: OffsetFetchResponseGroup, rights: OffsetRights) -> None:
-    """Say nothing of topics that the client may not see."""
+    """Remove the topics that the client may not see."""
     denied = rights.denied([topic.name for topic in response.topics])
     if denied:
         response.topics = [topic for topic in response.topics if topic.name not in denied]
 
 
 def _is_much(groups: list[OffsetFetchRequestGroup]) -> bool:
-    """True if there is more to do than may be done at once."""
+    """True if the fetch takes more than one slice."""
     if len(groups) > ELEMENTS_PER_SLICE:
         return True
     return sum(map(_work_of, groups)) > ELEMENTS_PER_SLICE
@@ -300,3 +207,128 @@ async def fetch_response_in_slices(groups: list[OffsetFetchResponseGroup], api_v
                 topics.append(older)
         await trio.lowlevel.checkpoint()
     return OffsetFetchResponse(topics=topics, error_code=group.error_code)
+
+
+def parts_of_fetch(group: OffsetFetchRequestGroup, elements_max: int) -> Iterator[OffsetFetchRequestGroup]:
+    """Split the fetch of a group's offsets into smaller ones."""
+    for part in parts_of(group.topics or (), attrgetter("partition_indexes"), elements_max):
+        topics = [
+            OffsetFetchRequestTopics(name=topic.name, topic_id=topic.topic_id, partition_indexes=list(piece))
+            for topic, piece in part
+        ]
+        yield OffsetFetchRequestGroup(
+            group_id=group.group_id, member_id=group.member_id, member_epoch=group.member_epoch, topics=topics
+        )
+
+
+def add_fetched(whole: OffsetFetchResponseGroup, part: OffsetFetchResponseGroup) -> None:
+    """Append the answer to the next part of a fetch; an error replaces the whole answer."""
+    if part.error_code:
+        whole.error_code, whole.topics = part.error_code, part.topics
+        return
+    for topic in part.topics:
+        # Parts come in order, so only the last topic can go on in the next part.
+        last = whole.topics[-1] if whole.topics else None
+        if last is not None and (last.name, last.topic_id) == (topic.name, topic.topic_id):
+            last.partitions += topic.partitions
+        else:
+            whole.topics.append(topic)
+
+
+def fetches_of(request: OffsetFetchRequest, api_version: int) -> list[OffsetFetchRequestGroup]:
+    """Requested groups in the form of newer versions. All offsets of one group are returned only once."""
+    if api_version < BATCH_VERSION:
+        topics = None
+        if request.topics is not None:
+            topics = [
+                OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+                for topic in request.topics
+            ]
+        return [OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)]
+    groups = []
+    whole: set[str] = set()
+    for group in request.groups:
+        if group.topics is None:
+            # A short request that repeats a group must not get an answer that is many times as long.
+            if group.group_id in whole:
+                continue
+            whole.add(group.group_id)
+        groups.append(group)
+    return groups
+
+
+def name_fetched_topics(group: OffsetFetchRequestGroup, topics: Topics) -> list[OffsetFetchResponseTopics]:
+    """Resolve topic ids to names; unknown ids are removed from the request, and their answers returned."""
+    known: list[OffsetFetchRequestTopics] = []
+    unknown: list[OffsetFetchResponseTopics] = []
+    for requested in group.topics or ():
+        topic = topics.topic_by_id.get(requested.topic_id)
+        if topic is not None:
+            requested.name = topic.name
+            known.append(requested)
+        else:
+            answers = [unfetched(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in requested.partition_indexes]
+            unknown.append(OffsetFetchResponseTopics(topic_id=requested.topic_id, partitions=answers))
+    if group.topics is not None:
+        group.topics = known
+    return unknown
+
+
+def refuse_fetched_topics(group: OffsetFetchRequestGroup, denied: Collection[str]) -> list[OffsetFetchResponseTopics]:
+    """Remove topics that the client may not see from the request; return their answers."""
+    requested = group.topics or ()
+    refused = [each for each in requested if each.name in denied]
+    if refused:
+        group.topics = [each for each in requested if each.name not in denied]
+    return [
+        OffsetFetchResponseTopics(
+            name=each.name,
+            topic_id=each.topic_id,
+            partitions=[unfetched(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for index in each.partition_indexes],
+        )
+        for each in refused
+    ]
+
+
+def identify_fetched_topics(response: OffsetFetchResponseGroup, topics: Topics) -> None:
+    """Add topic ids to an answer with all offsets; a topic without an id is left out."""
+    shown = []
+    for each in response.topics:
+        topic = topics.topic(each.name)
+        if topic is not None:
+            each.topic_id = topic.topic_id
+            shown.append(each)
+    response.topics = shown
+
+
+def refused_fetch(group: OffsetFetchRequestGroup, error: ErrorCode, api_version: int) -> OffsetFetchResponseGroup:
+    """The answer for a group that cannot be looked up; version 1 can say so only per partition."""
+    answers = []
+    if api_version < TOP_LEVEL_ERROR_VERSION:
+        for topic in group.topics or ():
+            partitions = [unfetched(index, error) for index in topic.partition_indexes]
+            answers.append(OffsetFetchResponseTopics(name=topic.name, partitions=partitions))
+        error = ErrorCode.NONE
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=answers, error_code=error)
+
+
+def fetch_response(groups: list[OffsetFetchResponseGroup], api_version: int) -> OffsetFetchResponse:
+    if api_version >= BATCH_VERSION:
+        return OffsetFetchResponse(groups=groups)
+    (group,) = groups
+    return OffsetFetchResponse(topics=[older_topic(topic) for topic in group.topics], error_code=group.error_code)
+
+
+def older_topic(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:
+    """The answer about a topic as versions without groups have it."""
+    partitions = [
+        OffsetFetchResponsePartition(
+            partition_index=each.partition_index,
+            committed_offset=each.committed_offset,
+            committed_leader_epoch=each.committed_leader_epoch,
+            metadata=each.metadata,
+            error_code=each.error_code,
+        )
+        for each in topic.partitions
+    ]
+    return OffsetFetchResponseTopic(name=topic.name, partitions=partitions)

@@ -84,7 +84,7 @@ class Offsets:
         return self.settle()
 
     def settle(self) -> bool:
-        """Work off some of what the ends of transactions have left behind. Whether there is more."""
+        """Settle some offsets of ended transactions. True if more are left."""
         self._pending.settle(self._committed, SETTLED_AT_ONCE)
         return self._pending.is_settling
 
@@ -93,7 +93,7 @@ class Offsets:
     def commit(
         self, request: OffsetCommitRequest, timestamp_ms: int
     ) -> tuple[list[OffsetRecord], OffsetCommitResponse]:
-        """The records of a commit that was found to be allowed, and its answer."""
+        """Records and response of a commit that has passed all checks."""
         retention_ms = request.retention_time_ms
         expires_ms = NO_EXPIRY
         if retention_ms != DEFAULT_RETENTION_TIME_MS:
@@ -125,7 +125,7 @@ class Offsets:
         return records, OffsetCommitResponse(topics=topics)
 
     def is_too_large(self, metadata: str) -> bool:
-        """True if it is over the limit, which counts UTF-16 units, as a Java string's length does."""
+        """True if metadata exceeds the limit, in UTF-16 units, as a Java string's length."""
         length = len(metadata)
         # A character is one or two UTF-16 units. So most texts are judged without encoding them.
         if length > self._metadata_max or length * 2 <= self._metadata_max:
@@ -232,7 +232,7 @@ class Offsets:
                         yield place if self._is_all_of(place, topic_id) else None
 
     def _is_all_of(self, place: Place, topic_id: bytes) -> bool:
-        """True if something is known of a place, and nothing of a later topic: a tombstone ends all of it."""
+        """True if all offsets of a place are of the deleted topic, so that a tombstone may end them."""
         known = self._committed.get(*place)
         found = [*self._pending.may_count(*place), *([] if known is None else [known])]
         # A record without a topic id belongs to whatever topic had the name.
@@ -256,7 +256,7 @@ class Offsets:
 
 
 class OffsetsSnapshot:
-    """All offsets of a group at one moment. To take it costs little; whoever has it tells them in parts.
+    """Snapshot of all offsets of a group, cheap to take and read in parts.
 
     So nobody sees a half of what a transaction, or a commit, has changed.
     """
@@ -274,7 +274,7 @@ class OffsetsSnapshot:
         self._unstable = unstable
 
     def parts(self, elements_max: int) -> Iterator[list[OffsetFetchResponseTopics]]:
-        """The answers, so many at a time; a topic may go on in the next part."""
+        """Yield the answers in parts of this many offsets; a topic may continue in the next part."""
         yield from self._settle(elements_max)
         for topic, partitions in self._committed.items():
             items = iter(partitions.items())

@@ -13,20 +13,13 @@ from typing import Any, Protocol
 
 import trio
 
+from ottla.groupcoord.offsets.commits import MergedTopics, Topics, elements_in, parts_of, split_commit, with_topics
 from ottla.groupcoord.offsets.manager import TXN_TOPIC_ID_VERSION, CommitInTransaction
 from ottla.groupcoord.offsets.table import refused_commit
-from ottla.groupcoord.offsets.topics import (
-    MergedTopics,
-    Topics,
-    elements_in,
-    parts_of,
-    split_commit,
-    with_topics,
-)
-from ottla.groupcoord.runtime.answers import WaitingCaller, finished, then
+from ottla.groupcoord.runtime.answers import Caller, finished, then
 from ottla.groupcoord.runtime.appends import translated
 from ottla.groupcoord.runtime.coordinator_shard import Transaction
-from ottla.groupcoord.shard import ELEMENTS_PER_SLICE, GroupShards
+from ottla.groupcoord.shard import ELEMENTS_PER_SLICE, GroupRuntime
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.offsets import (
@@ -55,7 +48,7 @@ class CommitVerifier(Protocol):
     def verify(
         self, partition: int, transactional_id: str, producer_id: int, producer_epoch: int, *, api_version: int
     ) -> Worked[object | None]:
-        """Verify. Returns the guard for the append. KafkaError, also when awaited: it takes no part, or nobody knows.
+        """Verify that a partition takes part. Returns the guard for the append; raises KafkaError, also when awaited.
 
         `api_version`: of the client's TxnOffsetCommit.
         """
@@ -64,8 +57,8 @@ class CommitVerifier(Protocol):
 class TransactionalOffsetService:
     """TxnOffsetCommit requests."""
 
-    def __init__(self, shards: GroupShards, topics: Topics, verifier: CommitVerifier) -> None:
-        self._shards = shards
+    def __init__(self, runtime: GroupRuntime, topics: Topics, verifier: CommitVerifier) -> None:
+        self._runtime = runtime
         self._topics = topics
         self._verifier = verifier
 
@@ -83,7 +76,7 @@ class TransactionalOffsetService:
 
     def refuse_at_once(self, group_id: str) -> ErrorCode:
         try:
-            self._shards.check_running()
+            self._runtime.check_running()
         except KafkaError as error:
             return error.code
         return ErrorCode.NONE if group_id else ErrorCode.INVALID_GROUP_ID
@@ -99,7 +92,7 @@ class TransactionalOffsetService:
     def verify(self, request: TxnOffsetCommitRequest, api_version: int) -> Worked[object | None]:
         """Verify the transaction. Returns the guard for the append; raises KafkaError."""
         return self._verifier.verify(
-            self._shards.partition_for(request.group_id),
+            self._runtime.partition_for(request.group_id),
             request.transactional_id,
             request.producer_id,
             request.producer_epoch,
@@ -109,9 +102,9 @@ class TransactionalOffsetService:
     def commit(
         self, request: OffsetCommitRequest, transaction: Transaction, api_version: int
     ) -> Given[OffsetCommitResponse]:
-        """Have the shard commit these."""
-        caller = WaitingCaller(lambda error: refused_commit(request, error), api_version=api_version)
-        return self._shards.submit(request.group_id, CommitInTransaction(request, transaction), caller)
+        """Submit the commit to the group's shard."""
+        caller = Caller(lambda error: refused_commit(request, error), api_version=api_version)
+        return self._runtime.submit(request.group_id, CommitInTransaction(request, transaction), caller)
 
 
 class _Committing:
@@ -156,7 +149,7 @@ class _Committing:
         return then(self._commit(known, verified), self._finish)
 
     async def run_in_parts(self) -> TxnOffsetCommitResponse:
-        """All of them are verified at once. What exists is found out part by part."""
+        """Verify the transaction once for the whole request, and commit part by part."""
         refusal, guard = ErrorCode.NONE, None
         is_verified = False
         for part in _parts_of(self._request):
@@ -250,7 +243,7 @@ def _as_commit(
 
 
 def _told(code: ErrorCode) -> ErrorCode:
-    """Why a transaction was not verified, in words that producers know here. After this one they try again here."""
+    """Translate an error of verification into one that producers retry here."""
     if code is ErrorCode.NETWORK_EXCEPTION:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return translated(code)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
 
 import trio
 
-from ottla.groupcoord.runtime.coordinator_shard import Caller, HiddenTopics, Reply
-from ottla.wire.answers import Given, PendingAnswer, ResponseT, Worked
+from ottla.wire.answers import Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode
 from ottla.wire.time_slice import TimeSlice
 
@@ -17,7 +16,7 @@ U = TypeVar("U")
 
 
 class _All(PendingAnswer[U]):
-    """Answer that is ready when all of some answers are; `finish` makes the response of theirs."""
+    """Answer that is ready when all given answers are; `finish` makes its response of theirs."""
 
     __slots__ = ("_answers", "_finish", "_missing")
 
@@ -52,7 +51,7 @@ class _All(PendingAnswer[U]):
                 each.abandon()
 
     def _take(self) -> Sequence[Given[Any]]:
-        """The answers, of which this is the last use: they and this object know each other."""
+        """Take the answers for their last use: they and this object reference each other."""
         answers, self._answers = self._answers, ()
         return answers
 
@@ -73,7 +72,7 @@ def gathered(answers: Sequence[Given[T]], finish: Callable[[list[T]], U]) -> Giv
 
 
 async def finished(answer: Worked[Given[T]]) -> T:
-    """The response that an answer is or will be. Whoever is cancelled here waits for it no more."""
+    """Wait for an answer's response. If the waiting task is cancelled, the answer is abandoned."""
     given: Given[T] = await answer if isinstance(answer, Coroutine) else answer
     if isinstance(given, PendingAnswer) and not given.is_ready:
         ready = trio.Event()
@@ -96,17 +95,30 @@ def _response(answer: Given[T]) -> T:
     return cast("T", response)
 
 
-class WaitingCaller(Caller, Generic[ResponseT]):
-    """A caller that gets a response, now or later.
+HiddenTopics = Callable[[Iterable[str]], Awaitable[Iterable[str]]]
+"""Which of some topics a client may not see. It gives way between many."""
 
-    `refuse` makes the response that carries an error; `is_abandonable`: nobody needs the response when the peer has left.
-    """
 
-    __slots__ = ("is_abandonable", "pending", "refuse", "response")
+class Caller:
+    """Sender of a request, which gets a response now or later. Machines may keep it while its request is parked."""
+
+    __slots__ = (
+        "api_version",
+        "client_host",
+        "client_id",
+        "hidden_topics",
+        "is_abandonable",
+        "is_answered",
+        "parked_group_id",
+        "parked_member_id",
+        "pending",
+        "refuse",
+        "response",
+    )
 
     def __init__(
         self,
-        refuse: Callable[[ErrorCode], ResponseT],
+        refuse: Callable[[ErrorCode], Any],
         *,
         api_version: int = 0,
         client_id: str = "",
@@ -114,15 +126,24 @@ class WaitingCaller(Caller, Generic[ResponseT]):
         hidden_topics: HiddenTopics | None = None,
         is_abandonable: bool = False,
     ) -> None:
-        super().__init__(
-            api_version=api_version, client_id=client_id, client_host=client_host, hidden_topics=hidden_topics
-        )
-        self.refuse = refuse
-        self.is_abandonable = is_abandonable
-        self.response: ResponseT | None = None
-        self.pending: PendingReply[ResponseT] | None = None
+        """`refuse` makes the response that carries an error. `hidden_topics` None: the client may see all topics.
 
-    def answer(self, response: ResponseT) -> None:
+        `is_abandonable`: nobody needs the response when the peer has left.
+        """
+        self.refuse = refuse
+        self.api_version = api_version
+        self.client_id = client_id
+        self.client_host = client_host
+        self.hidden_topics = hidden_topics
+        self.is_abandonable = is_abandonable
+        self.is_answered = False  # a reply may wait for a commit before it goes out
+        # Where the request is parked, so that it can be found again when its connection is gone.
+        self.parked_group_id = ""
+        self.parked_member_id = ""
+        self.response: Any = None
+        self.pending: PendingReply | None = None
+
+    def answer(self, response: Any) -> None:
         if self.response is None:
             self.response = response
             self.is_answered = True
@@ -130,7 +151,7 @@ class WaitingCaller(Caller, Generic[ResponseT]):
             if self.pending is not None:
                 self.pending.become_ready()
 
-    def response_or_pending(self, abandon: Callable[[WaitingCaller[Any]], None]) -> Given[ResponseT]:
+    def response_or_pending(self, abandon: Callable[[Caller], None]) -> Given[Any]:
         """The response if there is one by now, else the answer that will have it. `abandon` is called if its peer leaves."""
         if self.response is not None:
             return self.response
@@ -138,20 +159,27 @@ class WaitingCaller(Caller, Generic[ResponseT]):
         return self.pending
 
 
+class Reply(NamedTuple):
+    """The answer to one request."""
+
+    caller: Caller
+    response: object
+
+
 class Queued(NamedTuple):
-    """A request that stands in line, and when it came."""
+    """Queued request and its arrival time."""
 
     request: Any
-    caller: WaitingCaller[Any]
+    caller: Caller
     arrival_ms: int
 
 
-class PendingReply(PendingAnswer[ResponseT]):
+class PendingReply(PendingAnswer[Any]):
     """The answer to a caller that is parked, stands in line, or waits for a commit."""
 
     __slots__ = ("_abandon", "_caller")
 
-    def __init__(self, caller: WaitingCaller[ResponseT], abandon: Callable[[WaitingCaller[Any]], None]) -> None:
+    def __init__(self, caller: Caller, abandon: Callable[[Caller], None]) -> None:
         super().__init__()
         self._caller = caller
         self._abandon = abandon
@@ -160,7 +188,7 @@ class PendingReply(PendingAnswer[ResponseT]):
     def is_abandonable(self) -> bool:
         return self._caller.is_abandonable
 
-    def response(self) -> ResponseT | None:
+    def response(self) -> Any:
         # Caller and pending answer know each other. Such a circle would never be collected, so it ends here or in
         # `abandon`.
         self._caller.pending = None
@@ -174,12 +202,11 @@ class PendingReply(PendingAnswer[ResponseT]):
 
 def send(replies: Iterable[Reply]) -> None:
     for caller, response in replies:
-        assert isinstance(caller, WaitingCaller)
         caller.answer(response)
 
 
 async def send_in_slices(replies: Iterable[Reply], time_slice: TimeSlice) -> None:
-    """Send replies, others having a turn in between."""
+    """Send replies, and yield to other tasks in between."""
     left = iter(replies)
     try:
         for reply in left:
@@ -193,5 +220,4 @@ async def send_in_slices(replies: Iterable[Reply], time_slice: TimeSlice) -> Non
 def refused(callers: Iterable[Caller], error: ErrorCode) -> Iterator[Reply]:
     """Replies that carry an error."""
     for caller in callers:
-        assert isinstance(caller, WaitingCaller)
         yield Reply(caller, caller.refuse(error))

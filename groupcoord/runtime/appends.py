@@ -18,11 +18,12 @@ from typing import Any
 
 import trio
 
-from ottla.groupcoord.runtime.answers import send
-from ottla.groupcoord.runtime.coordinator_shard import Appended, Outcome, Reply
+from ottla.groupcoord.runtime.answers import Reply, send
+from ottla.groupcoord.runtime.coordinator_shard import Appended, Outcome
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode
-from ottla.wire.records import RECORDS_OFFSET, build_batch, read_header
+from ottla.wire.record_encoding import build_batch
+from ottla.wire.records import RECORDS_OFFSET, read_header
 
 RECORDS_PER_BATCH = 500
 COMPRESSED_FROM = 64 * 1024
@@ -39,7 +40,7 @@ Pieces = Iterator[tuple[list[Any], bytes]]
 
 
 def is_long(outcome: Outcome[Any]) -> bool:
-    """True if its records take more than a moment."""
+    """True if an outcome has more records than one step may take."""
     return len(outcome.records) > RECORDS_PER_BATCH
 
 

@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 
 import trio
 
-from ottla.groupcoord.runtime.answers import WaitingCaller, finished
+from ottla.groupcoord.runtime.answers import Caller, finished
 from ottla.groupcoord.runtime.coordinator_shard import (
     FORGETTING_REFUSED,
     CoordinatorLog,
@@ -30,7 +30,7 @@ from ottla.groupcoord.runtime.coordinator_shard import (
 )
 from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
 from ottla.wire.answers import Given
-from ottla.wire.errors import ErrorCode
+from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.time_slice import TimeSlice
 
 FENCED_LOOK_S = 0.05
@@ -66,8 +66,42 @@ class Runtime(Generic[ShardT]):
     def is_running(self) -> bool:
         return self._nursery is not None
 
-    def partition(self, index: int) -> PartitionRuntime[ShardT] | None:
-        return self._partitions.get(index)
+    def check_running(self) -> None:
+        """Raise KafkaError if there is no coordinator yet, or no longer."""
+        if self._nursery is None:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def partition_for(self, key: Any) -> int:
+        """The partition of the internal topic whose leader coordinates this key, such as a group's id."""
+        return self.kind.key_hash(key) % self.log.partition_count()
+
+    def led_partition(self, index: int) -> PartitionRuntime[ShardT]:
+        """Get a partition that this broker coordinates; raises KafkaError for any other."""
+        self.check_running()
+        partition = self._partitions.get(index)
+        if partition is None or self.is_suspended:
+            # A fenced broker may have been replaced without knowing it, so it answers nothing.
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return partition
+
+    def shard_of(self, key: Any) -> ShardT:
+        """The shard of a key, to read from. Raises KafkaError if this broker does not coordinate it now."""
+        return self.led_partition(self.partition_for(key)).shard(self.now_ms())
+
+    def submit(self, key: Any, request: Any, caller: Caller) -> Given[Any]:
+        """Submit a request to the shard of its key. Returns the response, or the answer that will have it later."""
+        try:
+            return self.led_partition(self.partition_for(key)).submit(request, caller)
+        except KafkaError as error:
+            return caller.refuse(error.code)
+
+    def led_shards(self) -> list[ShardT]:
+        """All shards of this broker. Raises KafkaError while any is being loaded."""
+        self.check_running()
+        now_ms = self.now_ms()
+        # A partition that could not be loaded must not keep what all others hold from being listed.
+        led = [each for each in self.partitions() if each.absent is not ErrorCode.NOT_COORDINATOR]
+        return [partition.shard(now_ms) for partition in led]
 
     def partitions(self) -> list[PartitionRuntime[ShardT]]:
         return list(self._partitions.values())
@@ -79,7 +113,7 @@ class Runtime(Generic[ShardT]):
 
     @property
     def is_suspended(self) -> bool:
-        """True if no deadline passes, because nobody can reach this broker or could a moment ago."""
+        """True if deadlines are suspended, because this broker is fenced or was a moment ago."""
         return self._is_suspended or self.log.is_fenced()
 
     def times(self) -> dict[str, int]:
@@ -97,13 +131,11 @@ class Runtime(Generic[ShardT]):
     # ------------------------------------------------------------------ transactions
 
     def end_transaction(self, partition: int, end: TransactionEnd) -> Given[ErrorCode]:
-        """Write how a transaction ended into a partition, and let its shard know once that is committed."""
-        if not self.is_running:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        known = self._partitions.get(partition)
-        if known is None or self.is_suspended:
-            return ErrorCode.NOT_COORDINATOR
-        return known.submit(end, WaitingCaller(lambda error: error))
+        """Write the marker of a transaction to a partition; its shard replays it when it is committed."""
+        try:
+            return self.led_partition(partition).submit(end, Caller(lambda error: error))
+        except KafkaError as error:
+            return error.code
 
     # ------------------------------------------------------------------ leadership
 
@@ -138,7 +170,7 @@ class Runtime(Generic[ShardT]):
         nursery.start_soon(self.run)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled; whoever waits then is sent away."""
+        """Run until cancelled; waiting callers are refused then."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             try:
@@ -157,17 +189,17 @@ class Runtime(Generic[ShardT]):
         self._nursery.start_soon(function, *arguments)
 
     async def run_in_thread(self, function: Callable[[], Any]) -> Any:
-        """Have something done in a thread that takes less than a second, a few things at a time. Somebody waits for it."""
+        """Run work of less than a second in a thread, for which somebody waits."""
         async with self._threads:
             return await self._run_in_thread(function)
 
     async def compute(self, function: Callable[[], Any]) -> Any:
-        """Have something computed in a thread that may take minutes. What others wait for does not stand behind it."""
+        """Run work that may take minutes in a thread; `run_in_thread` does not queue behind it."""
         async with self._job_threads:
             return await self._run_in_thread(function)
 
     def mind(self, shard: ShardT | None) -> None:
-        """Wake up the deadline task in time for this shard."""
+        """Wake the deadline task if this shard's next deadline is earlier than it expects."""
         deadline_ms = None if shard is None else shard.next_deadline_ms()
         if deadline_ms is not None and deadline_ms < self._sleeping_until_ms:
             self._wake.set()
@@ -193,7 +225,7 @@ class Runtime(Generic[ShardT]):
                 await time_slice.yield_if_over()
 
     async def _suspend(self) -> None:
-        """Let no deadline pass until this broker can be reached, and then begin the members' sessions anew."""
+        """Suspend deadlines until this broker is no longer fenced, then restart the members' sessions."""
         # It stays set while sessions begin anew, which takes several turns of the event loop. No deadline passes in
         # between.
         self._is_suspended = True
@@ -228,7 +260,7 @@ FORGETTING_RETRY_S = 1.0
 
 
 class TopicForgetter(Generic[TopicsT]):
-    """Make all shards of a runtime forget deleted topics.
+    """Makes all shards of a runtime forget deleted topics.
 
     `request_of` makes a shard's request of the topics: the shard forgets some of what it knows of them, and answers how much
     that was, 0 when nothing is left. A shard gets the same request until then.
@@ -240,7 +272,7 @@ class TopicForgetter(Generic[TopicsT]):
         self._waiting: dict[PartitionRuntime[Any], deque[TopicsT]] = {}
 
     async def forget(self, topics: TopicsT) -> None:
-        """Forget topics in all partitions. Where that is refused it goes on in the background."""
+        """Forget topics in all partitions; a refused attempt is repeated in the background."""
         for partition in self._runtime.partitions():
             if not await self._forget(topics, partition):
                 waiting = self._waiting.setdefault(partition, deque())
@@ -253,7 +285,7 @@ class TopicForgetter(Generic[TopicsT]):
         """True if nothing is left of these topics in a partition."""
         request = self._request_of(topics)
         while True:
-            caller = WaitingCaller(lambda error: FORGETTING_REFUSED)
+            caller = Caller(lambda error: FORGETTING_REFUSED)
             count: int = await finished(partition.submit(request, caller))
             if count <= 0:
                 return count != FORGETTING_REFUSED

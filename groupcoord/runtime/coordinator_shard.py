@@ -1,4 +1,4 @@
-"""The interface between a runtime and the state machines that it runs: shards, what a call of theirs comes to, and the log.
+"""Interface between a runtime and the state machines that it runs: shards, the outcomes of their calls, and the log.
 
 A shard never writes and never waits. A call returns an `Outcome`: records to append, replies that do not depend on them, and
 settlements. A settlement is called exactly once, when it is known whether the log has taken the records: with NONE, or with
@@ -32,6 +32,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from ottla.groupcoord.java_hashing import absolute_string_hash
+from ottla.groupcoord.runtime.answers import Caller, Reply
 from ottla.wire.checksum import crc32c
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.errors import ErrorCode
@@ -59,7 +61,7 @@ class Transaction(NamedTuple):
 
 
 class TransactionalRecord(NamedTuple):
-    """A record on its way to its commit."""
+    """Record of a transaction, appended and not committed yet."""
 
     record: Any
     producer_id: int
@@ -96,44 +98,6 @@ Settlement = Callable[[ErrorCode], None]
 
 FORGETTING_REFUSED = -1
 """The answer to a request to forget something if the log has refused the records. Else the answer is a count."""
-
-
-HiddenTopics = Callable[[Iterable[str]], Awaitable[Iterable[str]]]
-"""Which of some topics a client may not see. It gives way between many."""
-
-
-class Caller:
-    """Sender of a request. Replies are addressed to this object, which a machine may keep while the request is parked."""
-
-    __slots__ = (
-        "api_version",
-        "client_host",
-        "client_id",
-        "hidden_topics",
-        "is_answered",
-        "parked_group_id",
-        "parked_member_id",
-    )
-
-    def __init__(
-        self, *, api_version: int, client_id: str = "", client_host: str = "", hidden_topics: HiddenTopics | None = None
-    ) -> None:
-        """`hidden_topics` None: it may see all topics."""
-        self.api_version = api_version
-        self.client_id = client_id
-        self.client_host = client_host
-        self.hidden_topics = hidden_topics
-        self.is_answered = False  # a reply may wait for a commit before it goes out
-        # Where the request is parked, so that it can be found again when its connection is gone.
-        self.parked_group_id = ""
-        self.parked_member_id = ""
-
-
-class Reply(NamedTuple):
-    """The answer to one request."""
-
-    caller: Caller
-    response: object
 
 
 class Job(NamedTuple):
@@ -205,7 +169,7 @@ class CoordinatorShard(Protocol):
         """True if something is due that looks at what records leave behind, and so has to wait until all are committed."""
 
     def start_sessions(self, now_ms: int) -> Iterator[None]:
-        """Let everybody have a whole session from now on, some at each step."""
+        """Give every member a whole session from now on, some at each step."""
 
     def replay(self, record: Any, record_offset: int = -1, producer_id: int = -1) -> None: ...
 
@@ -217,7 +181,7 @@ class CoordinatorShard(Protocol):
         """Answer `error` to everybody who is parked; each reply may be made when its turn comes."""
 
     def discard(self) -> Outcome[Any]:
-        """Return what an unfinished call has collected: none of it happens. The shard is done with."""
+        """Return the outcome of an unfinished call, which is dropped. Nothing is called after this."""
 
     def unfinished(self) -> Rest | None:
         """Take the steps that the last call has left to do. Called after each call that is not a read."""
@@ -241,6 +205,9 @@ class ShardKind(Generic[ShardT]):
     """Whether a request may be handled while records are not committed yet: it looks at nothing that they leave behind."""
     may_share_append: Callable[[Any], bool]
     """Whether a request's records may be appended together with those of others like it. Such requests may overlap."""
+    key_hash: Callable[[Any], int] = absolute_string_hash
+    """Hash of the key of a request, of which the partition follows. It is Kafka's own, because brokers of both makes in one
+    cluster have to agree on the coordinator."""
     superseding: frozenset[bytes] = frozenset()
     """The types of keys (their first two bytes) of which only the last value counts. A value of another type may rest on the
     values of its key before it."""
@@ -250,7 +217,7 @@ class ShardKind(Generic[ShardT]):
 
 
 class Appended(NamedTuple):
-    """A batch that was written."""
+    """Result of an append."""
 
     first_offset: int
     commit: Coroutine[Any, Any, None] | None

@@ -1,4 +1,4 @@
-"""Loading and unloading of a shard: replay of its partition, in slices, and the answers to everybody who waits at its end.
+"""Loading and unloading of a shard: replay of its partition in slices, and refusal of all waiting callers at its end.
 
 Most of a long log is commits that later ones have replaced. So a piece of the log, about a megabyte, is first walked for its
 keys and values, and only then decoded and replayed: without the values that another value of their key follows within the
@@ -19,29 +19,13 @@ from functools import partial
 from itertools import islice
 from typing import Any, cast
 
-from ottla.groupcoord.runtime.answers import refused, send
-from ottla.groupcoord.runtime.coordinator_shard import (
-    Caller,
-    CoordinatorLog,
-    CoordinatorShard,
-    Outcome,
-    Reply,
-    ShardKind,
-    ShardT,
-)
+from ottla.groupcoord.runtime.answers import Caller, Reply, refused, send
+from ottla.groupcoord.runtime.coordinator_shard import CoordinatorLog, CoordinatorShard, Outcome, ShardKind, ShardT
 from ottla.wire.control_batches import ControlType, control_type_id
 from ottla.wire.errors import ErrorCode, ProtocolViolation
+from ottla.wire.record_decoding import decode_records, records_area
 from ottla.wire.record_walk import keys_and_values
-from ottla.wire.records import (
-    COMPRESSION_MASK,
-    MAGIC_V2,
-    BatchHeader,
-    check_records,
-    decode_records,
-    iter_batches,
-    records_area,
-    wrap_int64,
-)
+from ottla.wire.records import COMPRESSION_MASK, MAGIC_V2, BatchHeader, check_records, iter_batches, wrap_int64
 from ottla.wire.time_slice import TimeSlice
 
 logger = logging.getLogger("ottla.groupcoord")
@@ -219,7 +203,7 @@ def _records(
 
 
 def _checked_area(header: BatchHeader, batches: bytes, start: int) -> bytes:
-    """The records of a batch, decompressed, each of which is as long as it says."""
+    """Decompressed and checked records area of a batch."""
     area = bytes(records_area(batches, header, start))
     if header.records_count:  # else compaction has left no record
         check_records(area, header.records_count)
@@ -274,7 +258,7 @@ class Farewell:
             spawn(self.send_rest)
 
     def send_some(self, count: int = sys.maxsize) -> bool:
-        """Send so many. Whether there may be more."""
+        """Send this many replies. True if more may be left."""
         sent = 0
         for reply in islice(self._replies, count):
             sent += 1

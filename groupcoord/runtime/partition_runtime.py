@@ -35,7 +35,7 @@ from typing import Any, Generic
 
 import trio
 
-from ottla.groupcoord.runtime.answers import Queued, WaitingCaller, finished, send_in_slices
+from ottla.groupcoord.runtime.answers import Caller, Queued, Reply, finished, send_in_slices
 from ottla.groupcoord.runtime.appends import (
     RECORDS_PER_BATCH,
     TOO_LARGE,
@@ -50,7 +50,6 @@ from ottla.groupcoord.runtime.coordinator_shard import (
     Host,
     Job,
     Outcome,
-    Reply,
     Rest,
     ShardT,
     TransactionalRecord,
@@ -58,7 +57,7 @@ from ottla.groupcoord.runtime.coordinator_shard import (
     together,
 )
 from ottla.groupcoord.runtime.loading import Farewell, last_replies, replay_log
-from ottla.wire.answers import Given, ResponseT
+from ottla.wire.answers import Given
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.time_slice import TimeSlice
 
@@ -88,7 +87,7 @@ class PartitionRuntime(Generic[ShardT]):
         self._log = runtime.log
         self._shard: ShardT | None = None
         self._absent = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # why there is no shard
-        self._queue: OrderedDict[WaitingCaller[Any], Queued] = OrderedDict()
+        self._queue: OrderedDict[Caller, Queued] = OrderedDict()
         self._has_line = False
         self._in_flight = InFlightAppends()
         self._is_completing = False
@@ -99,7 +98,7 @@ class PartitionRuntime(Generic[ShardT]):
             deque()
         )  # what the line's task does before the next request
         self._is_unfinished = False  # a call is not finished, and has collected half of what it comes to
-        self._unfinished_caller: WaitingCaller[Any] | None = None  # of that call
+        self._unfinished_caller: Caller | None = None  # of that call
         self._failed_loads = 0  # since the last one that succeeded
 
     # ------------------------------------------------------------------ requests
@@ -113,18 +112,20 @@ class PartitionRuntime(Generic[ShardT]):
 
     @property
     def absent(self) -> ErrorCode:
-        """Why there is no shard; NONE while there is one."""
+        """Error code while there is no shard; NONE while there is one."""
         return self._absent if self._shard is None else ErrorCode.NONE
 
-    def submit(self, request: Any, caller: WaitingCaller[ResponseT]) -> Given[ResponseT]:
+    def submit(self, request: Any, caller: Caller) -> Given[Any]:
         """Handle a request. Returns the response or, when that takes time, the answer that will have it."""
         now_ms = self._runtime.now_ms()
         # What was due before this request happens first. So a late event loop makes no answer wrong.
-        self.expire(now_ms)
+        is_due = self._shard is not None and not self._has_line and self._is_due(now_ms)
+        if is_due:
+            self.expire(now_ms)
         if self._shard is None:
             return caller.refuse(self._absent)
         # More may be due than one call does. The request must not overtake it.
-        if self._is_due(now_ms) or (self._in_flight and not self._may_overlap(request)):
+        if (is_due and self._is_due(now_ms)) or (self._in_flight and not self._may_overlap(request)):
             self._form_line()
         if self._has_line:
             self._queue[caller] = Queued(request, caller, now_ms)
@@ -146,7 +147,7 @@ class PartitionRuntime(Generic[ShardT]):
         self._runtime.mind(self._shard)
         return caller.response_or_pending(self.abandon)
 
-    def abandon(self, caller: WaitingCaller[Any]) -> None:
+    def abandon(self, caller: Caller) -> None:
         """The caller no longer waits. What it asked for may still happen."""
         if self._has_line:
             # Something stands alone, so the shard must not be touched. A request that has left the line is carried out.
@@ -177,7 +178,7 @@ class PartitionRuntime(Generic[ShardT]):
             self._start_over(self._shard)
 
     def _is_due(self, now_ms: int) -> bool:
-        """True if a deadline has passed. None passes while nobody can reach this broker."""
+        """True if a deadline has passed. Deadlines are suspended while this broker is fenced."""
         assert self._shard is not None
         deadline_ms = self._shard.next_deadline_ms()
         return deadline_ms is not None and deadline_ms <= now_ms and not self._runtime.is_suspended
@@ -194,12 +195,12 @@ class PartitionRuntime(Generic[ShardT]):
                 await trio.lowlevel.checkpoint()
 
     def next_deadline_ms(self) -> int | None:
-        """When `expire` can do something; while there is a line its task keeps the deadlines."""
+        """Time of the next call of `expire`; None while a queue exists, whose task keeps the deadlines."""
         return None if self._shard is None or self._has_line else self._shard.next_deadline_ms()
 
     # ------------------------------------------------------------------ handle, append, settle
 
-    def _handle(self, request: Any, caller: WaitingCaller[Any]) -> Outcome[Any]:
+    def _handle(self, request: Any, caller: Caller) -> Outcome[Any]:
         """Let the shard handle a request. The end of a transaction is alike for every kind, and is written here."""
         assert self._shard is not None
         if isinstance(request, TransactionEnd):
@@ -210,7 +211,7 @@ class PartitionRuntime(Generic[ShardT]):
     def _may_overlap(self, request: Any) -> bool:
         return isinstance(request, TransactionEnd) or self._kind.may_overlap(request)
 
-    def _write_marker(self, end: TransactionEnd, caller: WaitingCaller[Any]) -> None:
+    def _write_marker(self, end: TransactionEnd, caller: Caller) -> None:
         """End a transaction. Its marker stands behind all that was handled before, and counts when it is committed."""
         self._append_gathered()
         batch = end.marker(self._runtime.timestamp_ms())
@@ -223,8 +224,8 @@ class PartitionRuntime(Generic[ShardT]):
         self._put_in_force(appended, [end])
         self._in_flight.reply_after([Reply(caller, caller.refuse(ErrorCode.NONE))])
 
-    def _carry_out(self, outcome: Outcome[Any], caller: WaitingCaller[Any] | None = None) -> None:
-        """Append what the shard wants to be appended. What takes long is done by the task of the line."""
+    def _carry_out(self, outcome: Outcome[Any], caller: Caller | None = None) -> None:
+        """Append an outcome. Long ones are left to the queue's task."""
         assert self._shard is not None
         rest = self._shard.unfinished()
         self._begin(outcome)
@@ -269,7 +270,7 @@ class PartitionRuntime(Generic[ShardT]):
         return True
 
     def _put_in_force(self, appended: Appended, records: list[Any]) -> None:
-        """Put what was written in force, when it is committed."""
+        """Replay written records when they are committed."""
         if appended.commit is None and not self._in_flight and len(records) <= RECORDS_PER_BATCH:
             self._replay(records, appended.first_offset)
             return
@@ -292,7 +293,7 @@ class PartitionRuntime(Generic[ShardT]):
             self._kind.on_force(self.partition, self._shard)
 
     def _settle(self, outcome: Outcome[Any], error: ErrorCode) -> None:
-        """The fate of an append is known, as far as it decides on the living state: the replies wait for the commit."""
+        """Settle an outcome: the log has taken its records, or refused them with `error`. Replies wait for the commit."""
         assert self._shard is not None
         if error:
             logger.warning("partition %d: %d records refused: %s", self.partition, len(outcome.records), error.name)
@@ -304,14 +305,14 @@ class PartitionRuntime(Generic[ShardT]):
             self._finish_later(rest, None)
 
     def _begin(self, outcome: Outcome[Any]) -> None:
-        """Do what does not wait for the records."""
+        """Send the replies and start the jobs of an outcome, which do not depend on its records."""
         # The replies depend on none of these records, but on what was handled before.
         self._in_flight.reply_after(outcome.replies)
         for job in outcome.jobs:
             self._runtime.spawn(self._compute, self._shard, job)
 
     async def _compute(self, shard: ShardT, job: Job) -> None:
-        """Do in a thread what takes long, and give the shard the result, unless it has been lost meanwhile."""
+        """Run a job in a thread, and submit its result to the shard, unless the shard was unloaded meanwhile."""
         result = None
         try:
             result = await self._runtime.compute(job.compute)
@@ -321,7 +322,7 @@ class PartitionRuntime(Generic[ShardT]):
             result = None
             logger.exception("bug: partition %d of %s, beside the loop", *self._place)
         if self._shard is shard:
-            await finished(self.submit(job.request(result), WaitingCaller(lambda error: error)))
+            await finished(self.submit(job.request(result), Caller(lambda error: error)))
 
     # ------------------------------------------------------------------ appends in flight
 
@@ -346,7 +347,7 @@ class PartitionRuntime(Generic[ShardT]):
             self._carry_out(together(gathered))
 
     def _append_in_halves(self, outcome: Outcome[Any]) -> None:
-        """Too much was put together for one batch. Nobody is refused because of what others have sent."""
+        """Append a gathered outcome that is too large for one batch in halves, so that no caller is refused because of others."""
         assert len(outcome.records) <= RECORDS_PER_BATCH, "a part of it may be in the log"
         middle = len(outcome.parts) // 2
         halves = [together(outcome.parts[:middle]), together(outcome.parts[middle:])]
@@ -356,7 +357,7 @@ class PartitionRuntime(Generic[ShardT]):
             self._append(half)
 
     async def _complete_appends(self, shard: ShardT) -> None:
-        """Wait for one commit after the other, put the records in force, and send the replies."""
+        """Wait for each commit in order, replay its records, and send its replies."""
         # Before this task starts, and during any await, the partition may be unloaded, and even loaded again. Then the
         # task must touch nothing any more.
         time_slice = TimeSlice()
@@ -402,7 +403,7 @@ class PartitionRuntime(Generic[ShardT]):
     # ------------------------------------------------------------------ the line
 
     def _form_line(self, work: Callable[[], Awaitable[None]] | None = None) -> None:
-        """From now on requests stand in line, behind this work if there is any."""
+        """Queue requests from now on, behind this work if there is any."""
         if work is not None:
             self._line_work.append(work)
         if not self._has_line:
@@ -410,7 +411,7 @@ class PartitionRuntime(Generic[ShardT]):
             self._has_line = True
 
     async def _work_off(self, shard: ShardT) -> None:
-        """Take one after the other from the line until it is empty. Ends early when the shard is unloaded."""
+        """Work off the queue until it is empty. Ends early when the shard is unloaded."""
         # Several in a turn. If each took one, clients that ask again at once would keep a line for ever.
         time_slice = TimeSlice()
         try:
@@ -440,7 +441,7 @@ class PartitionRuntime(Generic[ShardT]):
         return self._shard is not None and self._is_due(now_ms) and self._shard.stands_alone(now_ms)
 
     async def _next_in_line(self) -> None:
-        """Handle what is due, or the first in the line. One that stands alone has nothing before and beside it."""
+        """Handle what is due, or the first queued request; one that stands alone waits until no append is in flight."""
         shard = self._shard
         assert shard is not None
         # Only looked at: it is handled when everything is done that has to come before it.
@@ -476,13 +477,13 @@ class PartitionRuntime(Generic[ShardT]):
             first.caller.answer(first.caller.refuse(ErrorCode.UNKNOWN_SERVER_ERROR))
             raise
 
-    def _finish_later(self, rest: Rest, caller: WaitingCaller[Any] | None) -> None:
-        """Leave what a call has left to do to the task of the line."""
+    def _finish_later(self, rest: Rest, caller: Caller | None) -> None:
+        """Let the queue's task take the steps that a call has left."""
         self._is_unfinished, self._unfinished_caller = True, caller
         self._form_line(partial(self._finish, rest))
 
     async def _finish(self, rest: Rest) -> None:
-        """Do what a call has left to do, others having a turn between its steps, and append what it comes to."""
+        """Take the steps that a call has left, yielding between them, and append its outcome."""
         shard, time_slice = self._shard, TimeSlice()
         while True:
             try:
@@ -502,7 +503,7 @@ class PartitionRuntime(Generic[ShardT]):
             await self._append_long(outcome)
 
     async def _append_long(self, outcome: Outcome[Any]) -> None:
-        """Append a long outcome: its one batch is made in a thread, or others have a turn between its batches."""
+        """Append a long outcome: one batch that a thread makes, or several with a yield between them."""
         shard, timestamp_ms = self._shard, self._runtime.timestamp_ms()
         pieces = await batches_of(outcome, self._kind.encode, timestamp_ms, self._runtime.run_in_thread)
         while (
@@ -573,7 +574,7 @@ class PartitionRuntime(Generic[ShardT]):
         self._runtime.spawn(self._runtime.load_after, pause_s, self)
 
     def unload(self, error: ErrorCode, absent: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
-        """Stop coordinating. Requests that wait are answered with `error`, later ones with `absent`."""
+        """Unload the shard. Waiting requests are answered with `error`, later ones with `absent`."""
         # All at once and before anybody is answered, because an answer calls back into its connection.
         shard, self._shard, self._absent = self._shard, None, absent
         self._has_line = self._is_completing = self._is_unfinished = False
@@ -589,7 +590,7 @@ class PartitionRuntime(Generic[ShardT]):
         Farewell(replies, self._place).begin(self._runtime.spawn if self._runtime.is_running else None)
 
     def _start_over(self, shard: ShardT | None, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
-        """Send everybody away and load the shard again: it may no longer be what the log says. Nothing if it is gone."""
+        """Unload and reload the shard, which may contradict the log. No-op if it is unloaded already."""
         if self._shard is shard:
             self.unload(error, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             self._runtime.load_soon(self)

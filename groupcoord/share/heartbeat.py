@@ -36,7 +36,7 @@ from ottla.groupcoord.group import (
 from ottla.groupcoord.modern.assignor import NOTHING, Assignment, read_assignment
 from ottla.groupcoord.modern.group import JOIN_EPOCH, put_targets
 from ottla.groupcoord.records import KeyedRecord
-from ottla.groupcoord.runtime.coordinator_shard import Caller
+from ottla.groupcoord.runtime.answers import Caller
 from ottla.groupcoord.share.assignor import assign
 from ottla.groupcoord.share.group import (
     NEW_MEMBER,

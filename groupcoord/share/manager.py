@@ -1,4 +1,4 @@
-"""The part of a shard that has the share groups.
+"""Manager of a shard's share groups (KIP-932).
 
 `heartbeat.py` decides about members, `offsets.py` about offsets. A share group is always what its records say.
 """
@@ -15,7 +15,8 @@ from ottla.groupcoord.modern.describing import undescribed as undescribed_as
 from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.groupcoord.modern.manager import ModernGroupManager
 from ottla.groupcoord.records import GroupRecord
-from ottla.groupcoord.runtime.coordinator_shard import FORGETTING_REFUSED, Caller
+from ottla.groupcoord.runtime.answers import Caller
+from ottla.groupcoord.runtime.coordinator_shard import FORGETTING_REFUSED
 from ottla.groupcoord.share.group import GROUP_TYPE, SESSION, Position, ShareGroup
 from ottla.groupcoord.share.group import Member as GroupMember
 from ottla.groupcoord.share.heartbeat import HeartbeatResult, Heartbeats, ShareAssignmentComputed
@@ -61,7 +62,7 @@ class ShareGroupManager(ModernGroupManager[ShareGroup]):
     def __init__(self, context: ShardContext) -> None:
         super().__init__(context)
         self._heartbeats = Heartbeats(context.effects, context.topics)
-        self._offsets = OffsetAdministration(context.effects, context.topics)
+        self._offsets = OffsetAdministration(context.topics)
         self._nascent: ShareGroup | None = None
         self.requests = {
             ShareGroupHeartbeatRequest: self._heartbeat,
@@ -227,7 +228,7 @@ def refused_deletion(error: ErrorCode, message: str | None = None) -> DeleteShar
 
 
 def undescribed(group_id: str, error: ErrorCode, message: str | None = None) -> DescribedGroup:
-    """A description that has only an error."""
+    """Description that has only an error."""
     return undescribed_as(DescribedGroup, group_id, error, message, assignor_name="")
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import trio
 
 from ottla.groupcoord.effects import NAMED_MAX
-from ottla.groupcoord.shard import GroupShards, OffsetRights
+from ottla.groupcoord.shard import GroupRuntime, OffsetRights
 from ottla.groupcoord.share.offsets import NO_TOPIC_ID, ReadInitialized
 from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -72,8 +72,8 @@ class EndOffsets(Protocol):
 class ShareOffsets:
     """Describes the offsets of share groups."""
 
-    def __init__(self, shards: GroupShards, images: TopicImages, persister: SharePersister, ends: EndOffsets) -> None:
-        self._shards = shards
+    def __init__(self, runtime: GroupRuntime, images: TopicImages, persister: SharePersister, ends: EndOffsets) -> None:
+        self._runtime = runtime
         self._images = images
         self._persister = persister
         self._ends = ends
@@ -114,7 +114,7 @@ class ShareOffsets:
 
     def _all_of(self, group_id: str) -> dict[bytes, Sequence[int]]:
         """All initialized partitions of the group. Raises KafkaError if this broker does not coordinate it."""
-        found: Mapping[bytes, Sequence[int]] = self._shards.read(group_id, ReadInitialized(group_id))
+        found: Mapping[bytes, Sequence[int]] = self._runtime.read(group_id, ReadInitialized(group_id))
         return {topic_id: each for topic_id, each in found.items() if self._images.image_by_id(topic_id) is not None}
 
     def _named(

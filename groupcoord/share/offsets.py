@@ -11,7 +11,6 @@ import base64
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from ottla.groupcoord.effects import Effects
 from ottla.groupcoord.share.group import KnownTopic, PartitionsByTopic, ShareGroup, StatePartitions, Topics
 from ottla.groupcoord.share.records import ShareGroupStatePartitionMetadataKey
 from ottla.groupcoord.topic_images import TopicImage, TopicImages
@@ -116,14 +115,13 @@ class PreparedDeletion(NamedTuple):
 class OffsetAdministration:
     """AlterShareGroupOffsets and DeleteShareGroupOffsets at the shard, and reports of the share coordinator."""
 
-    def __init__(self, effects: Effects, images: TopicImages) -> None:
-        self._effects = effects
+    def __init__(self, images: TopicImages) -> None:
         self._images = images
 
     # ------------------------------------------------------------------ alter
 
     def alter(self, group: ShareGroup, request: AlterShareGroupOffsetsRequest) -> AlteredOffsets:
-        """Begin partitions anew at other offsets; creates the group if needed. Raises KafkaError."""
+        """Reinitialize partitions at other offsets; creates the group if needed. Raises KafkaError."""
         begun: dict[bytes, KnownTopic] = {}
         responses: dict[str, AlterShareGroupOffsetsResponseTopic] = {}
         data = []
@@ -158,7 +156,7 @@ class OffsetAdministration:
     # ------------------------------------------------------------------ delete
 
     def delete(self, group: ShareGroup, request: DeleteShareGroupOffsetsRequest) -> BegunDeletion:
-        """Begin the deletion of topics' offsets, or go on with an earlier one."""
+        """Begin or continue the deletion of topics' offsets."""
         if group.state_partitions is None:
             return BegunDeletion(_deletion_response([]))
         known = group.share_partitions

@@ -16,9 +16,9 @@ import trio
 from ottla.groupcoord.effects import NAMED_MAX
 from ottla.groupcoord.modern.describing import Descriptions
 from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH
-from ottla.groupcoord.runtime.answers import WaitingCaller, finished
+from ottla.groupcoord.runtime.answers import Caller, finished
 from ottla.groupcoord.runtime.coordinator_runtime import TopicForgetter
-from ottla.groupcoord.shard import GroupShards
+from ottla.groupcoord.shard import GroupRuntime
 from ottla.groupcoord.share.heartbeat import HeartbeatResult
 from ottla.groupcoord.share.manager import refused_alteration, refused_deletion, refused_heartbeat, undescribed
 from ottla.groupcoord.share.offset_service import EndOffsets, ShareOffsets, SharePersister
@@ -62,7 +62,7 @@ Errors = dict[tuple[bytes, int], ErrorCode]
 """Errors of the share coordinator, by topic id and partition."""
 
 
-class _Heartbeat(WaitingCaller[ShareGroupHeartbeatResponse]):
+class _Heartbeat(Caller):
     """The caller of a heartbeat. Initialization begins at the commit, whether or not the member still waits."""
 
     __slots__ = ("_initialize",)
@@ -84,12 +84,12 @@ class _Heartbeat(WaitingCaller[ShareGroupHeartbeatResponse]):
 class ShareService:
     """Requests about members, descriptions and offsets of share groups."""
 
-    def __init__(self, shards: GroupShards, images: TopicImages, persister: SharePersister, ends: EndOffsets) -> None:
-        self._shards = shards
-        self._descriptions = Descriptions(shards, DescribeShareGroup, undescribed)
+    def __init__(self, runtime: GroupRuntime, images: TopicImages, persister: SharePersister, ends: EndOffsets) -> None:
+        self._runtime = runtime
+        self._descriptions = Descriptions(runtime, DescribeShareGroup, undescribed)
         self._persister = persister
-        self._forgetting = TopicForgetter(shards.runtime, ForgetShareTopics)
-        self.offsets = ShareOffsets(shards, images, persister, ends)
+        self._forgetting = TopicForgetter(runtime, ForgetShareTopics)
+        self.offsets = ShareOffsets(runtime, images, persister, ends)
 
     # ------------------------------------------------------------------ members
 
@@ -102,7 +102,7 @@ class ShareService:
         if problem is not None or not has_id:
             return refused_heartbeat(ErrorCode.INVALID_REQUEST, problem)
         caller = _Heartbeat(self._begin_initialization, client_id=client_id, client_host=client_host)
-        return self._shards.submit(request.group_id, request, caller)
+        return self._runtime.submit(request.group_id, request, caller)
 
     def describe(
         self, request: ShareGroupDescribeRequest, *, operations: Callable[[str], int]
@@ -117,7 +117,7 @@ class ShareService:
     # ------------------------------------------------------------------ initialization
 
     def _begin_initialization(self, request: InitializeShareGroupStateRequest) -> None:
-        self._shards.runtime.spawn(self._initialize, request)
+        self._runtime.spawn(self._initialize, request)
 
     async def _initialize(self, request: InitializeShareGroupStateRequest) -> None:
         """Initialize partitions at the share coordinators, and report the outcome to the shard."""
@@ -137,7 +137,7 @@ class ShareService:
 
     async def _report(self, group_id: str, report: Any) -> ErrorCode:
         """Report an outcome to the shard. If the log refuses it, the shard or the next coordinator repeats the request."""
-        error: ErrorCode = await finished(self._shards.submit(group_id, report, WaitingCaller(lambda error: error)))
+        error: ErrorCode = await finished(self._runtime.submit(group_id, report, Caller(lambda error: error)))
         return error
 
     # ------------------------------------------------------------------ offsets
@@ -151,8 +151,8 @@ class ShareService:
             return refused_alteration(ErrorCode.INVALID_GROUP_ID)
         if sum([1 + len(topic.partitions) for topic in request.topics]) > NAMED_MAX:
             return refused_alteration(ErrorCode.INVALID_REQUEST, TOO_MANY)
-        caller = WaitingCaller(lambda error: AlteredOffsets(refused_alteration(error)))
-        altered = await finished(self._shards.submit(request.group_id, request, caller))
+        caller = Caller(lambda error: AlteredOffsets(refused_alteration(error)))
+        altered: AlteredOffsets = await finished(self._runtime.submit(request.group_id, request, caller))
         response, to_initialize = altered
         if to_initialize is None:
             return response
@@ -176,8 +176,8 @@ class ShareService:
             return refused_deletion(ErrorCode.INVALID_GROUP_ID)
         if len(request.topics) > NAMED_MAX:
             return refused_deletion(ErrorCode.INVALID_REQUEST, TOO_MANY)
-        caller = WaitingCaller(lambda error: BegunDeletion(refused_deletion(error)))
-        begun = await finished(self._shards.submit(request.group_id, request, caller))
+        caller = Caller(lambda error: BegunDeletion(refused_deletion(error)))
+        begun: BegunDeletion = await finished(self._runtime.submit(request.group_id, request, caller))
         response, doomed, to_delete = begun
         if to_delete is None:
             return response
@@ -201,13 +201,13 @@ class ShareService:
 
     def has(self, group_id: str) -> bool:
         """True if there is a share group of this id. Raises KafkaError if this broker does not coordinate it."""
-        found: bool = self._shards.read(group_id, IsShareGroup(group_id))
+        found: bool = self._runtime.read(group_id, IsShareGroup(group_id))
         return found
 
     async def prepare_deletion(self, group_id: str) -> ErrorCode:
         """Delete all state of a group at the share coordinators, before the group is deleted."""
-        caller = WaitingCaller(PreparedDeletion)
-        prepared = await finished(self._shards.submit(group_id, PrepareDeletion(group_id), caller))
+        caller = Caller(PreparedDeletion)
+        prepared: PreparedDeletion = await finished(self._runtime.submit(group_id, PrepareDeletion(group_id), caller))
         error, to_delete = prepared
         if error or to_delete is None:
             return error

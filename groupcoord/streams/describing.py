@@ -35,7 +35,7 @@ def described(state: StreamsState) -> wire.DescribedGroup | Large[wire.Described
 
 
 def undescribed(group_id: str, error: ErrorCode, message: str | None = None) -> wire.DescribedGroup:
-    """A description that has only an error."""
+    """Description that has only an error."""
     return undescribed_as(wire.DescribedGroup, group_id, error, message)
 
 

@@ -23,7 +23,7 @@ from ottla.groupcoord.effects import Effects
 from ottla.groupcoord.group import IS_NEW, TOPICS_HAVE_CHANGED, member_reason, note_rebalance
 from ottla.groupcoord.modern.group import JOIN_EPOCH, NEVER
 from ottla.groupcoord.records import KeyedRecord
-from ottla.groupcoord.runtime.coordinator_shard import Caller
+from ottla.groupcoord.runtime.answers import Caller
 from ottla.groupcoord.streams import records
 from ottla.groupcoord.streams.group import StreamsGroup, StreamsState, TaskPositions
 from ottla.groupcoord.streams.internal_topics import (

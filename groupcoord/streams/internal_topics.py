@@ -234,7 +234,7 @@ class ConfiguredSubtopology(NamedTuple):
 
 
 class ConfiguredTopology(NamedTuple):
-    """A topology checked against the topics that exist: with a problem there are no tasks yet.
+    """Topology checked against the existing topics; while it has a problem there are no tasks.
 
     `subtopologies` are in the order of their ids. They are None if it is unknown how many partitions topics need.
     """

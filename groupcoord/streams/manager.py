@@ -1,4 +1,4 @@
-"""The part of a shard that has the streams groups.
+"""Manager of a shard's streams groups (KIP-1071).
 
 `heartbeat.py` and `requests.py` make the records of a request. They are put in force at once, and taken back if the log
 refuses them.
@@ -14,7 +14,7 @@ from ottla.groupcoord.manager import GroupType, ShardContext
 from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from ottla.groupcoord.modern.manager import ModernGroupManager, gives_way
 from ottla.groupcoord.records import GroupRecord, KeyedRecord
-from ottla.groupcoord.runtime.coordinator_shard import Caller
+from ottla.groupcoord.runtime.answers import Caller
 from ottla.groupcoord.streams import describing, records
 from ottla.groupcoord.streams.group import (
     EMPTY,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla.groupcoord.modern.describing import Descriptions
-from ottla.groupcoord.runtime.answers import WaitingCaller
-from ottla.groupcoord.shard import GroupShards
+from ottla.groupcoord.runtime.answers import Caller
+from ottla.groupcoord.shard import GroupRuntime
 from ottla.groupcoord.streams.describing import undescribed
 from ottla.groupcoord.streams.heartbeat import HeartbeatResult
 from ottla.groupcoord.streams.manager import DescribeStreamsGroup
@@ -27,9 +27,9 @@ NOT_STORED = 1
 class StreamsService:
     """StreamsGroupHeartbeat and StreamsGroupDescribe."""
 
-    def __init__(self, shards: GroupShards) -> None:
-        self._shards = shards
-        self._descriptions = Descriptions(shards, DescribeStreamsGroup, undescribed)
+    def __init__(self, runtime: GroupRuntime) -> None:
+        self._runtime = runtime
+        self._descriptions = Descriptions(runtime, DescribeStreamsGroup, undescribed)
 
     def heartbeat(
         self, request: StreamsGroupHeartbeatRequest, *, api_version: int, client_id: str, client_host: str
@@ -39,8 +39,8 @@ class StreamsService:
             check_heartbeat(request)
         except KafkaError as error:
             return _refused(error.code, error.message)
-        caller = WaitingCaller(_refused, api_version=api_version, client_id=client_id, client_host=client_host)
-        return self._shards.submit(request.group_id, request, caller)
+        caller = Caller(_refused, api_version=api_version, client_id=client_id, client_host=client_host)
+        return self._runtime.submit(request.group_id, request, caller)
 
     def describe(
         self, request: StreamsGroupDescribeRequest, *, operations: Callable[[str], int]

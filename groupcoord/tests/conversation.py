@@ -10,7 +10,8 @@ from ottla.groupcoord.manager import GroupType
 from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.offsets.manager import DeleteGroup
 from ottla.groupcoord.records import GroupRecord
-from ottla.groupcoord.runtime.coordinator_shard import Caller, Job, Outcome, Reply
+from ottla.groupcoord.runtime.answers import Caller, Reply
+from ottla.groupcoord.runtime.coordinator_shard import Job, Outcome
 from ottla.groupcoord.service import GROUP_TYPES, GroupTypes
 from ottla.groupcoord.shard import Shard, in_listing
 from ottla.groupcoord.tests.fakes import FakeImages, settings_of_broker
@@ -50,7 +51,7 @@ class Asked(Caller):
     __slots__ = ("response",)
 
     def __init__(self, api_version: int, client_id: str) -> None:
-        super().__init__(api_version=api_version, client_id=client_id, client_host="/127.0.0.1")
+        super().__init__(ErrorCode, api_version=api_version, client_id=client_id, client_host="/127.0.0.1")
         self.response: Any = None
 
     @property

@@ -23,7 +23,8 @@ from ottla.wire.messages.classic_group import (
     SyncGroupRequestAssignment,
 )
 from ottla.wire.messages.offsets import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
-from ottla.wire.records import assign_offsets, decode_records, read_header
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.records import assign_offsets, read_header
 
 FORMATS = GroupTypes().formats
 

@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from ottla.groupcoord.manager import MetadataManager
-from ottla.groupcoord.runtime.answers import WaitingCaller, finished
+from ottla.groupcoord.runtime.answers import Caller, finished
 from ottla.groupcoord.shard import Shard
 from ottla.groupcoord.tests.conversation import GROUP
 from ottla.groupcoord.tests.fakes import FORMATS, Coordination, FakeTopics
@@ -113,7 +113,7 @@ class LargeGroups(Coordination):
 
     @property
     def partition(self) -> Any:
-        return self.groups._runtime.partition(self.groups.partition_for(GROUP))
+        return self.groups._runtime.led_partition(self.groups.partition_for(GROUP))
 
     def part(self, kind: type) -> MetadataManager:
         return next(each for each in self.shard._managers if isinstance(each, kind))
@@ -123,7 +123,7 @@ class LargeGroups(Coordination):
 
     def submit(self, request: Any, version: int = 9) -> Any:
         """Hand a request to the shard."""
-        caller = WaitingCaller(lambda error: error, api_version=version, client_id="client", client_host="/127.0.0.1")
+        caller = Caller(lambda error: error, api_version=version, client_id="client", client_host="/127.0.0.1")
         return self.partition.submit(request, caller)
 
     async def ask(self, request: Any, version: int = 9) -> Any:

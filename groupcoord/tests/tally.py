@@ -10,7 +10,7 @@ from ottla.groupcoord.effects import Effects, Steps, TimerKey, in_pieces
 from ottla.groupcoord.group import LastRebalance, PartitionCheck
 from ottla.groupcoord.manager import GroupType, MetadataManager, ShardContext
 from ottla.groupcoord.records import GroupRecord, KeyedRecord, RecordFormat
-from ottla.groupcoord.runtime.coordinator_shard import Caller
+from ottla.groupcoord.runtime.answers import Caller
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.classic_group import JoinGroupRequest
 from ottla.wire.messages.groups import ListedGroup

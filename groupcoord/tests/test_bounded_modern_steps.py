@@ -109,8 +109,8 @@ async def test_share_groups(nursery: trio.Nursery, autojump_clock: trio.abc.Cloc
     describe = ShareGroupDescribeRequest(group_ids=[GROUP], include_authorized_operations=False)
     await talk.asked("ShareGroupDescribe", lambda: talk.groups.share.describe(describe, operations=lambda group_id: 0))
     with talk.counting("reads"):
-        assert talk.groups.share.has(GROUP) and talk.groups.administration.last_rebalance(GROUP)
-        talk.groups.share.offsets._shards.read(GROUP, ReadInitialized(GROUP))
+        assert talk.groups.share.has(GROUP) and talk.groups.last_rebalance(GROUP)
+        talk.groups.share.offsets._runtime.read(GROUP, ReadInitialized(GROUP))
     await talk.wait("sessions", 60)
     assert not group.members
 
@@ -126,9 +126,7 @@ async def test_share_groups(nursery: trio.Nursery, autojump_clock: trio.abc.Cloc
     await talk.asked("DeleteShareGroupOffsets", lambda: talk.groups.share.delete_offsets(deleted))
     await talk.asked("AlterShareGroupOffsets", lambda: talk.groups.share.alter_offsets(alter))
     await talk.asked("deleted topic", lambda: talk.groups.on_topics_deleted({"t0": topic_id}))
-    await talk.asked(
-        "DeleteGroups", lambda: talk.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=[GROUP]))
-    )
+    await talk.asked("DeleteGroups", lambda: talk.groups.delete_groups(DeleteGroupsRequest(groups_names=[GROUP])))
     check(measured, names_of(talk.part(ShareGroupManager)))
 
 
@@ -227,14 +225,12 @@ async def test_streams_groups(nursery: trio.Nursery, autojump_clock: trio.abc.Cl
         "StreamsGroupDescribe", lambda: talk.groups.streams.describe(describe, operations=lambda group_id: 0)
     )
     with talk.counting("AskLastRebalance"):
-        assert talk.groups.administration.last_rebalance(GROUP)
+        assert talk.groups.last_rebalance(GROUP)
     await talk.asked("a member that leaves", lambda: stream(talk, "m7", -1))
     await talk.wait("sessions", 60)
     assert not group.members
     await talk.asked("the first of an empty group", lambda: stream(talk, "first", 0))
     await talk.wait("the first assignment", 4)
     await talk.asked("the last that leaves", lambda: stream(talk, "first", -1))
-    await talk.asked(
-        "DeleteGroups", lambda: talk.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=[GROUP]))
-    )
+    await talk.asked("DeleteGroups", lambda: talk.groups.delete_groups(DeleteGroupsRequest(groups_names=[GROUP])))
     check(measured, names_of(talk.part(StreamsGroupManager)))

@@ -95,7 +95,7 @@ def offsets(group: str = GROUP) -> list[OffsetRecord]:
 async def test_offsets(measured: Measured, nursery: trio.Nursery, autojump_clock: trio.abc.Clock) -> None:
     talk = LargeGroups(measured)
     await talk.begin(nursery, offsets())
-    service, administration = talk.groups.offsets, talk.groups.administration
+    service, groups = talk.groups.offsets, talk.groups
 
     committed = [
         OffsetCommitRequestPartition(partition_index=each, committed_offset=8, committed_metadata="") for each in ALL
@@ -128,8 +128,8 @@ async def test_offsets(measured: Measured, nursery: trio.Nursery, autojump_clock
             )
             await talk.asked("OffsetFetch", lambda fetch=fetch: service.offset_fetch(fetch, api_version=9))
     with talk.counting("committed"):
-        assert sum(len(each) for each in administration.committed(GROUP).values()) == OFFSETS
-        assert len(list(administration.all_committed())) == 1
+        assert sum(len(each) for each in groups.committed(GROUP).values()) == OFFSETS
+        assert len(list(groups.all_committed())) == 1
         assert talk.shard.read(CountOffsets(GROUP), now_ms=0) == OFFSETS
         assert talk.shard.read(AskCommitted(GROUP), now_ms=0)
 
@@ -138,7 +138,7 @@ async def test_offsets(measured: Measured, nursery: trio.Nursery, autojump_clock
     await talk.asked("OffsetDelete", lambda: service.offset_delete(delete))
     await talk.asked("deleted topic", lambda: talk.groups.on_topics_deleted({"t3": bytes(16)}))
     await talk.wait("retention, none expired", 601)
-    await talk.asked("DeleteGroups", lambda: administration.delete_groups(DeleteGroupsRequest(groups_names=[GROUP])))
+    await talk.asked("DeleteGroups", lambda: groups.delete_groups(DeleteGroupsRequest(groups_names=[GROUP])))
     check(measured, names_of(talk.part(OffsetMetadataManager)))
 
 
@@ -206,17 +206,15 @@ def beat_all(talk: LargeGroups, generation_id: int) -> None:
 async def test_classic_groups(measured: Measured, nursery: trio.Nursery, autojump_clock: trio.abc.Clock) -> None:
     talk = LargeGroups(measured)
     await talk.begin(nursery, [classic_group()])
-    classic, administration = talk.groups.classic, talk.groups.administration
+    classic, groups = talk.groups.classic, talk.groups
     with talk.counting("Heartbeat"):
         classic.heartbeat(HeartbeatRequest(group_id=GROUP, generation_id=1, member_id="m0"))
     await talk.asked(
         "DescribeGroups", lambda: classic.describe_groups(DescribeGroupsRequest(groups=[GROUP]), api_version=6)
     )
     with talk.counting("AskLastRebalance"):
-        administration.last_rebalance(GROUP)
-    await talk.asked(
-        "ListGroups", lambda: administration.list_groups(ListGroupsRequest(states_filter=[], types_filter=[]))
-    )
+        groups.last_rebalance(GROUP)
+    await talk.asked("ListGroups", lambda: groups.list_groups(ListGroupsRequest(states_filter=[], types_filter=[])))
 
     async def rebalance(name: str, generation_id: int) -> int:
         joins = [join(talk, number) for number in range(MEMBERS - 1)]
@@ -293,7 +291,7 @@ async def test_consumer_groups_of_members_of_both_protocols(
     )
     await talk.wait("a pattern and an assignment", 5)
     with talk.counting("AskLastRebalance"):
-        assert talk.groups.administration.last_rebalance(GROUP)
+        assert talk.groups.last_rebalance(GROUP)
     for number in range(3, MEMBERS // 2):
         classic.heartbeat(HeartbeatRequest(group_id=GROUP, generation_id=1, member_id=f"m{number}"))
     leaving = [MemberIdentity(member_id=f"m{each}") for each in range(MEMBERS // 2, MEMBERS)]
@@ -364,7 +362,5 @@ async def test_consumer_groups(measured: Measured, nursery: trio.Nursery, autoju
     await talk.asked("a partition more", lambda: beat(talk, "m8", 1))
     await talk.wait("sessions", 60)
     assert not group.members
-    await talk.asked(
-        "DeleteGroups", lambda: talk.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=[GROUP]))
-    )
+    await talk.asked("DeleteGroups", lambda: talk.groups.delete_groups(DeleteGroupsRequest(groups_names=[GROUP])))
     check(measured, {"ConsumerGroupHeartbeatRequest", "AssignmentComputed", "consumer-session", "consumer-revocation"})

@@ -7,7 +7,7 @@ import pytest
 from ottla.groupcoord.classic.members import GROUP_METADATA_BYTES_MAX, GroupMetadataRecord, Member, Members
 from ottla.groupcoord.classic.rebalancing import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_MEMBERS_MAX, PROTOCOLS_MAX
 from ottla.groupcoord.effects import TEXT_LENGTH_MAX
-from ottla.groupcoord.runtime.coordinator_shard import Caller
+from ottla.groupcoord.runtime.answers import Caller
 from ottla.groupcoord.tests.conversation import (
     INITIAL_DELAY_MS,
     REBALANCE_MS,
@@ -844,7 +844,7 @@ def test_static_member_keeps_its_place_under_a_new_id() -> None:
 
 def test_joined_members_are_counted_once() -> None:
     members = group_of(member("a"), member("b"))
-    first, second = Caller(api_version=9), Caller(api_version=9)
+    first, second = Caller(ErrorCode, api_version=9), Caller(ErrorCode, api_version=9)
     a, b = members
     assert members.park_join(a, first) is None
     assert members.park_join(a, second) is first
@@ -861,7 +861,7 @@ def test_joined_members_are_counted_once() -> None:
 def test_leader_is_taken_from_those_who_joined() -> None:
     members = group_of(member("a"), member("b"))
     assert not members.elect_joined_leader()
-    members.park_join(members.by_id["b"], Caller(api_version=9))
+    members.park_join(members.by_id["b"], Caller(ErrorCode, api_version=9))
     assert members.elect_joined_leader() and members.leader_id == "b"
 
 

@@ -51,7 +51,8 @@ from ottla.wire.messages.classic_group import (
 )
 from ottla.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from ottla.wire.messages.offsets import OffsetFetchRequest
-from ottla.wire.records import decode_records, encode_pairs
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.record_encoding import encode_pairs
 
 MEMBERS = 10_000
 CALLS_PER_STEP = 5 * MEMBERS
@@ -307,8 +308,8 @@ class LargeCoordination(Coordination):
         return self.group().members
 
     def group(self) -> Any:
-        partition = self.groups._runtime.partition(self.index)
-        assert partition is not None and partition._shard is not None
+        partition = self.groups._runtime.led_partition(self.index)
+        assert partition._shard is not None
         return partition._shard._groups[GROUP]
 
     async def again(self, nursery: trio.Nursery) -> None:

@@ -7,7 +7,7 @@ import trio.testing
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group_settings import GroupSettings
 from ottla.groupcoord.manager import GroupType, MetadataManager, ShardContext
-from ottla.groupcoord.runtime.answers import WaitingCaller, finished
+from ottla.groupcoord.runtime.answers import Caller, finished
 from ottla.groupcoord.runtime.appends import COMPRESSED_FROM, RECORDS_PER_BATCH
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime
 from ottla.groupcoord.runtime.coordinator_shard import Appended
@@ -24,7 +24,7 @@ from ottla.wire.messages.offsets import (
     OffsetCommitRequestTopic,
     OffsetFetchRequestGroup,
 )
-from ottla.wire.records import decode_records
+from ottla.wire.record_decoding import decode_records
 
 WITH_TALLY = (*GROUP_TYPES, TALLY)
 MANY = {f"member {number}": 1 for number in range(4 * RECORDS_PER_BATCH)}
@@ -209,16 +209,12 @@ class Tallies:
         return await finished(self.ask(numbers, is_cuttable=is_cuttable))
 
     def ask(self, numbers: dict[str, int], *, is_cuttable: bool = False) -> Given[object]:
-        partition = self.runtime.partition(0)
-        assert partition is not None
         request = Add(GROUP, numbers, is_cuttable)
-        return partition.submit(request, WaitingCaller[object](lambda error: error))
+        return self.runtime.led_partition(0).submit(request, Caller(lambda error: error))
 
     def total(self) -> int:
-        partition = self.runtime.partition(0)
-        assert partition is not None
         now_ms = self.runtime.now_ms()
-        return partition.shard(now_ms).read(Sum(GROUP), now_ms=now_ms)
+        return self.runtime.led_partition(0).shard(now_ms).read(Sum(GROUP), now_ms=now_ms)
 
 
 @pytest.mark.parametrize("commit_seconds", [0, 1])

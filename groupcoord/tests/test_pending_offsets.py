@@ -314,14 +314,14 @@ async def end_it(talk: Coordination, *, commits: bool = True) -> None:
 
 
 def offsets_in(talk: Coordination) -> Offsets:
-    shard = talk.groups._shards.runtime.partition(talk.groups.partition_for("group")).shard(0)  # type: ignore[union-attr]
+    shard = talk.groups._runtime.shard_of("group")
     return next(part._offsets for part in shard._managers if hasattr(part, "_offsets"))
 
 
 def committed_at(talk: Coordination) -> set[int]:
     """The offsets of the first, the middle and the last partition."""
     asked = OffsetFetchRequestTopics(name="topic", partition_indexes=[0, MANY // 2, MANY - 1])
-    answer = talk.groups._shards.read("group", OffsetFetchRequestGroup(group_id="group", topics=[asked]))
+    answer = talk.groups._runtime.read("group", OffsetFetchRequestGroup(group_id="group", topics=[asked]))
     return {each.committed_offset for each in answer.topics[0].partitions}
 
 
@@ -396,7 +396,7 @@ async def test_a_group_that_is_deleted_takes_what_is_not_settled_with_it(
 ) -> None:
     await commit_many(talk, 5)
     await end_it(talk)
-    answer = await finished(talk.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=["group"])))
+    answer = await finished(talk.groups.delete_groups(DeleteGroupsRequest(groups_names=["group"])))
     assert [each.error_code for each in answer.results] == [ErrorCode.NONE]
     assert committed_at(talk) == {-1}
     await until_settled(talk, mock_clock)

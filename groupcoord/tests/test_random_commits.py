@@ -57,7 +57,7 @@ class Talk:
             leave = LeaveGroupRequest(group_id=group, members=[MemberIdentity(member_id=known.member_id)])
             await finished(talk.groups.classic.leave_group(leave, api_version=3))
         elif kind == "delete":
-            await finished(talk.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=[group])))
+            await finished(talk.groups.delete_groups(DeleteGroupsRequest(groups_names=[group])))
         elif kind == "forget":
             topics = [
                 OffsetDeleteRequestTopic(name="topic", partitions=[OffsetDeleteRequestPartition(partition_index=0)])

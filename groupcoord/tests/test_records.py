@@ -13,7 +13,8 @@ from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValu
 from ottla.groupcoord.tests.fakes import FORMATS
 from ottla.wire import codecs
 from ottla.wire.errors import ProtocolViolation
-from ottla.wire.records import crc_is_valid, decode_records, iter_batches
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.records import crc_is_valid, iter_batches
 
 TOPIC_ID = b"\x98\x9d\xea\x85:IH\xd5\xa1\t\xaao\x1a\xba\x02*"
 MEMBER = "gcc-b51efa07-1457-4d8a-96ca-d4631791600a"

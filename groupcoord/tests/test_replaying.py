@@ -29,7 +29,8 @@ from ottla.groupcoord.tests.conversation import Conversation
 from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.errors import ProtocolViolation
-from ottla.wire.records import DECOMPRESSED_BYTES_MAX, Record, encode_batch, encode_pairs
+from ottla.wire.record_encoding import encode_batch, encode_pairs
+from ottla.wire.records import DECOMPRESSED_BYTES_MAX, Record
 
 COMMITS = b"\0\1"
 

@@ -20,7 +20,7 @@ from ottla.groupcoord.java_hashing import absolute_string_hash
 from ottla.groupcoord.offsets.committed import OffsetRecord
 from ottla.groupcoord.offsets.manager import OffsetMetadataManager
 from ottla.groupcoord.runtime import loading
-from ottla.groupcoord.runtime.answers import PendingReply, WaitingCaller, finished
+from ottla.groupcoord.runtime.answers import Caller, PendingReply, finished
 from ottla.groupcoord.runtime.coordinator_runtime import FENCED_LOOK_S
 from ottla.groupcoord.runtime.partition_runtime import LOAD_RETRY_MAX_S, PartitionRuntime
 from ottla.groupcoord.shard import Shard
@@ -40,7 +40,8 @@ from ottla.wire.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
 )
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 from ottla.wire.tests.garbage import nothing_is_left_of
 from ottla.wire.tests.turns import counted_turns
 from ottla.wire.time_slice import SLICE_S
@@ -271,7 +272,7 @@ async def test_a_group_is_deleted_with_the_offsets_that_were_on_their_way(
     await talk.start(nursery)
     first = talk.commit(1)
     second = talk.commit(2)  # shares no append with the first, which has been written
-    delete = talk.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=["group"]))
+    delete = talk.groups.delete_groups(DeleteGroupsRequest(groups_names=["group"]))
     after = talk.commit(3)
     answers = await answers_to(first, second, delete, after)
     assert answers[2].results[0].error_code == ErrorCode.NONE
@@ -353,14 +354,12 @@ async def test_request_after_a_deadline_is_judged_as_if_it_had_been_kept(
     request = HeartbeatRequest(group_id="group", generation_id=1, member_id=joined.member_id)
     await trio.sleep(9.999)
     delete = DeleteGroupsRequest(groups_names=["group"])
-    assert (await finished(talk.groups.administration.delete_groups(delete))).results[
-        0
-    ].error_code == ErrorCode.NON_EMPTY_GROUP
+    assert (await finished(talk.groups.delete_groups(delete))).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
     await trio.sleep(0.001 + lateness_ms / 1000)
     assert talk.groups.classic.heartbeat(request).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     described = talk.groups.classic.describe_groups(DescribeGroupsRequest(groups=["group"]), api_version=5)
     assert described.groups[0].group_state == "Empty"
-    assert (await finished(talk.groups.administration.delete_groups(delete))).results[0].error_code == ErrorCode.NONE
+    assert (await finished(talk.groups.delete_groups(delete))).results[0].error_code == ErrorCode.NONE
 
 
 async def test_late_deletion_of_a_group_finds_its_session_over(
@@ -374,7 +373,7 @@ async def test_late_deletion_of_a_group_finds_its_session_over(
     talk.log.commit_seconds = 2  # so that the end of the session takes a while to be written
     await trio.sleep(10)
     delete = DeleteGroupsRequest(groups_names=["group"])
-    assert (await finished(talk.groups.administration.delete_groups(delete))).results[0].error_code == ErrorCode.NONE
+    assert (await finished(talk.groups.delete_groups(delete))).results[0].error_code == ErrorCode.NONE
 
 
 async def test_queued_request_is_judged_by_when_it_came(
@@ -391,9 +390,9 @@ async def test_queued_request_is_judged_by_when_it_came(
     delete = DeleteGroupsRequest(groups_names=["group"])
     nursery.start_soon(collect, answers, "commit", talk.commit(5, group=_namesake()))
     await trio.sleep(0.5)
-    nursery.start_soon(collect, answers, "before", talk.groups.administration.delete_groups(delete))
+    nursery.start_soon(collect, answers, "before", talk.groups.delete_groups(delete))
     await trio.sleep(0.8)
-    nursery.start_soon(collect, answers, "after", talk.groups.administration.delete_groups(delete))
+    nursery.start_soon(collect, answers, "after", talk.groups.delete_groups(delete))
     heartbeat = HeartbeatRequest(group_id="group", generation_id=1, member_id=joined.member_id)
     assert talk.groups.classic.heartbeat(heartbeat).error_code == ErrorCode.UNKNOWN_MEMBER_ID  # passes by the queue
     await trio.sleep(10)
@@ -418,7 +417,7 @@ async def test_many_deadlines_at_once_all_come_before_the_next_request(
         await finished(talk.join(group=name))
     punctual.cancel()
     await trio.sleep(10)
-    response = await finished(talk.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=names[-1:])))
+    response = await finished(talk.groups.delete_groups(DeleteGroupsRequest(groups_names=names[-1:])))
     assert response.results[0].error_code == ErrorCode.NONE
 
 
@@ -455,7 +454,7 @@ async def test_caller_cancelled_in_line_is_not_handled(autojump_clock: trio.abc.
     await talk.start(nursery)
     nursery.start_soon(collect, {}, "commit", talk.commit(1))
     with trio.move_on_after(1):
-        await finished(talk.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=["group"])))
+        await finished(talk.groups.delete_groups(DeleteGroupsRequest(groups_names=["group"])))
     await trio.sleep(20)
     assert offset_of(committed(talk)) == 1
 
@@ -497,7 +496,7 @@ async def test_a_line_is_worked_off_many_at_a_time(autojump_clock: trio.abc.Cloc
     answers = [talk.commit(number) for number in range(1, 401)]
     await finished(stable)
     async with counted_turns() as turns:
-        while talk.groups._runtime.partition(GROUP_PARTITION)._has_line:  # type: ignore[union-attr]
+        while talk.groups._runtime.led_partition(GROUP_PARTITION)._has_line:
             await trio.lowlevel.checkpoint()
         assert turns.count < 200
     assert {error_of(each) for each in await answers_to(first, *answers)} == {ErrorCode.NONE}
@@ -548,7 +547,7 @@ async def test_a_long_deletion_stops_where_the_partition_is_lost(
         await finished(talk.commit(1, partitions=tuple(range(start, start + 500))))
     talk.log.commit_seconds = commit_seconds
     written = len(talk.log.batches[GROUP_PARTITION])
-    deletion = talk.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=["group"]))
+    deletion = talk.groups.delete_groups(DeleteGroupsRequest(groups_names=["group"]))
     talk.groups.on_election(GROUP_PARTITION)  # before the task has had a turn that appends what is long
     assert (await finished(deletion)).results[0].error_code == ErrorCode.NOT_COORDINATOR
     await trio.sleep(5)
@@ -594,7 +593,7 @@ async def test_callers_of_a_lost_partition_are_answered_in_slices(
     async with trio.open_nursery() as coordinator:
         await talk.start(coordinator)
         joins = [talk.join() for _ in range(100)]
-        with counted((WaitingCaller, "answer")) as steps:
+        with counted((Caller, "answer")) as steps:
             talk.groups.on_resignation(GROUP_PARTITION)
             assert steps.all["answer"] == 10
             if not stops:
@@ -977,7 +976,7 @@ async def test_a_cancelled_request_about_many_groups_lets_go_of_all_of_them(
         nursery.start_soon(collect, {}, "commit", talk.commit(5))
         await trio.sleep(0.01)
         with trio.move_on_after(1):
-            await talk.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=names[:8]))
+            await talk.groups.delete_groups(DeleteGroupsRequest(groups_names=names[:8]))
         await trio.sleep(20)
 
 

@@ -7,13 +7,12 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.groupcoord import administration
-from ottla.groupcoord.administration import GROUPS_PER_SLICE
+from ottla.groupcoord import service
 from ottla.groupcoord.java_hashing import absolute_string_hash
 from ottla.groupcoord.offsets import service as offsets
-from ottla.groupcoord.offsets.topics import elements_in, parts_of
+from ottla.groupcoord.offsets.commits import elements_in, parts_of
 from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.service import random_uuid
+from ottla.groupcoord.service import GROUPS_PER_SLICE, random_uuid
 from ottla.groupcoord.shard import ELEMENTS_PER_SLICE
 from ottla.groupcoord.tests.fakes import PARTITION_COUNT, Coordination
 from ottla.wire.errors import ErrorCode
@@ -337,14 +336,12 @@ async def test_groups_are_described_from_all_partitions_each_once(talk: Coordina
 async def test_groups_are_listed_from_all_partitions_unless_one_is_loading(talk: Coordination) -> None:
     for number in range(10):
         talk.commit(group=str(number))
-    listed = talk.groups.administration.list_groups(ListGroupsRequest())
+    listed = talk.groups.list_groups(ListGroupsRequest())
     assert {each.group_id for each in listed.groups} == set(map(str, range(10)))
     talk.groups.on_resignation(0)
-    assert talk.groups.administration.list_groups(ListGroupsRequest()).error_code == ErrorCode.NONE
+    assert talk.groups.list_groups(ListGroupsRequest()).error_code == ErrorCode.NONE
     talk.groups.on_election(0)
-    assert (
-        talk.groups.administration.list_groups(ListGroupsRequest()).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    )
+    assert talk.groups.list_groups(ListGroupsRequest()).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 async def test_all_offsets_of_several_groups_are_fetched_in_slices(
@@ -370,18 +367,18 @@ async def test_states_to_list_are_read_once_for_all_partitions(
 ) -> None:
     """A megabyte of states would be read for each of fifty partitions."""
     calls = []
-    in_listing = administration.in_listing
-    monkeypatch.setattr(administration, "in_listing", lambda *given: calls.append(given) or in_listing(*given))
+    in_listing = service.in_listing
+    monkeypatch.setattr(service, "in_listing", lambda *given: calls.append(given) or in_listing(*given))
     talk.commit(group="g")
-    assert talk.groups.administration.list_groups(ListGroupsRequest(states_filter=["stable", " EMPTY "])).groups
+    assert talk.groups.list_groups(ListGroupsRequest(states_filter=["stable", " EMPTY "])).groups
     assert len(calls) == 1
 
 
 async def test_very_many_groups_are_listed_in_slices(talk: Coordination, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(administration, "ELEMENTS_PER_SLICE", 4)
+    monkeypatch.setattr(service, "ELEMENTS_PER_SLICE", 4)
     for number in range(30):
         talk.commit(group=str(number))
-    listing = talk.groups.administration.list_groups(ListGroupsRequest())
+    listing = talk.groups.list_groups(ListGroupsRequest())
     async with counted_turns() as turns:
         listed = await listing
     assert sorted(each.group_id for each in listed.groups) == sorted(map(str, range(30)))
@@ -398,10 +395,10 @@ async def test_groups_are_deleted_each_once(
         talk.commit(group=name)
     talk.log.commit_seconds = commit_seconds
     request = DeleteGroupsRequest(groups_names=[*names, "who", *names])
-    response = await finished(talk.groups.administration.delete_groups(request))
+    response = await finished(talk.groups.delete_groups(request))
     assert [each.group_id for each in response.results] == [*names, "who"]
     assert [each.error_code for each in response.results] == [0] * count + [ErrorCode.GROUP_ID_NOT_FOUND]
-    assert talk.groups.administration.list_groups(ListGroupsRequest()).groups == []
+    assert talk.groups.list_groups(ListGroupsRequest()).groups == []
 
 
 # ---------------------------------------------------------------------- small things of Java's

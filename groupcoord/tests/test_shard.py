@@ -11,7 +11,7 @@ from ottla.groupcoord.classic.members import (
 )
 from ottla.groupcoord.classic.rebalancing import ClassicGroup
 from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord
-from ottla.groupcoord.runtime.coordinator_shard import Caller
+from ottla.groupcoord.runtime.answers import Caller
 from ottla.groupcoord.tests.conversation import (
     GROUP,
     INITIAL_DELAY_MS,

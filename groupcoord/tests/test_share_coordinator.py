@@ -19,7 +19,8 @@ from ottla.wire.answers import PendingAnswer
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages import share_group_state
 from ottla.wire.messages.share_group_state import StateBatch, WriteStatePartition
-from ottla.wire.records import decode_records, read_header
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.records import read_header
 from ottla.wire.time_slice import TimeSlice
 
 ACKNOWLEDGED = 2

@@ -73,7 +73,7 @@ class ShareGroupsTalk(Coordination):
         return described
 
     async def delete_groups(self, *groups: str) -> dict[str, int]:
-        answer = self.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=list(groups)))
+        answer = self.groups.delete_groups(DeleteGroupsRequest(groups_names=list(groups)))
         return {each.group_id: each.error_code for each in (await finished(answer)).results}
 
 

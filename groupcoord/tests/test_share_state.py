@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from ottla.groupcoord.config import ShareCoordinatorConfig
-from ottla.groupcoord.runtime.coordinator_shard import FORGETTING_REFUSED, Caller, Outcome, Reply
+from ottla.groupcoord.runtime.answers import Caller, Reply
+from ottla.groupcoord.runtime.coordinator_shard import FORGETTING_REFUSED, Outcome
 from ottla.groupcoord.share.coordinator.records import (
     SharePartitionKey,
     SnapshotRecord,
@@ -43,7 +44,7 @@ class Asked(Caller):
     __slots__ = ("response",)
 
     def __init__(self) -> None:
-        super().__init__(api_version=0)
+        super().__init__(ErrorCode)
         self.response: Any = None
 
     @property

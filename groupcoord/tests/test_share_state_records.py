@@ -19,7 +19,8 @@ from ottla.groupcoord.share.coordinator.records import (
 )
 from ottla.wire import codecs
 from ottla.wire.errors import ProtocolViolation
-from ottla.wire.records import crc_is_valid, decode_records, iter_batches
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.records import crc_is_valid, iter_batches
 
 TOPIC_ID = bytes(range(16))
 KEY = SharePartitionKey("grp", TOPIC_ID, 7)

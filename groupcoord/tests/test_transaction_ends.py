@@ -17,7 +17,9 @@ from ottla.groupcoord.tests.fakes import FORMATS, Coordination
 from ottla.groupcoord.tests.test_runtime import committed, error_of, offset_of
 from ottla.wire.control_batches import ControlType, decode_end_txn_marker
 from ottla.wire.errors import ErrorCode
-from ottla.wire.records import Record, decode_records, encode_batch, iter_batches
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record, iter_batches
 
 COMMIT = TransactionEnd(9, 4, 7, committed=True, transaction_version=2)
 ABORT = COMMIT._replace(committed=False)

@@ -22,7 +22,8 @@ from ottla.groupcoord.transactions.records import (
 )
 from ottla.wire import codecs
 from ottla.wire.errors import ProtocolViolation
-from ottla.wire.records import crc_is_valid, decode_records, iter_batches
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.records import crc_is_valid, iter_batches
 
 ID = "transaction-r"
 PLACES = frozenset({("to-r", 0), ("to-r", 1)})

@@ -20,7 +20,9 @@ from ottla.wire.messages.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from ottla.wire.records import Record, crc_is_valid, decode_records, encode_batch, iter_batches, read_header
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record, crc_is_valid, iter_batches, read_header
 from ottla.wire.schema import ZERO_UUID
 
 PRODUCER, EPOCH = 9, 4

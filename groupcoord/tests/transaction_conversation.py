@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ottla.groupcoord.config import TransactionConfig
-from ottla.groupcoord.runtime.coordinator_shard import Caller, Outcome, Reply
+from ottla.groupcoord.runtime.answers import Caller, Reply
+from ottla.groupcoord.runtime.coordinator_shard import Outcome
 from ottla.groupcoord.transactions.metadata import (
     COMPLETE_COMMIT,
     EMPTY,
@@ -39,7 +40,7 @@ class Asked(Caller):
     __slots__ = ("answer",)
 
     def __init__(self) -> None:
-        super().__init__(api_version=0)
+        super().__init__(ErrorCode)
         self.answer: ProducerAnswer | None = None
 
 

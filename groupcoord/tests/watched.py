@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from cProfile import Profile
 from typing import Any, TypeVar
 
-from ottla.groupcoord.runtime.coordinator_shard import Outcome, Reply, Rest
+from ottla.groupcoord.runtime.answers import Reply
+from ottla.groupcoord.runtime.coordinator_shard import Outcome, Rest
 from ottla.groupcoord.shard import Shard
 
 T = TypeVar("T")

@@ -27,7 +27,7 @@ from ottla.groupcoord.transactions.metadata import (
 )
 from ottla.wire.codecs import codec
 from ottla.wire.errors import ProtocolViolation
-from ottla.wire.records import encode_pairs
+from ottla.wire.record_encoding import encode_pairs
 from ottla.wire.schema import Array, Int8, Int16, Int32, Int64, String, Struct, field
 
 TRANSACTION_LOG_KEY = 0

@@ -17,11 +17,9 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from ottla.groupcoord.config import TransactionConfig
-from ottla.groupcoord.java_hashing import absolute_string_hash
-from ottla.groupcoord.runtime.answers import WaitingCaller, finished, gathered, then
+from ottla.groupcoord.runtime.answers import Caller, finished, gathered, then
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime, wall_clock_ms
 from ottla.groupcoord.runtime.coordinator_shard import CoordinatorLog, ShardKind
-from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
 from ottla.groupcoord.transactions.metadata import NO_PRODUCER_ID, Partitions, Producer, TopicPartition
 from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
 from ottla.groupcoord.transactions.records import SUPERSEDING, decode_record, encode_records, partitions_by_topic
@@ -130,7 +128,6 @@ class TransactionCoordinator:
         """`transaction_version`: level of the feature in the cluster; `offsets_partition`: partition of a group's offsets;
         `tell`: logs the fate of producers, with a limit."""
         self._config = config
-        self._log = log
         self._topics = topics
         self._producer_ids = producer_ids
         self._is_stocking = False
@@ -174,8 +171,7 @@ class TransactionCoordinator:
 
     def partition_for(self, transactional_id: str) -> int:
         """The partition of the transaction topic whose leader coordinates the id."""
-        # Kafka's own formula, because brokers of both makes in one cluster have to agree on the coordinator.
-        return absolute_string_hash(transactional_id) % self._log.partition_count()
+        return self._runtime.partition_for(transactional_id)
 
     # ------------------------------------------------------------------ producers
 
@@ -196,7 +192,9 @@ class TransactionCoordinator:
         self, transactional_id: str, request: InitProducerIdRequest, api_version: int
     ) -> Given[InitProducerIdResponse]:
         try:
-            self._partition_of(transactional_id)  # raises if another broker coordinates the id
+            self._runtime.led_partition(
+                self.partition_for(transactional_id)
+            )  # raises if another broker coordinates the id
             await self._producer_ids.stock()
         except KafkaError as error:
             return _uninitialized(error.code)
@@ -355,7 +353,7 @@ class TransactionCoordinator:
         wanted: dict[TopicPartition, ErrorCode],
         client: _Client,
     ) -> Given[Verdict]:
-        """All of the partitions or none."""
+        """Add all partitions or none, after their check."""
         api_version = client.api_version
         if client.refusal:
             return Verdict(client.refusal)
@@ -374,7 +372,7 @@ class TransactionCoordinator:
         if not transactional_id:
             return dict.fromkeys(wanted, ErrorCode.INVALID_REQUEST)
         try:
-            known = self._shard_of(transactional_id).known(transactional_id)
+            known = self._runtime.shard_of(transactional_id).known(transactional_id)
         except KafkaError as refusal:
             return dict.fromkeys(wanted, refusal.code)
         error = verify(known, producer_id, producer_epoch)
@@ -454,10 +452,10 @@ class TransactionCoordinator:
 
     def _describe(self, transactional_id: str) -> TransactionState:
         try:
-            self._check_running()
+            self._runtime.check_running()
             if not transactional_id:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
-            known = self._shard_of(transactional_id).known(transactional_id)
+            known = self._runtime.shard_of(transactional_id).known(transactional_id)
         except KafkaError as error:
             return undescribed(transactional_id, error.code)
         if known is None:
@@ -476,44 +474,18 @@ class TransactionCoordinator:
 
     def shards(self) -> list[TransactionShard]:
         """All shards of this broker. Raises KafkaError while any is being loaded."""
-        self._check_running()
-        now_ms = self._runtime.now_ms()
-        # A partition that could not be loaded must not keep the ids of all others from being listed.
-        led = [each for each in self._runtime.partitions() if each.absent is not ErrorCode.NOT_COORDINATOR]
-        return [partition.shard(now_ms) for partition in led]
+        return self._runtime.led_shards()
 
     def timestamp_ms(self) -> int:
         """Wall-clock time."""
         return self._runtime.timestamp_ms()
 
-    # ------------------------------------------------------------------ shards
-
-    def _check_running(self) -> None:
-        if not self._runtime.is_running:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-    def _partition_of(self, transactional_id: str) -> PartitionRuntime[TransactionShard]:
-        self._check_running()
-        partition = self._runtime.partition(self.partition_for(transactional_id))
-        if partition is None or self._runtime.is_suspended:
-            # A fenced broker may have been replaced without knowing it, so it answers nothing about transactions.
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        return partition
-
-    def _shard_of(self, transactional_id: str) -> TransactionShard:
-        """The shard of an id, to read from."""
-        return self._partition_of(transactional_id).shard(self._runtime.now_ms())
-
     def _submit(self, request: Request) -> Given[ProducerAnswer]:
-        caller = WaitingCaller(ProducerAnswer)
-        try:
-            return self._partition_of(request.transactional_id).submit(request, caller)
-        except KafkaError as error:
-            return ProducerAnswer(error.code)
+        return self._runtime.submit(request.transactional_id, request, Caller(ProducerAnswer))
 
 
 def _for_client(error: ErrorCode, *, is_fence_known: bool) -> ErrorCode:
-    """An error that the client knows: older ones do not know PRODUCER_FENCED."""
+    """Translate an error for the client: older ones do not know PRODUCER_FENCED."""
     if error is ErrorCode.PRODUCER_FENCED and not is_fence_known:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error
@@ -582,7 +554,7 @@ def _fill(topics: list[AddPartitionsToTxnTopicResult], errors: Errors) -> Iterat
 
 
 def undescribed(transactional_id: str, error: ErrorCode) -> TransactionState:
-    """A description that has only an error."""
+    """Description that has only an error."""
     return TransactionState(
         error_code=error,
         transactional_id=transactional_id,

@@ -38,7 +38,8 @@ from functools import partial
 from typing import NamedTuple
 
 from ottla.groupcoord.config import TransactionConfig
-from ottla.groupcoord.runtime.coordinator_shard import Caller, Outcome, Reply, Settlement, together
+from ottla.groupcoord.runtime.answers import Caller, Reply
+from ottla.groupcoord.runtime.coordinator_shard import Outcome, Settlement, together
 from ottla.groupcoord.transactions.metadata import (
     AT_REST,
     NO_PRODUCER_EPOCH,
@@ -183,7 +184,7 @@ class TransactionShard:
         return self.discard()
 
     def abandon(self, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[TransactionRecord]:
-        """Requests are never parked here; an abandoned one goes on."""
+        """Do nothing: requests are never parked here, and an abandoned one goes on."""
         return self.discard()
 
     def settle(
@@ -197,7 +198,7 @@ class TransactionShard:
         return settled.replies
 
     def unfinished(self) -> None:
-        """No call leaves work over."""
+        """None: no call leaves steps to take."""
 
     def next_deadline_ms(self) -> int | None:
         overdue, expiry = self._overdue_scan, self._expiry_scan
@@ -246,7 +247,7 @@ class TransactionShard:
             self._owed[transactional_id] = None
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> None:
-        """Transactions do not write here."""
+        """Do nothing: no record here belongs to a transaction."""
 
     def loaded(self, *, now_ms: int, timestamp_ms: int) -> Outcome[TransactionRecord]:
         """End the load, and start the deadlines."""
@@ -258,7 +259,7 @@ class TransactionShard:
         return self.discard()
 
     def unload(self, error: ErrorCode) -> list[Reply]:
-        """No request is parked here."""
+        """Answer nobody: no request is parked here."""
         return []
 
     def discard(self) -> Outcome[TransactionRecord]:

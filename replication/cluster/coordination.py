@@ -153,21 +153,21 @@ class Coordination(Protocol):
     async def get(self, path: str) -> Node: ...
 
     async def get_all(self, paths: Sequence[str]) -> list[Node | None]:
-        """Many nodes in one call, None for those that do not exist; an adapter may ask for all of them at a time."""
+        """Get many nodes in one call; None for those that do not exist."""
 
     async def children(self, path: str) -> list[str]: ...
 
     async def children_data(self, path: str) -> Mapping[str, Node]:
-        """All children of a node with what they hold."""
+        """Names and data of all children of a node."""
 
     async def multi(self, operations: Sequence[Operation]) -> list[str | int | None]:
-        """Do all or nothing; answers the path of each created node and the new version of each set one."""
+        """Carry out all operations or none; returns the path of each created node and the new version of each set one."""
 
     def watch_node(self, path: str, on_change: OnChange) -> Callable[[], None]:
-        """Call when the node is created, changed or deleted; returns the function that cancels the watch."""
+        """Watch a node: call `on_change` when it is created, changed or deleted. Returns the function that cancels the watch."""
 
     def watch_children(self, path: str, on_change: OnChange) -> Callable[[], None]:
-        """Call when a child is created or deleted; returns the function that cancels the watch."""
+        """Watch children: call `on_change` when one is created or deleted. Returns the function that cancels the watch."""
 
     @property
     def session_id(self) -> int:

@@ -19,7 +19,8 @@ from typing import Any
 from ottla.replication.log.names import LOG_SUFFIX, parse_segment_file, path_in
 from ottla.replication.log.storage import Storage
 from ottla.wire.errors import KafkaError, ProtocolViolation
-from ottla.wire.records import BatchHeader, crc_is_valid, decode_records, iter_batches
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.records import BatchHeader, crc_is_valid, iter_batches
 from ottla.wire.runtime import read_varint
 from ottla.wire.schema import Array, Int8, Int32, Int64, String, Struct, Uuid
 from ottla.wire.schema import field as wire
@@ -37,7 +38,7 @@ _BEGIN_TRANSACTION, _END_TRANSACTION, _ABORT_TRANSACTION = 23, 24, 25
 
 
 class UnreadableMetadata(Exception):
-    """A record that is not what Kafka writes there, or in a version newer than is known."""
+    """Record of an unknown form or of a newer version than this reader knows."""
 
 
 class TopicRecord(Struct, versions="0", flexible="0+"):
@@ -120,7 +121,7 @@ class ClusterImage:
     next_producer_id: int = 0
 
     def apply(self, record: Struct) -> None:
-        """Take one change up."""
+        """Apply one record."""
         _APPLY[type(record)](self, record)
 
     def _add_topic(self, record: TopicRecord) -> None:

@@ -120,14 +120,14 @@ class MetadataCache:
     _broker_listeners: dict[object, Callable[[], None]] = field(default_factory=dict, compare=False, repr=False)
 
     def on_topic_change(self, listener: Callable[[str], None]) -> Callable[[], None]:
-        """Have `listener` called with the name of each topic that is added, replaced or removed, after that has happened.
+        """Call `listener` with the name of each topic after it was added, replaced or removed.
 
         Returns the function that ends this.
         """
         return _added(self._topic_listeners, listener)
 
     def on_broker_change(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Have `listener` called after live brokers have come or gone. Returns the function that ends this."""
+        """Call `listener` after live brokers have come or gone. Returns the function that removes it."""
         return _added(self._broker_listeners, listener)
 
     def topic(self, name: str) -> TopicState | None:
@@ -198,7 +198,7 @@ class MetadataCache:
 
 
 def _added(listeners: dict[object, ListenerT], listener: ListenerT) -> Callable[[], None]:
-    """Add a listener; returns the function that takes it away."""
+    """Add a listener; returns the function that removes it."""
     # The same function may listen twice, and each time ends for itself.
     key = object()
     listeners[key] = listener
@@ -214,7 +214,7 @@ def is_internal_topic(name: str) -> bool:
 
 
 def topic_name_problem(name: str) -> str | None:
-    """Why a name cannot be a topic's, in Kafka's words, or None."""
+    """Problem with a topic name, in Kafka's words; None if it is valid."""
     if not name:
         reason = "the empty string is not allowed"
     elif name in (".", ".."):

@@ -127,7 +127,7 @@ def deleted_topic_path(topic: str) -> str:
 
 
 def _below(parent: str, name: str) -> str:
-    """The path of a child. KafkaError: a path of that name would lead elsewhere."""
+    """Path of a child. Raises KafkaError for a name that would lead elsewhere."""
     if "/" in name or name in NO_NAMES:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"there is no node for topic {name[:TOPIC_NAME_LENGTH_MAX]!r}"
@@ -154,7 +154,7 @@ def _any_name(name: str) -> str:
 
 
 def name_of_config(path_element: str) -> str:
-    """The group, or the subscription, that a child of those nodes stands for."""
+    """Name of the group or subscription from a path element."""
     return unquote(path_element)
 
 
@@ -180,7 +180,7 @@ def broker_path(broker: int) -> str:
 
 
 def entity_name(path_element: str) -> str:
-    """The name that a child of /config/<type> stands for."""
+    """Name of the entity from a child of /config/<type>."""
     return path_element if path_element == DEFAULT_ENTITY else unquote(path_element)
 
 

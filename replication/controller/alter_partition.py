@@ -40,7 +40,7 @@ PartitionResponse = AlterPartitionResponse.TopicData.PartitionData
 
 
 def judge(states: PartitionStates, request: AlterPartitionRequest, version: int) -> Decision:
-    """Decide on every partition of a request. Raises what is wrong with the request as a whole."""
+    """Decide on every partition of a request. Raises KafkaError if the request is wrong as a whole."""
     sender = states.brokers.get(request.broker_id)
     if sender is None or sender.epoch != request.broker_epoch:
         raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
@@ -102,7 +102,7 @@ def _known(states: PartitionStates, partition: TopicPartition) -> PartitionState
 def _judge(
     states: PartitionStates, state: PartitionState, sender: int, requested: PartitionRequest, version: int
 ) -> PartitionState | None:
-    """The next state; None if it is so already; raises KafkaError."""
+    """Next state of a partition; None if it is unchanged. Raises KafkaError."""
     isr, recovery = _proposed_isr(requested, version), requested.leader_recovery_state
     # Who decides here? A leader that knows more has heard of it from another controller.
     if requested.partition_epoch > state.partition_epoch or requested.leader_epoch > state.leader_epoch:

@@ -1,4 +1,4 @@
-"""Decisions of the controller: conditional writes, and the requests that tell the brokers about them.
+"""Decisions of the controller: conditional writes to the tree, and the requests to brokers that follow them.
 
 A `Decision` changes nothing until its writes have succeeded and `PartitionStates.commit` was called with it. Its
 changes are independent of each other, so that a large one is written in several multis (`parts`), each a decision of its
@@ -56,7 +56,7 @@ first step.
 
 
 def at_once(steps: Steps[T]) -> T:
-    """Take all steps at once; returns their result."""
+    """Run a generator of steps to its end without a pause; return its result."""
     while True:
         try:
             next(steps)
@@ -123,7 +123,7 @@ class ControlBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class Sender:
-    """The controller as its requests name it, and what they say of brokers and topics besides."""
+    """Context of the controller's requests: its id and epochs, brokers and topic ids."""
 
     controller_id: int
     controller_epoch: int

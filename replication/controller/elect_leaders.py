@@ -29,7 +29,7 @@ class ElectionType(IntEnum):
 def elect_leaders(
     states: PartitionStates, partitions: Iterable[TopicPartition], election_type: ElectionType
 ) -> Decision:
-    """An election for each of these partitions; the answers are the new states, or why there was none."""
+    """Hold an election for each of these partitions; the results are new states or errors."""
     answers: dict[TopicPartition, Answer] = {}
     changes: dict[TopicPartition, StateChange] = {}
     for partition in partitions:
@@ -90,7 +90,7 @@ def _preferred(states: PartitionStates, partition: TopicPartition, state: Partit
 
 
 def single_broker_election(cluster: MetadataCache, topic: str, index: int, election_type: ElectionType) -> KafkaError:
-    """Why there is no election: the leader leads, or the only broker cannot."""
+    """Error of an election in a cluster of one broker: the leader leads already, or the only broker cannot."""
     known = cluster.topics.get(topic)
     if known is None:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}")

@@ -29,7 +29,7 @@ from ottla.replication.cluster.metadata_cache import NO_LEADER, RECOVERING, Part
 
 
 def offline_election(state: PartitionState, online: Container[int], *, unclean: bool) -> PartitionState | None:
-    """A leader for a partition that has none, or lost it; an unclean one has to recover first (KIP-704)."""
+    """Elect a leader for a partition without one; an unclean leader has to recover first (KIP-704)."""
     in_sync = tuple(broker for broker in state.isr if broker in online)
     if (leader := _first(state.replicas, online, in_sync)) is not None:
         return succeed(state, leader, in_sync)
@@ -54,7 +54,7 @@ def reassignment_election(state: PartitionState, online: Container[int]) -> Part
 
 
 def is_complete(state: PartitionState) -> bool:
-    """True if everybody who shall hold a reassigned partition is in sync, so that the others can go."""
+    """True if all target replicas of a reassignment are in sync, so that the others can be removed."""
     return state.is_being_reassigned and set(state.target_replicas) <= set(state.isr)
 
 
@@ -67,7 +67,7 @@ def preferred_election(state: PartitionState, online: Container[int]) -> Partiti
 def controlled_shutdown_election(
     state: PartitionState, alive: Container[int], shutting_down: Container[int]
 ) -> PartitionState | None:
-    """A leader in place of one that is about to leave."""
+    """Elect a leader in place of one that is shutting down."""
     staying = tuple(broker for broker in state.isr if broker not in shutting_down)
     leader = _first(state.replicas, alive, staying)
     return None if leader is None else succeed(state, leader, staying)
@@ -76,7 +76,7 @@ def controlled_shutdown_election(
 def after_loss(
     state: PartitionState, alive: Container[int], online: Container[int], *, unclean: bool
 ) -> PartitionState | None:
-    """The state after replicas died: a new leader or none, or only a smaller ISR."""
+    """State after replicas died: another leader or none, or only a smaller ISR."""
     if state.leader not in alive:
         elected = offline_election(state, online, unclean=unclean)
         if elected is not None or state.leader == NO_LEADER:

@@ -1,4 +1,4 @@
-"""The controller's view of all partitions, and what it decides when brokers, disks and topics come and go.
+"""The controller's state of all partitions, and its decisions when brokers, disks and topics come and go.
 
 Sans-IO; owned by the task of the active controller, from the moment it was elected until it resigns. What it holds is
 what the coordination tree says: `commit` is called after a decision's writes, one decision at a time.
@@ -83,7 +83,7 @@ Leads = Callable[[TopicPartition, int], bool]
 
 
 def leads_nothing(partition: TopicPartition, leader_epoch: int) -> bool:
-    """Note a broker that leads nothing: it has just begun, or nobody asks it."""
+    """Answer of a broker that leads nothing: it has just started, or is not asked."""
     return False
 
 
@@ -198,14 +198,14 @@ class PartitionStates(PartitionTable):
         return self._losses((partition, state) for partition, state in self.partitions() if gone & {*state.replicas})
 
     def broker_updated(self, broker: BrokerRegistration) -> Decision:
-        """Take in other endpoints of the same incarnation of a broker."""
+        """Update the endpoints of a broker within one incarnation."""
         self.brokers[broker.node_id] = broker
         batch = ControlBatch()
         batch.announce_brokers(self.brokers)
         return self.decision([], batch)
 
     def controlled_shutdown(self, broker: int, broker_epoch: int) -> Steps[Decision]:
-        """Move away what a broker leads, as far as possible; `led_by` tells after the commit what is left."""
+        """Elect other leaders for the partitions that a broker leads; after the commit `led_by` has those that are left."""
         known = self.brokers.get(broker)
         if known is None:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"Broker id {broker} does not exist.")
@@ -262,7 +262,7 @@ class PartitionStates(PartitionTable):
         return self.decision([], batch)
 
     def replicas_answered(self, broker: int, errors: Mapping[TopicPartition, int]) -> Steps[Decision]:
-        """A broker's answer to LeaderAndIsr says which of its replicas are on a log directory that failed."""
+        """Take in a broker's answer to LeaderAndIsr, which names replicas on a failed log directory."""
         if broker not in self.brokers:
             return nothing()
         offline = self.offline.setdefault(broker, set())
@@ -307,7 +307,7 @@ class PartitionStates(PartitionTable):
     # ------------------------------------------------------------------ topics
 
     def topic(self, name: str) -> TopicState | None:
-        """A topic as it was decided last; raises KafkaError while it is being deleted or reassigned."""
+        """Topic after the last decision; raises KafkaError while it is being deleted or reassigned."""
         if (known := self.topics.get(name)) is None:
             return None
         if name in self.deletions:
@@ -320,7 +320,7 @@ class PartitionStates(PartitionTable):
     def create_topic(
         self, name: str, topic_id: bytes, replicas: Sequence[Sequence[int]], configs: Mapping[str, str]
     ) -> TopicCreation:
-        """A topic that begins to exist; raises KafkaError if there is one of this name."""
+        """Create a topic; raises KafkaError if there is one of this name."""
         if name in self.topics or self.nodes.get(znodes.topic_path(name)):
             self.forget_nodes(name)  # by the next attempt it may be gone
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
@@ -336,7 +336,7 @@ class PartitionStates(PartitionTable):
         )
 
     def add_partitions(self, name: str, replicas: Sequence[Sequence[int]]) -> TopicExtension:
-        """More partitions for a topic that exists, with these replicas."""
+        """Add partitions with these replicas to a topic."""
         known = self.topics[name]
         first, end = len(known.partitions), len(known.partitions) + len(replicas)
         assignment = TopicAssignment(known.topic_id, {first + number: list(ids) for number, ids in enumerate(replicas)})
@@ -347,7 +347,7 @@ class PartitionStates(PartitionTable):
         )
 
     def elect_new(self, name: str, partitions: Iterable[int]) -> Decision:
-        """First states of partitions that have none."""
+        """Elect first leaders of partitions that have no state yet."""
         known = self.topics.get(name)
         if known is None or name in self.deletions:
             return self.decision([])
@@ -373,7 +373,7 @@ class PartitionStates(PartitionTable):
         return tuple(changes)
 
     def topic_changed(self, name: str, assignment: TopicAssignment, version: int) -> Steps[Decision]:
-        """A topic's node has another version: elect leaders of partitions that are new in it.
+        """Take over a changed topic node: elect leaders of its new partitions.
 
         What it says of others than that is not taken over: only controllers reassign.
         """
@@ -397,7 +397,7 @@ class PartitionStates(PartitionTable):
         return self.decision(changes)
 
     def delete_topics(self, names: Iterable[str]) -> Decision:
-        """Topics that are marked as to be deleted (/admin/delete_topics); `pending` does the rest, again and again."""
+        """Begin to delete topics that are marked in /admin/delete_topics; `pending` continues it."""
         for name in names:
             if name in self.topics:
                 self.deletions.add(name, self.topics[name].partitions)
@@ -407,7 +407,7 @@ class PartitionStates(PartitionTable):
         return self.decision([])
 
     def replicas_deleted(self, broker: int, errors: Mapping[TopicPartition, int]) -> Decision:
-        """A broker's answer to StopReplica with deletion."""
+        """Take in a broker's answer to StopReplica with deletion."""
         for partition, code in errors.items():
             # What could not be deleted holds the topic up until its broker comes up again.
             if code == ErrorCode.NONE:

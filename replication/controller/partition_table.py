@@ -81,7 +81,7 @@ class TopicDeletions:
     def announce(
         self, batch: ControlBatch, partition: TopicPartition, state: PartitionState, brokers: Iterable[int]
     ) -> None:
-        """Nobody leads it any more; Kafka gives no epochs then."""
+        """Announce a deleted topic to brokers: no leader, and no epochs, as in Kafka."""
         # Thousands of partitions of a topic have the same state.
         if self._announced is None or self._announced[0] is not state:
             gone = replace(state, leader=LEADER_DURING_DELETE, leader_epoch=0, partition_epoch=0)
@@ -106,7 +106,7 @@ class TopicDeletions:
 
 @dataclass(slots=True)
 class ControlledTopic:
-    """A topic as its node has it; `version` is the node's."""
+    """Topic with the contents and version of its node."""
 
     name: str
     topic_id: bytes
@@ -177,7 +177,7 @@ class PartitionTable:
         version: int,
         states: Mapping[int, tuple[LeaderAndIsr, int]],
     ) -> None:
-        """A topic as the tree has it: its node, and those of its partitions' states with their versions."""
+        """Load a topic from the tree: its node, and its partitions' states with their versions."""
         topic_id = assignment.topic_id or ZERO_UUID
         topic = ControlledTopic(name, topic_id, version, assigned_all(assignment, assignment.partitions))
         for index, known in states.items():
@@ -196,7 +196,7 @@ class PartitionTable:
         self.unwritten.discard(name)
 
     def note_node(self, path: str, *, exists: bool) -> None:
-        """A write failed because a node is there already, or is not there: the next one takes that into account.
+        """Note that a node exists, or does not, after a write failed for it; the next write takes that into account.
 
         Kafka's controllers make and remove a topic's nodes one by one, so that one who fails leaves some behind.
         """
@@ -205,7 +205,7 @@ class PartitionTable:
     # ------------------------------------------------------------------ from decision to fact
 
     def commit(self, decision: Decision) -> ControlBatch:
-        """The decision's writes are durable: take it over. Returns the requests to the brokers."""
+        """Apply a decision, whose writes are durable. Returns the requests to the brokers."""
         batch = decision.batch
         for change in decision.changes:
             if isinstance(change, StateChange):
@@ -257,7 +257,7 @@ class PartitionTable:
         self.unwritten.discard(change.topic)
 
     def forget_topic(self, name: str) -> None:
-        """A topic whose nodes are gone."""
+        """Forget a topic, whose nodes are gone."""
         topic = self.topics.pop(name)
         self.topic_names.pop(topic.topic_id, None)
         self.deletions.remove(name)
@@ -337,7 +337,7 @@ class PartitionTable:
         return Decision(changes=tuple(placed), batch=batch or ControlBatch())
 
     def _placed(self, change: StateChange, made: set[str], partition: TopicPartition | None = None) -> StateChange:
-        """A first state with the nodes above it that are not there yet; of `partition`, or of the one that it names."""
+        """First state of a partition, with the parent nodes that do not exist yet."""
         if change.state.partition_epoch:
             return change
         partition = partition or change.partition
@@ -363,7 +363,7 @@ def _belongs(path: str, topic: str) -> bool:
 
 
 def _arriving(state: PartitionState) -> tuple[int, ...]:
-    """Replicas that have no log of this partition yet, as far as is known."""
+    """Replicas that are not known to have a log of this partition yet."""
     return tuple(broker for broker in state.adding_replicas if broker not in state.isr)
 
 

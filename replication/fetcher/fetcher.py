@@ -1,4 +1,4 @@
-"""Replica fetchers: tasks that copy partitions from their leaders, num.replica.fetchers for each leader.
+"""Replica fetcher: a task that copies partitions from one leader. `fetcher_manager.py` says which task has which partitions.
 
 Theory
     A fetcher is one task with its own connection to its leader: it asks, appends what comes, and asks again at once. Which
@@ -19,43 +19,38 @@ Theory
     A record that a topic wants on disk before it counts (flush.messages, flush.ms) is claimed by the next request only
     when it is there.
 
-Others run after every `SLICE_BYTES`. Kafka: AbstractFetcherThread, ReplicaFetcherThread, AbstractFetcherManager.
+Others run after every `SLICE_BYTES`. Kafka: AbstractFetcherThread, ReplicaFetcherThread.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
 
 import trio
 
 from ottla.replication.cluster.peers import Peer, PeerUnavailable
+from ottla.replication.fetcher.leader_end_point import LeaderEndPoint
 from ottla.replication.fetcher.replica_fetch import PartitionFetchState, ReplicaFetch
 from ottla.replication.partition.reading import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 if TYPE_CHECKING:
     from ottla.replication.config import ReplicationConfig
     from ottla.replication.fetcher.throttle import ReplicationThrottle
-    from ottla.replication.partition.partition import Partition
     from ottla.wire.messages.fetch import EpochEndOffset, PartitionData
 
 logger = logging.getLogger("ottla.fetcher")
 
-LIST_OFFSETS_VERSION = 9  # brokers of Kafka 3.9 speak this one among themselves, and do not negotiate
 SEGMENTS_PER_CUT = 32  # the event loop renames the files of each, so a long cut gives way in between
 SLICE_BYTES = 256 * 1024  # what is appended before others get their turn: at worst some 4,000 batches
 LONG_BATCH_DISCOUNT = 8  # 1 MiB in one batch takes 0.3 ms, in batches of 64 bytes a hundred times as long
 PARTITION_BYTES = 4 * 1024  # what a partition costs beside its bytes
-GRACE_S = 0.02  # for an answer that is just coming, before an idle fetch is given up for the sake of new partitions
 FIRST_BACKOFF_MS = 10  # doubled with each refusal, up to replica.fetch.backoff.ms
-GOODBYE_S = 1.0  # to hang up, even while the broker is being stopped
-INTERRUPTION_S = 0.1  # for the answer to a fetch after one that was given up; twice as long for the next
 
 _batch_length = Struct(">i").unpack_from
 _LENGTH_OFFSET = 8
@@ -65,139 +60,41 @@ _EMPTY = memoryview(b"")
 Connect = Callable[[int, int], Peer]
 
 
-def nobody_vouches_for_the_end(partition: Partition) -> bool:
-    """Batches of old formats have no leader epoch by which the leader could tell where the logs part."""
-    return partition.log.latest_leader_epoch < 0 and partition.log.log_end_offset > partition.high_watermark
+@dataclass(frozen=True)
+class FetcherContext:
+    """Settings, clock and connections of all fetchers of a broker."""
 
-
-class ReplicaFetcherManager:
-    """All fetchers of this broker."""
-
-    def __init__(
-        self,
-        node_id: int,
-        *,
-        connect: Connect,
-        config: Callable[[], ReplicationConfig],
-        clock_ms: Callable[[], int],
-        broker_epoch: Callable[[], int],
-        throttle: ReplicationThrottle,
-    ) -> None:
-        """`connect(leader id, fetcher number)` is asked for a new way after each loss; it may raise PeerUnavailable."""
-        self.node_id = node_id
-        self.connect = connect
-        self.config = config
-        self.clock_ms = clock_ms
-        self.broker_epoch = broker_epoch
-        self.throttle = throttle
-        self._count = config().num_replica_fetchers
-        self._fetchers: dict[tuple[int, int], Fetcher] = {}
-        self._followed: dict[tuple[str, int], tuple[Fetcher, PartitionFetchState]] = {}
-        self._nursery: trio.Nursery | None = None
-
-    @property
-    def partition_count(self) -> int:
-        """Number of followed partitions."""
-        return len(self._followed)
-
-    def follow(self, partition: Partition) -> None:
-        """Fetch from the partition's leader in its present epoch, and no more as before."""
-        key = (partition.topic, partition.index)
-        if key in self._followed:
-            fetcher, following = self._followed[key]
-            # The same said once more must not interrupt the fetch that waits at the leader.
-            if following.partition is partition and following.is_wanted and not fetcher.has_failed(following):
-                return
-            # The same fetcher replaces the old entry in `add`. Only
-            # the fetcher of another leader has to let go of it here.
-            if following.leader_id != partition.leader_id:
-                fetcher.remove(following)
-        following = PartitionFetchState(partition)
-        # Records without epochs and beyond the high watermark may differ from the leader's, and it could not tell.
-        following.must_be_cut = nobody_vouches_for_the_end(partition)
-        if following.must_be_cut:
-            with suppress(KafkaError):  # then it is tried again before anything is appended
-                self.cut(following)
-        fetcher = self._fetcher(partition.leader_id, self._number(partition))
-        self._followed[key] = (fetcher, following)
-        fetcher.add(following)
-
-    def cut(self, following: PartitionFetchState) -> None:
-        """Truncate to the high watermark what nobody vouches for. KafkaError: not now."""
-        partition = following.partition
-        logger.info("Truncating %s-%d to its high watermark", partition.topic, partition.index)
-        partition.truncate_to(partition.high_watermark, now_ms=self.clock_ms())
-        following.must_be_cut = False
-
-    def forget(self, partition: Partition) -> None:
-        """Fetch it no more."""
-        key = (partition.topic, partition.index)
-        if key in self._followed and self._followed[key][1].partition is partition:
-            fetcher, following = self._followed.pop(key)
-            fetcher.remove(following)
-
-    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Fetch until cancelled."""
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            try:
-                # `follow` may have been called before this runs, when there was no nursery for its fetchers.
-                for fetcher in self._fetchers.values():
-                    nursery.start_soon(fetcher.run)
-                task_status.started()
-                await trio.sleep_forever()
-            finally:
-                self._nursery = None
-
-    def _number(self, partition: Partition) -> int:
-        # Python's own hash of a string differs from process to
-        # process. This one spreads the same way after every restart.
-        return (crc32(partition.topic.encode()) + partition.index) % self._count
-
-    def _fetcher(self, leader_id: int, number: int) -> Fetcher:
-        fetcher = self._fetchers.get((leader_id, number))
-        if fetcher is None:
-            fetcher = self._fetchers[leader_id, number] = Fetcher(self, leader_id, number)
-            if self._nursery is not None:
-                self._nursery.start_soon(fetcher.run)
-        return fetcher
-
-    def ended(self, fetcher: Fetcher) -> None:
-        """A fetcher has nothing more to do."""
-        del self._fetchers[fetcher.leader_id, fetcher.number]
-
-    def resize(self) -> None:
-        """Spread the partitions anew if num.replica.fetchers has changed."""
-        count = self.config().num_replica_fetchers
-        if count == self._count:
-            return
-        self._count = count
-        for key, (fetcher, following) in list(self._followed.items()):
-            wanted = self._fetcher(following.leader_id, self._number(following.partition))
-            # The old entry dies with its fetcher's session. What its
-            # answers still bring must not be used, so a new one goes on.
-            if wanted is not fetcher:
-                fetcher.remove(following)
-                moved = PartitionFetchState(following.partition)
-                # A cut that failed so far is still owed: the new fetcher must not append on top of those records.
-                moved.must_be_cut = following.must_be_cut
-                self._followed[key] = (wanted, moved)
-                wanted.add(moved)
+    node_id: int
+    connect: Connect
+    config: Callable[[], ReplicationConfig]
+    clock_ms: Callable[[], int]
+    broker_epoch: Callable[[], int]
+    throttle: ReplicationThrottle
 
 
 class Fetcher:
     """One task that fetches from one leader."""
 
-    def __init__(self, fetchers: ReplicaFetcherManager, leader_id: int, number: int) -> None:
+    def __init__(
+        self,
+        context: FetcherContext,
+        leader_id: int,
+        number: int,
+        *,
+        before_round: Callable[[], None],
+        on_end: Callable[[Fetcher], None],
+    ) -> None:
+        """`before_round` is called before each request; `on_end` when no partition is left."""
         self.leader_id = leader_id
         self.number = number
-        self._fetchers = fetchers
-        self._fetch = ReplicaFetch(fetchers.node_id, leader_id, fetchers.throttle)
-        self._peer: Peer | None = None
+        self._context = context
+        self._before_round = before_round
+        self._on_end = on_end
+        self._fetch = ReplicaFetch(context.node_id, leader_id, context.throttle)
+        self._leader = LeaderEndPoint(
+            context.node_id, connect=partial(context.connect, leader_id, number), config=context.config
+        )
         self._wake = trio.Event()
-        self._asking: trio.CancelScope | None = None
-        self._interrupted_s = 0.0
-        self._interruptions = 0  # since the last answer
         self._failures = 0  # in a row, of whole requests
 
     # --- what may be called at any time
@@ -208,7 +105,7 @@ class Fetcher:
         self._interrupt()
 
     def remove(self, following: PartitionFetchState) -> None:
-        """Fetch this partition no more."""
+        """Stop fetching a partition."""
         self._fetch.remove(following)
         # While others are left, the next request forgets this one.
         # Without any, the task would wait at the leader for nothing.
@@ -216,20 +113,13 @@ class Fetcher:
             self._interrupt()
 
     def has_failed(self, following: PartitionFetchState) -> bool:
-        """True if it is left alone for good."""
+        """True if the partition is not fetched until it is added again."""
         return self._fetch.has_failed(following)
 
     def _interrupt(self) -> None:
         """End the wait for the leader's answer: there is something new to fetch."""
         self._wake.set()
-        if self._asking is not None:
-            soon = trio.current_time() + GRACE_S
-            # An answer that takes longer than the grace would be given
-            # up each time that a partition is added, and never come.
-            if self._interruptions:  # it may be that an answer takes long on its way
-                soon = max(soon, self._interrupted_s + INTERRUPTION_S * 2**self._interruptions)
-            # The deadline only moves nearer: a later interruption must not let an earlier one wait longer.
-            self._asking.deadline = min(self._asking.deadline, soon)
+        self._leader.interrupt()
 
     # --- the task
 
@@ -238,38 +128,39 @@ class Fetcher:
         try:
             while True:
                 # Nobody reports a change of num.replica.fetchers, so every round looks for it.
-                self._fetchers.resize()
+                self._before_round()
                 if not len(self._fetch):
                     # No await between the look and this: a partition that is followed from now on gets a new fetcher.
-                    self._fetchers.ended(self)
+                    self._on_end(self)
                     return
                 await self._fetch_once()
         finally:
             # The leader may have answered a request that this cancels. Whoever runs again begins another session.
             self._fetch.renew()
-            await self._hang_up()
+            await self._leader.close()
 
     async def _fetch_once(self) -> None:
-        fetchers = self._fetchers
-        config = fetchers.config()
+        context = self._context
+        config = context.config()
         # Phase 1: what to ask.
-        next_request = self._fetch.next_request(config, fetchers.broker_epoch(), fetchers.clock_ms())
+        next_request = self._fetch.next_request(config, context.broker_epoch(), context.clock_ms())
         if next_request is None:
             await self._wait_for_work(config)
             return
         # Phase 2: ask, and hear that the leader is lost or that there is something new to ask for.
         try:
-            response = await self._ask_interruptibly(*next_request)
+            response = await self._leader.fetch(*next_request)
         except PeerUnavailable as error:
             logger.debug("Fetching from broker %d: %s", self.leader_id, error)
             await self._lose()
             return
         # The leader answers a connection's requests in order. The next request must not queue behind the one given up.
+        # The leader may have handled that one, so the session is unsure.
         if response is None:
-            await self._hang_up()
+            self._fetch.renew()
+            await self._leader.close()
             return
         # Phase 3: use the answer.
-        self._interruptions = 0
         answers = self._fetch.take(response)
         if answers is not None:
             self._failures = 0
@@ -282,7 +173,7 @@ class Fetcher:
             self._failures += 1
 
     async def _wait_for_work(self, config: ReplicationConfig) -> None:
-        now_ms = self._fetchers.clock_ms()
+        now_ms = self._context.clock_ms()
         due_ms = self._fetch.due_ms(now_ms, config.replica_fetch_backoff_ms)
         # There is no await since the look for work, so nothing that was added meanwhile is missed.
         self._wake = trio.Event()
@@ -290,43 +181,14 @@ class Fetcher:
         with trio.move_on_after(float("inf") if due_ms is None else max(due_ms - now_ms, 1) / 1000):
             await self._wake.wait()
 
-    async def _ask_interruptibly(self, request: Any, version: int) -> Any:
-        """Send a fetch; None if there is something new to ask for before the answer comes."""
-        with trio.CancelScope() as self._asking:
-            try:
-                return await self._ask(request, version)
-            finally:
-                # An interruption that comes later must not shorten a wait for something else.
-                self._asking = None
-        # Only the deadline of `_interrupt` leads here. The leader
-        # may have handled the request, so the session is unsure.
-        self._interrupted_s = trio.current_time()
-        self._interruptions += 1
-        self._fetch.renew()
-        return None
-
-    async def _ask(self, request: Any, version: int) -> Any:
-        if self._peer is None:  # after each loss `connect` is asked for a new way
-            self._peer = self._fetchers.connect(self.leader_id, self.number)
-        timeout_s = self._fetchers.config().replica_socket_timeout_ms / 1000
-        return await self._peer.ask(request, version, timeout_s=timeout_s)
-
     async def _lose(self) -> None:
-        await self._hang_up()
+        await self._leader.close()
         self._fetch.renew()
         self._delay_all()
 
     def _delay_all(self) -> None:
-        config = self._fetchers.config()
-        self._fetch.delay_all(self._fetchers.clock_ms() + config.replica_fetch_backoff_ms)
-
-    async def _hang_up(self) -> None:
-        # Forgotten before the await: nobody may ask on a way that is being closed.
-        peer, self._peer = self._peer, None
-        if peer is not None:
-            # A cancelled task could not await the goodbye without a shield. A peer that hangs may not hold up the stop.
-            with trio.move_on_after(GOODBYE_S, shield=True):
-                await peer.aclose()
+        config = self._context.config()
+        self._fetch.delay_all(self._context.clock_ms() + config.replica_fetch_backoff_ms)
 
     # --- answers
 
@@ -363,9 +225,10 @@ class Fetcher:
         size = len(records or b"")
         slice_bytes += PARTITION_BYTES + (size if size <= SLICE_BYTES else 0)
         try:
-            # What came along follows records that nobody vouches for. The cut comes first, then the same question anew.
+            # The records follow others without leader epochs, which may differ from the leader's. Those are cut first, and
+            # the records are fetched again.
             if following.must_be_cut:
-                self._fetchers.cut(following)
+                cut_to_high_watermark(following, now_ms=self._context.clock_ms())
                 self._fetch.note_fetched(following, is_in_sync=False)
                 self._fetch.note_unused(following)  # it was asked for from another offset
             elif data.diverging_epoch.epoch >= 0:
@@ -406,9 +269,9 @@ class Fetcher:
 
     def _append(self, following: PartitionFetchState, records: memoryview, data: PartitionData) -> bool:
         """Append whole batches; returns whether there were any."""
-        fetchers = self._fetchers
+        context = self._context
         partition = following.partition
-        now_ms = fetchers.clock_ms()
+        now_ms = context.clock_ms()
         size = len(records)
         if not size:
             # The high watermark and the log start of the leader move without records, too.
@@ -422,8 +285,8 @@ class Fetcher:
             now_ms=now_ms,
         )
         # They came over the network even if the log refuses them, so they count.
-        if fetchers.throttle.is_throttled(partition.topic, partition.index):
-            fetchers.throttle.record(size, now_ms)
+        if context.throttle.is_throttled(partition.topic, partition.index):
+            context.throttle.record(size, now_ms)
         # No whole batch, or batches of a later epoch than was asked
         # in. To ask again at once would bring the same, in a loop.
         if info.first_offset < 0:
@@ -457,7 +320,7 @@ class Fetcher:
         """
         partition = following.partition
         while True:
-            log, now_ms = partition.log, self._fetchers.clock_ms()
+            log, now_ms = partition.log, self._context.clock_ms()
             # From the end, so that at any time what is left is the beginning of the log.
             next_cut = max(offset, log.segments[-SEGMENTS_PER_CUT:][0].base_offset)
             truncation = log.prepare_truncation(next_cut, now_ms=now_ms)
@@ -487,52 +350,37 @@ class Fetcher:
         if following.partition.log.log_directory.failure is not None:
             self._fetch.fail(following)
         else:
-            backoff_ms = self._fetchers.config().replica_fetch_backoff_ms
+            backoff_ms = self._context.config().replica_fetch_backoff_ms
             if code in _UNDER_WAY:
                 # The exponent is bounded: a partition that is refused for hours must not shift to enormous numbers.
                 backoff_ms = min(FIRST_BACKOFF_MS << min(following.refusals, 20), backoff_ms)
                 following.refusals += 1
-            self._fetch.delay(following, self._fetchers.clock_ms() + backoff_ms)
+            self._fetch.delay(following, self._context.clock_ms() + backoff_ms)
 
     # --- out of range
 
     async def _find_place(self, out_of_range: list[PartitionFetchState]) -> None:
-        """Move to the leader's log end or start, whichever this replica is beyond."""
+        """Truncate to the leader's log end, or restart at its log start, after OFFSET_OUT_OF_RANGE."""
         try:
             # Phase 1: replicas that are beyond the leader's end drop the rest.
-            latest = await self._list_offsets(out_of_range, LATEST_TIMESTAMP)
+            latest = await self._leader_offsets(out_of_range, LATEST_TIMESTAMP)
             behind = [each for each in out_of_range if not await self._cut_off(each, latest.get(each))]
             # Phase 2: the others must be before the leader's beginning.
             if behind:
-                earliest = await self._list_offsets(behind, EARLIEST_TIMESTAMP)
+                earliest = await self._leader_offsets(behind, EARLIEST_TIMESTAMP)
                 for each in behind:
                     await self._start_at(each, earliest.get(each))
         except PeerUnavailable:
             await self._lose()
 
-    async def _list_offsets(self, wanted: list[PartitionFetchState], timestamp: int) -> dict[PartitionFetchState, int]:
-        """Ask for an end of the leader's log for each partition; leave those alone for a while that it refuses."""
-        topics: dict[str, ListOffsetsTopic] = {}
-        for each in wanted:
-            topic = topics.setdefault(each.partition.topic, ListOffsetsTopic(name=each.partition.topic, partitions=[]))
-            topic.partitions.append(
-                ListOffsetsPartition(
-                    # A leader of another epoch refuses: its ends must not cut this log.
-                    partition_index=each.partition.index,
-                    current_leader_epoch=each.leader_epoch,
-                    timestamp=timestamp,
-                )
-            )
-        request = ListOffsetsRequest(replica_id=self._fetchers.node_id, topics=list(topics.values()))
-        response = await self._ask(request, LIST_OFFSETS_VERSION)
-        answered = {(topic.name, each.partition_index): each for topic in response.topics for each in topic.partitions}
+    async def _leader_offsets(
+        self, wanted: list[PartitionFetchState], timestamp: int
+    ) -> dict[PartitionFetchState, int]:
+        """An end of the leader's log for each partition; those that it refuses are left alone for a while."""
         offsets: dict[PartitionFetchState, int] = {}
-        for each in wanted:
-            # The leader may leave partitions out. Without an answer nothing is known, and nothing may be cut.
-            answer = answered.get((each.partition.topic, each.partition.index))
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if answer is None else ErrorCode.of(answer.error_code)
-            if answer is not None and code == ErrorCode.NONE and answer.offset >= 0:
-                offsets[each] = answer.offset
+        for each, (code, offset) in (await self._leader.list_offsets(wanted, timestamp)).items():
+            if code == ErrorCode.NONE and offset >= 0:
+                offsets[each] = offset
             else:
                 self._back_off(each, code)
         return offsets
@@ -554,7 +402,7 @@ class Fetcher:
         return True
 
     async def _start_at(self, following: PartitionFetchState, leader_start: int | None) -> None:
-        """Begin anew at the leader's log start if this replica ends before it; else ask once more."""
+        """Restart the log at the leader's log start if this replica ends before it; else ask again."""
         if leader_start is None or not following.awaits_answer:
             return
         partition = following.partition
@@ -564,7 +412,7 @@ class Fetcher:
                 # A log may have thousands of segments. `_cut` gives up
                 # most of them in slices, `restart_at` only what is left.
                 if await self._cut(following, partition.log.segments[0].base_offset):
-                    partition.restart_at(leader_start, now_ms=self._fetchers.clock_ms())
+                    partition.restart_at(leader_start, now_ms=self._context.clock_ms())
                     self._fetch.note_fetched(following, is_in_sync=False)
             except KafkaError as error:
                 self._back_off(following, error.code, error)
@@ -587,6 +435,14 @@ _UNDER_WAY = frozenset(
 
 _PASSING = _UNDER_WAY | {ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INCONSISTENT_TOPIC_ID}
 """Errors that are natural while a decision of the controller is on its way to leader and follower."""
+
+
+def cut_to_high_watermark(following: PartitionFetchState, *, now_ms: int) -> None:
+    """Truncate a log without leader epochs at its end to the high watermark. Raises KafkaError if impossible now."""
+    partition = following.partition
+    logger.info("Truncating %s-%d to its high watermark", partition.topic, partition.index)
+    partition.truncate_to(partition.high_watermark, now_ms=now_ms)
+    following.must_be_cut = False
 
 
 def pieces(records: memoryview, size_max: int) -> Iterator[memoryview]:

@@ -60,7 +60,7 @@ WireKey = tuple[str | bytes, int]  # the topic's id or name, and the partition
 
 
 class FetchParameters(NamedTuple):
-    """The last question about a partition that the leader has in its session."""
+    """Fetch parameters of a partition as the leader's session has them."""
 
     leader_epoch: int
     fetch_offset: int
@@ -70,7 +70,7 @@ class FetchParameters(NamedTuple):
 
 
 class PartitionFetchState:
-    """A partition that is followed, in one leader epoch; another epoch is another object."""
+    """Fetch state of a partition in one leader epoch; another epoch has another object."""
 
     __slots__ = (
         "complaint",
@@ -103,7 +103,7 @@ class PartitionFetchState:
 
     @property
     def is_wanted(self) -> bool:
-        """True if this is still what the partition does."""
+        """True if the partition still follows this leader in this epoch."""
         partition = self.partition
         return (
             self.is_current
@@ -114,7 +114,7 @@ class PartitionFetchState:
 
     @property
     def awaits_answer(self) -> bool:
-        """True if an answer to what was asked last is one to where the log is now."""
+        """True if the answer to the last request fits the present log end."""
         # A log that was cut, or that another epoch has changed, must not get records that follow something else.
         requested = self.requested
         return requested is not None and self.partition.log.log_end_offset == requested.fetch_offset and self.is_wanted
@@ -162,7 +162,7 @@ class ReplicaFetch:
     # --- partitions
 
     def add(self, following: PartitionFetchState) -> None:
-        """Ask for a partition from now on, in place of what was asked for it."""
+        """Add a partition, replacing its former fetch state."""
         partition = following.partition
         # Removed first, so that the new entry stands at the end of the order.
         self._drop(self._followed.pop((partition.topic, partition.index), None))
@@ -171,7 +171,7 @@ class ReplicaFetch:
         self._changed[following] = None
 
     def remove(self, following: PartitionFetchState) -> None:
-        """Do not ask for it any more."""
+        """Remove a partition from the fetch."""
         partition = following.partition
         if self._followed.get((partition.topic, partition.index)) is following:
             del self._followed[partition.topic, partition.index]
@@ -189,25 +189,25 @@ class ReplicaFetch:
         self._changed[following] = None
 
     def delay(self, following: PartitionFetchState, until_ms: int) -> None:
-        """Leave it alone for a while."""
+        """Fetch a partition no earlier than this time."""
         if following.is_current:
             self._delayed[following] = until_ms
             # It leaves the session. Else the leader would go on to answer every fetch at once, with the same error.
             self._changed[following] = None
 
     def delay_all(self, until_ms: int) -> None:
-        """Leave the leader alone for a while."""
+        """Fetch all partitions no earlier than this time."""
         for following in self._followed.values():
             self.delay(following, until_ms)
 
     def fail(self, following: PartitionFetchState) -> None:
-        """Leave it alone until it is added again."""
+        """Do not fetch a partition until it is added again."""
         if following.is_current:
             self._failed.add(following)
             self._changed[following] = None
 
     def has_failed(self, following: PartitionFetchState) -> bool:
-        """True if it is left alone until it is added again."""
+        """True if `fail` was called for the partition."""
         return following in self._failed
 
     def note_fetched(self, following: PartitionFetchState, *, is_in_sync: bool) -> None:
@@ -222,7 +222,7 @@ class ReplicaFetch:
             self._changed[following] = None
 
     def note_unused(self, following: PartitionFetchState) -> None:
-        """The leader's answer about this partition was not used. The leader has to send it again."""
+        """Note that an answer was not used: the leader has to send it again."""
         # A replacement counts as well: in the leader's session it has
         # the same key, and the leader believes that it was answered.
         if following.is_current or (following.partition.topic, following.partition.index) in self._followed:
@@ -254,14 +254,14 @@ class ReplicaFetch:
         return self._request(changed, forgotten, config, broker_epoch), version
 
     def due_ms(self, now_ms: int, backoff_ms: int) -> int | None:
-        """When to look again while there is nothing to ask for; None: when something is added."""
+        """Time of the next look for work in ms; None: only when something is added."""
         # Nobody says when a throttle lets go, so it is asked again after a while.
         if self._throttled:
             return now_ms + backoff_ms
         return min(self._delayed.values(), default=None)
 
     def _look_around(self, now_ms: int) -> None:
-        """Find changes that nobody notifies of, such as those by time."""
+        """Find changes that are not reported: delays that have ended, throttles, settings."""
         for following, until_ms in list(self._delayed.items()):
             if until_ms <= now_ms:
                 del self._delayed[following]

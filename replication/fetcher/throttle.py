@@ -43,7 +43,7 @@ class _Window:
 
 
 class ReplicationThrottle:
-    """One limit and the replicas it concerns. Both are asked for anew each time, so they may change at run time.
+    """One limit and the replicas it concerns. Both are read each time, so they may change at run time.
 
     `throttled_replicas(topic)` is the topic's setting.
     """

@@ -30,7 +30,7 @@ def always() -> bool:
 
 
 class HasDirectory(Protocol):
-    """An owner of a directory that learns of every new name of it."""
+    """Owner of a directory, which learns of every rename of it."""
 
     @property
     def directory(self) -> str: ...
@@ -56,7 +56,7 @@ class Replacement(NamedTuple):
 
 
 def write_file(path: str, data: bytes, *, sync: bool, is_still: IsStill | None, mode: int = PRIVATE_FILE) -> None:
-    """Write a file anew, in place. Without `is_still` whatever directory has that name will do. `mode` is that of a new file."""
+    """Overwrite a file in place. Without `is_still` any directory of that name will do. `mode` is for a new file."""
     if is_still is None:
         _write(path, data, mode, sync=sync)
         return

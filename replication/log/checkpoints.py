@@ -20,7 +20,7 @@ _NUMBER = re.compile("-?[0-9]{1,19}")
 
 
 class CorruptCheckpoint(Exception):
-    """A file that is not what its name says."""
+    """Checkpoint or other small file with unreadable contents."""
 
 
 class MetaProperties(NamedTuple):

@@ -32,19 +32,18 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ottla.replication.log.atomic_files import keeps_directory
+from ottla.replication.log.batch_scan import CorruptSegment
 from ottla.replication.log.compaction import OPEN_FILES_MAX, Compaction, LastBatch, Limits, Source, Task
 from ottla.replication.log.index import CorruptIndex
 from ottla.replication.log.log_reader import base_offset_of
 from ottla.replication.log.names import LOG_SUFFIX
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.segment import DamagedIndexes, Segment
-from ottla.replication.log.segment_files import CorruptSegment
 from ottla.replication.log.segment_snapshots import SURVEYED_AT_ONCE, Survey
 from ottla.replication.log.storage import FileCache
 from ottla.replication.log.transaction_index import IndexOfSegment
 from ottla.wire.errors import KafkaError
-from ottla.wire.threads import paced
-from ottla.wire.time_slice import TimeSlice
+from ottla.wire.time_slice import TimeSlice, paced
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +54,7 @@ PAUSE_MAX_MS = 600_000
 
 
 class Cleanable(NamedTuple):
-    """A log that has something to clean in [first_dirty_offset, uncleanable_offset). The end is that of a segment.
+    """Log with a dirty part [first_dirty_offset, uncleanable_offset), which ends with a segment.
 
     `cuts`: how often it had been cut by then. After another cut neither offset is true any more.
     """
@@ -103,7 +102,7 @@ def _is_overdue(dirty: Iterable[Segment], lag_ms: int, now_ms: int) -> bool:
 
 
 class _Pause(NamedTuple):
-    """A log that is not cleaned for a while, and why. The log itself is kept, because a new one may get the same directory."""
+    """Log that is not cleaned for a while, and the reason. By the log itself, as a new one may get the same directory."""
 
     log: PartitionLog
     until_ms: float
@@ -111,7 +110,7 @@ class _Pause(NamedTuple):
 
 
 class _Aborted(Exception):
-    """Raised if the log is not what it was, or is not to be cleaned any more."""
+    """Raised if the log has changed, or is not to be cleaned any more."""
 
 
 @contextlib.contextmanager
@@ -165,7 +164,7 @@ class LogCleaner:
             return None
 
     async def learn_times(self, log: PartitionLog) -> None:
-        """Open in a thread the indexes of segments that nobody has looked at yet, if they are many."""
+        """Open indexes that were not opened yet in a thread, if they are many."""
         while log.config.is_compacted and log.log_directory.is_online and not self._is_paused(log):
             strange = [segment for segment in log.segments if segment.size and not segment.knows_its_times]
             if len(strange) <= SURVEYED_AT_ONCE:
@@ -201,7 +200,7 @@ class LogCleaner:
         self._pauses[log.directory] = _Pause(log, self._clock_ms() + length_ms, length_ms)
 
     async def clean(self, found: Cleanable, limits: Limits, may_go_on: Callable[[], bool] = lambda: True) -> bool:
-        """Compact what was found, as long as the log stays what it is and the caller lets it; whether all was done."""
+        """Compact a log's dirty part until the log changes or the caller stops it. True if all was done."""
         directory = found.log.directory
         # A deleted log had that name, and a slow thread still works for it. It would write into the files of this one's.
         if directory in self._at_work:

@@ -28,25 +28,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.replication.log.batch_scan import CorruptSegment
 from ottla.replication.log.index import RELATIVE_OFFSET_MAX
 from ottla.replication.log.names import CLEANED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, path_in
 from ottla.replication.log.segment import Segment
-from ottla.replication.log.segment_files import CorruptSegment
 from ottla.replication.log.storage import FileCache, Storage, StorageFile
 from ottla.replication.log.transaction_index import IndexOfSegment, TransactionFilter
 from ottla.wire.buffers import COPIED_BYTES_MAX
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.records import (
-    LOG_OVERHEAD,
-    MAGIC_V2,
-    BatchHeader,
-    Record,
-    TimestampType,
-    decode_records,
-    encode_batch,
-    iter_batches,
-    read_header,
-)
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import LOG_OVERHEAD, MAGIC_V2, BatchHeader, Record, TimestampType, iter_batches, read_header
 
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
@@ -55,7 +47,7 @@ BYTES_PER_KEY = 160  # of bookkeeping, beside the key itself
 
 
 class OffsetMap:
-    """The last offset of each key in the dirty part of a log up to `latest_offset`, within a limit of memory."""
+    """Last offset of each key in the dirty part of a log up to `latest_offset`, within a memory limit."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_left = bytes_max
@@ -337,7 +329,7 @@ class Compaction:
         return _rebuilt(header, compress(self._records(header, data), kept), horizon_ms)
 
     def _kept_of_marker(self, header: BatchHeader, data: memoryview, cleaned: Segment) -> tuple[bytearray, bool]:
-        """Which records of a control batch stay, and whether they do for a while only."""
+        """Select the records of a control batch that stay; also tell whether they stay only for a while."""
         records = list(decode_records(data))
         is_obsolete, aborted = self._transactions.end(header, records)
         if aborted is not None:
@@ -348,7 +340,7 @@ class Compaction:
         return bytearray([not is_over] * len(records)), is_obsolete
 
     def _kept_of_data(self, header: BatchHeader, data: memoryview, modified_ms: int) -> tuple[bytearray, bool]:
-        """Which records stay, one byte for each, and whether there is a deletion marker among them."""
+        """Select the records that stay, one byte for each; also tell whether a tombstone is among them."""
         retains_deletes, has_deletes = self._retains_deletes(header, modified_ms), False
         kept = bytearray()
         for record in self._records(header, data):

@@ -169,7 +169,7 @@ SEALED_PER_FLUSH = 3  # segments below the last one, each of which has up to fou
 
 
 class DurableLog(LogReader):
-    """A log whose recovery point says what is on the disk for certain."""
+    """Log with a recovery point: everything below it is certainly on the disk."""
 
     __slots__ = (
         "_cuts",

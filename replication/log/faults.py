@@ -47,7 +47,7 @@ class SyncFailed(Irreparable):
 
     @classmethod
     def because_of(cls, error: OSError) -> SyncFailed:
-        """Make a sync's failure of an error."""
+        """SyncFailed for the error of a sync."""
         return cls("What was written may be lost", error)
 
 

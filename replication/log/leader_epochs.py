@@ -66,7 +66,7 @@ class LeaderEpochs:
         self.version += 1
 
     def confirm(self, epoch: int, offset: int) -> None:
-        """Learn from a batch of `epoch` at `offset`: epochs that would have begun by then, but are later, did not."""
+        """Note a batch of `epoch` at `offset`, and drop later epochs that contradict it."""
         # The batches are the truth: the file may be older or newer than what a crash has left of the log.
         if epoch < (self.epoch_for_offset(offset) or 0):
             self._truncate(bisect_right(self._epochs, epoch))

@@ -15,13 +15,13 @@ from ottla.replication.log.atomic_files import PRIVATE_FILE
 
 
 class FileLock:
-    """A lock that is held until it is released or dropped. Without a descriptor (-1) it is none, and nobody else's."""
+    """Lock that is held until it is released or garbage collected. Without a descriptor (-1) nothing is locked."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def take(self, kind: int) -> bool:
-        """Take a lock of this kind; False if another process holds one that excludes it. OSError: it cannot be told."""
+        """Take a lock of this kind; False if another process excludes it. Raises OSError if unknown."""
         try:
             fcntl.lockf(self._descriptor, kind | fcntl.LOCK_NB)
         except OSError as error:
@@ -56,7 +56,7 @@ def lock_file(path: str) -> FileLock | None:
 
 
 def open_to_lock(path: str, flags: int = os.O_RDWR) -> int:
-    """A descriptor of a file that its user alone may open; the file is made if it is missing. OSError."""
+    """Open a lock file, which only its user may open; it is created if missing. Raises OSError."""
     descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
     # Kafka or an earlier version may have made it. That of another user stays as it is, and not every file system has modes.
     with contextlib.suppress(OSError):

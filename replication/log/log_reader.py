@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
+from ottla.replication.log.batch_scan import CorruptSegment
 from ottla.replication.log.index import CorruptIndex
 from ottla.replication.log.segment import DamagedIndexes, Segment
-from ottla.replication.log.segment_files import CorruptSegment
 from ottla.replication.log.storage import FileRegion, LogDirectory
 from ottla.replication.log.transaction_index import AbortedInRange
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -42,11 +42,11 @@ OnDamage = Callable[["LogReader", Segment], None]
 
 
 def _ignore(log: LogReader, segment: Segment) -> None:
-    """Before a log is in service its own thread repairs damage at once, and need not tell anybody."""
+    """Ignore a report of damage: before a log is in service its own thread repairs it."""
 
 
 def guarded(method: Method) -> Method:
-    """Turn what the disk does into an answer, outside the hot path: the directory goes offline if the disk is broken.
+    """Decorator that turns file errors into KafkaError, and takes the directory offline if the disk is broken.
 
     When a passing error gets here, the method has either changed nothing or finished a whole step, after which files and
     memory agree. A method that breaks off anywhere else raises `Irreparable`.
@@ -78,7 +78,7 @@ def translated(log: LogReader, error: Exception) -> KafkaError:
 
 
 class LogReader:
-    """Segments in order, and what lies where in them."""
+    """Segments in order, and reads of them."""
 
     __slots__ = (
         "_segments",
@@ -126,7 +126,7 @@ class LogReader:
             segment.defers_repair = True
 
     def give_up(self) -> None:
-        """Serve nobody from now on; a thread may rename and remove the files at any moment."""
+        """Stop serving: a thread may rename and remove the files at any moment."""
         self.is_given_up = True
         self.layout += 1  # nobody uses what a thread finds here, or fails to find
 

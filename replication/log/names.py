@@ -134,7 +134,7 @@ def partition_directory_name(topic: str, partition: int) -> str:
 
 
 def marked_directory_name(topic: str, partition: int, unique: str, mark: str) -> str:
-    """Directory of a partition on its way out. A topic of the longest name is cut to leave room for the mark."""
+    """Name of a partition's directory with a mark, such as of deletion. A topic's longest name is cut to leave room for it."""
     partition_directory_name(topic, partition)  # refuses what cannot be
     # The topic is cut and not the rest: partition, unique part and mark are what a start needs to know.
     rest = f"-{partition}.{unique}{mark}"

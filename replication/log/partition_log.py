@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.replication.log.batch_checks import AppendOrigin, CheckedRecords, ValidationRules
+from ottla.replication.log.batch_scan import CorruptSegment
 from ottla.replication.log.checkpoints import encode_partition_metadata
 from ottla.replication.log.index import RELATIVE_OFFSET_MAX
 from ottla.replication.log.leader_epochs import LeaderEpochs
@@ -37,11 +38,11 @@ from ottla.replication.log.names import (
     partition_path,
     path_in,
 )
+from ottla.replication.log.producer_recovery import marker_of
 from ottla.replication.log.producer_snapshots import ProducerSnapshots
 from ottla.replication.log.producers import BatchMetadata, MarkerVersion, ProducerEntry, ProducerStateManager
-from ottla.replication.log.recovery import LoadedLog, LoadOptions, load_log, marker_of
+from ottla.replication.log.recovery import LoadedLog, LoadOptions, load_log
 from ottla.replication.log.segment import DamagedIndexes, Segment
-from ottla.replication.log.segment_files import CorruptSegment
 from ottla.replication.log.segmented_log import SegmentedLog
 from ottla.replication.log.storage import LogDirectory
 from ottla.replication.log.transaction_index import AbortedTransaction

@@ -81,7 +81,7 @@ class ProducerSnapshots:
         self.pending: PendingSnapshot | None = None
 
     def copied(self) -> ProducerSnapshots:
-        """Copy of these snapshots for a thread to read. It removes no file: meanwhile the log may write it anew, or be another's."""
+        """Copy of these snapshots for a thread to read. It removes no file, which the log may have written again meanwhile."""
         return ProducerSnapshots(self._storage, self.directory, self.offsets, is_copy=True)
 
     def up_to(self, end: int) -> ProducerSnapshots:

@@ -12,8 +12,7 @@ What a crash can leave, and what is done about it, in this order:
    there again, and later ones gone: then they are right about their epoch, and not the checkpoint of epochs, or this
    replica would not notice that its leader has others in their place.
 4. Segments that end below the log start offset mean that files were lost: the log begins empty at that offset.
-5. Producer state is the newest good snapshot plus the batches after it. A snapshot holds one batch of each producer, but a
-   producer may send again any of the last five: what lies shortly before the snapshot is read for the others.
+5. Producer state is the newest good snapshot plus the batches after it (`producer_recovery.py`).
 
 Gaps
     A gap between two batches of one file is never damage, whatever the topic's policy says today: compaction leaves gaps,
@@ -34,17 +33,16 @@ from __future__ import annotations
 import contextlib
 import logging
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import takewhile
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.replication.log.batch_scan import LARGE_SCAN_BYTES, CorruptSegment, scan_batches, valid_batches
 from ottla.replication.log.checkpoints import (
     CorruptCheckpoint,
     decode_epochs,
     decode_partition_metadata,
 )
-from ottla.replication.log.index import RELATIVE_OFFSET_MAX, CorruptIndex
+from ottla.replication.log.index import CorruptIndex
 from ottla.replication.log.leader_epochs import LeaderEpochs
 from ottla.replication.log.log_reader import base_offset_of
 from ottla.replication.log.names import (
@@ -61,30 +59,20 @@ from ottla.replication.log.names import (
     parse_segment_file,
     path_in,
 )
+from ottla.replication.log.producer_recovery import marker_of, producers_at
 from ottla.replication.log.producer_snapshots import ProducerSnapshots
-from ottla.replication.log.producers import WINDOW, ProducerStateManager
-from ottla.replication.log.segment import DamagedIndexes, Segment
-from ottla.replication.log.segment_files import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
-from ottla.replication.log.storage import Buffer, LogDirectory, StorageFile
+from ottla.replication.log.producers import ProducerStateManager
+from ottla.replication.log.segment import Segment
+from ottla.replication.log.storage import LogDirectory
 from ottla.replication.log.transaction_index import AbortedTransaction
-from ottla.wire.control_batches import EndTxnMarker, end_txn_marker_in
-from ottla.wire.errors import KafkaError
 from ottla.wire.records import (
     MAGIC_V2,
-    BatchHeader,
-    crc_is_valid,
-    iter_batches,
 )
 
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
 
 logger = logging.getLogger(__name__)
-
-READ_BYTES = 4 * 1024 * 1024
-EARLIER_BYTES = 256 * 1024
-EARLIER_RECORDS = (10_000, 1_000, 100, 10)
-RETRIES_MS = 15 * 60_000  # longer than clients try by default
 
 
 class LoadedLog(NamedTuple):
@@ -449,161 +437,3 @@ def _has_gaps(segment: Segment) -> bool:
                 return True
             next_offset = header.next_offset
     return False
-
-
-def valid_batches(
-    file: StorageFile, base_offset: int, size: int, limit: int = 2**63
-) -> Iterator[tuple[BatchHeader, memoryview, int]]:
-    """(header, bytes, position) of the batches at the beginning of a file, up to the first that is not as it should be.
-
-    Offsets are not part of the checksum. So a batch that follows a gap is believed only if what comes after it, in the file
-    or from `limit` on in the next one, is beyond it.
-    """
-    next_offset = base_offset
-    held = None
-    for batch in _whole_batches(file, size):
-        header = batch[0]
-        # No index could hold such an offset, or it belongs to the next segment: this batch has a wrong offset.
-        if (
-            header.last_offset - base_offset > RELATIVE_OFFSET_MAX
-            or not header.base_offset <= header.last_offset < limit
-        ):
-            break
-        # Offsets go back: this batch is wrong, or the one that is held, which seemed to follow a gap. Neither is
-        # believed.
-        if header.base_offset < next_offset:
-            return
-        if held is not None:
-            yield held
-        # Behind a gap: believed when the next batch shows that the offsets go on from it.
-        held = batch if header.base_offset > next_offset else None
-        if held is None:
-            yield batch
-        next_offset = header.next_offset
-    if held is not None:
-        yield held
-
-
-def _whole_batches(file: StorageFile, size: int) -> Iterator[tuple[BatchHeader, memoryview, int]]:
-    """The batches at the beginning of a file up to the first that is cut off or fails its checksum."""
-    position = 0
-    wanted = READ_BYTES
-    while position < size:
-        data = memoryview(file.read_at(position, min(wanted, size - position)))
-        consumed = 0
-        try:
-            for header, start, end in iter_batches(data):
-                if not crc_is_valid(data, start, end):
-                    return
-                yield header, data[start:end], position + start
-                consumed = end
-        except KafkaError:
-            return
-        if consumed:
-            position += consumed
-            wanted = READ_BYTES
-        # Not one whole batch in this piece. Its first 12 bytes give its size, and it is read again in full. A size
-        # beyond the file, or one that was read already, means that there is no batch.
-        elif (
-            len(data) < 12
-            or (wanted := int.from_bytes(data[8:12], "big") + 12) > size - position
-            or len(data) >= wanted
-        ):
-            return
-
-
-def marker_of(header: BatchHeader, batch: Buffer) -> EndTxnMarker | None:
-    """The transaction marker in a batch; None for data, for other control records, and for what compaction emptied."""
-    if not header.is_control or header.producer_id < 0:
-        return None
-    return end_txn_marker_in(batch)
-
-
-def producers_at(
-    offset: int,
-    segments: Sequence[Segment],
-    snapshots: ProducerSnapshots,
-    *,
-    log_start_offset: int,
-    now_ms: int,
-    expiration_ms: int,
-) -> ProducerStateManager:
-    """Producer state of the log as it ends (or would end) at `offset`."""
-    producers = ProducerStateManager()
-    # A list of its own: snapshots beyond `offset` are of no use here, but still belong to the log.
-    usable = snapshots.up_to(offset)
-    loaded = usable.load_latest(now_ms=now_ms, expiration_ms=expiration_ms)
-    # Damaged ones are gone. Whoever still counted on them would not write them anew.
-    snapshots.forget(o for o in snapshots.offsets if o <= offset and o not in usable.offsets)
-    if loaded is None:
-        # Without a snapshot everything that is left of the log is read.
-        producers.map_end_offset = log_start_offset
-    else:
-        producers.load(loaded[1], loaded[0])
-        _fill_windows(producers, segments, now_ms)
-    start = max(producers.map_end_offset, log_start_offset)
-    for segment, end in zip(segments, [*(s.base_offset for s in segments[1:]), 2**63], strict=True):
-        if end > start and segment.base_offset < offset and segment.size:
-            try:
-                _replay(producers, segment, start, offset)
-            # The log is in service. Its caller has a thread repair the segment, and comes again.
-            except DamagedIndexes:
-                raise
-            except (CorruptSegment, KafkaError) as error:
-                # A log whose records can be served is not refused because a producer may have to begin anew.
-                logger.error("Producers may be missing, as %r cannot be read: %s", segment, error)
-    producers.map_end_offset = offset
-    return producers
-
-
-def _fill_windows(producers: ProducerStateManager, segments: Sequence[Segment], now_ms: int) -> None:
-    """Find the batches before those that a snapshot holds, of producers that may still send them again.
-
-    As far as they cannot be found, they are not known, as in Kafka.
-    """
-    end, left = producers.map_end_offset, EARLIER_BYTES
-    # With their default settings clients have given up by now, so a start need not read for them.
-    if now_ms - max([each.last_timestamp for each in producers.producers.values()], default=0) > RETRIES_MS:
-        return
-    headers: list[BatchHeader] = []
-    try:
-        for segment in reversed([each for each in segments if each.size and each.base_offset < end]):
-            start = _start_of_tail(segment, end, left)
-            batches = scan_batches(segment.log_file.open(), start, segment.size, LARGE_SCAN_BYTES)
-            # Segments come from the end to the beginning, and their batches have to be in the order of the log.
-            headers[:0] = [header for header, _ in takewhile(lambda found: found[0].base_offset < end, batches)]
-            left -= segment.size - start
-            known = Counter([header.producer_id for header in headers])
-            # Enough was read, or the rest of this segment was passed over, or the last batches of all producers are
-            # known.
-            if left <= 0 or start or all(known[producer_id] >= WINDOW for producer_id in producers.producers):
-                break
-    except (CorruptIndex, CorruptSegment, KafkaError) as error:
-        logger.warning("Retries of producers may not be known, as the end of the log cannot be read: %s", error)
-    else:
-        producers.remember_earlier(headers)
-
-
-def _start_of_tail(segment: Segment, end: int, size: int) -> int:
-    """Position of the last bytes of a segment, no more than `size`; its end if that is not to be had cheaply."""
-    if segment.size <= size:
-        return 0
-    # Batches cannot be read backwards. So a place is tried that is many offsets before the end, then nearer ones.
-    for records in EARLIER_RECORDS:
-        position = segment.locate(max(segment.base_offset, end - records))
-        if position is not None and segment.size - position <= size:
-            return position
-    return segment.size
-
-
-def _replay(producers: ProducerStateManager, segment: Segment, start: int, end: int) -> None:
-    position = segment.locate(max(start, segment.base_offset))
-    if position is None:
-        return
-    file = segment.log_file.open()
-    for header, at in scan_batches(file, position, segment.size, LARGE_SCAN_BYTES):
-        if header.last_offset >= end:  # what holds `end` is not part of a log that ends there
-            return
-        if header.producer_id >= 0 and header.base_offset >= start:
-            marker = marker_of(header, file.read_at(at, header.size_in_bytes)) if header.is_control else None
-            producers.apply(producers.note(header, marker))

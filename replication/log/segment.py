@@ -21,18 +21,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ottla.replication.log.batch_scan import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
 from ottla.replication.log.faults import Irreparable, insist
 from ottla.replication.log.index import INDEX_INTERVAL_MAX, CorruptIndex, OffsetIndex, TimeIndex
 from ottla.replication.log.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
-from ottla.replication.log.segment_files import (
-    LARGE_SCAN_BYTES,
-    CorruptSegment,
-    SegmentCut,
-    SegmentFiles,
-    check_indexes,
-    remove_unfinished,
-    scan_batches,
-)
+from ottla.replication.log.segment_files import SegmentCut, SegmentFiles, check_indexes, remove_unfinished
 from ottla.replication.log.storage import Buffer, FileCache, FileRegion, LazyFile, StorageFile
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import LOG_OVERHEAD, BatchHeader
@@ -298,7 +291,7 @@ class Segment(SegmentFiles):
         return self.offset_index.entries < offsets and self.time_index.entries < times
 
     def index_batch(self, batch: BatchHeader, position: int, index_interval_bytes: int) -> bool:
-        """Note a batch, which becomes an index entry now and then; returns whether it did."""
+        """Note a batch in the indexes. True if it became an index entry."""
         max_timestamp = self._max_timestamp
         if max_timestamp is None:
             max_timestamp = self.max_timestamp

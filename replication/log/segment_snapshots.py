@@ -10,16 +10,16 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from ottla.replication.log.batch_scan import CorruptSegment
 from ottla.replication.log.index import CorruptIndex
 from ottla.replication.log.log_reader import LogReader, base_offset_of
+from ottla.replication.log.producer_recovery import producers_at
 from ottla.replication.log.producer_snapshots import ProducerSnapshots
 from ottla.replication.log.producers import ProducerStateManager
-from ottla.replication.log.recovery import producers_at
 from ottla.replication.log.segment import Segment
-from ottla.replication.log.segment_files import CorruptSegment
 from ottla.replication.log.storage import FileCache
 from ottla.wire.errors import KafkaError, KeptError
-from ottla.wire.threads import let_others_run
+from ottla.wire.time_slice import let_others_run
 
 SURVEYED_AT_ONCE = 4  # segments whose indexes may be opened on the event loop, one request or one look
 SURVEYED_PER_JOB = 256
@@ -27,7 +27,7 @@ OPEN_FILES_MAX = 3
 
 
 class SnapshotJob(ABC):
-    """A job that finds something out about segments in a thread. It is made and finished on the event loop."""
+    """Job that reads segments in a thread. It is made and finished on the event loop."""
 
     def __init__(self, log: LogReader, segments: Sequence[Segment]) -> None:
         # A small cache of its own, so that the thread pushes no files out that the log has in use.
@@ -70,7 +70,7 @@ class SnapshotJob(ABC):
 
 
 class Survey(SnapshotJob):
-    """A job that opens indexes, rebuilds damaged ones and learns the times of segments, the first ones if many."""
+    """Job that opens indexes, rebuilds damaged ones and reads the timestamps of segments, of the first ones if many."""
 
     def work(self, snapshot: Segment) -> None:
         _ = snapshot.offset_index, snapshot.max_timestamp, snapshot.first_batch_timestamp()
@@ -112,7 +112,7 @@ class Truncation:
     def of(
         cls, log: LogReader, snapshots: ProducerSnapshots, producer_count: int, offset: int, now_ms: int
     ) -> Truncation | None:
-        """A cut that takes long to prepare; None if there is little to read."""
+        """Prepare a cut that takes long; None if there is little to read."""
         kept = log.segments[: bisect_right(log.segments, offset, key=base_offset_of)]
         start = max(snapshots.latest_before(offset), log.log_start_offset)
         # What lies before the newest usable snapshot is in that snapshot.

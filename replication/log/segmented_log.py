@@ -17,8 +17,9 @@ from ottla.replication.log.durable_log import DurableLog
 from ottla.replication.log.faults import Irreparable
 from ottla.replication.log.log_reader import base_offset_of, guarded
 from ottla.replication.log.names import FRESH_SUFFIX, SWAP_SUFFIX
+from ottla.replication.log.producer_recovery import producers_at
 from ottla.replication.log.producers import ProducerStateManager
-from ottla.replication.log.recovery import LoadedLog, producers_at
+from ottla.replication.log.recovery import LoadedLog
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.segment_files import remove_files, remove_unfinished
 from ottla.replication.log.segment_snapshots import DAY_MS, Truncation
@@ -64,7 +65,7 @@ class SegmentedLog(DurableLog):
         return self._roll(now_ms, self.log_end_offset)
 
     def _roll(self, now_ms: int, base_offset: int) -> bool:
-        """Begin a new segment. OSError: there is none, and the last one goes on."""
+        """Begin a new segment. Raises OSError if impossible; then the last one stays active."""
         active = self._segments[-1]
         if base_offset == active.base_offset:
             return False
@@ -85,7 +86,7 @@ class SegmentedLog(DurableLog):
     # --- at the beginning ---------------------------------------------------------------------------------------------
 
     def increase_log_start_offset(self, offset: int) -> bool:
-        """Let the log begin at `offset`; returns whether that is news."""
+        """Raise the log start offset; True if it has changed."""
         if offset <= self.log_start_offset:
             return False
         assert offset <= self.log_end_offset, f"log start offset {offset} beyond {self.log_end_offset}"
@@ -208,7 +209,7 @@ class SegmentedLog(DurableLog):
 
     @guarded
     def truncate_fully_and_start_at(self, offset: int, *, log_start_offset: int | None = None, now_ms: int) -> None:
-        """Drop everything and go on as an empty log at `offset`; what is below `log_start_offset` is not to be read."""
+        """Drop everything and restart as an empty log at `offset`; offsets below `log_start_offset` cannot be read."""
         # An old segment may have the new one's name, so that is made beside it. What is called so does not count at a
         # start, and no thread knows the name.
         files = self.log_directory.files
@@ -271,7 +272,7 @@ class SegmentedLog(DurableLog):
         return True
 
     def _announce(self, cleaned: Segment) -> bool:
-        """Give a compacted segment the names that make it count at a start; False if its files are gone."""
+        """Give a compacted segment names that a restart recognizes; False if its files are gone."""
         try:
             cleaned.change_suffix(SWAP_SUFFIX)
         except FileNotFoundError:

@@ -87,7 +87,7 @@ class Storage(Protocol):
     """A file system, reduced to what a log needs. Paths are absolute strings."""
 
     def open(self, path: str, *, create: bool = False, private: bool = False) -> StorageFile:
-        """Open for reading and appending; a private file is nobody's but its owner's."""
+        """Open for reading and appending; only its owner can open a private file."""
 
     def names(self, directory: str) -> list[str]:
         """Names in a directory, in no particular order."""
@@ -102,10 +102,10 @@ class Storage(Protocol):
         """Length of a file."""
 
     def modified_ms(self, path: str) -> int:
-        """When the file was last written, in milliseconds since the epoch."""
+        """Modification time in milliseconds since the epoch."""
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """Pretend that the file was last written then."""
+        """Set the modification time of a file."""
 
     def make_directory(self, path: str) -> None:
         """Create one directory; its parent exists."""
@@ -114,7 +114,7 @@ class Storage(Protocol):
         """The whole of a small file."""
 
     def write(self, path: str, data: bytes, *, sync: bool = False, is_still: IsStill | None = None) -> None:
-        """Write a file anew, in place. FileNotFoundError, also if the directory is not what `is_still` asks for."""
+        """Overwrite a file in place. Raises FileNotFoundError, also if `is_still` says that the directory was replaced."""
 
     def replace(self, path: str, data: bytes, is_still: IsStill = always) -> None:
         """Write a file so that a crash leaves either the old contents or the new, and the new once this returns.
@@ -385,7 +385,7 @@ class FileCache:
         return len(self._ring)
 
     def admit(self, lazy: LazyFile) -> None:
-        """Note that `lazy` is open now, closing another that has not been used for a while."""
+        """Note that a file is open now, and close the least recently used one beyond the limit."""
         with self._lock:
             # Room for the new one is made before it comes, so the limit holds at any time.
             self._close_down_to(self._allowed() - 1)
@@ -450,7 +450,7 @@ class LazyFile:
 
 
 class FileRegion:
-    """A slice of a file on its way to a socket. Its length is its `len`."""
+    """Slice of a file to be sent to a socket; `len` is its length."""
 
     __slots__ = ("_counted_in", "_files", "file", "length", "position")
 
@@ -462,7 +462,7 @@ class FileRegion:
         self._counted_in: set[int] | None = None
 
     def count_in(self, regions: set[int]) -> None:
-        """Be one of `regions` for as long as this keeps its file open."""
+        """Count as one of `regions` while this keeps its file open."""
         self._counted_in = regions
         # Its id, because a reference would keep the region, and its file, for ever.
         regions.add(id(self))

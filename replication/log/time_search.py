@@ -22,23 +22,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ottla.replication.log.batch_scan import LARGE_SCAN_BYTES, SCAN_BYTES, CorruptSegment, scan_batches
 from ottla.replication.log.index import CorruptIndex
 from ottla.replication.log.log_reader import LogReader, translated
 from ottla.replication.log.segment import DamagedIndexes, Segment
-from ottla.replication.log.segment_files import LARGE_SCAN_BYTES, SCAN_BYTES, CorruptSegment, scan_batches
 from ottla.replication.log.segment_snapshots import SURVEYED_AT_ONCE, SnapshotJob, Survey
 from ottla.replication.log.storage import NotCached, only_cached
+from ottla.wire.record_decoding import decode_records, first_record, iter_records, records_area
 from ottla.wire.record_walk import Buffer, read_varint
-from ottla.wire.records import (
-    MAGIC_V2,
-    BatchHeader,
-    decode_records,
-    first_record,
-    invalid,
-    iter_records,
-    read_header,
-    records_area,
-)
+from ottla.wire.records import MAGIC_V2, BatchHeader, invalid, read_header
 from ottla.wire.settings import INT_MAX
 
 MAX_TIMESTAMP = -3

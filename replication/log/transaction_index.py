@@ -130,7 +130,7 @@ class TransactionIndex:
         self._tail.clear()
 
     def collect(self, found: AbortedInRange) -> bool:
-        """Add what touches the range. Whether later segments can have no more of it."""
+        """Add the transactions that touch the range. True if later segments have none of them."""
         self._survey()
         # Entries are in the order of their markers. A transaction whose marker is below the start has no records there.
         slots = range(self.entries)
@@ -161,7 +161,7 @@ class TransactionIndex:
         return self.entries
 
     def _survey(self) -> None:
-        """Read what nobody has read yet. A thread does that when the log is loaded."""
+        """Read entries that are not known yet. A thread does that when the log is loaded."""
         while self._surveyed < self.entries:
             for row in self._rows(self._surveyed, min(_BLOCK, self.entries - self._surveyed)):
                 self._note_first(row[1])
@@ -300,7 +300,7 @@ class TransactionFilter:
         self._committing: set[int] = set()
 
     def reach(self, end_offset: int) -> None:
-        """The walk goes on to `end_offset`. OSError, CorruptIndex: an index cannot be read."""
+        """Continue the walk to `end_offset`. Raises OSError or CorruptIndex if an index cannot be read."""
         for transaction in self._ahead.up_to(end_offset):
             heappush(self._coming, (transaction.first_offset, transaction))
 

@@ -43,6 +43,8 @@ from ottla.wire.compressed_walk import walk_compressed
 from ottla.wire.compression import Compression
 from ottla.wire.decompression import TooLargeDecompressed
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.record_decoding import iter_records, lent_records_area, walkable
+from ottla.wire.record_encoding import build_batch, encode_batch
 from ottla.wire.record_walk import Buffer, read_varint, read_varlong
 from ottla.wire.records import (
     ATTRIBUTES_OFFSET,
@@ -62,17 +64,12 @@ from ottla.wire.records import (
     RecordsSummary,
     assign_timestamps,
     batch_size,
-    build_batch,
     check_records,
     corrupt,
     crc_is_valid,
-    encode_batch,
     invalid,
     iter_batches,
-    iter_records,
-    lent_records_area,
     read_header,
-    walkable,
     wrap_int64,
 )
 
@@ -359,13 +356,13 @@ def _check_buildable_timestamps(area: Buffer, header: BatchHeader, summary: Reco
 
 
 def _first_timestamp_delta(area: Buffer) -> int:
-    """Not 0 where a client did not count from its first record, as a batch that is built anew does."""
+    """Timestamp delta of the first record; not 0 if the client did not count from its first record."""
     _, position = read_varint(area, 0)
     return read_varlong(area, position + 1)[0]
 
 
 def _check_producer(header: BatchHeader) -> None:
-    """Check what Kafka's builder of batches insists on."""
+    """Check producer id, epoch and sequence as Kafka's MemoryRecordsBuilder does."""
     if header.producer_id == NO_PRODUCER_ID:
         if header.is_transactional:
             raise _unexpected("Cannot write transactional messages without a valid producer ID")

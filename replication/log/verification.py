@@ -91,7 +91,7 @@ class Verification:
             )
 
     def outlives(self, batch: BatchHeader) -> bool:
-        """Tell if it stays after this batch was written."""
+        """True if the verification stays valid after this batch was written."""
         return self.supports_epoch_bump and batch.is_control and batch.producer_epoch == self.epoch
 
 
@@ -130,7 +130,7 @@ class Verifications:
                 del self.by_producer[batch.producer_id]
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget what nobody has come back to."""
+        """Forget verifications that have expired."""
         old = [key for key, each in self.by_producer.items() if now_ms - each.timestamp >= expiration_ms]
         for producer_id in old:
             del self.by_producer[producer_id]

@@ -22,7 +22,7 @@ Settle = Callable[["ErrorCode"], None]
 
 
 class DelayedProduce:
-    """A request that waits for one partition. `settle` is None after it was called, or after the request has given up."""
+    """Request that waits for one partition. `settle` is None after it was called or the wait was cancelled."""
 
     __slots__ = ("_queue", "next_offset", "settle")
 
@@ -32,7 +32,7 @@ class DelayedProduce:
         self.settle: Settle | None = settle
 
     def give_up(self) -> None:
-        """Wait no more; `settle` will not be called."""
+        """Cancel the wait; `settle` will not be called."""
         if self.settle is not None:
             self.settle = None
             self._queue.remove_who_gave_up()
@@ -48,7 +48,7 @@ class ProducePurgatory:
         return sum(map(len, self._queues.values()))
 
     def add(self, partition: Partition, next_offset: int, required_acks: int, settle: Settle) -> DelayedProduce:
-        """Call `settle` once it is decided; for one whose acknowledgement is not decided yet."""
+        """Add a request whose acknowledgement is not decided yet."""
         # acks=1 looks at this replica alone and may go on while acks=-1 waits, so one queue could not be asked at its
         # head alone.
         key = (partition, required_acks == -1)

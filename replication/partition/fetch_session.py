@@ -261,7 +261,7 @@ class FetchContext:
         )
 
     def confirm(self, circumstances: object, now_ms: int) -> None:
-        """A fetch under other circumstances than before has to read everything; None: under any."""
+        """Wake all idle partitions if `circumstances` differ from those of the last fetch, or are None."""
         session = self.session
         if session is not None and session.has_idle:
             if circumstances is None or circumstances != session.circumstances:
@@ -302,7 +302,7 @@ class FetchContext:
 
 
 def random_session_id(random_bytes: Callable[[int], bytes]) -> int:
-    """A positive int32 that nobody can foretell."""
+    """Random positive int32 that cannot be predicted."""
     while (session_id := int.from_bytes(random_bytes(4)) & _INT_MAX) == NO_SESSION:
         pass
     return session_id

@@ -84,19 +84,19 @@ class Follower:
         return self._caught_up_ms if last_fetch is None else max(self._caught_up_ms, last_fetch.at_ms)
 
     def rest_on(self, last_fetch: LastFetch) -> None:
-        """Until the partition changes, each fetch of its session is one of the log's end."""
+        """Count each fetch of a session as a fetch of the log end until the partition changes."""
         # One object for all idle partitions of a session: a fetch notes its time once and not for each of them.
         self._rests_on = last_fetch
 
     def wake(self, last_fetch: LastFetch) -> None:
-        """The partition is about to change, or has, since the last fetch; it may rest on another session by now."""
+        """End the rest: the partition is about to change, or has changed since the last fetch."""
         # What the session has shown so far is kept, since its later fetches say nothing about this partition.
         if self._rests_on is last_fetch:
             self._caught_up_ms = self.caught_up_ms
             self._rests_on = None
 
     def begin_epoch(self, leader_end_offset: int, *, is_in_sync: bool, now_ms: int) -> None:
-        """Who is in sync has time to show that it still is; who is not has to fetch before it counts."""
+        """Begin a leader epoch: a replica in sync has time to fetch, another has to fetch before it counts."""
         # A follower that has not fetched from this leader has no earlier fetch that could count.
         if self.log_end_offset != UNKNOWN_OFFSET:
             self.leader_end_at_fetch = leader_end_offset
@@ -153,7 +153,7 @@ class Followers:
         self.now_ms = 0  # as of the latest fetch, decision or look at the laggards
 
     def assign(self, replicas: Iterable[int], isr: tuple[int, ...]) -> None:
-        """Take over the replicas and the ISR from the controller. A proposal that is on its way ends."""
+        """Take over the replicas and the ISR from the controller. A pending proposal ends."""
         others = [broker for broker in replicas if broker != self._local_id]
         # Who stays a replica keeps what is known of it. Who is none any more must not hold the high watermark back.
         self.by_id = {broker: self.by_id.get(broker) or Follower() for broker in others}
@@ -178,7 +178,7 @@ class Followers:
         broker_epoch: int,
         now_ms: int,
     ) -> bool:
-        """A follower has everything below `fetch_offset`; returns whether that is news. UNKNOWN_LEADER_EPOCH: no follower.
+        """Note that a follower has everything below `fetch_offset`; True if that is new. Raises UNKNOWN_LEADER_EPOCH.
 
         A fetch that the broker sent before it restarted may come late. It says nothing about the present log.
         """
@@ -268,7 +268,7 @@ class Followers:
         return kept if len(kept) < len(self.isr) else None
 
     def excuse(self, refused_ms: int, now_ms: int) -> None:
-        """Do not count the time in which this broker refused its followers as time in which they fell behind."""
+        """Exclude the time in which this broker refused its followers from their lag."""
         for broker in self.isr:
             if (follower := self.by_id.get(broker)) is not None:
                 follower.excuse(refused_ms, now_ms)

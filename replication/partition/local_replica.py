@@ -31,7 +31,7 @@ Watcher = Callable[[], None]
 
 
 class Watchers:
-    """A set of functions that remembers their order; they may leave and join while they are called.
+    """Ordered set of callbacks, which may be added and removed while they are called.
 
     A call may lead to another round of calls before this one is over: a watcher makes an answer ready, and the connection
     goes on to a request that changes the same partition. Who leaves in the inner round is not called in the outer one.
@@ -133,7 +133,7 @@ class LocalReplica:
         return high_watermark if unstable is None or unstable > high_watermark else unstable
 
     def _local_offset(self) -> int:
-        """Up to where this replica is sure to hold the log."""
+        """Offset up to which this replica is certain to hold the log."""
         log = self.log
         return min(log.recovery_point, self.durability_limit) if log.is_flush_required else log.log_end_offset
 

@@ -1,4 +1,4 @@
-"""Asking the controller for other in-sync replicas: who caught up joins, who fell behind leaves (KIP-497). A trio shell.
+"""Proposals of in-sync replicas to the controller: followers that caught up join, others leave (KIP-497). A trio shell.
 
 Theory
     The rules are `Partition`'s and `followers.Followers`'; here is when they are looked at, and what follows from the
@@ -75,7 +75,7 @@ AskController = Callable[..., Awaitable[AlterPartitionResponse]]
 
 
 class Proposal(NamedTuple):
-    """Other in-sync replicas of one partition, as this broker knew it when it proposed them."""
+    """Proposed in-sync replicas of one partition, and its state at the proposal."""
 
     partition: Partition
     followers: Followers
@@ -86,7 +86,7 @@ class Proposal(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """True if nothing has overtaken it."""
+        """True if the proposal is still current."""
         # By identity: a new term as leader has other followers, and an equal proposal can be made later.
         return self.partition.followers is self.followers and self.followers.proposed is self.proposed
 
@@ -115,7 +115,7 @@ class AlterPartitionManager:
         self._news = trio.Event()
 
     def on_follower_fetch(self, partition: Partition, broker_id: int) -> None:
-        """A follower has fetched, and its log may have grown: let it join the in-sync replicas if it may."""
+        """Propose a follower that has fetched for the in-sync replicas if it has caught up."""
         # This runs with every fetch of a follower, and has to be quick for those who are in sync.
         if broker_id in partition.isr:
             return

@@ -1,4 +1,4 @@
-"""Checks against the coordination tree what requests say in the controller's name.
+"""Verification of the controller's requests against the coordination tree.
 
 Any process that reaches the inter-broker listener can claim to be the controller, of any epoch, and can name any topic and
 partition. So a broker believes

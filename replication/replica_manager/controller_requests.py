@@ -38,19 +38,14 @@ import trio
 
 from ottla.replication.cluster.metadata_cache import (
     NO_LEADER,
-    UNKNOWN_STATE,
-    BrokerEndpoint,
-    BrokerRegistration,
     MetadataCache,
-    PartitionState,
-    TopicState,
-    is_internal_topic,
 )
-from ottla.replication.controller.decisions import EPOCH_DURING_DELETE, LEADER_DURING_DELETE, TopicPartition
+from ottla.replication.controller.decisions import EPOCH_DURING_DELETE, TopicPartition
 from ottla.replication.log.faults import Fault, classify
 from ottla.replication.log.names import is_partition_name
-from ottla.replication.replica_manager.controller_fencing import Claim, ControllerFencing, KnownTopic
+from ottla.replication.replica_manager.controller_fencing import Claim, ControllerFencing
 from ottla.replication.replica_manager.loading import HostedPartition
+from ottla.replication.replica_manager.metadata_updates import MetadataUpdates
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.controller_requests import (
     LeaderAndIsrPartitionError,
@@ -61,11 +56,8 @@ from ottla.wire.messages.controller_requests import (
     StopReplicaPartitionError,
     StopReplicaRequest,
     StopReplicaResponse,
-    UpdateMetadataBroker,
-    UpdateMetadataPartitionState,
     UpdateMetadataRequest,
     UpdateMetadataResponse,
-    UpdateMetadataTopicState,
 )
 from ottla.wire.schema import ZERO_UUID
 from ottla.wire.time_slice import TimeSlice
@@ -79,9 +71,6 @@ logger = logging.getLogger("ottla.replication.controller")
 
 NO_BROKER_EPOCH = -1
 NO_LEADER_EPOCH = -1
-PARTITIONS_PER_TOPIC_MAX = 200_000
-"""A topic's node in the tree (1 MB at most, by default) has no room for so many. The metadata cache is as long as the
-highest number of a partition."""
 
 
 ControllerRequest = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
@@ -124,7 +113,7 @@ class LeadershipListener(Protocol):
     def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None: ...
 
     def on_logs_missing(self) -> None:
-        """Have the controller ask again: a log could not be made, or a role not taken, for a passing reason."""
+        """Make the controller ask again: a log could not be made, or a role not taken, for a passing reason."""
 
 
 class ControllerRequests:
@@ -153,7 +142,6 @@ class ControllerRequests:
         self.controller_epoch = 0
         self.confirmed_epoch = NO_BROKER_EPOCH  # of this broker, as a controller named it last
         self._replicas = replicas
-        self._cluster = cluster
         self._fetchers = fetchers
         self._listener = listener
         self._topic_config = topic_config
@@ -161,11 +149,12 @@ class ControllerRequests:
         self._broker_epoch = broker_epoch
         self._clock_ms = clock_ms
         self._fencing = fencing
+        self._metadata = MetadataUpdates(replicas, cluster, fencing, resign=self._resign)
         self._lost_logs = ErrorCode.NONE if is_alone else ErrorCode.KAFKA_STORAGE_ERROR
         self._lock = trio.Lock()  # held by the request that is being carried out
 
     def begin_anew(self) -> None:
-        """Stop leading everything: this broker has registered again, and another may lead by now."""
+        """Stop serving as a leader after a new registration: another broker may lead by now."""
         for partition in self._replicas.partitions():
             if partition.is_leader:
                 partition.must_hear = True
@@ -176,7 +165,7 @@ class ControllerRequests:
 
     @asynccontextmanager
     async def _admitted(self, request: ControllerRequest) -> AsyncGenerator[ErrorCode]:
-        """Hold the lock for a request; gives the error that refuses it as a whole, or NONE."""
+        """Hold the lock for a request; yields the error that refuses it as a whole, or NONE."""
         # Before any waiting: a look at the tree that begins while this request waits is recent enough for it.
         since = trio.current_time()
         await self.registered.wait()
@@ -245,7 +234,7 @@ class ControllerRequests:
     async def _make_missing_logs(
         self, request: LeaderAndIsrRequest, time_slice: TimeSlice
     ) -> dict[TopicPartition, ErrorCode]:
-        """Make the logs of partitions that are new here, with their topics' settings; answers those that cannot be had."""
+        """Make the logs of partitions that are new here, with their topics' settings; returns those that cannot be had."""
         unmade: dict[TopicPartition, ErrorCode] = {}
         missing: list[tuple[str, int, bytes]] = []
         for name, index, topic_id, is_new in await self._new_partitions(request, unmade, time_slice):
@@ -279,7 +268,7 @@ class ControllerRequests:
     async def _new_partitions(
         self, request: LeaderAndIsrRequest, refused: dict[TopicPartition, ErrorCode], time_slice: TimeSlice
     ) -> list[NewPartition]:
-        """The partitions that this broker is to hold and has no log of, if they can be; `refused` gets the others."""
+        """Partitions that this broker has to host and has no log of; impossible ones go to `refused`."""
         found: list[NewPartition] = []
         claims: dict[str, Claim] = {}
         for topic in request.topic_states:
@@ -308,7 +297,7 @@ class ControllerRequests:
         return [each for each in found if (each.topic, each.number) not in refused]
 
     def _apply_or_refuse(self, name: TopicPartition, topic_id: bytes, state: LeaderAndIsrPartitionState) -> ErrorCode:
-        """Apply a state that the controller sends only once. If it fails, the other partitions go on."""
+        """Apply the state of a partition; a failure is returned and does not stop the others."""
         try:
             return self._apply(name, topic_id, state)
         except KafkaError as error:
@@ -353,7 +342,7 @@ class ControllerRequests:
         return ErrorCode.NONE
 
     def _confirm(self, partition: Partition) -> None:
-        """Serve again what the controller still says of this partition since this broker registered anew."""
+        """Serve a partition again whose role the controller has confirmed since this broker registered anew."""
         if partition.must_hear:
             partition.must_hear = False
             if partition.is_leader:
@@ -390,6 +379,11 @@ class ControllerRequests:
         else:
             self._fetchers.follow(partition)
 
+    def _resign(self, partition: Partition) -> None:
+        """End the work on a partition that another broker leads, and that is no replica's here any more."""
+        self._fetchers.forget(partition)
+        self._listener.on_resignation(partition.topic, partition.index)
+
     # --- stop ---------------------------------------------------------------------------------------------------------
 
     async def stop(self, request: StopReplicaRequest) -> StopReplicaResponse:
@@ -418,7 +412,7 @@ class ControllerRequests:
             return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=_stop_errors(codes))
 
     async def _kept(self, request: StopReplicaRequest) -> set[TopicPartition]:
-        """Replicas that the request would delete, and that are to stay."""
+        """Replicas that the request would delete although the tree assigns them to this broker."""
         named = {
             (topic.topic_name, state.partition_index)
             for topic in request.topic_states
@@ -454,123 +448,9 @@ class ControllerRequests:
     async def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         """Carry out UpdateMetadata, v7 and later: update the metadata cache."""
         async with self._admitted(request) as error:
-            if not error:
-                deleted: dict[str, bytes] = {}
-                time_slice = TimeSlice()
-                await self._update_brokers(request, time_slice)
-                bounds = await self._bounds(request, time_slice)
-                for topic in request.topic_states:
-                    states = await self._possible(topic, bounds.get(topic.topic_name), time_slice)
-                    self._update_topic(topic.topic_name, topic.topic_id, states, deleted)
-                    await time_slice.yield_if_over()
-                if deleted:
-                    self._forget_topics(deleted)
+            if not error and (deleted := await self._metadata.update(request)):
+                self._listener.on_topics_deleted(deleted)
             return UpdateMetadataResponse(error_code=error)
-
-    async def _update_brokers(self, request: UpdateMetadataRequest, time_slice: TimeSlice) -> None:
-        known = self._cluster.brokers  # stays as it is: `put_brokers` replaces the mapping
-        received: dict[int, BrokerRegistration] = {}
-        for broker in request.live_brokers:
-            received[broker.id] = _registration(broker)
-            await time_slice.yield_if_over()
-        live: Mapping[int, BrokerRegistration] = received
-        if self._fencing is not None:
-            live = await self._fencing.live_brokers(received, known.keys())
-        self._cluster.put_brokers(live.values(), controller_id=request.controller_id)
-        # The high watermark does not wait for brokers that are gone, and nothing else tells the partitions.
-        if known.keys() - live.keys():
-            self._wait_for_nobody_gone()
-
-    async def _bounds(self, request: UpdateMetadataRequest, time_slice: TimeSlice) -> Mapping[str, KnownTopic]:
-        """Read from the tree the topics of which the request says more than this broker knows."""
-        claims: dict[str, Claim] = {}
-        for topic in request.topic_states:
-            known = self._cluster.topics.get(topic.topic_name)
-            is_known = known is not None and topic.topic_id in (ZERO_UUID, known.topic_id)
-            count = len(known.partitions) if known is not None and is_known else 0
-            # What is being deleted adds nothing to the metadata cache.
-            received = [each.partition_index for each in topic.partition_states if each.leader != LEADER_DURING_DELETE]
-            # Only numbers that are new here cost a read.
-            if received and (min(received) < 0 or max(received) >= count):
-                claims[topic.topic_name] = Claim(topic.topic_id, max(received))
-            await time_slice.yield_if_over()
-        return {} if self._fencing is None or not claims else await self._fencing.topics(claims)
-
-    async def _possible(
-        self, topic: UpdateMetadataTopicState, bound: KnownTopic | None, time_slice: TimeSlice
-    ) -> list[UpdateMetadataPartitionState]:
-        """Drop states of partitions whose numbers the tree does not have."""
-        possible = []
-        for state in topic.partition_states:
-            index = state.partition_index
-            if (
-                0 <= index < PARTITIONS_PER_TOPIC_MAX
-                and (bound is None or state.leader == LEADER_DURING_DELETE or not bound.refusal(topic.topic_id, index))
-                and is_partition_name(topic.topic_name, index)
-            ):
-                possible.append(state)
-            await time_slice.yield_if_over()
-        if len(possible) < len(topic.partition_states):
-            logger.warning(
-                "Passed over %d partitions of topic %.249r that are not in the coordination tree",
-                len(topic.partition_states) - len(possible),
-                topic.topic_name,
-            )
-        return possible
-
-    def _forget_topics(self, topics: Mapping[str, bytes]) -> None:
-        for name in topics:
-            if self._fencing is not None:
-                self._fencing.forget_topic(name)
-        self._listener.on_topics_deleted(topics)
-
-    def _wait_for_nobody_gone(self) -> None:
-        """Commit records that waited only for a broker that was about to join the in-sync replicas and is gone."""
-        for partition in self._replicas.partitions():
-            partition.reconsider()
-
-    def _update_topic(
-        self, name: str, topic_id: bytes, received: Sequence[UpdateMetadataPartitionState], deleted: dict[str, bytes]
-    ) -> None:
-        known = self._cluster.topics.get(name)
-        if known is not None and topic_id not in (ZERO_UUID, known.topic_id):
-            known = None  # another topic that has the same name
-        states = dict(enumerate(known.partitions)) if known is not None else {}
-        for each in received:
-            if each.leader == LEADER_DURING_DELETE:
-                states.pop(each.partition_index, None)
-            # Without an id this may be another topic of the same name, whose epochs have begun anew.
-            elif topic_id == ZERO_UUID or not _is_older(each, states.get(each.partition_index, UNKNOWN_STATE)):
-                states[each.partition_index] = _partition_state(each)
-                self._resign_if_moved(name, each)
-        # Nothing is known of any partition, or none is left: the topic is gone.
-        if all(state is UNKNOWN_STATE for state in states.values()):
-            if known is not None:
-                self._cluster.remove_topic(name)
-                deleted[name] = known.topic_id
-            return
-        partitions = tuple(states.get(index, UNKNOWN_STATE) for index in range(max(states) + 1))
-        self._cluster.put_topic(TopicState(name, topic_id, partitions, is_internal_topic(name)))
-
-    def _resign_if_moved(self, topic: str, received: UpdateMetadataPartitionState) -> None:
-        """Stop leading a partition that was reassigned away while this broker could not hear of it.
-
-        The controller does not speak of it to a broker that is no replica any more. The log stays, as with Kafka.
-        """
-        partition = self._replicas.partition(topic, received.partition_index)
-        if (
-            partition is not None
-            and received.leader_epoch > partition.leader_epoch
-            and self._replicas.node_id not in received.replicas
-        ):
-            partition.make_follower(
-                leader_id=received.leader,
-                leader_epoch=received.leader_epoch,
-                partition_epoch=received.zk_version,
-                replicas=tuple(received.replicas),
-            )
-            self._fetchers.forget(partition)
-            self._listener.on_resignation(topic, received.partition_index)
 
 
 def _refused(request: LeaderAndIsrRequest, error: ErrorCode) -> LeaderAndIsrResponse:
@@ -593,31 +473,3 @@ def _stop_errors(codes: Mapping[TopicPartition, ErrorCode]) -> list[StopReplicaP
         StopReplicaPartitionError(topic_name=topic, partition_index=index, error_code=code)
         for (topic, index), code in codes.items()
     ]
-
-
-def _registration(broker: UpdateMetadataBroker) -> BrokerRegistration:
-    endpoints = {
-        each.listener: BrokerEndpoint(broker.id, each.host, each.port, broker.rack) for each in broker.endpoints
-    }
-    protocols = {each.listener: each.security_protocol for each in broker.endpoints}
-    return BrokerRegistration(broker.id, endpoints, broker.rack, security_protocols=protocols)
-
-
-def _is_older(received: UpdateMetadataPartitionState, known: PartitionState) -> bool:
-    """True if a request was overtaken: it was on its way for so long that the controller sent it, and others, again.
-
-    Apache Kafka would believe it, and show a former leader to clients until the partition changes once more.
-    """
-    return (received.leader_epoch, received.zk_version) < (known.leader_epoch, known.partition_epoch)
-
-
-def _partition_state(received: UpdateMetadataPartitionState) -> PartitionState:
-    return PartitionState(
-        leader=received.leader,
-        leader_epoch=received.leader_epoch,
-        replicas=tuple(received.replicas),
-        isr=tuple(received.isr),
-        partition_epoch=received.zk_version,
-        controller_epoch=received.controller_epoch,
-        offline_replicas=tuple(received.offline_replicas),
-    )

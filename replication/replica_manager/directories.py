@@ -1,4 +1,4 @@
-"""The log directories of a broker as a whole: whose they are, what is in them, and their checkpoints.
+"""Log directories of a broker as a whole: their identity, contents and checkpoints.
 
 A directory belongs to one broker of one cluster (`meta.properties`) and to one process at a time (`.lock`). It holds one
 subdirectory per partition and checkpoints of all of them: up to where each log is known to be on disk, where it begins,
@@ -80,7 +80,7 @@ class OffsetCheckpoints(NamedTuple):
 
 
 class HeldDirectory:
-    """A log directory this process has the lock of, unless it failed before it could be locked."""
+    """Log directory that this process has locked, unless it failed before."""
 
     def __init__(self, log_directory: LogDirectory, lock: DirectoryLock | None, meta: MetaProperties | None) -> None:
         self.log_directory = log_directory
@@ -99,7 +99,7 @@ class HeldDirectory:
         return path_in(self.log_directory.path, name)
 
     def settle(self, *, node_id: int, cluster_id: str, directory_id: bytes | None = None) -> None:
-        """Make the directory this broker's, if it is nobody's yet, and give it its id, if it has none.
+        """Claim a new directory for this broker, and give it an id if it has none.
 
         Version 0 is what Kafka's brokers want to find that know of ZooKeeper; those of KRaft need a formatted directory.
         """
@@ -127,7 +127,7 @@ class HeldDirectory:
         self.meta = meta
 
     def found_partitions(self) -> list[FoundPartition]:
-        """Every partition directory, those on their way out too."""
+        """All partition directories, marked ones too."""
         return [
             FoundPartition(name, parsed, self._topic_id(path), path)
             for name, parsed in self._parsed_names()
@@ -140,7 +140,7 @@ class HeldDirectory:
         return sorted(name for name in marked if self._storage.is_directory(self._in(name)))
 
     def _parsed_names(self, end: str = "") -> Iterator[tuple[str, PartitionDirectory]]:
-        """The names with this end that a partition's directory may have."""
+        """Parsed names of partition directories with this suffix."""
         for name in self._storage.names(self.path):
             parsed = parse_partition_directory(name) if name.endswith(end) else None
             if parsed is not None and parsed.topic not in NOT_OURS:
@@ -200,7 +200,7 @@ class HeldDirectory:
         return any(not recorded.isdisjoint(logs) for recorded in self._recorded.values())
 
     def release(self) -> None:
-        """Let others have the directory."""
+        """Release the lock of the directory."""
         if self._lock is not None:
             self._lock.release()
 

@@ -1,4 +1,4 @@
-"""Forced flushes of partitions, and the writing of checkpoints and leader epochs. Threads do the I/O."""
+"""Flushes of partitions, and writes of checkpoints and leader epochs. Threads do the I/O."""
 
 from __future__ import annotations
 
@@ -96,12 +96,12 @@ class Flusher:
             self.request(partition)
 
     async def flush(self, partitions: Sequence[Partition], *, include_active: bool | None = None) -> None:
-        """Sync logs to their end, and let their high watermarks go on. Those that cannot be synced now are left out."""
+        """Sync logs to their end, and advance their high watermarks. Logs that cannot be synced now are skipped."""
         while partitions:
             partitions = await self._flush_some(partitions, include_active)
 
     async def _flush_some(self, partitions: Sequence[Partition], include_active: bool | None = None) -> list[Partition]:
-        """Sync each log, or a part of a long one; answers those that need another round."""
+        """Sync each log, or a part of a long one; returns those that need another round."""
         waiting = deque(partitions)
         unfinished: list[Partition] = []
         while waiting:

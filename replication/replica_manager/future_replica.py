@@ -1,4 +1,4 @@
-"""A replica on its way to another log directory: the log that grows there until it can take the current one's place. Sans-IO.
+"""A replica that moves to another log directory: the future log, which grows until it replaces the current one. Sans-IO.
 
 Theory
     The current log stays in service. The *future* log, in `<topic>-<partition>.<uuid>-future`, gets its batches a piece at a
@@ -167,7 +167,7 @@ class FutureReplica:
             self._hold_acknowledgements()
 
     def pause(self) -> None:
-        """Let nobody wait for the next job: there will be none for a while."""
+        """Pause the move: nobody waits for the next job."""
         self._floor = None
         self._synced_to = -1
         self.let_acknowledge()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from ottla.replication.log.batch_scan import CorruptSegment
 from ottla.replication.log.index import CorruptIndex
 from ottla.replication.log.log_reader import LogReader
 from ottla.replication.log.names import (
@@ -22,7 +23,6 @@ from ottla.replication.log.names import (
     RECOVERY_POINT_CHECKPOINT,
 )
 from ottla.replication.log.segment import DamagedIndexes, Segment
-from ottla.replication.log.segment_files import CorruptSegment
 from ottla.replication.log.segment_snapshots import Survey
 from ottla.replication.partition.partition import Partition
 from ottla.wire.errors import KafkaError
@@ -59,7 +59,7 @@ class Repairer:
         self._done = trio.Event()  # of the repair in work; replaced with each
 
     def request(self, log: LogReader, segment: Segment) -> None:
-        """Read a segment through soon, and make its indexes anew if they are damaged."""
+        """Request a check of a segment, which rebuilds its indexes if they are damaged."""
         self._requests.setdefault(segment, log)
         self._wanted.set()
 
@@ -139,6 +139,10 @@ async def _delete_old_segments(
 INITIAL_DELAY_S = 30  # Kafka's InitialTaskDelayMs; the first round waits no longer than that
 
 
+Work = Callable[[], Awaitable[None]]
+IntervalMs = Callable[["ReplicationConfig"], int]
+
+
 class Housekeeping:
     """Runs the periodic work. `config` returns the settings in force."""
 
@@ -183,42 +187,27 @@ class Housekeeping:
 
     async def run(self) -> None:
         """Repeat all work, each at its interval, until cancelled."""
+        periodic: list[tuple[Work, IntervalMs]] = [
+            (self.apply_retention, lambda config: config.log_retention_check_interval_ms),
+            (self._checkpoint_high_watermarks, lambda config: config.replica_high_watermark_checkpoint_interval_ms),
+            (self.checkpoint_all, _checkpoint_interval_ms),
+            (self._expire_producers, lambda config: config.producer_id_expiration_check_interval_ms),
+            # 0 is a valid setting and must not make a busy loop, here and for checkpoints.
+            (self.compact, lambda config: max(config.log_cleaner_backoff_ms, 100)),
+        ]
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._repeat, self.apply_retention, self._retention_interval_s)
-            nursery.start_soon(self._repeat, self._checkpoint_high_watermarks, self._watermark_interval_s)
-            nursery.start_soon(self._repeat, self.checkpoint_all, self._checkpoint_interval_s)
-            nursery.start_soon(self._repeat, self._expire_producers, self._expiry_interval_s)
-            nursery.start_soon(self._repeat, self.compact, self._cleaner_pause_s)
+            for work, interval_ms in periodic:
+                nursery.start_soon(self._repeat, work, interval_ms)
 
-    def _retention_interval_s(self) -> float:
-        return self._config().log_retention_check_interval_ms / 1000
-
-    def _expiry_interval_s(self) -> float:
-        return self._config().producer_id_expiration_check_interval_ms / 1000
-
-    def _watermark_interval_s(self) -> float:
-        return self._config().replica_high_watermark_checkpoint_interval_ms / 1000
-
-    def _cleaner_pause_s(self) -> float:
-        # 0 is a valid setting and must not make a busy loop. The same holds for checkpoints below.
-        return max(self._config().log_cleaner_backoff_ms / 1000, 0.1)
-
-    def _checkpoint_interval_s(self) -> float:
-        config = self._config()
-        interval_ms = min(
-            config.log_flush_offset_checkpoint_interval_ms, config.log_flush_start_offset_checkpoint_interval_ms
-        )
-        return max(interval_ms / 1000, 0.1)
-
-    async def _repeat(self, work: Callable[[], Awaitable[None]], interval_s: Callable[[], float]) -> None:
-        await trio.sleep(min(interval_s(), INITIAL_DELAY_S))
+    async def _repeat(self, work: Work, interval_ms: IntervalMs) -> None:
+        await trio.sleep(min(interval_ms(self._config()) / 1000, INITIAL_DELAY_S))
         while True:
             try:
                 await work()
             # A bug in one round must not end the others, nor the broker.
             except Exception:
-                logger.exception("Background work failed; it goes on in %s s", interval_s())
-            await trio.sleep(interval_s())
+                logger.exception("Background work failed; it goes on in %d ms", interval_ms(self._config()))
+            await trio.sleep(interval_ms(self._config()) / 1000)
 
     async def apply_retention(self) -> None:
         """Give up segments that are too old or too many. As in Kafka, those of compacted logs are left to the cleaner."""
@@ -242,7 +231,7 @@ class Housekeeping:
         await apply_retention(partitions, self._repairer, self._clock_ms)
 
     async def _compact_dirtiest(self, number: int, put_off: set[Partition]) -> None:
-        """Compact the log that needs it most, then the next, as long as there is one, and this many are compacted at a time.
+        """Compact the dirtiest log, then the next, while there is one and this many cleaner threads are configured.
 
         A log whose compaction was not finished is put off until the next round.
         """
@@ -283,7 +272,7 @@ class Housekeeping:
         return [each for each in found if each[0] not in self._being_compacted and each[1].log is each[0].log]
 
     async def _pay_for_compaction(self, size: int) -> None:
-        """Wait until so many bytes are no more than log.cleaner.io.max.bytes.per.second allows, of all logs together."""
+        """Wait as long as log.cleaner.io.max.bytes.per.second requires for this many bytes, of all logs together."""
         rate = self._config().log_cleaner_io_max_bytes_per_second
         if rate < DOUBLE_MAX:
             self._paid_until = max(self._paid_until, trio.current_time()) + size / max(rate, 1.0)
@@ -327,3 +316,10 @@ class Housekeeping:
             if held.log_directory in wanted:
                 await self._checkpoints.write_epochs(held)
                 await self._checkpoints.write_all(held)
+
+
+def _checkpoint_interval_ms(config: ReplicationConfig) -> int:
+    interval_ms = min(
+        config.log_flush_offset_checkpoint_interval_ms, config.log_flush_start_offset_checkpoint_interval_ms
+    )
+    return max(interval_ms, 100)

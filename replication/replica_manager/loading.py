@@ -1,4 +1,4 @@
-"""Bringing the logs of one directory in line with what this broker is to host: which to load, which to put aside.
+"""Plan and load the logs of one directory: those that this broker hosts are loaded, others are put aside.
 
 All but `load_logs` is called in threads, while nobody else uses the directory.
 """
@@ -81,7 +81,7 @@ def plan_loads(
     producer_id_expiration_ms: int,
     new_uuid: Callable[[], bytes],
 ) -> LoadPlan:
-    """Look through a directory. Partitions nobody hosts are put aside, deleted ones are to be removed."""
+    """Plan the loads of a directory. Partitions that are not hosted are put aside, deleted ones are to be removed."""
     # Phase 1: the state of the directory as a whole.
     checkpoints = held.read_checkpoints()
     if not checkpoints.are_recovery_points_known and not held.found_partitions():
@@ -122,7 +122,7 @@ def plan_loads(
 async def load_logs(
     held: HeldDirectory, plan: LoadPlan, run_in_thread: Callable[..., Awaitable[Any]], threads_max: int
 ) -> tuple[list[PartitionLog], list[PartitionLog]]:
-    """Load the logs of a plan in threads; answers them, and those of moving replicas. Raises the first OSError."""
+    """Load the logs of a plan in threads; returns them, and those of moving replicas. Raises the first OSError."""
     logs: list[PartitionLog] = []
     futures: list[PartitionLog] = []
     loads = [*((each, logs) for each in plan.loads), *((each, futures) for each in plan.futures)]
@@ -149,7 +149,7 @@ async def load_logs(
 
 
 def _report_strays(held: HeldDirectory) -> None:
-    """Warn at every start of directories that nobody serves: nothing else ever removes them."""
+    """Warn at every start of stray directories, which are never removed automatically."""
     strays = held.stray_names()
     if strays:
         logger.warning(

@@ -194,7 +194,7 @@ class LogDirMoves:
         self._work.set()
 
     def promote(self, log: PartitionLog, directory: LogDirectory) -> None:
-        """Let a future log be the current one, whose name has gone already. Waits for the disk; OSError, KafkaError."""
+        """Make a future log the current one, whose name is free already. Waits for the disk; raises OSError, KafkaError."""
         logger.info("%s had taken over when the broker stopped", log.directory)
         log.rename_directory(partition_directory_name(log.topic, log.partition))
         directory.storage.sync_directory(directory.path)

@@ -238,7 +238,7 @@ class LogDirectoryRegistry:
         return [SeenDirectory(held.path, held.log_directory.is_online, held.meta) for held in self.all]
 
     async def mark(self, ids: Mapping[str, bytes], cluster_id: str) -> set[str]:
-        """Write their ids into the log directories; answers the paths of those that have them now."""
+        """Write their ids into the log directories; returns the paths of those that have them now."""
         # A directory whose disk fails here is left out of the answer, and stays `is_new` in the tree.
         for held in self.online():
             try:

@@ -69,7 +69,7 @@ class PartitionRegistry:
         self._topics.setdefault(partition.topic, {})[partition.index] = partition
 
     def remove(self, topic: str, index: int) -> Partition | None:
-        """Forget a partition; answers which it was."""
+        """Forget a partition; returns which it was."""
         of_topic = self._topics.get(topic, {})
         partition = of_topic.pop(index, None)
         # An empty entry for each topic that ever was would stay for the life of the broker.
@@ -87,7 +87,7 @@ THREADS_MAX = 2  # with more, the event loop waits too long for the interpreter'
 
 
 class MadeLog(NamedTuple):
-    """A log that is on the disk, and the partition that it was made for."""
+    """Log on the disk, and the partition that it was made for."""
 
     log: PartitionLog
     hosted: HostedPartition
@@ -127,7 +127,7 @@ class LogCreation:
     async def make(
         self, wanted: Sequence[HostedPartition], on_made: Callable[[Sequence[MadeLog]], None]
     ) -> Mapping[str, OSError | KafkaError]:
-        """Make logs; `on_made` is called with some at a time. Answers why logs of a topic could not be made, by its name.
+        """Make logs; `on_made` is called with some at a time. Returns why logs of a topic could not be made, by its name.
 
         Once one of a topic's logs cannot be made, none of its others is tried.
         """
@@ -228,7 +228,7 @@ class LogCreation:
                 storage.remove_tree(aside)
 
     async def discard(self, made: Sequence[MadeLog]) -> None:
-        """Remove logs that nobody has seen. One that cannot be removed now is removed at the next start."""
+        """Remove logs that were never served. One that cannot be removed now is removed at the next start."""
         for start in range(0, len(made), LOGS_PER_THREAD_CALL):
             await self._run_in_thread(self._discard_some, made[start : start + LOGS_PER_THREAD_CALL])
 
@@ -245,7 +245,7 @@ class LogCreation:
 
 
 def _reason(failure: OSError) -> OSError:
-    """The error behind a failure. A leftover that could not be removed is in nobody's way (`_clear_name`)."""
+    """Error behind a failure. A leftover that could not be removed does no harm (`_clear_name`)."""
     cause = failure.__cause__ or failure.__context__
     return cause if isinstance(failure, Irreparable) and isinstance(cause, OSError) else failure
 
@@ -292,7 +292,7 @@ class LogDeletion:
         self._reminder = Reminder()
 
     def give_up(self, log: PartitionLog) -> None:
-        """Take charge of a log that nobody serves any more. `free_names` frees its name and has its files removed."""
+        """Take over a deleted log. `free_names` frees its name and has its files removed."""
         # Reads may still be under way. From here on, a file that they do not find is not taken for a fault of the disk.
         log.give_up()
         self._unrenamed[log.topic, log.partition] = log
@@ -346,7 +346,7 @@ class LogDeletion:
             self._reminder.tell(logger.error, "%s cannot be deleted yet: %s", log.directory, refusal)
 
     def _path_of_deleted(self, log: PartitionLog) -> str:
-        """A path for a deleted log that no directory has had."""
+        """Unused path for a deleted log."""
         name = marked_directory_name(log.topic, log.partition, self._new_uuid().hex(), DELETE_MARK)
         return partition_path(log.log_directory.path, name)
 
@@ -386,7 +386,7 @@ class LogDeletion:
             await self.free_names(list(self._unrenamed))
 
     def _remove(self, paths: Sequence[str]) -> list[str]:
-        """Remove files and directories; answers those that are still there."""
+        """Remove files and directories; returns those that are still there."""
         left = []
         for path in paths:
             try:

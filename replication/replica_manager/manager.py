@@ -150,7 +150,7 @@ class ReplicaManager:
                 self.cluster_id = held.meta.cluster_id
 
     async def load(self, hosted: Iterable[HostedPartition], *, cluster_id: str) -> None:
-        """Bring back every log that `hosted` names; nobody leads them yet. Partitions nobody hosts are put aside."""
+        """Load every log that `hosted` names, without roles. Partitions that are not hosted are put aside."""
         # Phase 1: every directory loads what it has.
         wanted = {(each.topic, each.index): each for each in hosted}
         futures: list[PartitionLog] = []
@@ -211,7 +211,7 @@ class ReplicaManager:
         return None if partition is None else partition.log.log_directory.path
 
     def _take_up(self, log: PartitionLog, hosted: HostedPartition) -> None:
-        """Make a partition of a log, and register it."""
+        """Make the partition of a loaded log, and register it."""
         if log.topic_id is None and hosted.topic_id != NO_TOPIC_ID:
             try:
                 log.assign_topic_id(hosted.topic_id)
@@ -306,7 +306,7 @@ class ReplicaManager:
             raise failure
 
     async def _free_names(self, wanted: Sequence[HostedPartition]) -> None:
-        """Let no log stand where new ones go; the caller holds the locks of these names."""
+        """Free the names of new logs; the caller holds their locks."""
         names = [(each.topic, each.index) for each in wanted]
         # Logs that were prepared for another topic of the same name, or in vain: nobody has come for them.
         await self._creation.discard([each for name in names if (each := self._prepared.pop(name, None)) is not None])
@@ -329,7 +329,7 @@ class ReplicaManager:
             self._take_up(log, hosted)
 
     async def prepare_logs(self, hosted: Sequence[HostedPartition]) -> Mapping[str, OSError | KafkaError]:
-        """Make logs that nobody sees before `create_partitions` is called for the same topics.
+        """Make logs in advance; `create_partitions` for the same topics puts them in service.
 
         Answers which topics' could not be made, and why.
         """
@@ -347,7 +347,7 @@ class ReplicaManager:
         self._prepared.update({(each.hosted.topic, each.hosted.index): each for each in made})
 
     def _take_up_prepared(self, wanted: Sequence[HostedPartition]) -> list[HostedPartition]:
-        """Register the wanted logs that were prepared; answers the others."""
+        """Register the wanted logs that were prepared; returns the others."""
         missing = []
         for each in wanted:
             prepared = self._prepared.get((each.topic, each.index))
@@ -361,7 +361,7 @@ class ReplicaManager:
         return missing
 
     async def discard_prepared(self, hosted: Sequence[HostedPartition]) -> None:
-        """Remove logs that were prepared in vain. Those of another topic that has the same name stay."""
+        """Remove prepared logs that are not needed. Those of another topic with the same name stay."""
         async with self._locks.hold(each.topic for each in hosted):
             found = [self._prepared.get((each.topic, each.index)) for each in hosted]
             gone = [
@@ -372,7 +372,7 @@ class ReplicaManager:
             await self._creation.discard(gone)
 
     async def delete_partitions(self, partitions: Sequence[tuple[str, int]]) -> None:
-        """Give partitions up: gone for everybody at once, off the disk after file.delete.delay.ms."""
+        """Delete partitions: at once for clients, from the disk after file.delete.delay.ms."""
         async with self._locks.hold(topic for topic, _ in partitions):
             await self._delete_partitions(partitions)
 
@@ -458,7 +458,7 @@ class ReplicaManager:
     # --- end ----------------------------------------------------------------------------------------------------------
 
     async def shutdown(self, broker_epoch: int = -1) -> None:
-        """Everything to disk and closed; directories where all of that worked get the mark of an orderly shutdown."""
+        """Flush and close all logs; directories where that succeeded get the mark of an orderly shutdown."""
         # The order matters: records first, then the files that speak of them, and the mark of an orderly shutdown
         # last. A mark that is on the disk lets the next start skip the recovery of all logs in the directory.
         await self._flusher.flush(list(self.partitions()), include_active=True)

@@ -17,7 +17,8 @@ from ottla.replication.cluster.kraft_metadata import (
     read_cluster_metadata,
 )
 from ottla.server.testing.memory_storage import MemoryStorage
-from ottla.wire.records import Record, assign_offsets, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record, assign_offsets
 from ottla.wire.schema import Struct
 
 DIRECTORY = "/logs/__cluster_metadata-0"

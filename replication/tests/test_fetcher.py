@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.config import LogConfig, ReplicationConfig
-from ottla.replication.fetcher.fetcher import ReplicaFetcherManager, pieces
+from ottla.replication.fetcher.fetcher import pieces
+from ottla.replication.fetcher.fetcher_manager import ReplicaFetcherManager
 from ottla.replication.log import segment_snapshots
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, contents, idempotent, log_directory

@@ -23,7 +23,8 @@ from ottla.replication.replica_manager import future_replica
 from ottla.replication.replica_manager.manager import ReplicaManager
 from ottla.replication.tests.disks import NODE, Disk, Hosted, LedReplicas, partition_of, produce
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.records import decode_records, iter_batches
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.records import iter_batches
 
 DIRS = ("/a", "/b", "/c")
 

@@ -18,7 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ottla.replication.log.tests.logs import NOW_MS, batch, contents, new_log
 from ottla.replication.partition.partition import NO_LEADER, Partition
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.records import decode_records, iter_batches
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.records import iter_batches
 
 BROKERS = (1, 2, 3)
 LAG_MS = 100

@@ -258,7 +258,8 @@ def _send(producer: Producer, chunk: list[Written], compression: str) -> None:
     from ottla.server.cli.client.batches import NOBODY
     from ottla.server.cli.client.producer import partition_of
     from ottla.wire.compression import Compression
-    from ottla.wire.records import Record, encode_batch
+    from ottla.wire.record_encoding import encode_batch
+    from ottla.wire.records import Record
 
     parts: dict[int, list[Record]] = {}
     for each in chunk:

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from ottla.replication.controller.decisions import TopicPartition
-    from ottla.replication.fetcher.fetcher import ReplicaFetcherManager
+    from ottla.replication.fetcher.fetcher_manager import ReplicaFetcherManager
     from ottla.replication.partition.partition import Partition
     from ottla.replication.replica_manager.alter_partition_manager import AlterPartitionManager
     from ottla.server.cluster.acl_store import AclStore
@@ -153,7 +153,9 @@ class ClusterMember:
         self._connect_replicas()
 
     def _fetchers(self) -> ReplicaFetcherManager:
-        from ottla.replication.fetcher.fetcher import ReplicaFetcherManager  # here, because most brokers are alone
+        from ottla.replication.fetcher.fetcher_manager import (
+            ReplicaFetcherManager,  # here, because most brokers are alone
+        )
 
         broker = self._broker
         return ReplicaFetcherManager(

@@ -178,7 +178,7 @@ def _share_what_is_imported() -> None:
     """Import what each worker needs before clients come, and leave it alone from now on: its pages stay one for all processes."""
     # Each is imported where it is needed, too.
     from ottla.replication.controller import alter_partition, elect_leaders  # noqa: F401
-    from ottla.replication.fetcher import fetcher  # noqa: F401
+    from ottla.replication.fetcher import fetcher_manager  # noqa: F401
     from ottla.replication.log import cleaner  # noqa: F401
     from ottla.replication.partition import fetch_session  # noqa: F401
     from ottla.replication.replica_manager import alter_partition_manager  # noqa: F401

@@ -16,7 +16,8 @@ from ottla.server.broker import Broker
 from ottla.server.config.broker_config import load_config
 from ottla.server.serving import serve
 from ottla.server.serving_state import Stop
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 
 FAR_S = 60.0
 

@@ -157,7 +157,8 @@ from ottla.server.tests.api.test_topic_handlers import creatable, create
 from ottla.server.dispatch.dispatch import all_routes
 from ottla.wire.messages.producer_ids import InitProducerIdRequest
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.records import Record
+from ottla.wire.record_encoding import encode_batch
 
 loaded_by = []
 

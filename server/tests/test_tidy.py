@@ -24,6 +24,7 @@ LATE = {
     ("ottla.wire.generator", "ottla.wire.generator_decode"),
     ("ottla.wire.generator", "ottla.wire.generator_encode"),
     ("ottla.wire.records", "ottla.wire.legacy_records"),
+    ("ottla.wire.record_decoding", "ottla.wire.legacy_records"),
 }
 
 FORBIDDEN_NAMES = {"utils.py", "helpers.py", "common.py", "misc.py"}

@@ -14,8 +14,8 @@ from ottla.wire.compressed_walk import walk_compressed
 from ottla.wire.compression import Compression, compress
 from ottla.wire.decompression import TooLargeDecompressed, decompress
 from ottla.wire.errors import KafkaError
+from ottla.wire.record_encoding import encode_record
 from ottla.wire.record_walk import continue_walk_python, walk_records
-from ottla.wire.records import encode_record
 
 CODECS = [codec for codec in Compression if codec != Compression.NONE]
 LIMIT = 1 << 24
@@ -118,7 +118,7 @@ BOMB = """
 import resource, sys
 from ottla.wire.compressed_walk import walk_compressed
 from ottla.wire.compression import Compression, compress
-from ottla.wire.records import encode_record
+from ottla.wire.record_encoding import encode_record
 codec = Compression(int(sys.argv[1]))
 record = encode_record(0, 0, None, bytes(1000))
 walk_compressed(codec, compress(codec, record * 1000), 1 << 30, 1000)

@@ -18,7 +18,7 @@ from ottla.wire import decompression
 from ottla.wire.compression import Compression, compress
 from ottla.wire.decompression import decompress
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.records import encode_record
+from ottla.wire.record_encoding import encode_record
 from ottla.wire.tests.whole_decompression import GARBAGE, TOO_LARGE, decompress_whole
 
 CODECS = [codec for codec in Compression if codec != Compression.NONE]
@@ -158,7 +158,7 @@ import resource
 from ottla.wire.compression import Compression, compress
 from ottla.wire.decompression import decompress, decompressed
 from ottla.wire.compressed_walk import walk_compressed
-from ottla.wire.records import encode_record
+from ottla.wire.record_encoding import encode_record
 area = b"".join(encode_record(index, 0, None, bytes(1000)) for index in range(1500))
 batches = {codec: compress(codec, area) for codec in Compression if codec}
 def pass_over(times):

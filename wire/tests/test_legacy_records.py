@@ -18,15 +18,9 @@ from ottla.wire.legacy_records import (
     encode_message_set,
     read_inner_messages,
 )
-from ottla.wire.records import (
-    Record,
-    TimestampType,
-    crc_is_valid,
-    decode_records,
-    encode_batch,
-    iter_batches,
-    read_header,
-)
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record, TimestampType, crc_is_valid, iter_batches, read_header
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # raised while kafka-python is imported

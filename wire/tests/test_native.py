@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ottla.wire.record_encoding import encode_record, encode_varint
 from ottla.wire.record_walk import NOTHING_WALKED, continue_walk_python, walk_records
-from ottla.wire.records import encode_record, encode_varint
 
 native = pytest.importorskip("ottla.wire._native", reason="installed without a compiler")
 if not hasattr(native, "continue_walk"):

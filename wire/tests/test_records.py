@@ -19,6 +19,8 @@ from ottla.wire.control_batches import (
 )
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.legacy_records import encode_message_set
+from ottla.wire.record_decoding import decode_records, first_record, records_area
+from ottla.wire.record_encoding import build_batch, encode_batch, encode_pairs, encode_record, encode_varint
 from ottla.wire.record_walk import keys_and_values, read_varint, read_varlong
 from ottla.wire.records import (
     BatchHeader,
@@ -28,19 +30,11 @@ from ottla.wire.records import (
     assign_offsets,
     assign_timestamps,
     batch_size,
-    build_batch,
     check_records,
     crc_is_valid,
-    decode_records,
-    encode_batch,
-    encode_pairs,
-    encode_record,
-    encode_varint,
-    first_record,
     increment_sequence,
     iter_batches,
     read_header,
-    records_area,
 )
 
 with warnings.catch_warnings():

@@ -27,7 +27,8 @@ from compat_tests.differential.scenarios.describe_configs import arranged
 
 from ottla.wire.messages.alter_configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 
 OWN: Resource = (BROKER, OWN_ID)
 ALL: Resource = (BROKER, "")

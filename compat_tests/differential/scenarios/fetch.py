@@ -16,7 +16,8 @@ from compat_tests.differential.asking_reading import (
 from compat_tests.differential.conversation import Talk, Topic, scenario
 
 from ottla.wire.messages.fetch import FetchRequest, ReplicaState
-from ottla.wire.records import Compression, Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Compression, Record
 from ottla.wire.schema import ZERO_UUID
 
 FAR = 1 << 62

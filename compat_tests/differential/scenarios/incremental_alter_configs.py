@@ -25,7 +25,8 @@ from compat_tests.support.brokers import wait_until
 
 from ottla.wire.messages.alter_configs import IncrementalAlterConfigsRequest
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from ottla.wire.records import Record, encode_batch, iter_batches
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record, iter_batches
 
 CODEC_BITS = 7
 # A broker that looks for old segments all the time.

@@ -15,7 +15,8 @@ from ottla.wire.messages.log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
 )
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 
 THREE_DIRECTORIES = {"log.dirs": "data,second,third"}
 THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"

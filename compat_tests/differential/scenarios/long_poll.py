@@ -17,7 +17,8 @@ from compat_tests.differential.conversation import Link, Talk, scenario
 
 from ottla.wire.messages.fetch import FetchRequest
 from ottla.wire.messages.metadata import MetadataRequest
-from ottla.wire.records import Record, encode_batch, iter_batches
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record, iter_batches
 
 SOON_MS = 30
 

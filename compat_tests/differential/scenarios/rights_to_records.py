@@ -22,7 +22,8 @@ from ottla.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 from ottla.wire.schema import ZERO_UUID
 
 CLUSTER, TOPIC, TRANSACTIONAL_ID = ResourceType.CLUSTER, ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID

@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import base64
 import re
-import struct
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ottla.wire.codecs import codec
-from ottla.wire.errors import ProtocolViolation
-from ottla.wire.records import encode_pairs
+from ottla.groupcoord.records import KeyedRecord, RecordFormat, RecordFormats
+from ottla.wire.record_encoding import encode_pairs
 from ottla.wire.schema import Array, Int8, Int16, Int32, Int64, String, Struct, Uuid, field
 from ottla.wire.settings import parse_integer, trimmed
 
@@ -29,10 +27,7 @@ _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
 
 SNAPSHOT_KEY = 0
 UPDATE_KEY = 1
-VALUE_VERSION = 0
 UNINITIALIZED_COUNT = -1
-_prefix = struct.Struct(">h").pack
-_read_prefix = struct.Struct(">h").unpack_from
 
 
 class SharePartitionKey(NamedTuple):
@@ -119,55 +114,43 @@ class UpdateRecord(NamedTuple):
 ShareRecord = SnapshotRecord | UpdateRecord
 
 
-def load_codecs() -> None:
-    """Load the codecs of the records. Call it in a thread: it reads files, or generates code."""
-    for record in (ShareSnapshotKey, ShareSnapshotValue, ShareUpdateKey, ShareUpdateValue):
-        for kind in ("encode", "decode"):
-            codec(record, 0, kind)
-
-
 def tombstone(key: SharePartitionKey) -> SnapshotRecord:
     return SnapshotRecord(key, None)
 
 
+def _key_of(key: ShareSnapshotKey | ShareUpdateKey) -> SharePartitionKey:
+    return SharePartitionKey(key.group_id, key.topic_id, key.partition)
+
+
+FORMATS = RecordFormats(
+    (
+        RecordFormat(
+            SNAPSHOT_KEY,
+            ShareSnapshotKey,
+            ShareSnapshotValue,
+            make=lambda key, value: SnapshotRecord(_key_of(key), value),
+        ),
+        RecordFormat(
+            UPDATE_KEY, ShareUpdateKey, ShareUpdateValue, make=lambda key, value: UpdateRecord(_key_of(key), value)
+        ),
+    )
+)
+load_codecs = FORMATS.load_codecs
+
+
 def encode_record(record: ShareRecord) -> tuple[bytes, bytes | None]:
     """Encode key and value."""
+    key_class = ShareSnapshotKey if isinstance(record, SnapshotRecord) else ShareUpdateKey
     group_id, topic_id, partition = record.key
-    if isinstance(record, SnapshotRecord):
-        snapshot_key = ShareSnapshotKey(group_id=group_id, topic_id=topic_id, partition=partition)
-        key = _prefix(SNAPSHOT_KEY) + snapshot_key.encode(0)
-        if record.value is None:
-            return key, None
-        return key, _prefix(VALUE_VERSION) + record.value.encode(VALUE_VERSION)
-    update_key = ShareUpdateKey(group_id=group_id, topic_id=topic_id, partition=partition)
-    return _prefix(UPDATE_KEY) + update_key.encode(0), _prefix(VALUE_VERSION) + record.value.encode(VALUE_VERSION)
+    key = key_class(group_id=group_id, topic_id=topic_id, partition=partition)
+    return FORMATS.encode_record(KeyedRecord(key, record.value))
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> ShareRecord | None:
     """Decode a record; None if its type is unknown."""
-    if key is None or len(key) < 2:
-        return None
-    (key_type,) = _read_prefix(key)
-    if key_type == SNAPSHOT_KEY:
-        name = ShareSnapshotKey.decode(key, 0, start=2)
-        found = SharePartitionKey(name.group_id, name.topic_id, name.partition)
-        if value is None:
-            return SnapshotRecord(found, None)
-        return SnapshotRecord(found, ShareSnapshotValue.decode(value, _value_version(value), start=2))
+    record: Any = FORMATS.decode_record(key, value)
     # An update without a value would change nothing.
-    if key_type == UPDATE_KEY and value is not None:
-        changed = ShareUpdateKey.decode(key, 0, start=2)
-        found = SharePartitionKey(changed.group_id, changed.topic_id, changed.partition)
-        return UpdateRecord(found, ShareUpdateValue.decode(value, _value_version(value), start=2))
-    return None
-
-
-def _value_version(value: bytes) -> int:
-    version: int = _read_prefix(value)[0] if len(value) >= 2 else -1
-    # The runtime passes over this record with a warning. A value that is read wrongly would do silent harm.
-    if version != VALUE_VERSION:
-        raise ProtocolViolation(f"a record of share state of value version {version}, known is {VALUE_VERSION}")
-    return version
+    return None if isinstance(record, UpdateRecord) and value is None else record
 
 
 def encode_records(records: Iterable[ShareRecord], timestamp_ms: int) -> bytes:

@@ -17,7 +17,7 @@ import trio
 
 from ottla.groupcoord.config import ShareCoordinatorConfig
 from ottla.groupcoord.java_hashing import absolute_joined_hash
-from ottla.groupcoord.runtime.answers import WaitingCaller, finished, gathered
+from ottla.groupcoord.runtime.answers import Caller, finished, gathered
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime, TopicForgetter, wall_clock_ms
 from ottla.groupcoord.runtime.coordinator_shard import CoordinatorLog, ShardKind
 from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
@@ -137,6 +137,8 @@ class ShareCoordinator:
             decode=decode_record,
             may_overlap=self._is_small_write,
             may_share_append=self._is_small_write,
+            # A request may name thousands of partitions for one long group.
+            key_hash=lambda key: absolute_joined_hash(key.group_id, key.coordinator_key_end()),
         )
         self._runtime = Runtime(kind, log, wall_clock_ms=wall_clock)
         self._forgetting = TopicForgetter(self._runtime, ForgetTopics)
@@ -166,9 +168,7 @@ class ShareCoordinator:
 
     def partition_for(self, key: SharePartitionKey) -> int:
         """The partition of the share state topic whose leader coordinates the share partition."""
-        # Kafka's own formula, because brokers of both makes in one cluster have to agree on the coordinator.
-        # A request may name thousands of partitions for one long group.
-        return absolute_joined_hash(key.group_id, key.coordinator_key_end()) % self._log.partition_count()
+        return self._runtime.partition_for(key)
 
     # ------------------------------------------------------------------ requests
 
@@ -279,19 +279,7 @@ class ShareCoordinator:
         def refuse(error: ErrorCode) -> Any:
             return internal.refused(error, f"Unable to {api.verb} share group state: {error.message}")
 
-        try:
-            return self._partition_of(internal.key).submit(internal, WaitingCaller(refuse))
-        except KafkaError as error:
-            return refuse(error.code)
-
-    def _partition_of(self, key: SharePartitionKey) -> PartitionRuntime[ShareCoordinatorShard]:
-        if not self._runtime.is_running:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        found = self._runtime.partition(self.partition_for(key))
-        if found is None or self._runtime.is_suspended:
-            # A fenced broker may have been replaced without knowing it, so it answers nothing.
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        return found
+        return self._runtime.submit(internal.key, internal, Caller(refuse))
 
     # ------------------------------------------------------------------ deleted topics
 

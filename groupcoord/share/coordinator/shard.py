@@ -34,7 +34,8 @@ from itertools import chain, islice
 from typing import Any, Protocol
 
 from ottla.groupcoord.config import ShareCoordinatorConfig
-from ottla.groupcoord.runtime.coordinator_shard import Caller, Outcome, Reply, Settlement
+from ottla.groupcoord.runtime.answers import Caller, Reply
+from ottla.groupcoord.runtime.coordinator_shard import Outcome, Settlement
 from ottla.groupcoord.share.coordinator.records import (
     SharePartitionKey,
     ShareRecord,
@@ -88,7 +89,7 @@ class RedundantPrefix:
         self._snapshots.move_to_end(key)
 
     def note_end(self, key: SharePartitionKey, offset: int) -> None:
-        """A tombstone of the share partition is at this offset."""
+        """Note the tombstone of a share partition at this offset."""
         self._snapshots.pop(key, None)
         self._last_end = offset
 
@@ -134,7 +135,7 @@ class ShareCoordinatorShard:
         return self._handlers[type(request)](request, caller, timestamp_ms)
 
     def abandon(self, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[ShareRecord]:
-        """Requests are never parked here."""
+        """Do nothing: requests are never parked here."""
         return Outcome([], [], [])
 
     def settle(
@@ -148,7 +149,7 @@ class ShareCoordinatorShard:
         return replies
 
     def unfinished(self) -> None:
-        """No call leaves work over."""
+        """None: no call leaves steps to take."""
 
     def next_deadline_ms(self) -> int | None:
         """Time of the next scan for share partitions whose last snapshot is old."""
@@ -187,7 +188,7 @@ class ShareCoordinatorShard:
                 self._redundant.note_snapshot(record.key, record_offset)
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> None:
-        """Nothing here belongs to a transaction."""
+        """Do nothing: no record here belongs to a transaction."""
 
     def loaded(self, *, now_ms: int, timestamp_ms: int) -> Outcome[ShareRecord]:
         """End the load: all records were replayed."""
@@ -196,11 +197,11 @@ class ShareCoordinatorShard:
         return Outcome([], [], [])
 
     def unload(self, error: ErrorCode) -> list[Reply]:
-        """No request is parked here, so none is to be answered."""
+        """Answer nobody: no request is parked here."""
         return []
 
     def discard(self) -> Outcome[ShareRecord]:
-        """A call that fails has collected nothing."""
+        """Empty outcome: a call that fails has collected nothing."""
         return Outcome([], [], [])
 
     # ------------------------------------------------------------------ reads, allowed at any time
@@ -358,7 +359,7 @@ class ShareCoordinatorShard:
         *,
         leader_epoch: int,
     ) -> ShareRecord:
-        """A snapshot if one is due, else an update."""
+        """Snapshot record if one is due, else an update record."""
         start_offset = max(written.start_offset, state.start_offset)
         count = _delivery_complete_count(state, written)
         written_batches = [
@@ -393,7 +394,7 @@ class ShareCoordinatorShard:
         return list(self._states)
 
     def _cold_snapshots(self, timestamp_ms: int) -> list[ShareRecord]:
-        """Go on with the scan. A share partition that was deleted meanwhile is skipped."""
+        """Continue the scan; share partitions deleted meanwhile are skipped."""
         interval_ms = self._config.share_coordinator_cold_partition_snapshot_interval_ms
         records: list[ShareRecord] = []
         work = 0

@@ -84,7 +84,7 @@ class ShareSession:
             self._due.discard(key)
 
     def clear_due(self) -> None:
-        """No partition is due: the next response has them all."""
+        """Forget which partitions are due: the next response has all."""
         self._due.clear()
 
     def must_include(self, partition: TopicPartition, *, has_records: bool, has_error: bool) -> bool:

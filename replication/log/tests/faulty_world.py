@@ -28,8 +28,9 @@ from ottla.replication.log.faults import Fault as Kind
 from ottla.replication.log.faults import classify
 from ottla.replication.log.names import LOG_SUFFIX
 from ottla.replication.log.partition_log import PartitionLog
+from ottla.replication.log.producer_recovery import marker_of
 from ottla.replication.log.producers import ProducerStateManager
-from ottla.replication.log.recovery import LoadOptions, marker_of
+from ottla.replication.log.recovery import LoadOptions
 from ottla.replication.log.storage import LogDirectory
 from ottla.replication.log.tests.failing_calls import FailingCalls
 from ottla.replication.log.tests.logs import find
@@ -38,14 +39,9 @@ from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.records import (
-    BatchHeader,
-    Record,
-    crc_is_valid,
-    decode_records,
-    encode_batch,
-    iter_batches,
-)
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import BatchHeader, Record, crc_is_valid, iter_batches
 
 ROOT = "/logs"
 NOW_MS = 1_000_000

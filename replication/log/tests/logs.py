@@ -13,14 +13,9 @@ from ottla.replication.log.time_search import TimestampedOffset, TimestampSearch
 from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
-from ottla.wire.records import (
-    BatchHeader,
-    Record,
-    crc_is_valid,
-    decode_records,
-    encode_batch,
-    iter_batches,
-)
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import BatchHeader, Record, crc_is_valid, iter_batches
 
 TOPIC_ID = bytes(range(16))
 NOW_MS = 1_000_000

@@ -18,7 +18,8 @@ from ottla.replication.log.recovery import LoadOptions
 from ottla.replication.log.storage import LogDirectory, OsStorage
 from ottla.replication.log.tests.logs import read_records
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 
 NOW_MS = 1_000_000
 DESCRIPTORS_MAX = 64

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from ottla.replication.log.batch_checks import is_intact, is_intact_python, ordinary_fields, ordinary_fields_python
 from ottla.replication.log.tests.logs import batch, idempotent
 from ottla.wire.checksum import crc32c
-from ottla.wire.records import ATTRIBUTES_OFFSET, RECORDS_OFFSET, Record, encode_batch, read_header
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import ATTRIBUTES_OFFSET, RECORDS_OFFSET, Record, read_header
 
 FLAGS = st.sampled_from([0, 7, 0x10, 0x17])
 LIMITS = st.sampled_from([0, 1, 2, 100, 1_000_000, 2**31 - 1])

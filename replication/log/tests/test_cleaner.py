@@ -32,7 +32,9 @@ from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType
 from ottla.wire.legacy_records import encode_message_set
-from ottla.wire.records import Record, decode_records, encode_batch
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 
 LIMITS = Limits(10**6, 10**5)
 Step = Callable[[str], None]

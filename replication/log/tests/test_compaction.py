@@ -35,7 +35,9 @@ from ottla.replication.log.tests.logs import (
 from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.buffers import COPIED_BYTES_MAX
 from ottla.wire.control_batches import ControlType
-from ottla.wire.records import Compression, Record, decode_records, encode_batch
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Compression, Record
 
 DAY_MS = 86_400_000
 LIMITS = Limits(10**6, 10**5)

@@ -36,7 +36,9 @@ from ottla.replication.log.tests.logs import (
 from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType, control_type_id
-from ottla.wire.records import Record, decode_records, encode_batch
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 
 Found = dict[bytes | None, tuple[int, bytes | None]]
 RETENTION_MS = 10

@@ -11,10 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ottla.replication.log.batch_checks import AppendOrigin
+from ottla.replication.log.batch_scan import scan_batches
 from ottla.replication.log.partition_log import PartitionLog
-from ottla.replication.log.recovery import RETRIES_MS
+from ottla.replication.log.producer_recovery import RETRIES_MS
 from ottla.replication.log.segment import Segment
-from ottla.replication.log.segment_files import scan_batches
 from ottla.replication.log.storage import LogDirectory
 from ottla.replication.log.tests.logs import (
     NOW_MS,
@@ -550,9 +550,9 @@ def test_compressed_batches_are_recovered_unread(compression: Compression) -> No
 
 
 def test_a_batch_larger_than_a_piece_of_reading_is_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ottla.replication.log import recovery
+    from ottla.replication.log import batch_scan
 
-    monkeypatch.setattr(recovery, "READ_BYTES", 100)
+    monkeypatch.setattr(batch_scan, "READ_BYTES", 100)
     log = filled_log()
     append(log, batch(1, value=b"x" * 400), epoch=9)
     again = load(log, clean=False, recovery_point=0)

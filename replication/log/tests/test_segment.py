@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.replication.config import LogConfig
+from ottla.replication.log.batch_scan import CorruptSegment, scan_batches
 from ottla.replication.log.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from ottla.replication.log.partition_log import should_roll
 from ottla.replication.log.segment import CURSORS_MAX, RECENT_MAX, Segment
-from ottla.replication.log.segment_files import CorruptSegment, scan_batches
 from ottla.replication.log.storage import FileCache
 from ottla.replication.log.tests.logs import batch, batches_of, contents
 from ottla.replication.log.time_search import find_in

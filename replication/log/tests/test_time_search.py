@@ -21,7 +21,8 @@ from ottla.server.testing.memory_storage import MemoryFile, MemoryStorage
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.legacy_records import encode_message_set
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 
 
 @settings(max_examples=60, deadline=None)

@@ -33,20 +33,10 @@ from ottla.wire.compression import XERIAL_HEADER, Compression, compress
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.legacy_records import encode_message_set
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.record_encoding import encode_batch, encode_pairs, encode_record, encode_varint
 from ottla.wire.record_walk import IS_NATIVE
-from ottla.wire.records import (
-    RECORDS_OFFSET,
-    BatchHeader,
-    Record,
-    TimestampType,
-    crc_is_valid,
-    decode_records,
-    encode_batch,
-    encode_pairs,
-    encode_record,
-    encode_varint,
-    read_header,
-)
+from ottla.wire.records import RECORDS_OFFSET, BatchHeader, Record, TimestampType, crc_is_valid, read_header
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000

@@ -10,8 +10,9 @@ from ottla.server.admin.console.cells import HEX, cell, header_cells
 from ottla.wire.control_batches import control_type_id
 from ottla.wire.decompression import TooLargeDecompressed
 from ottla.wire.errors import KafkaError
-from ottla.wire.records import MAGIC_V2, decode_area, decode_records, iter_batches, records_area
-from ottla.wire.threads import paced
+from ottla.wire.record_decoding import decode_area, decode_records, records_area
+from ottla.wire.records import MAGIC_V2, iter_batches
+from ottla.wire.time_slice import paced
 
 if TYPE_CHECKING:
     from ottla.server.admin.console.avro.registry import Framed

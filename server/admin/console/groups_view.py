@@ -88,7 +88,7 @@ class Lags:
 
     def _committed(self, group_id: str) -> Iterator[tuple[str, int, int]]:
         """Yield topic, partition, offset. From copies, because other tasks run meanwhile, and no more than may be counted."""
-        topics = groups_of(self._broker).administration.committed(group_id)
+        topics = groups_of(self._broker).committed(group_id)
         for topic, partitions in list(islice(topics.items(), OFFSETS_PER_GROUP_MAX + 1)):
             for index, committed in list(islice(partitions.items(), OFFSETS_PER_GROUP_MAX + 1)):
                 yield topic, index, committed.offset
@@ -113,7 +113,7 @@ class GroupsView:
     async def groups(self, request: Request) -> dict[str, Any]:
         """A page of groups in the order of their names, as `ClusterView.topics`."""
         wanted, time_slice = Wanted.by(request), PacedTimeSlice(self._pace)
-        listed = await finished(groups_of(self._broker).administration.list_groups(ListGroupsRequest()))
+        listed = await finished(groups_of(self._broker).list_groups(ListGroupsRequest()))
         if listed.error_code:
             # Partitions of the offsets topic are being loaded.
             raise refusal(listed.error_code)
@@ -148,7 +148,7 @@ class GroupsView:
             text_left -= sum([len(topic) for topic, _ in shown["assigned"]])
             members.append(shown)
             await time_slice.yield_if_over()
-        rebalance = groups_of(self._broker).administration.last_rebalance(group_id)
+        rebalance = groups_of(self._broker).last_rebalance(group_id)
         return {
             "id": group_id,
             "type": kind,

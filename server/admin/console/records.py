@@ -25,7 +25,7 @@ from ottla.server.api.fetch.reading import each_warmed
 from ottla.server.serving_state import NotServing
 from ottla.wire.errors import KafkaError
 from ottla.wire.records import RECORDS_OFFSET, read_header
-from ottla.wire.threads import paced
+from ottla.wire.time_slice import paced
 
 if TYPE_CHECKING:
     from ottla.replication.partition.partition import Partition

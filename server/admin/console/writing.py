@@ -18,7 +18,8 @@ from ottla.wire.messages.alter_configs import (
     IncrementalConfigsResource,
 )
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from ottla.replication.log.batch_scan import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
 from ottla.replication.log.log_reader import translated
-from ottla.replication.log.segment_files import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
 from ottla.replication.log.storage import FileRegion, NotCached, only_cached
 from ottla.server.api.fetch.partition_answers import failed_read
 from ottla.server.api.fetch.responses import response_in_slices, response_to
@@ -27,7 +27,7 @@ from ottla.wire.errors import ErrorCode, KafkaError, KeptError
 from ottla.wire.legacy_records import down_convert
 from ottla.wire.messages.fetch import FetchResponse
 from ottla.wire.records import iter_batches
-from ottla.wire.threads import let_others_run
+from ottla.wire.time_slice import let_others_run
 
 if TYPE_CHECKING:
     from ottla.replication.log.log_reader import LogReader

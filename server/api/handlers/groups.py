@@ -97,7 +97,7 @@ def list_groups(request: ListGroupsRequest, context: RequestContext[Broker]) -> 
     * Filters by state (version 4) and type (version 5) do not mind case; an unknown word matches nothing.
     * Whoever may describe the cluster sees all groups, others those that they may describe.
     """
-    answer = groups_of(context.broker).administration.list_groups(request)
+    answer = groups_of(context.broker).list_groups(request)
     if may_on_cluster(context, AclOperation.DESCRIBE, quietly=True):
         return answer
     return _allowed(answer, context)
@@ -124,7 +124,7 @@ def delete_groups(request: DeleteGroupsRequest, context: RequestContext[Broker])
         refused = [each for each in dict.fromkeys(request.groups_names) if each in denied]
         if refused:
             request.groups_names = [each for each in request.groups_names if each not in denied]
-        answer = groups_of(context.broker).administration.delete_groups(request)
+        answer = groups_of(context.broker).delete_groups(request)
         return completed(answer, lambda response: _with(response, refused)) if refused else answer
 
     return decided(context, AclOperation.DELETE, ResourceType.GROUP, request.groups_names, delete)

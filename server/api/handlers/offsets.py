@@ -8,7 +8,7 @@ from typing import Any
 
 import trio
 
-from ottla.groupcoord.offsets.topics import TOPIC_ID_VERSION, names_of
+from ottla.groupcoord.offsets.commits import TOPIC_ID_VERSION, names_of
 from ottla.server.broker import Broker
 from ottla.server.coordinator_factory import groups_of
 from ottla.server.dispatch.access import AclOperation, ResourceType, may, require

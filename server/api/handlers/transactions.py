@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from operator import attrgetter
 
+from ottla.groupcoord.offsets.commits import names_of
 from ottla.groupcoord.offsets.manager import TXN_TOPIC_ID_VERSION
-from ottla.groupcoord.offsets.topics import names_of
 from ottla.groupcoord.transactions.service import BATCH_VERSION
 from ottla.replication.cluster.metadata_cache import is_internal_topic
 from ottla.server.api.produce.markers import write_markers

@@ -34,7 +34,9 @@ from ottla.replication.reminders import Reminders
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.wire.records import Record, decode_records, encode_batch, encode_record, iter_batches
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.record_encoding import encode_batch, encode_record
+from ottla.wire.records import Record, iter_batches
 
 if TYPE_CHECKING:
     from ottla.groupcoord.share.partition.state import ShareGroupSettings

@@ -14,13 +14,8 @@ from ottla.replication.log.storage import FileRegion
 from ottla.server.api.fetch.partition_reader import LimitsRegions
 from ottla.wire.control_batches import ControlType, control_type_id
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.records import (
-    RECORDS_OFFSET,
-    BatchHeader,
-    batch_size,
-    decode_records,
-    read_header,
-)
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.records import RECORDS_OFFSET, BatchHeader, batch_size, read_header
 
 if TYPE_CHECKING:
     from ottla.replication.log.descriptors import Descriptors

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ottla.server.cli.client.output import RequestFailed
 from ottla.wire.compression import Compression
+from ottla.wire.record_encoding import build_batch, encode_varint
 from ottla.wire.records import (
     MAGIC_V2,
     NO_PARTITION_LEADER_EPOCH,
@@ -20,8 +21,6 @@ from ottla.wire.records import (
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     BatchHeader,
-    build_batch,
-    encode_varint,
 )
 
 BATCH_BYTES_MAX = 900_000

@@ -31,7 +31,8 @@ from ottla.server.cli.client.output import ConnectionLost, RequestFailed, UsageE
 from ottla.wire.control_batches import ControlType, control_type_id
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.wire.records import BatchHeader, crc_is_valid, decode_records, iter_batches
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.records import BatchHeader, crc_is_valid, iter_batches
 from ottla.wire.settings import parse_integer
 
 if TYPE_CHECKING:

@@ -24,8 +24,9 @@ from typing import Any, NamedTuple
 from ottla.server.cli.client.consumer import Batch, corrupt
 from ottla.server.cli.client.formats import Format, Place, PrintRecord
 from ottla.wire.errors import KafkaError
+from ottla.wire.record_decoding import decode_records, records_area
 from ottla.wire.record_walk import read_varint, read_varlong
-from ottla.wire.records import MAGIC_V2, RecordsSummary, check_records, decode_records, records_area, wrap_int64
+from ottla.wire.records import MAGIC_V2, RecordsSummary, check_records, wrap_int64
 
 PrintBatch = Callable[[bytes, int, int, int, int | None, bytes, bytes], bytes]
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple, Self
 
+from ottla.replication.log.batch_scan import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
 from ottla.replication.log.checkpoints import CorruptCheckpoint, decode_epochs, decode_partition_metadata, encode_uuid
 from ottla.replication.log.names import (
     INDEX_SUFFIX,
@@ -28,11 +29,11 @@ from ottla.replication.log.names import (
     parse_segment_file,
 )
 from ottla.replication.log.producers import CorruptSnapshot, ProducerEntry, decode_snapshot
-from ottla.replication.log.segment_files import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
 from ottla.server.cli.inspection.rows import Decoder, OptionalLong, Row, text_of
 from ottla.wire.checksum import crc32c
 from ottla.wire.control_batches import ControlType, decode_end_txn_marker
 from ottla.wire.errors import KafkaError
+from ottla.wire.record_decoding import decode_records
 from ottla.wire.records import (
     ATTRIBUTES_OFFSET,
     DECOMPRESSED_BYTES_MAX,
@@ -41,7 +42,6 @@ from ottla.wire.records import (
     NO_SEQUENCE,
     BatchHeader,
     Record,
-    decode_records,
     increment_sequence,
 )
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ottla.replication.log.atomic_files import TEMPORARY_SUFFIX
+from ottla.replication.log.batch_scan import CorruptSegment
 from ottla.replication.log.checkpoints import (
     CorruptCheckpoint,
     decode_epochs,
@@ -37,7 +38,6 @@ from ottla.replication.log.names import (
     parse_segment_file,
 )
 from ottla.replication.log.producers import CorruptSnapshot, decode_snapshot
-from ottla.replication.log.segment_files import CorruptSegment
 from ottla.replication.replica_manager.directories import CHECKPOINTS, NOT_OURS
 from ottla.server.cli.inspection.dump import (
     BATCH_BYTES_MAX,
@@ -54,7 +54,8 @@ from ottla.server.cli.inspection.dump import (
 from ottla.server.cluster.coordination.journal import JOURNAL_NAME
 from ottla.server.config.server_config import FOLDER
 from ottla.wire.errors import KafkaError
-from ottla.wire.records import MAGIC_V2, BatchHeader, check_records, records_area, walkable
+from ottla.wire.record_decoding import records_area, walkable
+from ottla.wire.records import MAGIC_V2, BatchHeader, check_records
 
 FINDINGS_MAX = 10_000  # a disk that has gone bad may have very many
 _KNOWN = frozenset(

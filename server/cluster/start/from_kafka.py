@@ -36,6 +36,7 @@ from ottla.replication.cluster.kraft_metadata import (
     read_cluster_metadata,
 )
 from ottla.replication.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, is_internal_topic
+from ottla.replication.log.batch_scan import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
 from ottla.replication.log.checkpoints import CorruptCheckpoint, decode_epochs, decode_offsets
 from ottla.replication.log.names import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -48,7 +49,6 @@ from ottla.replication.log.names import (
     segment_path,
 )
 from ottla.replication.log.producers import CorruptSnapshot, decode_snapshot
-from ottla.replication.log.segment_files import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
 from ottla.replication.log.storage import LogDirectory, Storage
 from ottla.replication.replica_manager.directories import FoundPartition, LogDirectoryProblem
 from ottla.server.config.changes import GROUP_ID_LENGTH_MAX, GROUPS_MAX
@@ -57,7 +57,7 @@ from ottla.server.config.repository import ConfigRepository
 from ottla.server.coordinators.coordinators import new_topic
 from ottla.server.coordinators.producer_id_blocks import BLOCK_SIZE
 from ottla.wire.errors import KafkaError
-from ottla.wire.records import decode_records
+from ottla.wire.record_decoding import decode_records
 from ottla.wire.settings import InvalidSetting, Setting, parse_value
 
 logger = logging.getLogger("ottla.adoption")

@@ -26,7 +26,8 @@ from ottla.server.tests.console_client import ask, make_topic, request_bytes, ru
 from ottla.wire.checksum import crc32c
 from ottla.wire.compression import Compression, compress
 from ottla.wire.errors import KafkaError
-from ottla.wire.records import Record, encode_batch, encode_varint
+from ottla.wire.record_encoding import encode_batch, encode_varint
+from ottla.wire.records import Record
 
 
 @pytest.fixture

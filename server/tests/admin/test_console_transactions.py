@@ -15,7 +15,8 @@ from ottla.server.broker import Broker
 from ottla.server.tests.console_client import ask, make_topic, running, write
 from ottla.wire.messages.producer_ids import InitProducerIdRequest
 from ottla.wire.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic, EndTxnRequest
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 
 LATE_MS = 1_000_000  # more than transaction.max.timeout.ms
 HANGING_ID = (1 << 62) + 1

@@ -237,9 +237,7 @@ def _coordinator(committed: dict[str, dict[str, dict[int, int]]]) -> Any:
         )
         for group, of in committed.items()
     ]
-    return SimpleNamespace(
-        administration=SimpleNamespace(group_count=len(offsets), all_committed=lambda: iter(offsets))
-    )
+    return SimpleNamespace(group_count=len(offsets), all_committed=lambda: iter(offsets))
 
 
 def test_the_lag_of_groups_is_told_where_there_is_a_replica() -> None:

@@ -20,7 +20,9 @@ from ottla.server.api.share.dead_letters import DELIVERED_TOO_OFTEN, REJECTED, _
 from ottla.server.tests.share_market import EPOCH, Market, Member, acquired
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
-from ottla.wire.records import Record, decode_records, encode_batch, iter_batches
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record, iter_batches
 
 QUEUE = "dlq.t"
 

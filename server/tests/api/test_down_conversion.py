@@ -17,7 +17,8 @@ from ottla.server.tests.api.test_follower_fetch import Leader
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.fetch import FetchResponse, PartitionData
-from ottla.wire.records import decode_records, iter_batches
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.records import iter_batches
 
 CONSUMER = -1
 OLD = 3

@@ -13,7 +13,8 @@ from ottla.server.tests.api.test_topic_handlers import creatable, create
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 
 GOOD = encode_batch([Record(0, 1, None, b"v")])
 

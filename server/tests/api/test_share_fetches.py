@@ -30,7 +30,8 @@ from ottla.server.tests.share_market import EPOCH, Market, Member, acquired, tol
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.control_batches import ControlType
 from ottla.wire.errors import ErrorCode
-from ottla.wire.records import decode_records, iter_batches
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.records import iter_batches
 from ottla.wire.tests.garbage import nothing_is_left_of
 
 LOCK_S = 30

@@ -29,7 +29,8 @@ from ottla.wire.messages.transactions import (
     AddPartitionsToTxnTopic,
     EndTxnRequest,
 )
-from ottla.wire.records import decode_records, iter_batches
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.records import iter_batches
 
 ID = "tx"
 SETTINGS = {"transaction.state.log.num.partitions": "3", "offsets.topic.num.partitions": "3"}

@@ -23,7 +23,8 @@ from ottla.server.cli import check
 from ottla.server.cli.cli import main
 from ottla.server.cli.inspection.rehearsal import OverlayStorage, open_broker, rehearse
 from ottla.server.config.broker_config import BrokerConfig, load_config
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 
 META = "#\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nbroker.id=3\nversion=0\n"
 BATCHES_PER_SEGMENT, SEGMENTS = 30, 3

@@ -48,7 +48,9 @@ from ottla.wire.messages.produce import (
     TopicProduceResponse,
 )
 from ottla.wire.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
-from ottla.wire.records import Record, decode_records, encode_batch, read_header
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record, read_header
 
 REQUESTS = {
     each.api_key: each

@@ -37,7 +37,9 @@ from ottla.server.cli.client.printing import RecordPrinter, batch_printer
 from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.messages.fetch import AbortedTransaction, PartitionData
-from ottla.wire.records import Record, TimestampType, crc_is_valid, decode_records, encode_batch, read_header
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record, TimestampType, crc_is_valid, read_header
 
 blobs = st.none() | st.binary(max_size=200)
 headers = st.lists(st.tuples(st.binary(max_size=5), blobs), max_size=3).map(tuple)

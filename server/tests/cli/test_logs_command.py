@@ -23,7 +23,8 @@ from ottla.server.cli.inspection.rows import (
     share_state_decoder,
     transactions_decoder,
 )
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 
 LOG = f"{0:020d}.log"
 

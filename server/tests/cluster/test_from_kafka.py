@@ -28,7 +28,8 @@ from ottla.server.cluster.start import from_kafka
 from ottla.server.cluster.start.from_kafka import FoundCluster, FoundTopic, adopt, find_cluster
 from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.server.tests.administered import opened
-from ottla.wire.records import NO_TIMESTAMP, Record, encode_batch
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import NO_TIMESTAMP, Record
 
 ID, NEW_ID = bytes(15) + b"\x02", bytes(15) + b"\x03"
 

@@ -30,15 +30,10 @@ from ottla.wire.checksum import crc32c
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.record_encoding import encode_batch
 from ottla.wire.record_walk import IS_NATIVE
-from ottla.wire.records import (
-    RECORDS_OFFSET,
-    Record,
-    decode_records,
-    encode_batch,
-    iter_batches,
-    read_header,
-)
+from ottla.wire.records import RECORDS_OFFSET, Record, iter_batches, read_header
 
 PASSING = (errno.EINTR, errno.ENOSPC)
 NOW_MS = 2_000_000_000_000

@@ -30,7 +30,8 @@ from ottla.wire.messages import share_group_state as initializing
 from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.messages.share_fetch import ShareFetchRequest
-from ottla.wire.records import decode_records, iter_batches
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.records import iter_batches
 from ottla.wire.schema import Message
 
 ACCEPT = 1

@@ -47,7 +47,7 @@ from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.classic_group import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from ottla.wire.records import decode_records
+from ottla.wire.record_decoding import decode_records
 from ottla.wire.schema import Struct
 from ottla.wire.tests.garbage import nothing_is_left_of
 

@@ -19,7 +19,7 @@ from ottla.server.admin.console.avro.schemas import TEXT_MAX, AvroProblem, Data,
 from ottla.server.admin.console.cells import Buffer, cell
 from ottla.server.security.oauth.fetching import FailedRead, Limits, fetch
 from ottla.wire.foreign_json import parse_json
-from ottla.wire.threads import paced
+from ottla.wire.time_slice import paced
 
 if TYPE_CHECKING:
     import ssl

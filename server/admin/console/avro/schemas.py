@@ -14,7 +14,7 @@ from decimal import Context, Decimal
 from typing import Any, ClassVar, Protocol
 
 from ottla.wire.foreign_json import parse_json
-from ottla.wire.threads import paced
+from ottla.wire.time_slice import paced
 
 TEXT_MAX = 256 * 1024
 """Limit of a value's text: each of its parts counts as one, and by the characters of its names and texts."""

@@ -153,14 +153,14 @@ class _OffsetLines:
 
 def groups(broker: Broker, exposition: Exposition) -> Iterator[str]:
     """Metrics of groups, in pieces."""
-    administration, left_out = None if broker.begun_groups is None else broker.begun_groups.administration, 0
+    coordinator, left_out = broker.begun_groups, 0
     name = "kafka_coordinator_group_groupmetadatamanager_numgroups"
-    count = 0 if administration is None else administration.group_count
+    count = 0 if coordinator is None else coordinator.group_count
     yield exposition.single(name, GAUGE, "Groups that this broker coordinates.", count)
     for family in (_OFFSET, _LAG):
         offsets = _OffsetLines(broker.replicas, family)
         yield exposition.head(family)
-        for group_id, topics in () if administration is None else administration.all_committed():
+        for group_id, topics in () if coordinator is None else coordinator.all_committed():
             yield from offsets.lines(group_id, topics)
         left_out = offsets.left_out
     explained = "Groups whose offsets are not all told, because there are too many."
