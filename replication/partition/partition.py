@@ -139,6 +139,9 @@ class Partition(LocalReplica):
         self._check_offsets()
         if partition_epoch < self.partition_epoch:
             return False
+        # A repeated request leaves an open proposal open: the controller may have agreed to it, so its replicas are waited for.
+        if self.is_leader and (leader_epoch, partition_epoch) == (self.leader_epoch, self.partition_epoch):
+            return False
         is_new_leader = not self.is_leader
         self._set_replicas(replicas, isr)
         self._set_followers()

@@ -250,6 +250,26 @@ class ReplicatedPartition(RuleBasedStateMachine):
         assert {offset: held.get(offset) for offset in self.committed} == self.committed
 
 
+def test_a_repeated_request_leaves_an_open_proposal_open() -> None:
+    """The controller agrees to a proposal of before the request. What was committed meanwhile is on the replica that joins."""
+    state = ReplicatedPartition()
+    state.everybody_hears()
+    state.crash(broker=1)
+    state.crash(broker=2)
+    state.hear(broker=3)
+    state.restart(broker=1, forgotten=0)
+    state.fetch(choice=0, rounds=1)  # it may join the replicas in sync
+    state.hear(broker=3)  # the same once more
+    state.look_at_laggards(broker=3)  # so late that it is not waited for as one that has just caught up
+    state.produce(choice=0)
+    state.acknowledge()
+    assert not state.committed
+    state.answer(broker=3)
+    state.crash(broker=3)
+    assert state.decided.leader == 1
+    state.a_leader_has_everything()
+
+
 FENCED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH)
 
 
