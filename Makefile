@@ -23,7 +23,7 @@ DIST_TOOLS := $(CACHE)/dist_tools/.ready
 GO = $(shell PATH="$$PATH:/usr/local/go/bin" command -v go)
 
 .DEFAULT_GOAL := help
-.PHONY: help start test proofs check format lint docs bench golden golden-hunt chaos siege simulate dist release setup packages clean
+.PHONY: help start test proofs check format lint docs pipeline bench golden golden-hunt chaos siege simulate dist release setup packages clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -80,6 +80,9 @@ docs: .venv/.ready-for-docs  ## make a site of docs/ in .cache/site; a broken li
 	@# Not --quiet, which would pass over broken links.
 	@$(BIN)/python -m mkdocs build
 	@echo "file://$(abspath $(CACHE)/site/index.html)"
+
+pipeline: .venv/.ready-to-test packages  ## run the Spark example NAME=payments with a broker of its own, up to "equal"
+	@$(BIN)/python spark_examples/pipeline.py $(NAME)
 
 bench: .venv/.ready-to-bench packages  ## Ottla beside Apache Kafka, measured on this machine (ARGS=--quick: 12 minutes)
 	@$(if $(shell command -v mvn),$(MAKE) --no-print-directory --keep-going --silent $(BENCH_JARS),false) || \

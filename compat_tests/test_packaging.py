@@ -61,7 +61,11 @@ def test_a_wheel_holds_every_module_of_the_packages_and_nothing_else(made: Path,
         f"ottla/{path.relative_to(ROOT)}" for path in (ROOT / "server" / "admin" / "http" / "dashboards").iterdir()
     }
     expected |= {f"ottla/{path.relative_to(ROOT)}" for path in (ROOT / "server/admin/console/static").iterdir()}
+    for run in (ROOT / "spark_examples").glob("*/run.sh"):
+        files = (path for path in run.parent.iterdir() if path.is_file())
+        expected |= {f"ottla/{path.relative_to(ROOT)}" for path in files}
     assert expected <= names
+    assert {name for name in names if name.startswith("ottla/spark_examples/")} <= expected
     assert {name for name in names if not name.startswith("ottla/") and ".dist-info/" not in name} == set()
     assert not {name for name in names if "/tests/" in name}
     native = {name for name in names if name.endswith(".so")}

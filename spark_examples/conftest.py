@@ -7,21 +7,20 @@ or pyspark missing is a skip that pytest counts, and a failure under CI=true.
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from spark_examples.tests.broker import Broker, ForeignBroker
 
 HERE = Path(__file__).resolve().parent
 FORGOTTEN_SOCKET = r"unclosed <socket.*laddr=\('0\.0\.0\.0'"
 
-# The examples are scripts that import each other by their plain names.
-for example in ("flights", "payments"):
-    sys.path.insert(0, str(HERE / example))
+# The programs of an example import each other by their plain names.
+sys.path.insert(0, str(HERE / "flights"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -57,55 +56,6 @@ def pytest_unconfigure() -> None:
     warnings.filterwarnings("ignore", FORGOTTEN_SOCKET, ResourceWarning)
 
 
-class Broker:
-    """`ottla start` on a data directory of its own; it keeps its port when it is started again."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.port = 0
-        self.process: subprocess.Popen[str] | None = None
-
-    @property
-    def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "ottla", "start"]
-        for setting in (f"listeners=PLAINTEXT://127.0.0.1:{self.port}", f"log.dirs={self.directory / 'data'}"):
-            command += ["--override", setting]
-        with open(self.directory / "stderr.log", "a") as errors:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-        self.port = self._listening_port(self.process)
-
-    def kill(self) -> None:
-        """SIGKILL: no farewell to clients, nothing written that was not written before."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        self._end(signal.SIGTERM)
-
-    def _end(self, how: signal.Signals) -> None:
-        if self.process is not None and self.process.stdout is not None:
-            self.process.send_signal(how)
-            self.process.wait(timeout=60)
-            self.process.stdout.close()
-            self.process = None
-
-    def _listening_port(self, process: subprocess.Popen[str]) -> int:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if found := re.search(r"listening on \S*?127\.0\.0\.1:(\d+)", line):
-                return int(found[1])
-        raise AssertionError("the broker did not start:\n" + (self.directory / "stderr.log").read_text())
-
-
-class ForeignBroker:
-    """A running broker that is not ours to stop."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
-
-
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker | ForeignBroker]:
     if bootstrap := os.environ.get("OTTLA_COMPAT_BOOTSTRAP"):
@@ -122,6 +72,37 @@ def killable(broker: Broker | ForeignBroker) -> Broker:
     if not isinstance(broker, Broker):
         pytest.skip("needs to kill the broker, and OTTLA_COMPAT_BOOTSTRAP names a running one")
     return broker
+
+
+@pytest.fixture
+def run_example(broker: Broker | ForeignBroker, tmp_path: Path) -> Callable[..., str]:
+    """Runs all of an example as its README says, from a folder of its own, and returns what it prints."""
+    if shutil.which("java") is None:
+        pytest.skip("the command java is not on this machine (`make setup` brings it)")
+
+    def run(name: str, *more: str) -> str:
+        folder = tmp_path / name
+        ottla = [sys.executable, "-m", "ottla"]
+        subprocess.run([*ottla, "example", name, "--output", folder], check=True, stdout=subprocess.DEVNULL)
+        environment = dict(os.environ) | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+        environment |= _with_jars(tmp_path / "cache")
+        command = ["sh", str(folder / "run.sh"), broker.bootstrap, str(tmp_path / "output"), *more]
+        done = subprocess.run(
+            command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    return run
+
+
+def _with_jars(cache: Path) -> dict[str, str]:
+    """A cache for `ottla spark-submit` that has the connector already, if `make setup` has brought it."""
+    jars = HERE.parent / ".cache" / "jars" / "spark_examples" / "flights"
+    for connector in jars.glob("spark-sql-kafka-*.jar"):
+        (cache / "ottla" / "spark").mkdir(parents=True)
+        (cache / "ottla" / "spark" / connector.stem).symlink_to(jars)
+    return {"XDG_CACHE_HOME": str(cache)} if cache.exists() else {}
 
 
 @pytest.fixture(scope="session")

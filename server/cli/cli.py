@@ -5,6 +5,7 @@
     DESCRIPTION, EXAMPLES    text of `ottla <command> --help` before and after the options
     add_arguments(parser)    adds its options
     run(options) -> int      runs it, and returns the exit code
+    run_words(words) -> int  instead of it, in a module that hands all words behind the command on to another program
 
 Only the module of the given command is imported. Shell completion is derived from its parser: a metavar with FILE, FOLDER or PATH
 in it stands for files, `name=value` for a setting of brokers with a value, SETTING for any setting.
@@ -49,6 +50,9 @@ COMMANDS = {
     "consume": "read records",
     "generate": "write seeded test data, and the result that a job has to find",
     "bench": "measure a running cluster by a small load",
+    "spark": "show the installed Spark and its connector for Kafka",
+    "spark-submit": "run spark-submit with that connector",
+    "example": "write an example of a Spark pipeline to a folder",
     "certificates": "make certificates for TLS",
     "settings": "show what can be set, and what it does",
     "logs": "show what is in the files of a log",
@@ -72,11 +76,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     parser, command = parser_for(given)
-    if problem := misspelling(parser, given):
+    hands_on = hasattr(command, "run_words") and given[0] in COMMANDS and given[1:] not in (["-h"], ["--help"])
+    if not hands_on and (problem := misspelling(parser, given)):
         return fail(problem, EXIT_USAGE)
     code = EXIT_OK
     try:
         try:
+            if command is not None and hands_on:
+                return int(command.run_words(given[1:]))
             options = parser.parse_args(given)
             code = _done(parser, command, options)
         finally:
@@ -108,7 +115,7 @@ def parser_for(words: Sequence[str]) -> tuple[argparse.ArgumentParser, ModuleTyp
 
 
 def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"ottla.server.cli.{name}")
+    return importlib.import_module(f"ottla.server.cli.{name.replace('-', '_')}")
 
 
 def _parser(names: Iterable[str], chosen: str | None, command: ModuleType | None) -> argparse.ArgumentParser:

@@ -1,9 +1,11 @@
 """A small local Spark that knows Kafka.
 
-pyspark comes without the connector for Kafka. Spark fetches it itself if it is told to by one line of settings, as here where
-there is no Maven; `mvn dependency:copy-dependencies` (pom.xml) brings the same jars once, to a folder of this repository.
+pyspark comes without the connector for Kafka. `ottla spark-submit` brings it. For a program that Python runs alone Spark fetches it
+itself if it is told to by one line of settings, as here where there is no Maven; `mvn dependency:copy-dependencies` (pom.xml) brings
+the same jars once, to a folder of this repository.
 """
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -41,11 +43,11 @@ def fetch_jars() -> None:
 
 
 def start() -> SparkSession:
+    builder = SparkSession.builder.appName("flights")
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has begun, and has the connector
+        builder = builder.master("local[2]").config(*connector())
     spark = (
-        SparkSession.builder.master("local[2]")
-        .appName("flights")
-        .config(*connector())
-        .config("spark.driver.host", "127.0.0.1")
+        builder.config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

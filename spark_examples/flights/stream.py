@@ -44,7 +44,7 @@ def rows(spark: SparkSession, bootstrap: str, topic: str, schema: str, records_p
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", records_per_batch)
         .load()
-        .select(f.from_json(f.col("value").cast("string"), schema).alias("row"))
+        .select(f.from_json(f.col("value").cast("string"), schema, {"mode": "FAILFAST"}).alias("row"))
         .select("row.*")
         .withWatermark("time_hour", LATENESS)
     )

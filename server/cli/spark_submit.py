@@ -1,0 +1,258 @@
+"""ottla spark-submit: spark-submit with the connector of the installed Spark, the right Python and the loopback address
+
+The connector's jars are kept in a folder of the user's cache, so that a later start asks nobody. Maven brings them, where there is a
+`mvn`; otherwise Spark fetches the connector itself (--packages), at each start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ottla.server.cli.client.output import RequestFailed, UsageError, say
+from ottla.server.cli.command_line import EXIT_FAILED, EXIT_USAGE, fail
+from ottla.server.cli.spark import Spark, find_spark, java_of, refuse_old_java
+
+FLAGS = frozenset(("-h", "--help", "-v", "--verbose", "--version", "--usage-error", "--supervise"))
+"""Options of spark-submit that take no value."""
+
+CONNECTOR = "spark-sql-kafka-0-10"
+LOOPBACK = "127.0.0.1"
+LOG_LEVEL = "spark.log.level"
+MAVEN_TIMEOUT_S = 600
+
+# What the connector brings and Spark has already.
+EXCLUDED = (
+    ("org.apache.spark", "spark-tags_{scala}"),
+    *((group, "*") for group in ("org.apache.hadoop", "org.scala-lang", "org.scala-lang.modules", "org.slf4j")),
+    *((group, "*") for group in ("org.lz4", "org.xerial.snappy", "com.github.luben", "com.google.code.findbugs")),
+)
+
+DESCRIPTION = """\
+Runs spark-submit with all arguments that follow, and adds what it lacks: the connector for Kafka of the same version of Spark and
+Scala (`ottla spark` shows it); PYSPARK_PYTHON, so that workers have the packages of the program; and, if Spark runs on this machine
+alone, SPARK_LOCAL_IP=127.0.0.1, so that no name of this machine has to be resolved. Spark logs warnings only (spark.log.level). What
+is set already stays as it is.
+"""
+
+EXAMPLES = """\
+examples:
+  ottla spark-submit job.py --bootstrap localhost:9092
+  ottla spark-submit --master 'local[2]' --conf spark.sql.shuffle.partitions=2 job.py
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add an argument for the help; spark-submit reads all of them itself."""
+    parser.add_argument("arguments", nargs="*", metavar="FILE", help="arguments of spark-submit, program and its own")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run spark-submit without options, as `run_words` does with any."""
+    return run_words(options.arguments)
+
+
+def run_words(words: Sequence[str]) -> int:
+    """Become spark-submit. Returns an exit code only if that cannot be."""
+    try:
+        spark = find_spark(os.environ)
+        given = read_arguments(words)
+        if given.asks_only:
+            arguments = list(words)
+        else:
+            _, java_version = java_of(os.environ)
+            refuse_old_java(spark, java_version)
+            arguments = [*log_level(given), *with_connector(spark, given)]
+        environment = dict(os.environ) | added_environment(spark, given, os.environ)
+        command = spark.home / "bin" / "spark-submit"
+        sys.stdout.flush()
+        os.execve(command, [str(command), *arguments], environment)
+    except UsageError as error:
+        return fail(str(error), EXIT_USAGE)
+    except RequestFailed as error:
+        return fail(str(error), EXIT_FAILED)
+    except OSError as error:
+        return fail(f"cannot run spark-submit: {error}", EXIT_FAILED)
+
+
+class Given(NamedTuple):
+    """Arguments of spark-submit, cut into its own and those from the program on."""
+
+    options: list[tuple[str, str | None]]
+    program: list[str]
+    """The program and its arguments."""
+
+    def value(self, name: str) -> str | None:
+        """Return the last value of an option; None if it is not given."""
+        return next((value for option, value in reversed(self.options) if option == name), None)
+
+    def setting(self, name: str) -> str | None:
+        """Return the last value given by --conf; None if there is none."""
+        found = None
+        for option, value in self.options:
+            key, _, text = (value or "").partition("=")
+            if option in ("--conf", "-c") and key == name:
+                found = text
+        return found
+
+    @property
+    def asks_only(self) -> bool:
+        """Nothing is to be run: help, the version, or no program."""
+        return not self.program or any(name in ("-h", "--help", "--version") for name, _ in self.options)
+
+    @property
+    def is_local(self) -> bool:
+        """Driver and executors run on this machine."""
+        master = self.value("--master") or self.setting("spark.master")
+        return (master is None or master.startswith("local")) and self.value("--remote") is None
+
+
+def read_arguments(words: Sequence[str]) -> Given:
+    """Read arguments as spark-submit does: options up to the first word that is none."""
+    options: list[tuple[str, str | None]] = []
+    left = list(words)
+    while left and left[0].startswith("-"):
+        word = left.pop(0)
+        name, has_value, value = word.partition("=")
+        if word.startswith("--") and has_value:
+            options.append((name, value))
+        elif word in FLAGS or not left:
+            options.append((word, None))
+        else:
+            options.append((word, left.pop(0)))
+    return Given(options, left)
+
+
+def added_environment(spark: Spark, given: Given, environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables that spark-submit needs and that are not set."""
+    wanted = {"SPARK_HOME": str(spark.home)}
+    # A program may be one of Java; then nobody asks for Python.
+    if given.setting("spark.pyspark.python") is None:
+        wanted["PYSPARK_PYTHON"] = spark.python
+        if given.setting("spark.pyspark.driver.python") is None:
+            wanted["PYSPARK_DRIVER_PYTHON"] = environment.get("PYSPARK_PYTHON", spark.python)
+    if given.is_local:
+        wanted["SPARK_LOCAL_IP"] = LOOPBACK
+    return {name: value for name, value in wanted.items() if not environment.get(name)}
+
+
+def log_level(given: Given) -> list[str]:
+    """Arguments that keep Spark's own news out of the output of a program, unless a level is given."""
+    return [] if given.setting(LOG_LEVEL) else ["--conf", f"{LOG_LEVEL}=WARN"]
+
+
+def with_connector(spark: Spark, given: Given) -> list[str]:
+    """Add the connector to the arguments. Raises UsageError if another version is given, RequestFailed if there is none."""
+    packages, jars = (_listed(given, name) for name in ("packages", "jars"))
+    for each in (*packages, *(Path(jar).name for jar in jars)):
+        if CONNECTOR in each:
+            _refuse_other(spark, each)
+            return _arguments(given)
+    if spark.problem:
+        raise RequestFailed(spark.problem)
+    found = [] if packages else connector_jars(spark)
+    if found:
+        return ["--jars", ",".join([*jars, *map(str, found)]), *_arguments(given, "jars")]
+    return ["--packages", ",".join([*packages, spark.connector]), *_arguments(given, "packages")]
+
+
+def _listed(given: Given, name: str) -> list[str]:
+    """Packages or jars that are given; the option holds, where there is a setting, too."""
+    setting = "spark.jars.packages" if name == "packages" else "spark.jars"
+    text = given.value(f"--{name}") or given.setting(setting) or ""
+    return [each for each in text.split(",") if each]
+
+
+def _arguments(given: Given, without: str = "") -> list[str]:
+    setting = "spark.jars.packages=" if without == "packages" else "spark.jars="
+    words: list[str] = []
+    for name, value in given.options:
+        if without and (name == f"--{without}" or (name in ("--conf", "-c") and (value or "").startswith(setting))):
+            continue
+        words += [name] if value is None else [name, value]
+    return [*words, *given.program]
+
+
+def _refuse_other(spark: Spark, connector: str) -> None:
+    found = re.search(rf"{CONNECTOR}_(\d+\.\d+)[:-](\d[^:]*?)(\.jar)?$", connector)
+    if found and (found[1], found[2]) != (spark.scala, spark.version):
+        raise UsageError(
+            f"{connector} is for Spark {found[2]} and Scala {found[1]}, and this is Spark {spark.version} for Scala "
+            f"{spark.scala}: leave it out, and the right one is taken"
+        )
+
+
+# --- the jars
+
+POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>ottla</groupId><artifactId>connector</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies><dependency>
+    <groupId>org.apache.spark</groupId><artifactId>{connector}_{scala}</artifactId><version>{version}</version>
+    <exclusions>
+{exclusions}
+    </exclusions>
+  </dependency></dependencies>
+</project>
+"""
+
+
+def connector_jars(spark: Spark) -> list[Path]:
+    """Return the connector's jars from the user's cache, to which Maven brings them at first; empty without Maven."""
+    folder = cache_folder(os.environ) / f"{CONNECTOR}_{spark.scala}-{spark.version}"
+    if not folder.is_dir():
+        maven = shutil.which("mvn")
+        if maven is None:
+            return []
+        say(f"Maven brings {spark.connector}, once")
+        _fetch(maven, spark, folder)
+    return sorted(folder.glob("*.jar"))
+
+
+def cache_folder(environment: Mapping[str, str]) -> Path:
+    """Return the folder for jars in the user's cache."""
+    cache = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(cache) / "ottla" / "spark"
+
+
+def _fetch(maven: str, spark: Spark, folder: Path) -> None:
+    """Bring the jars to a folder, which appears when it is whole."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="fetched-") as name:
+        pom, jars = Path(name) / "pom.xml", Path(name) / "jars"
+        pom.write_text(pom_of(spark))
+        command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", "-DincludeScope=runtime"]
+        try:
+            done = subprocess.run(
+                [*command, f"-DoutputDirectory={jars}"],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=MAVEN_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise RequestFailed(f"Maven has not brought {spark.connector} after {MAVEN_TIMEOUT_S} s") from None
+        if done.returncode != 0 or not any(jars.glob(f"{CONNECTOR}*.jar")):
+            reason = next((line for line in done.stdout.splitlines() if "ERROR" in line), "it says nothing")
+            raise RequestFailed(f"Maven does not bring {spark.connector}: {reason}")
+        if not folder.is_dir():  # another one may have brought it meanwhile
+            jars.rename(folder)
+
+
+def pom_of(spark: Spark) -> str:
+    """Make the pom.xml that names the connector."""
+    exclusions = "\n".join(
+        f"      <exclusion><groupId>{group}</groupId><artifactId>{artifact.format(scala=spark.scala)}</artifactId></exclusion>"
+        for group, artifact in EXCLUDED
+    )
+    return POM.format(connector=CONNECTOR, scala=spark.scala, version=spark.version, exclusions=exclusions)

@@ -1,0 +1,9 @@
+#!/bin/sh
+# Data, job and comparison by one command: sh run.sh [HOST:PORT] [FOLDER]
+set -e
+cd "$(dirname "$0")"
+bootstrap=${1:-127.0.0.1:9092}
+output=${2:-$(mktemp -d)}
+python pay.py --bootstrap "$bootstrap"
+ottla spark-submit --master 'local[2]' ledger.py --bootstrap "$bootstrap" --output "$output"
+python check.py --bootstrap "$bootstrap" --output "$output"

@@ -1,0 +1,45 @@
+"""`make pipeline NAME=payments`: runs an example with a broker of its own, which ends with it.
+
+    python spark_examples/pipeline.py NAME
+
+OTTLA_COMPAT_BOOTSTRAP=host:port takes a running broker instead.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from spark_examples.tests.broker import Broker
+
+
+def main() -> int:
+    names = sorted(path.parent.name for path in HERE.glob("*/run.sh"))
+    name = sys.argv[1] if len(sys.argv) == 2 else ""
+    if name not in names:
+        print(f"make pipeline NAME=...: one of {', '.join(names)}", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory(prefix=f"ottla-{name}-") as folder:
+        if bootstrap := os.environ.get("OTTLA_COMPAT_BOOTSTRAP"):
+            return run(name, bootstrap, folder)
+        broker = Broker(Path(folder))
+        broker.start()
+        try:
+            return run(name, broker.bootstrap, folder)
+        finally:
+            broker.stop()
+
+
+def run(name: str, bootstrap: str, folder: str) -> int:
+    # `python` and `ottla` of this virtual environment.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    command = ["sh", str(HERE / name / "run.sh"), bootstrap, f"{folder}/output"]
+    return subprocess.run(command, env=dict(os.environ) | {"PATH": path}, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""A broker process for the examples, and one that is there already."""
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+
+class Broker:
+    """`ottla start` on a data directory of its own; it keeps its port when it is started again."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.port = 0
+        self.process: subprocess.Popen[str] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "ottla", "start"]
+        for setting in (f"listeners=PLAINTEXT://127.0.0.1:{self.port}", f"log.dirs={self.directory / 'data'}"):
+            command += ["--override", setting]
+        with open(self.directory / "stderr.log", "a") as errors:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        self.port = self._listening_port(self.process)
+
+    def kill(self) -> None:
+        """SIGKILL: no farewell to clients, nothing written that was not written before."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self.process is not None and self.process.stdout is not None:
+            self.process.send_signal(how)
+            self.process.wait(timeout=60)
+            self.process.stdout.close()
+            self.process = None
+
+    def _listening_port(self, process: subprocess.Popen[str]) -> int:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if found := re.search(r"listening on \S*?127\.0\.0\.1:(\d+)", line):
+                return int(found[1])
+        raise AssertionError("the broker did not start:\n" + (self.directory / "stderr.log").read_text())
+
+
+class ForeignBroker:
+    """A running broker that is not ours to stop."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap

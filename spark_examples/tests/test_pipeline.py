@@ -1,0 +1,40 @@
+"""`make pipeline` runs an example with a broker of its own."""
+
+import pytest
+from spark_examples import pipeline
+
+RUN = """\
+set -e
+ottla ping "$1" --timeout 60
+test ! -e "$2"
+exit 3
+"""
+
+
+@pytest.fixture
+def examples(tmp_path, monkeypatch):
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small" / "run.sh").write_text(RUN)
+    (tmp_path / "tests").mkdir()
+    monkeypatch.setattr(pipeline, "HERE", tmp_path)
+    monkeypatch.delenv("OTTLA_COMPAT_BOOTSTRAP", raising=False)
+
+
+def test_an_example_gets_a_broker_and_its_exit_code_is_the_result(examples, monkeypatch, capfd):
+    monkeypatch.setattr("sys.argv", ["pipeline.py", "small"])
+    assert pipeline.main() == 3
+    assert " answers\n" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("words", [[], ["tests"], ["small", "more"]])
+def test_an_example_that_is_none_is_told(examples, words, monkeypatch, capfd):
+    monkeypatch.setattr("sys.argv", ["pipeline.py", *words])
+    assert pipeline.main() == 2
+    assert capfd.readouterr().err == "make pipeline NAME=...: one of small\n"
+
+
+def test_a_running_broker_is_taken(examples, broker, monkeypatch, capfd):
+    monkeypatch.setenv("OTTLA_COMPAT_BOOTSTRAP", broker.bootstrap)
+    monkeypatch.setattr("sys.argv", ["pipeline.py", "small"])
+    assert pipeline.main() == 3
+    assert f"{broker.bootstrap} answers" in capfd.readouterr().out
