@@ -6,6 +6,7 @@ random areas. The C file says what a record looks like. Change both or neither.
 
 from collections.abc import Callable, Iterator
 
+from ottla.wire.buffers import COPIED_BYTES_MAX
 from ottla.wire.native import native
 
 Buffer = bytes | bytearray | memoryview
@@ -96,7 +97,7 @@ def _read_bytes(area: bytes, position: int) -> tuple[bytes | None, int]:
     return (None, position) if length < 0 else (area[position : position + length], position + length)
 
 
-def _skip_headers(data: bytes, position: int, count: int) -> int:
+def _skip_headers(data: Buffer, position: int, count: int) -> int:
     # A loop would take it for none and accept what Kafka refuses.
     if count < 0:
         raise ValueError("negative header count")
@@ -116,7 +117,7 @@ class _CutOff(ValueError):
     """Raised for a record that is cut off by the end of the data."""
 
 
-def _walk_record(data: bytes, position: int) -> tuple[int, int, int, int]:
+def _walk_record(data: Buffer, position: int) -> tuple[int, int, int, int]:
     """(next position, timestamp delta, offset delta, key length) of one record."""
     try:
         length, position = read_varint(data, position)
@@ -164,7 +165,10 @@ def continue_walk_python(buffer: Buffer, start: int, end: int, count: int, walke
     index, _, minimum, maximum, offset_of_maximum, has_null_key, consecutive = walked
     if not 0 <= start <= end <= len(buffer) or not 0 <= index <= count:
         raise ValueError("no such area or count")
-    data = bytes(memoryview(buffer)[start:end])
+    data: Buffer = memoryview(buffer)[start:end]
+    # Bytes are quicker to look at than a view, but no other thread runs while very many are copied.
+    if len(data) <= COPIED_BYTES_MAX:
+        data = bytes(data)
     position = 0
     while index < count:
         try:

@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+import tracemalloc
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ottla.wire.record_encoding import encode_record, encode_varint
+from ottla.wire.buffers import COPIED_BYTES_MAX
 from ottla.wire.record_walk import NOTHING_WALKED, continue_walk_python, walk_records
 
 native = pytest.importorskip("ottla.wire._native", reason="installed without a compiler")
@@ -109,6 +111,22 @@ def test_twins_agree_on_walks_in_pieces(data):
         assert walk_records(bytes(area), 0, len(area), count) == walked[2:]
     else:
         assert isinstance(answer(walk_records, bytes(area), 0, len(area), count), str)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 20])
+def test_a_long_area_is_walked_where_it_lies(cut):
+    """No other thread runs while megabytes are copied."""
+    record = encode_record(0, 0, b"key", bytes(2 * COPIED_BYTES_MAX), [(b"header", b"value")])
+    area = record + encode_record(1, 5, None, b"value", ())
+    arguments = memoryview(area), 0, len(area) - cut, 2, NOTHING_WALKED
+    tracemalloc.start()
+    try:
+        walked = answer(continue_walk_python, *arguments)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert walked == answer(native.continue_walk, *arguments)
+    assert most < COPIED_BYTES_MAX
 
 
 @pytest.mark.parametrize("arguments", [(-1, 3, 0), (2, 1, 0), (0, 4, 0), (0, 3, -1)])
