@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import signal
@@ -15,8 +16,9 @@ from hypothesis import HealthCheck, settings
 FILES = 20_000
 
 # A busy machine may be away for longer than any example takes.
-settings.register_profile("unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("unhurried")
+settings.register_profile("thorough", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("thorough"), max_examples=20)  # of `make check`
+settings.load_profile("thorough")
 
 # Brokers keep files beside Python's own as most users' do, whatever the environment says of the one who tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -46,6 +48,12 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     Bytes may hold a time or a chance, as gzip's header does. Two workers of one run must call a test the same.
     """
     return argname if isinstance(val, (bytes, bytearray)) else None
+
+
+def pytest_collection_finish() -> None:
+    """Spare garbage collections the modules and the thousands of tests, which stay until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

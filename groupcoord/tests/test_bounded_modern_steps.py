@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import trio
 import trio.testing
 
@@ -16,7 +17,7 @@ from ottla.groupcoord.streams.manager import StreamsGroupManager
 from ottla.groupcoord.streams.members import AssignedTasks, Member, Task, Tasks
 from ottla.groupcoord.tests.conversation import GROUP
 from ottla.groupcoord.tests.large_groups import MEMBERS, PARTITIONS, LargeGroups, Measured, names_of
-from ottla.groupcoord.tests.test_streams_groups import word_count
+from ottla.groupcoord.tests.streams.test_streams_groups import word_count
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.groups import DeleteGroupsRequest
 from ottla.wire.messages.share_group import (
@@ -29,6 +30,8 @@ from ottla.wire.messages.share_group import (
     ShareGroupHeartbeatRequest,
 )
 from ottla.wire.messages.streams_group import StreamsGroupDescribeRequest, StreamsGroupHeartbeatRequest, TaskIds
+
+pytestmark = pytest.mark.thorough
 
 ALL = range(PARTITIONS)
 SHARERS = 1_000

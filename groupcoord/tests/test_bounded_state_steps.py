@@ -12,9 +12,9 @@ from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.share.coordinator.service import BATCHES_MAX
 from ottla.groupcoord.tests.fakes import FakeTopics
 from ottla.groupcoord.tests.large_groups import MEMBERS, PARTITIONS, Measured
-from ottla.groupcoord.tests.test_share_coordinator import ShareCoordination
-from ottla.groupcoord.tests.test_transaction_service import ID, NOW_MS
-from ottla.groupcoord.tests.test_transaction_service import Coordination as Transactions
+from ottla.groupcoord.tests.share.test_share_coordinator import ShareCoordination
+from ottla.groupcoord.tests.transactions.test_transaction_service import ID, NOW_MS
+from ottla.groupcoord.tests.transactions.test_transaction_service import Coordination as Transactions
 from ottla.groupcoord.transactions.metadata import (
     COMPLETE_COMMIT,
     NO_PARTITIONS,
@@ -25,6 +25,8 @@ from ottla.groupcoord.transactions.metadata import (
 from ottla.groupcoord.transactions.records import TransactionRecord, encode_records
 from ottla.groupcoord.transactions.shard import _Scan
 from ottla.wire.errors import ErrorCode
+
+pytestmark = pytest.mark.thorough
 
 ALL = range(PARTITIONS)
 BATCHES = 10_000

@@ -26,6 +26,7 @@ from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValu
 from ottla.groupcoord.offsets.manager import AskCommitted, CountOffsets, OffsetMetadataManager
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.coordinator_shard import TransactionEnd
+from ottla.groupcoord.tests.consumer.test_consumer_migration import assignment, words
 from ottla.groupcoord.tests.conversation import GROUP, START_MS
 from ottla.groupcoord.tests.large_groups import (
     MEMBERS,
@@ -35,7 +36,6 @@ from ottla.groupcoord.tests.large_groups import (
     Measured,
     names_of,
 )
-from ottla.groupcoord.tests.test_consumer_migration import assignment, words
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.classic_group import (
     HeartbeatRequest,
@@ -64,6 +64,8 @@ from ottla.wire.messages.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+
+pytestmark = pytest.mark.thorough
 
 ALL = range(PARTITIONS)
 

@@ -7,11 +7,11 @@ import pytest
 
 from ottla.groupcoord.consumer.patterns import REFRESH_INTERVAL_MIN_MS
 from ottla.groupcoord.group import AskLastRebalance, LastRebalance
+from ottla.groupcoord.tests.classic.test_classic import rejoin
 from ottla.groupcoord.tests.consumer_conversation import SESSION_TIMEOUT_MS, ConsumerConversation
 from ottla.groupcoord.tests.conversation import GROUP, REBALANCE_MS, START_MS, Conversation
 from ottla.groupcoord.tests.share_talk import SHARE_SESSION_MS, ShareTalk
-from ottla.groupcoord.tests.test_classic import rejoin
-from ottla.groupcoord.tests.test_streams_groups import Streams
+from ottla.groupcoord.tests.streams.test_streams_groups import Streams
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.streams_group import KeyValue
 

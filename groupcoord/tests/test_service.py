@@ -30,6 +30,7 @@ from ottla.wire.messages.offsets import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from ottla.wire.tests.effort import examples
 from ottla.wire.tests.turns import counted_turns
 
 NO_TOPIC_ID = b"nowhere".ljust(16, b".")
@@ -427,7 +428,7 @@ def test_uuids_are_of_version_4_and_differ() -> None:
     assert first[14] == "4" and first[19] in "89ab"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.lists(st.integers(0, 9), max_size=30), max_size=30), st.integers(2, 20))
 def test_parts_hold_everything_in_order_and_no_more_than_they_may(topics: list[list[int]], elements_max: int) -> None:
     together: list[list[int]] = []

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from ottla.replication.keyed_lock import KeyedLock
+from ottla.wire.tests.effort import examples
 
 
 async def test_who_comes_first_gets_the_turn_first() -> None:
@@ -50,7 +51,7 @@ async def test_nothing_is_left_of_who_went_away_while_waiting() -> None:
     assert not len(turns)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(st.lists(st.sampled_from("abcd"), max_size=4), max_size=8), st.integers(0, 7))
 def test_each_name_has_one_holder_and_everybody_gets_a_turn(wanted: list[list[str]], gone: int) -> None:
     async def main() -> None:

@@ -5,6 +5,8 @@ import os
 import re
 from pathlib import Path
 
+import pytest
+
 from ottla.replication.random_ids import random_topic_id
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,6 +51,7 @@ def product():
                 yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
 
 
+@pytest.mark.thorough
 def test_what_somebody_may_guess_is_never_of_the_module_random():
     """Who has seen some hundred numbers of Mersenne Twister knows all that follow. Ids and secrets come from the system."""
     found = set()
@@ -64,6 +67,7 @@ def test_what_somebody_may_guess_is_never_of_the_module_random():
     assert found == set(FORETOLD)
 
 
+@pytest.mark.thorough
 def test_no_module_makes_random_numbers_while_it_is_imported():
     """What is made while a module is imported is the same in all workers."""
     for path, tree in product():

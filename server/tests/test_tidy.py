@@ -41,10 +41,16 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(tree(path)))
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _forget_trees() -> Iterator[None]:
     yield
     tree.cache_clear()
+    nodes.cache_clear()
 
 
 def is_test(path: Path) -> bool:
@@ -77,7 +83,7 @@ def test_whoever_closes_a_descriptor_has_forgotten_it_before():
     for path in python_files():
         if is_test(path):
             continue
-        for function in ast.walk(tree(path)):
+        for function in nodes(path):
             if not isinstance(function, ast.FunctionDef) or function.name == "__del__":  # which is called once
                 continue
             for node in ast.walk(function):
@@ -101,7 +107,7 @@ def test_no_assert_does_anything():
     for path in python_files():
         if is_test(path):
             continue
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             for each in ast.walk(node.test) if isinstance(node, ast.Assert) else ():
                 name = ast.unparse(each.func).rpartition(".")[2] if isinstance(each, ast.Call) else None
                 if isinstance(each, ast.NamedExpr | ast.Await) or (name and name not in ASKED_IN_ASSERTS):
@@ -114,7 +120,7 @@ def test_nobody_takes_the_work_of_a_client_for_what_it_is_to_do():
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in python_files()
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Lambda)
         and isinstance(node.body, ast.BoolOp)
         and re.search(r"\.poll\([\d.]+\)$", ast.unparse(node.body.values[0]))
@@ -135,7 +141,7 @@ def test_no_function_is_longer_than_a_screen():
     long = []
     for path in python_files():
         lines = path.read_text().splitlines()
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
                 if node.end_lineno - node.lineno < FUNCTION_LINES_MAX:
                     continue
@@ -175,7 +181,7 @@ def test_no_modules_know_each_other_in_a_circle():
 
 
 def imported(path: Path) -> Iterator[str]:
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)

@@ -3,7 +3,7 @@
 import importlib
 import pkgutil
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -40,12 +40,19 @@ def versions(cls: type[Struct]) -> range:
 
 
 def cases() -> list[Any]:
-    """One test case for every version of every message and of every struct that is embedded as bytes."""
+    """One test case for every version of every message and of every struct that is embedded as bytes.
+
+    A quick run does the first and the last version.
+    """
     return [
-        pytest.param(cls, version, id=f"{cls.__name__}-v{version}")
+        pytest.param(cls, version, id=f"{cls.__name__}-v{version}", marks=_marks(cls, version))
         for cls in (*messages(), *EMBEDDED)
         for version in versions(cls)
     ]
+
+
+def _marks(cls: type[Struct], version: int) -> Sequence[pytest.MarkDecorator]:
+    return () if version in (cls.versions.first, cls.versions.last) else [pytest.mark.thorough]
 
 
 def fields_at(cls: type[Struct], version: int) -> list[tuple[str, Field]]:

@@ -25,6 +25,7 @@ from ottla.wire.compression import (
 )
 from ottla.wire.decompression import decompress, decompressed_bound, unstored_gzip_bytes
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.tests.effort import examples
 
 LIMIT = 1 << 24
 CODECS = [codec for codec in Compression if codec != Compression.NONE]
@@ -51,7 +52,7 @@ def lz4_frame(data: bytes, **options: object) -> bytes:
 
 @pytest.mark.parametrize("codec", list(Compression))
 @given(data=payloads)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_round_trip(codec, data):
     for kind in (bytes, bytearray, memoryview):
         assert decompress(codec, memoryview(compress(codec, kind(data))), LIMIT) == data
@@ -189,7 +190,7 @@ def test_what_the_java_client_could_not_read_is_refused(codec, data):
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_damaged_data_decompresses_or_raises_a_kafka_error(codec, data):
     damaged = bytearray(compress(codec, TEXT[: data.draw(st.sampled_from([10, 500, 5000]))]))
     for _ in range(data.draw(st.integers(1, 4))):
@@ -201,7 +202,7 @@ def test_damaged_data_decompresses_or_raises_a_kafka_error(codec, data):
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.binary(max_size=80))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_random_bytes_raise_a_kafka_error_at_most(codec, data):
     front = {
         Compression.GZIP: b"\x1f\x8b\x08\x00",
@@ -248,7 +249,7 @@ def test_a_snappy_block_that_lies_about_its_length_allocates_nothing():
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=payloads)
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_the_bound_is_never_too_low(codec, data):
     compressed = compress(codec, data)
     assert decompressed_bound(codec, compressed) >= len(data)

@@ -19,6 +19,7 @@ from ottla.wire.compression import Compression, compress
 from ottla.wire.decompression import decompress
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.record_encoding import encode_record
+from ottla.wire.tests.effort import examples
 from ottla.wire.tests.whole_decompression import GARBAGE, TOO_LARGE, decompress_whole
 
 CODECS = [codec for codec in Compression if codec != Compression.NONE]
@@ -61,7 +62,7 @@ def compressed(draw: st.DrawFn, codec: Compression) -> bytes:
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.data(), limit=st.sampled_from([LIMIT, 1000, 300_000]))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_valid_data(codec: Compression, data: st.DataObject, limit: int) -> None:
     given = data.draw(compressed(codec))
     assert ours(codec, given, limit) == decompress_whole(codec, given, limit)
@@ -69,7 +70,7 @@ def test_valid_data(codec: Compression, data: st.DataObject, limit: int) -> None
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_torn_data(codec: Compression, data: st.DataObject) -> None:
     given = data.draw(compressed(codec))
     given = given[: data.draw(st.integers(0, len(given)))]
@@ -78,7 +79,7 @@ def test_torn_data(codec: Compression, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_concatenated_data(codec: Compression, data: st.DataObject) -> None:
     parts = data.draw(st.lists(compressed(codec) | st.binary(max_size=20), min_size=2, max_size=3))
     given = b"".join(parts)
@@ -87,7 +88,7 @@ def test_concatenated_data(codec: Compression, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.data())
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_damaged_data(codec: Compression, data: st.DataObject) -> None:
     given = bytearray(data.draw(compressed(codec)))
     for _ in range(data.draw(st.integers(1, 3))):

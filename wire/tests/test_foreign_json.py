@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ottla.wire import foreign_json
 from ottla.wire.foreign_json import DEPTH_MAX, ELEMENTS_MAX, parse_json
+from ottla.wire.tests.effort import examples
 
 values = st.recursive(
     st.none()
@@ -34,7 +35,7 @@ def depth_of(value: Any) -> int:
     return 0
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(values, st.integers(0, 4), st.booleans())
 def test_strings_do_not_count_and_depth_does(value: Any, depth_max: int, escapes: bool) -> None:
     text = json.dumps(value, ensure_ascii=escapes)

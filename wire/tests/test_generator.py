@@ -39,6 +39,7 @@ from ottla.wire.schema import (
     Uuid,
     field,
 )
+from ottla.wire.tests.effort import examples
 from ottla.wire.tests.message_values import messages, values
 
 VERDICTS = (Path(__file__).parent / "golden_verdicts.txt").read_text().splitlines()
@@ -111,7 +112,9 @@ class Everything(Struct, versions="0-3", flexible="2+"):
 
 
 VERSIONS = pytest.mark.parametrize("version", range(4))
-few_examples = settings(max_examples=40, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+few_examples = settings(
+    max_examples=examples(40), deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 @functools.cache
@@ -182,7 +185,7 @@ def test_damaged_bytes_are_refused_by_both_or_mean_the_same(version: int, data: 
 
 @VERSIONS
 @given(data=st.data())
-@settings(few_examples, max_examples=8)
+@settings(few_examples, max_examples=examples(8))
 def test_every_truncation_is_refused_even_where_the_buffer_goes_on(version: int, data: st.DataObject) -> None:
     encoded = data.draw(values(Everything, version)).encode(version)
     shared = bytearray(encoded + encoded)

@@ -21,6 +21,7 @@ from ottla.wire.legacy_records import (
 from ottla.wire.record_decoding import decode_records
 from ottla.wire.record_encoding import encode_batch
 from ottla.wire.records import Record, TimestampType, crc_is_valid, iter_batches, read_header
+from ottla.wire.tests.effort import examples, first
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # raised while kafka-python is imported
@@ -104,7 +105,7 @@ def test_log_append_time_of_a_wrapper_holds_for_its_messages():
 
 @pytest.mark.parametrize(("magic", "codec"), SETS)
 @given(records=records_lists)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_message_sets_round_trip(magic, codec, records):
     records = [record._replace(offset=50 + 3 * index) for index, record in enumerate(records)]
     assert decode_set(encode_message_set(records, magic, compression=codec)) == as_magic(records, magic)
@@ -112,7 +113,7 @@ def test_message_sets_round_trip(magic, codec, records):
 
 @pytest.mark.parametrize("magic", [0, 1])
 @given(records=records_lists)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_kafka_python_reads_our_message_sets(magic, records):
     records = [record._replace(offset=index) for index, record in enumerate(records)]
     message_set = encode_message_set(records, magic, compression=Compression.GZIP)
@@ -229,7 +230,7 @@ def damage(data: st.DataObject, message_set: bytes) -> bytearray:
 
 @pytest.mark.parametrize(("magic", "codec"), SETS)
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_damaged_sets_decode_or_raise_a_kafka_error(magic, codec, data):
     message_set = damage(data, GOLDEN[f"{magic}-{codec.name.lower()}"])
     for read in (decode_set, lambda damaged: down_convert(damaged, 0)):
@@ -243,7 +244,7 @@ def test_damaged_sets_decode_or_raise_a_kafka_error(magic, codec, data):
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_damaged_batches_are_converted_or_raise_a_kafka_error(magic, codec, data):
     batch = damage(data, GOLDEN[f"2-{codec.name.lower()}"])
     with suppress(KafkaError):
@@ -270,7 +271,7 @@ def peak_of(convert):
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
-@pytest.mark.parametrize("sizes", [[24 << 20], [8 << 20] * 3])
+@pytest.mark.parametrize("sizes", first(1, [[24 << 20], [8 << 20] * 3]))
 def test_long_records_are_not_copied_as_a_whole_when_they_are_converted(codec, sizes):
     """Each copy would take that memory again, and no other thread runs while it is made."""
     records = [Record(index, 0, b"k", bytes(size)) for index, size in enumerate(sizes)]

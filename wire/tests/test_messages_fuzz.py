@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.schema import Struct
+from ottla.wire.tests.effort import examples
 from ottla.wire.tests.message_values import cases, values
 
 # Lengths and counts that lie, in both encodings: nulls, one too many, the largest, varints that do not end.
@@ -70,7 +71,7 @@ def parsed(plain: construct.Construct, body: bytes) -> Struct | None:
 
 
 @pytest.mark.parametrize(("cls", "version"), cases())
-@settings(max_examples=4, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(4), deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), seed=st.integers(0, 1 << 32))
 def test_foreign_bytes_decode_or_violate_the_protocol(
     cls: type[Struct], version: int, data: st.DataObject, seed: int
@@ -86,7 +87,7 @@ def test_foreign_bytes_decode_or_violate_the_protocol(
 
 
 @pytest.mark.parametrize(("cls", "version"), cases())
-@settings(max_examples=3, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(3), deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_a_truncated_body_violates_the_protocol(cls: type[Struct], version: int, data: st.DataObject) -> None:
     encoded = data.draw(values(cls, version)).encode(version)

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ottla.wire.schema import ZERO_UUID, Array, Primitive, Struct
+from ottla.wire.tests.effort import examples
 from ottla.wire.tests.message_values import EMBEDDED, cases, fields_at, messages, values, versions
 
 with warnings.catch_warnings(action="ignore"):  # it reads its definitions in a way that Python 3.11 deprecates
@@ -122,7 +123,7 @@ def test_kafka_python_lacks_nothing_unexpected() -> None:
 
 
 @pytest.mark.parametrize(("cls", "version"), shared_cases())
-@settings(max_examples=6, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(6), deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_kafka_python_reads_and_writes_the_same_bytes(cls: type[Struct], version: int, data: st.DataObject) -> None:
     message = data.draw(values(cls, version, SPECIAL.get(cls.__name__)))

@@ -19,6 +19,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
 from ottla.wire.schema import ZERO_UUID, Array, Primitive, Struct
+from ottla.wire.tests.effort import examples
 from ottla.wire.tests.message_values import EMBEDDED, cases, fields_at, messages, snake_case, values, versions
 
 # kio is made from Kafka 4's definitions alone, which have no ZooKeeper mode any more.
@@ -121,7 +122,7 @@ def test_kio_lacks_only_the_versions_that_kafka_4_dropped() -> None:
 
 
 @pytest.mark.parametrize(("cls", "version"), shared_cases())
-@settings(max_examples=6, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(6), deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_kio_reads_and_writes_the_same_bytes(cls: type[Struct], version: int, data: st.DataObject) -> None:
     message = data.draw(values(cls, version, SPECIAL))

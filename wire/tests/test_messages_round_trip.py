@@ -6,11 +6,12 @@ from hypothesis import strategies as st
 
 from ottla.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.wire.schema import Struct
+from ottla.wire.tests.effort import examples
 from ottla.wire.tests.message_values import cases, values
 
 
 @pytest.mark.parametrize(("cls", "version"), cases())
-@settings(max_examples=8, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(8), deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_encodes_as_the_plain_construct_does_and_decodes_again(
     cls: type[Struct], version: int, data: st.DataObject

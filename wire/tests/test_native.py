@@ -9,9 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ottla.wire.record_encoding import encode_record, encode_varint
 from ottla.wire.buffers import COPIED_BYTES_MAX
+from ottla.wire.record_encoding import encode_record, encode_varint
 from ottla.wire.record_walk import NOTHING_WALKED, continue_walk_python, walk_records
+from ottla.wire.tests.effort import examples
 
 native = pytest.importorskip("ottla.wire._native", reason="installed without a compiler")
 if not hasattr(native, "continue_walk"):
@@ -46,19 +47,19 @@ def assert_twins_agree(area, count):
 
 
 @given(st.lists(encoded_records, max_size=6))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_twins_agree_on_valid_records(records):
     assert isinstance(assert_twins_agree(b"".join(records), len(records)), tuple)
 
 
 @given(st.lists(encoded_records, max_size=4), st.integers(-1, 6))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_twins_agree_on_wrong_counts(records, count):
     assert_twins_agree(b"".join(records), count)
 
 
 @given(st.data())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_twins_agree_on_damaged_records(data):
     records = data.draw(st.lists(encoded_records, min_size=1, max_size=4))
     area = bytearray(b"".join(records))
@@ -75,7 +76,7 @@ def test_twins_agree_on_damaged_records(data):
 
 
 @given(st.lists(telling_bytes, max_size=40).map(bytes) | st.binary(max_size=60), st.integers(0, 3))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @example(b"\x0c\x00\x00\x00\x01\x01\x00", 1)
 @example(b"\x80\x80\x80\x80\x10" + bytes(20), 1)
 @example(b"\xff\xff\xff\xff\x0f" + bytes(20), 1)
@@ -84,13 +85,13 @@ def test_twins_agree_on_random_bytes(area, count):
 
 
 @given(st.lists(telling_bytes, max_size=30).map(bytes))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_twins_agree_on_one_random_record_of_the_right_length(body):
     assert_twins_agree(encode_varint(len(body)) + body, 1)
 
 
 @given(st.data())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_twins_agree_on_walks_in_pieces(data):
     """The rest of each piece comes once more in front of the next one, as in `compressed_walk`."""
     records = data.draw(st.lists(encoded_records, max_size=5))

@@ -25,6 +25,7 @@ from ottla.wire.one_batch import (
     decode_one_batch_python,
     encode_one_answer,
 )
+from ottla.wire.tests.effort import examples
 from ottla.wire.tests.message_values import values
 from ottla.wire.tests.test_messages_fuzz import damaged
 
@@ -93,7 +94,7 @@ def test_a_size_of_records_has_three_bytes_at_most(size: int, is_short: bool) ->
     assert short(body, FIRST_VERSION) == (general(body, FIRST_VERSION) if is_short else None)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.data(), VERSIONS)
 def test_requests_of_any_shape_are_read_alike_or_left_alone(data: st.DataObject, version: int) -> None:
     body = data.draw(values(ProduceRequest, version)).encode(version)
@@ -101,7 +102,7 @@ def test_requests_of_any_shape_are_read_alike_or_left_alone(data: st.DataObject,
     assert found is None or found == general(body, version)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.data(), VERSIONS, st.randoms(use_true_random=False))
 def test_of_damaged_requests_none_is_read_that_the_general_codec_refuses(
     data: st.DataObject, version: int, chance: random.Random

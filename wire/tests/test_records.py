@@ -36,6 +36,7 @@ from ottla.wire.records import (
     iter_batches,
     read_header,
 )
+from ottla.wire.tests.effort import examples
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # raised while kafka-python is imported
@@ -170,7 +171,7 @@ def test_iteration_refuses_a_batch_smaller_than_its_header():
 
 
 @given(st.binary(max_size=120))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_iteration_of_random_bytes_ends_or_refuses(data):
     try:
         for _, start, end in iter_batches(data):
@@ -352,7 +353,7 @@ def test_log_append_time_rules_every_timestamp():
 
 
 @given(records_lists, st.sampled_from(CODECS), st.integers(0, 2**50))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_encoded_batches_decode_to_their_records(records, codec, base_offset):
     batch = encode_batch(records, base_offset=base_offset, compression=codec)
     header = read_header(batch)
@@ -363,7 +364,7 @@ def test_encoded_batches_decode_to_their_records(records, codec, base_offset):
 
 
 @given(records=records_lists, codec=st.sampled_from(CODECS), headers_max=st.integers(0, 3))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_headers_are_left_out_or_taken_over_as_they_are(records, codec, headers_max):
     """Whoever does not want them has the same records without them, or writes the same batch once more."""
     sent = encode_batch(records, compression=codec)
@@ -378,7 +379,7 @@ def test_headers_are_left_out_or_taken_over_as_they_are(records, codec, headers_
     st.sampled_from([0, 60, 130, 20_000]),
     st.integers(-(2**40), 2**40),
 )
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_keys_and_values_are_those_of_the_records(records, codec, longer, distance):
     """Numbers of one byte, of two and of more: lengths, offsets and times that are far from the batch's own."""
     records = [
@@ -405,7 +406,7 @@ def with_text_headers(records: list[Record]) -> list[Record]:
 
 
 @given(records_lists)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_kafka_python_reads_our_batches(records):
     records = numbered(with_text_headers(records), 7)
     batch = DefaultRecordBatch(encode_batch(records, base_offset=7, producer_id=3, producer_epoch=0))
@@ -424,7 +425,7 @@ def test_kafka_python_reads_our_batches(records):
 
 
 @given(records_lists)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_we_read_the_batches_of_kafka_python(records):
     records = numbered(with_text_headers(records))
     builder = DefaultRecordBatchBuilder(
@@ -478,7 +479,7 @@ def test_decoding_is_bounded():
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_damaged_batches_decode_or_raise_a_kafka_error(codec, data):
     batch = bytearray(GOLDEN[f"2-{codec.name.lower()}"])
     for _ in range(data.draw(st.integers(1, 3))):
@@ -579,7 +580,7 @@ def test_the_checksum_is_crc32c_of_attributes_to_end():
     assert read_header(batch).crc == crc32c(batch[21:])
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     timestamps=st.lists(st.sampled_from([0, 1, 60, 64, 70, 9_000, 2**40, 2**62, -5, -(2**40)]), min_size=1, max_size=8),
     sizes=st.lists(st.sampled_from([0, 40, 70, 9_000, 20_000]), min_size=8, max_size=8),

@@ -10,6 +10,7 @@ from ottla.replication.log.tests.logs import batch, idempotent
 from ottla.wire.checksum import crc32c
 from ottla.wire.record_encoding import encode_batch
 from ottla.wire.records import ATTRIBUTES_OFFSET, RECORDS_OFFSET, Record, read_header
+from ottla.wire.tests.effort import examples
 
 FLAGS = st.sampled_from([0, 7, 0x10, 0x17])
 LIMITS = st.sampled_from([0, 1, 2, 100, 1_000_000, 2**31 - 1])
@@ -34,7 +35,7 @@ def test_both_take_the_same_of_good_batches(
     assert found == (tuple(header) if is_good else None)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.randoms(use_true_random=False), FLAGS, LIMITS, LIMITS)
 def test_both_take_the_same_of_damaged_batches(
     chance: random.Random, flags: int, records_max: int, bytes_max: int
@@ -84,7 +85,7 @@ def test_both_take_the_same_good_records(made: list[tuple[int, bytes]], earliest
     assert not is_good(records[:17] + b"abcd" + records[21:], earliest, latest)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.randoms(use_true_random=False), BOUNDS)
 def test_both_take_the_same_damaged_records(chance: random.Random, latest: int) -> None:
     records = changed(batch(1, 2), chance)

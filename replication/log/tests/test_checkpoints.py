@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ottla.replication.log import checkpoints
 from ottla.replication.log.checkpoints import CorruptCheckpoint, MetaProperties
+from ottla.wire.tests.effort import examples
 
 
 def test_offsets_are_written_as_kafka_does() -> None:
@@ -74,7 +75,7 @@ def test_the_mark_of_a_clean_shutdown() -> None:
     assert checkpoints.encode_clean_shutdown(-1) == b'{"version":0,"brokerEpoch":-1}'
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.binary(max_size=60))
 def test_anything_else_is_refused_in_order(data: bytes) -> None:
     for decode in (
@@ -87,7 +88,7 @@ def test_anything_else_is_refused_in_order(data: bytes) -> None:
             decode(data)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.binary(min_size=16, max_size=16))
 def test_uuids_survive_their_text_form(uuid: bytes) -> None:
     text = checkpoints.encode_uuid(uuid)

@@ -38,6 +38,7 @@ from ottla.wire.control_batches import ControlType
 from ottla.wire.record_decoding import decode_records
 from ottla.wire.record_encoding import encode_batch
 from ottla.wire.records import Compression, Record
+from ottla.wire.tests.effort import examples
 
 DAY_MS = 86_400_000
 LIMITS = Limits(10**6, 10**5)
@@ -360,7 +361,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(steps=STEPS, compression=st.sampled_from(Compression), map_bytes=st.integers(200, 2000))
 def test_a_compacted_log_tells_the_same_story(
     steps: list[tuple[str, list[tuple[bytes, bytes | None]]]], compression: Compression, map_bytes: int
@@ -527,7 +528,7 @@ def test_a_new_log_in_the_place_of_one_that_could_not_be_compacted_is() -> None:
     assert kept(passes.log) == [(1, b"a", b"2")]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 2**32), stop=st.integers(0, 60))
 def test_a_crash_at_any_moment_of_a_pass_loses_nothing(seed: int, stop: int) -> None:
     log = compacted_log(segment_bytes=300)

@@ -39,6 +39,7 @@ from ottla.wire.control_batches import ControlType, control_type_id
 from ottla.wire.record_decoding import decode_records
 from ottla.wire.record_encoding import encode_batch
 from ottla.wire.records import Record
+from ottla.wire.tests.effort import examples, thorough_or_quick
 
 Found = dict[bytes | None, tuple[int, bytes | None]]
 RETENTION_MS = 10
@@ -204,7 +205,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(steps=STEPS)
 def test_a_reader_of_committed_records_finds_the_last_of_every_key(steps: list[tuple[Any, ...]]) -> None:
     story = Story()
@@ -229,7 +230,7 @@ def test_a_reader_of_committed_records_finds_the_last_of_every_key(steps: list[t
         story.check()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @example(
     [
         ("put", [(b"a", None)], 2, Compression.NONE),
@@ -327,7 +328,9 @@ def check_restarted(storage: MemoryStorage, story: Story) -> None:
         compact(log, NOW_MS + 1)
 
 
-@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long, id="all"), pytest.param(5, id="some")])
+@pytest.mark.parametrize(
+    "every", [pytest.param(1, marks=pytest.mark.long, id="all"), pytest.param(thorough_or_quick(5, 29), id="some")]
+)
 def test_a_pass_that_is_killed_at_any_system_call_loses_nothing(every: int) -> None:
     story = story_with_transactions()
     story.log.close()

@@ -26,6 +26,7 @@ from ottla.replication.log.tests.logs import find
 from ottla.replication.log.time_search import MAX_TIMESTAMP
 from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType
+from ottla.wire.tests.effort import thorough_or_quick
 
 
 class Operation(NamedTuple):
@@ -358,7 +359,7 @@ def cases() -> Iterator[tuple[str, str, Case]]:
             yield name, kind, make_case(operation, kind)
 
 
-EVERY = 7  # of all ways to fail, to stay within a minute
+EVERY = thorough_or_quick(7, 61)  # of all ways to fail, to stay within a minute
 
 
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long, id="all"), pytest.param(EVERY, id="some")])

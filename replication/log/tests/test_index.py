@@ -10,6 +10,7 @@ from ottla.replication.log import index as index_module
 from ottla.replication.log.index import CorruptIndex, OffsetIndex, TimeIndex
 from ottla.replication.log.storage import FileCache
 from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.wire.tests.effort import examples
 
 BASE = 1000
 
@@ -39,7 +40,7 @@ def test_an_entry_has_the_bytes_kafka_writes() -> None:
     assert files.storage.read("/index").hex() == "00000000000f4240" + "00000005"
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     steps=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=30),
     saves=st.sets(st.integers(0, 30)),

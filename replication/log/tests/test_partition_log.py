@@ -46,6 +46,7 @@ from ottla.server.testing.memory_storage import MemoryFile, MemoryStorage
 from ottla.wire.control_batches import ControlType
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import assign_offsets
+from ottla.wire.tests.effort import examples
 
 
 def storage_of(log: PartitionLog) -> MemoryStorage:
@@ -116,7 +117,7 @@ def test_a_log_that_cannot_be_made_leaves_nothing() -> None:
     assert storage.names(ROOT) == []
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 3), st.integers(0, 250)), max_size=30),
     segment_bytes=st.integers(900, 3000),
@@ -340,7 +341,7 @@ def test_truncating_takes_records_segments_epochs_and_producers_back() -> None:
     assert offsets(read_batches(again)) == list(range(6))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(counts=st.lists(st.integers(1, 4), min_size=1, max_size=15), data=st.data())
 def test_truncating_anywhere_leaves_whole_batches_below(counts: list[int], data: st.DataObject) -> None:
     log = new_log(segment_bytes=400, index_interval_bytes=100)

@@ -34,6 +34,7 @@ from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.errors import KafkaError
 from ottla.wire.records import BatchHeader, Compression
+from ottla.wire.tests.effort import examples
 
 
 def storage_of(log: PartitionLog) -> MemoryStorage:
@@ -97,7 +98,7 @@ def _without_epoch(header: BatchHeader) -> BatchHeader:
 DAMAGES: list[Callable[[bytearray, int, Random], None]] = [cut, flip, scribble, zero, insert]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(damage=st.sampled_from(DAMAGES), seed=st.integers(0, 2**32), data=st.data())
 def test_everything_before_the_damage_is_served_and_nothing_damaged(
     damage: Callable[[bytearray, int, Random], None], seed: int, data: st.DataObject
@@ -132,7 +133,7 @@ def test_everything_before_the_damage_is_served_and_nothing_damaged(
     assert read_batches(load(again)) == read_batches(again)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     steps=st.lists(st.sampled_from(["append", "append", "append", "flush", "roll", "delete"]), max_size=25),
     seed=st.integers(0, 2**32),
@@ -170,7 +171,7 @@ def test_what_was_flushed_survives_a_power_cut(steps: list[str], seed: int) -> N
         assert append(again, idempotent(again.log_end_offset, 2)) == [again.log_end_offset - 2]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_a_disk_that_fills_up_and_empties_loses_nothing_that_was_acknowledged(seed: int) -> None:
     random = Random(seed)

@@ -18,6 +18,7 @@ from ottla.replication.log.tests.logs import batch, batches_of, contents
 from ottla.replication.log.time_search import find_in
 from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.records import BatchHeader, assign_offsets, read_header
+from ottla.wire.tests.effort import examples
 
 BASE = 100
 CONFIG = LogConfig(index_interval_bytes=400)
@@ -52,7 +53,7 @@ class Filled:
 SIZES = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 600)), min_size=1, max_size=30)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(sizes=SIZES, gaps=st.booleans(), reopen=st.booleans(), data=st.data())
 def test_batches_are_found_and_reads_end_at_batch_borders(
     sizes: list[tuple[int, int]], gaps: bool, reopen: bool, data: st.DataObject

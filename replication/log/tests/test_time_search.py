@@ -23,9 +23,10 @@ from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.legacy_records import encode_message_set
 from ottla.wire.record_encoding import encode_batch
 from ottla.wire.records import Record
+from ottla.wire.tests.effort import examples
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     timestamps=st.lists(st.integers(0, 12), min_size=1, max_size=60),
     reopen=st.booleans(),

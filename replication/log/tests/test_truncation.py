@@ -13,6 +13,7 @@ from ottla.replication.log.tests.logs import NOW_MS, append, batch, idempotent, 
 from ottla.server.testing.memory_storage import MemoryFile, MemoryStorage
 from ottla.wire.control_batches import ControlType
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.tests.effort import examples
 
 
 def state_of(log: PartitionLog) -> object:
@@ -42,7 +43,7 @@ def fill(log: PartitionLog, steps: list[str]) -> None:
             append(log, batch(NOW_MS, NOW_MS))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     steps=st.lists(st.sampled_from(["data", "data", "other", "roll", "transaction", "abort"]), min_size=1, max_size=20),
     cut=st.integers(0, 40),

@@ -37,6 +37,7 @@ from ottla.wire.record_decoding import decode_records
 from ottla.wire.record_encoding import encode_batch, encode_pairs, encode_record, encode_varint
 from ottla.wire.record_walk import IS_NATIVE
 from ottla.wire.records import RECORDS_OFFSET, BatchHeader, Record, TimestampType, crc_is_valid, read_header
+from ottla.wire.tests.effort import examples
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000
@@ -968,7 +969,7 @@ ALL_RULES = [
 
 
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_damaged_batches_are_refused_with_a_kafka_error_or_make_a_good_batch(data):
     codec = data.draw(st.sampled_from(CODECS))
     area = bytearray(TWO_RECORDS + encode_record(2, 5, b"key", b"value", [(b"h", None)]))
@@ -995,7 +996,7 @@ def test_damaged_batches_are_refused_with_a_kafka_error_or_make_a_good_batch(dat
 
 
 @given(st.binary(max_size=150), st.sampled_from(ALL_RULES))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_random_bytes_are_refused_with_a_kafka_error(records, rules):
     for version in (2, 9):
         is_expensive(records)

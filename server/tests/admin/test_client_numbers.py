@@ -33,6 +33,7 @@ from ottla.server.admin.http.metrics.exposition import COUNTER, GAUGE, SUMMARY, 
 from ottla.server.admin.telemetry.subscriptions import BadMetrics, Client, Push
 from ottla.server.tests.admin.test_http_metrics import both, parsed
 from ottla.wire.compression import Compression, compress
+from ottla.wire.tests.effort import examples
 
 OWN = {"client_instance_id": "i", "client_id": "c"}
 DELTA, CUMULATIVE = 1, 2
@@ -484,7 +485,7 @@ pushes_of_anybody = st.tuples(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(pushes_of_anybody, max_size=20), st.integers(1, 4), st.integers(1, 8), st.integers(1, 4))
 def test_whoever_pushes_what_the_books_are_right_and_the_limits_hold(
     pushes: list[tuple[str, str, list[str], str, float]], instances_max: int, numbers_max: int, families_max: int

@@ -23,6 +23,7 @@ from ottla.server.admin.http.routes import EVENT_STREAM, Guard, Refused, Request
 from ottla.server.admin.http.server import HttpConnection, HttpServer, Room
 from ottla.server.config.server_config import parse_http_listener
 from ottla.server.network.listener import bind
+from ottla.wire.tests.effort import examples
 
 GET = b"GET /echo HTTP/1.1\r\nHost: localhost\r\n\r\n"
 JSON_POST = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -348,7 +349,7 @@ async def test_a_lasting_answer_outlives_the_limit_and_ends_with_its_reader(auto
     assert rooms.ended == ["live"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(
         st.one_of(

@@ -126,6 +126,7 @@ async def test_a_wait_that_is_given_up_leaves_nothing_behind() -> None:
     assert not old.leader.deadlines._by_tick
 
 
+@pytest.mark.thorough
 async def test_no_more_than_a_megabyte_is_given_but_always_a_batch() -> None:
     old = Old(2)
     for index in (0, 1):

@@ -22,6 +22,7 @@ from ottla.server.api.handlers.fetch import fetch
 from ottla.server.tests.api.test_follower_fetch import EPOCH, VERSION, Leader, told
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
+from ottla.wire.tests.effort import examples
 
 ALWAYS, NEVER = 1, 1 << 30
 COUNT = 5
@@ -295,7 +296,7 @@ TOPIC_SHRINKS_DURING_A_WAIT = [
 ]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @example(TOPIC_SHRINKS_DURING_A_WAIT)
 @given(st.lists(HAPPENINGS, min_size=30, max_size=80))
 def test_idle_partitions_make_no_difference(happenings: list[tuple[Any, ...]]) -> None:

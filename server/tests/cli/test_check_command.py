@@ -25,6 +25,7 @@ from ottla.server.cli.inspection.rehearsal import OverlayStorage, open_broker, r
 from ottla.server.config.broker_config import BrokerConfig, load_config
 from ottla.wire.record_encoding import encode_batch
 from ottla.wire.records import Record
+from ottla.wire.tests.effort import first
 
 META = "#\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nbroker.id=3\nversion=0\n"
 BATCHES_PER_SEGMENT, SEGMENTS = 30, 3
@@ -205,7 +206,9 @@ DAMAGES: list[tuple[Callable[[Path], None], str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("do", "name", "reason", "fate"), DAMAGES, ids=[each[0].__name__ for each in DAMAGES])
+@pytest.mark.parametrize(
+    ("do", "name", "reason", "fate"), first(4, DAMAGES), ids=[each[0].__name__ for each in DAMAGES]
+)
 def test_damage_is_told_and_what_a_start_does_about_it(
     data: Path, do: Callable[[Path], None], name: str, reason: str, fate: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,6 +19,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.wire.schema import VersionRange
+from ottla.wire.tests.effort import examples
 
 PATIENT_S = 60.0
 
@@ -156,7 +157,7 @@ def test_an_old_broker_says_what_it_understands():
         connection.close()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.binary(max_size=300), st.booleans())
 def test_foreign_bytes_are_read_or_refused(data, in_frame):
     """As the answer to a Metadata request, in a frame of their own or bare."""
@@ -200,7 +201,7 @@ def test_addresses(text, found):
     assert [str(each) for each in parse_bootstrap(text)] == found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.text(max_size=30))
 @example("[")
 def test_any_text_is_addresses_or_refused(text):

@@ -20,6 +20,7 @@ from ottla.wire.messages.offsets import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from ottla.wire.tests.effort import examples
 
 
 class Answering(Cluster):
@@ -66,7 +67,7 @@ def test_an_offset_that_is_not_told_is_no_missing_one():
         committed_of(Answering(answer), "g")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.binary(max_size=60))
 def test_any_assignment_is_read_or_passed_over(blob):
     assert len(assigned(blob)) <= len(blob)

@@ -40,6 +40,7 @@ from ottla.wire.messages.fetch import AbortedTransaction, PartitionData
 from ottla.wire.record_decoding import decode_records
 from ottla.wire.record_encoding import encode_batch
 from ottla.wire.records import Record, TimestampType, crc_is_valid, read_header
+from ottla.wire.tests.effort import examples
 
 blobs = st.none() | st.binary(max_size=200)
 headers = st.lists(st.tuples(st.binary(max_size=5), blobs), max_size=3).map(tuple)
@@ -57,7 +58,7 @@ def batch_in(data: bytes, first_offset: int = 0) -> Batch:
     return Batch(("topic", 7), 3, read_header(data), memoryview(data), 0, len(data), first_offset)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(records, formats, st.booleans(), st.integers(0, 1 << 40), st.sampled_from(Compression), st.booleans())
 def test_a_whole_batch_is_printed_as_its_records_are(some, text, null, base, codec, appended):
     kind = TimestampType.LOG_APPEND_TIME if appended else TimestampType.CREATE_TIME
@@ -85,7 +86,7 @@ def test_long_batches_are_printed_as_their_records_are(shift):
         )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(records, st.integers(0, 25), st.none() | st.integers(0, 25), st.none() | st.integers(1, 25))
 def test_only_what_was_asked_for_is_printed(some, first, before, count_max):
     data = encode_batch(some)
@@ -96,7 +97,7 @@ def test_only_what_was_asked_for_is_printed(some, first, before, count_max):
     assert printer.is_done == (count_max is not None and len(wanted) >= count_max)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.binary(max_size=400), st.integers(0, 50), st.sampled_from(Compression))
 def test_foreign_records_are_printed_or_refused(area, count, codec):
     """The checksum is right, because whoever wrote the batch has made it."""
@@ -107,7 +108,7 @@ def test_foreign_records_are_printed_or_refused(area, count, codec):
             assert len(RecordPrinter(raw_printer(chosen), print_batch, None).printed(batch_in(data), None)) < 100_000
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.text(max_size=30))
 def test_any_format_is_understood_or_refused(text):
     with contextlib.suppress(UsageError):
@@ -141,7 +142,7 @@ def test_an_object_has_kcats_names():
 # --- terminals
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.binary(max_size=300))
 def test_a_terminal_gets_nothing_to_obey(data):
     for shown in (shown_bytes(data), shown_text(data.decode("latin-1")), shown_text(data.decode("utf-8", "replace"))):
@@ -178,7 +179,7 @@ def test_progress_is_one_line_of_a_terminal(capsys, monkeypatch):
 # --- cutting and encoding
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.binary(max_size=20), max_size=30), st.sampled_from([b"\n", b"ab", b"\0\0\0"]))
 def test_records_are_cut_however_they_come(pieces, delimiter):
     data = b"".join(pieces)
@@ -210,7 +211,7 @@ def test_what_is_there_is_written_before_more_is_waited_for():
     os.close(reading)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.integers(0, 2 * BATCH_BYTES_MAX), max_size=6), st.integers(0, 3 * BATCH_RECORDS_MAX))
 def test_batches_have_what_one_may_have(sizes, small):
     some = [bytes(size) for size in sizes] + [b"x"] * small
@@ -221,7 +222,7 @@ def test_batches_have_what_one_may_have(sizes, small):
         assert len(batch) == 1 or sum(map(len, batch)) <= BATCH_BYTES_MAX
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(blobs, blobs), min_size=1, max_size=200), headers, blobs, st.sampled_from(Compression))
 def test_batches_hold_their_records(pairs, some_headers, key, codec):
     block = header_block(some_headers)
@@ -297,7 +298,7 @@ def test_aborted_transactions_are_left_out():
     assert fetched(data, 0, aborted) == [0, 1, 2, 4, 6, 8]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.binary(max_size=300), st.binary(max_size=40), st.integers(0, 1))
 def test_foreign_batches_are_read_or_refused(junk, cut, isolation):
     good = encode_batch([Record(0, 0, None, b"x")])

@@ -25,6 +25,7 @@ from ottla.server.cli.inspection.rows import (
 )
 from ottla.wire.record_encoding import encode_batch
 from ottla.wire.records import Record
+from ottla.wire.tests.effort import examples
 
 LOG = f"{0:020d}.log"
 
@@ -203,7 +204,7 @@ GOOD = batch(0, b"one", b"two") + batch(2, b"three")
 NAMES = [f"{0:020d}{kind}" for kind in (".log", ".index", ".timeindex", ".txnindex", ".snapshot")]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     st.sampled_from([*NAMES, "leader-epoch-checkpoint", "partition.metadata", "other"]),
     st.binary(max_size=300)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ottla.replication.log.storage import OsStorage, Storage
 from ottla.server.cli.inspection.rehearsal import Change, OverlayStorage
+from ottla.wire.tests.effort import examples
 
 NAMES = st.sampled_from(["a", "b", "c", "d/a", "d/b", "e"])
 DATA = st.binary(max_size=12)
@@ -71,7 +72,7 @@ def contents(storage: Storage, folder: str) -> dict[str, bytes | None]:
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(OPERATIONS, max_size=12))
 def test_it_does_what_a_disk_does(tmp_path_factory, operations):
     base = tmp_path_factory.mktemp("both", numbered=True)

@@ -176,6 +176,7 @@ async def test_a_start_with_little_room_ends_too(room: int) -> None:
     assert [each.leader for each in again.cluster.topics["t"].partitions] == [1] * 100
 
 
+@pytest.mark.thorough
 async def test_a_topic_that_was_stored_is_not_refused_if_the_journal_breaks_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -256,6 +256,7 @@ async def first_topic(storage: MemoryStorage, *directories: str) -> bool:
         await broker.stop()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("directories", [["/data"], ["/data", "/more"]])
 async def test_a_start_goes_on_wherever_the_power_went_during_the_first_one(directories: list[str]) -> None:
     for number in itertools.count(1):

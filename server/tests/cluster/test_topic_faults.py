@@ -219,6 +219,7 @@ SOME_OR_ALL = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.thorough
 @SOME_OR_ALL
 @pytest.mark.parametrize("restart", [in_order, powered_off, pytest.param(killed, marks=pytest.mark.long)])
 @pytest.mark.parametrize("operation", list(AFTER))
@@ -235,6 +236,7 @@ def test_every_call_fails_once(
     assert count >= 4 // every
 
 
+@pytest.mark.thorough
 @SOME_OR_ALL
 @pytest.mark.parametrize("operation", [extend, pytest.param(create, marks=pytest.mark.long)])
 def test_what_undoes_a_failed_change_may_fail_too(

@@ -13,6 +13,7 @@ from ottla.server.config.passwords import (
     has_passwords,
 )
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.tests.effort import examples
 
 # Written by Apache Kafka 3.9.2 with the secret "encoder-secret".
 BY_KAFKA = (
@@ -38,7 +39,7 @@ def test_a_password_that_kafka_kept_is_read() -> None:
     assert encoder().decode(BY_KAFKA) == "marker"
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.text(max_size=50),
     st.sampled_from(CIPHERS),

@@ -160,6 +160,7 @@ async def run_case(calls: FailingCalls) -> None:
     assert member is None or again.knows(member)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long, id="all"), pytest.param(7, id="some")])
 def test_offsets_and_generations_are_what_was_acknowledged(every: int) -> None:
     def case(calls: FailingCalls) -> None:

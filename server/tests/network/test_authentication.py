@@ -50,6 +50,7 @@ from ottla.wire.messages.sasl import (
 )
 from ottla.wire.schema import Message
 from ottla.wire.settings import InvalidSetting
+from ottla.wire.tests.effort import examples
 
 PASSWORD = "alices-secret"
 SETTINGS = {
@@ -446,7 +447,7 @@ ANY = Served({})
     ),
     st.integers(0, 1),
 )
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=300)
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=examples(300))
 def test_nobody_gets_in_without_a_password(events: list[int | str | bytes], version: int):
     exchange: SaslExchange = ANY.listener.exchange()
     try:

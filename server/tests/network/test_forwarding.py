@@ -47,6 +47,7 @@ from ottla.wire.messages.envelope import (
 from ottla.wire.messages.metadata import MetadataRequest
 from ottla.wire.messages.partition_reassignments import ListPartitionReassignmentsRequest
 from ottla.wire.schema import Message
+from ottla.wire.tests.effort import examples
 
 FORWARDED = [route for route in all_routes().values() if route.forwarded]
 VERSIONS = [(route, version) for route in FORWARDED for version in range(route.versions.first, route.versions.last + 1)]
@@ -444,7 +445,9 @@ MUTATED = wrapped(create("t", "u"), 7).request_data
     host=st.binary(max_size=17),
 )
 @settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=examples(15),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_any_bytes_in_an_envelope_are_answered_or_refused(
     data: list[bytes], principal: bytes | None, host: bytes, tmp_path_factory: pytest.TempPathFactory

@@ -22,6 +22,7 @@ from ottla.server.network.inbox import (
 from ottla.server.network.memory_accounting import MemoryBudget
 from ottla.server.network.transport import EXPECTED_BYTES_MAX, PlainTransport
 from ottla.wire.errors import ProtocolViolation
+from ottla.wire.tests.effort import examples
 
 FRAME_BYTES_MAX = 1_000_000
 
@@ -222,7 +223,7 @@ def test_an_impossible_length_is_a_violation(pair, size):
         inbox.next_frame()
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     bodies=st.lists(st.integers(0, 3 * SHARED_BUFFER_BYTES // 2), max_size=4),
     cuts=st.lists(st.integers(500, SHARED_BUFFER_BYTES), min_size=1, max_size=8),

@@ -23,6 +23,7 @@ from ottla.server.network.tls_session import Bios
 from ottla.server.network.tls_transport import Pieces, TlsTransport
 from ottla.server.security.tls_listener import COSTLY_S, MEASURED_HANDSHAKES
 from ottla.server.tests.encrypted import VERSIONS, batched_pair, client_context, listener, tcp_pair
+from ottla.wire.tests.effort import examples
 
 Pair = tuple[BatchedTlsTransport, ssl.SSLSocket]
 
@@ -46,7 +47,7 @@ def are_empty(bios: Bios) -> bool:
     return not bios.incoming.pending and not bios.outgoing.pending
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     talk=st.lists(
         st.tuples(st.integers(0, 2), st.booleans(), st.integers(1, 70_000), st.integers(1, 40_000)),
@@ -99,7 +100,7 @@ def test_sessions_that_share_buffers_do_not_mix(talk: list[tuple[int, bool, int,
 
 
 @VERSIONS
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     records=st.lists(st.integers(1, 400), min_size=1, max_size=20),
     rooms=st.lists(st.integers(1, 600), min_size=1, max_size=40),
@@ -139,7 +140,7 @@ def test_a_short_room_behind_a_full_one_loses_nothing() -> None:
         assert got == data
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(noise=st.binary(min_size=1, max_size=400), is_record=st.booleans())
 def test_noise_breaks_the_connection_that_sent_it_and_no_other(noise: bytes, is_record: bool) -> None:
     pieces = Pieces()
@@ -217,7 +218,7 @@ def test_a_peer_that_is_dear_gets_small_chunks(monkeypatch: pytest.MonkeyPatch) 
         assert got == b"x" * 200
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     version=st.sampled_from([ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]),
     records=st.lists(st.integers(1, 3000), min_size=1, max_size=12),

@@ -107,6 +107,7 @@ def test_nobody_watches_for_a_loop_that_is_gone() -> None:
     assert not watchers()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("in_batches", [False, True])
 def test_a_flood_of_new_keys_ends_the_connection(ends: tuple[socket.socket, socket.socket], in_batches: bool) -> None:
     ours, theirs = ends

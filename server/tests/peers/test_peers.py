@@ -51,6 +51,7 @@ from ottla.wire.messages.controller_requests import (
 )
 from ottla.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from ottla.wire.schema import Message
+from ottla.wire.tests.effort import examples
 
 LONG = 30.0  # never waited for to its end
 REFUSED = "Broker 2 at 127.0.0.1:{} is unavailable: cannot connect: [Errno 111] Connection refused"
@@ -722,7 +723,7 @@ async def test_the_rest_of_a_long_answer_is_waited_for() -> None:
     bodies=st.lists(st.integers(0, 200_000).map(lambda size: bytes([size % 251]) * size), max_size=5),
     lends=st.lists(st.booleans(), min_size=5, max_size=5),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_frames_come_out_as_they_went_in(bodies: list[bytes], lends: list[bool]) -> None:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
@@ -752,7 +753,7 @@ answers = st.one_of(
 
 
 @given(data=answers)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_whatever_is_answered_is_an_answer_or_a_lie(data: bytes) -> None:
     async def ask() -> None:
         ours, theirs = socket.socketpair()

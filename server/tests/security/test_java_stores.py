@@ -27,6 +27,7 @@ from ottla.server.security.key_stores import private_key, read_key_store, read_t
 from ottla.server.security.tls_listener import TlsListener
 from ottla.server.tests.encrypted import AUTHORITY, BROKER, CLIENT
 from ottla.wire.settings import InvalidSetting, read_settings
+from ottla.wire.tests.effort import examples
 
 PASSWORD, KEY_PASSWORD = "a password of stores", "a password of keys"
 
@@ -164,7 +165,7 @@ foreign = (
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(data=foreign, password=st.sampled_from([PASSWORD, None]))
 def test_any_bytes_are_a_store_or_unreadable(data: bytes, password: str | None) -> None:
     with contextlib.suppress(UnreadableStore):
@@ -227,7 +228,7 @@ def test_a_store_without_what_is_needed_is_refused() -> None:
     assert len(pkcs12_authorities(P12_KEYS, PASSWORD)) == 2
 
 
-@settings(deadline=None, max_examples=30)  # a password costs thousands of hashes on purpose
+@settings(deadline=None, max_examples=examples(30))  # a password costs thousands of hashes on purpose
 @given(st.binary(max_size=200) | st.tuples(st.integers(0, len(P12_KEYS) - 1), st.binary(min_size=1, max_size=4)))
 def test_any_bytes_are_a_pkcs12_store_or_unreadable(data: bytes | tuple[int, bytes]) -> None:
     if isinstance(data, tuple):

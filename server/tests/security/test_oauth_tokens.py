@@ -27,6 +27,7 @@ from ottla.server.tests.oauth_issuer import (
     signed,
     unsigned,
 )
+from ottla.wire.tests.effort import examples
 
 ENDPOINT = KeyEndpoint(address="/keys", is_file=True, refresh_ms=1, retry_backoff_ms=1, retry_backoff_max_ms=1)
 
@@ -278,7 +279,7 @@ ANY_KEYS = FixedKeys(published(rsa()))
     st.dictionaries(_NAMES, _JSON, max_size=4),
     st.dictionaries(st.sampled_from(["alg", "kid", "crit", "typ", "b64"]), _JSON),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_any_claims_and_headers_are_judged(claims: dict[str, Any], header: dict[str, Any]):
     claims = CLAIMS | claims
     for judge, token in (
@@ -295,7 +296,7 @@ def test_any_claims_and_headers_are_judged(claims: dict[str, Any], header: dict[
 
 
 @given(st.integers(0, 10_000), st.sampled_from("AZaz09-_=.~\x00ü"))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_no_changed_token_is_taken(position: int, character: str):
     token = signed()
     position %= len(token)
@@ -464,7 +465,7 @@ _MEMBERS = st.dictionaries(st.sampled_from(["kty", "n", "e", "crv", "x", "y", "a
         max_size=3,
     ).map(lambda pairs: json.dumps({"keys": [key | other for key, other in pairs]}).encode())
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_any_bytes_are_a_set_of_keys_or_not(data: bytes):
     try:
         found = parse_key_set(data)

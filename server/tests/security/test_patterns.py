@@ -140,6 +140,7 @@ def test_the_look_at_a_pattern_finds_two_repetitions_that_share_characters(patte
     assert is_quadratic(pattern) is expected
 
 
+@pytest.mark.thorough
 def test_no_pattern_divides_a_long_text_in_every_way() -> None:
     known = dict(patterns())
     assert len(known) > 10

@@ -41,6 +41,7 @@ from ottla.server.tests.security.test_peer_login import PASSWORD, let_in, login
 from ottla.wire.messages.classic_group import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.messages.fetch import FetchRequest
 from ottla.wire.settings import InvalidSetting
+from ottla.wire.tests.effort import examples
 
 STRANGER = Authority("stranger", days=2)
 VERSIONS = ["TLSv1.2", "TLSv1.3"]
@@ -403,7 +404,7 @@ foreign = st.binary(max_size=300) | st.binary(max_size=100).map(
 
 
 @given(data=foreign)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_whatever_bytes_come_the_connection_ends_in_words(data: bytes) -> None:
     async def run() -> None:
         (listening,) = await trio.open_tcp_listeners(0, host="127.0.0.1")

@@ -20,6 +20,7 @@ from ottla.groupcoord.transactions.records import TransactionRecord
 from ottla.groupcoord.transactions.shard import CompleteTransaction, MarkersOwed, ProducerAnswer
 from ottla.groupcoord.transactions.transitions import AddPartitions, EndTransaction, InitProducerId
 from ottla.wire.errors import ErrorCode
+from ottla.wire.tests.effort import examples
 
 NAMES = ("a", "b")
 PLACES = [("topic", index) for index in range(4)]
@@ -191,4 +192,4 @@ def _as_version_0(known: TransactionMetadata | None) -> TransactionMetadata | No
 
 
 TestRandomTransactions = RandomTransactions.TestCase
-TestRandomTransactions.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestRandomTransactions.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

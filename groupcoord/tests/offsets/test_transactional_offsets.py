@@ -13,7 +13,7 @@ from ottla.groupcoord.offsets import transactional
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.coordinator_shard import Transaction, TransactionEnd
 from ottla.groupcoord.tests.fakes import Coordination
-from ottla.groupcoord.tests.test_runtime import committed, offset_of
+from ottla.groupcoord.tests.runtime.test_runtime import committed, offset_of
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.transactions import (
     TxnOffsetCommitRequest,

@@ -8,7 +8,7 @@ import pytest
 from ottla.groupcoord.streams.internal_topics import TASKS_MAX
 from ottla.groupcoord.streams.requests import TAGS_MAX, TOPOLOGY_SIZE_MAX, check_size
 from ottla.groupcoord.tests.conversation import GROUP
-from ottla.groupcoord.tests.test_streams_groups import Streams, topic, word_count
+from ottla.groupcoord.tests.streams.test_streams_groups import Streams, topic, word_count
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.streams_group import (
     CopartitionGroup,

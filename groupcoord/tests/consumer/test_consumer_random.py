@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ottla.groupcoord.consumer.group import ConsumerGroup
+from ottla.groupcoord.tests.consumer.test_consumer_migration import MigratingConversation, words
 from ottla.groupcoord.tests.consumer_conversation import INTERVAL_MS, all_partitions, snapshot
 from ottla.groupcoord.tests.conversation import GROUP
-from ottla.groupcoord.tests.test_consumer_migration import MigratingConversation, words
 from ottla.wire.errors import ErrorCode
+from ottla.wire.tests.effort import examples
 
 MEMBERS = st.sampled_from(["a", "b", "c", "d"])
 TOPICS = st.lists(st.sampled_from(["topic", "other", "third"]), max_size=3, unique=True)
@@ -183,5 +184,5 @@ class ConsumerMachine(RuleBasedStateMachine):
 
 TestConsumerMachine = ConsumerMachine.TestCase
 TestConsumerMachine.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None, report_multiple_bugs=False
+    max_examples=examples(60), stateful_step_count=30, deadline=None, report_multiple_bugs=False
 )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ottla.replication.log.tests.logs import batch, batches_of, contents, idempotent, new_log
 from ottla.replication.partition.partition import Partition
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.tests.effort import examples
 
 NOW_MS = 1_000_000
 WINDOW = 5  # batches that Kafka remembers of each producer
@@ -168,7 +169,7 @@ def _outcome(append: Any) -> Any:
         return error.code
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(STEPS, max_size=25))
 def test_appends_are_taken_and_refused_by_kafkas_rules(steps: list[tuple[Any, ...]]) -> None:
     leader = Leader()

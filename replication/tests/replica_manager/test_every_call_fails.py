@@ -28,6 +28,7 @@ from ottla.replication.partition.partition import Partition
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.replication.tests.disks import Disk, Hosted
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.tests.effort import thorough_or_quick
 
 DIRECTORIES = ("/a", "/b")
 FLUSHED = LogConfig(segment_bytes=600, index_interval_bytes=100, flush_messages=1, file_delete_delay_ms=1000)
@@ -332,7 +333,7 @@ def make_case(chosen: Scene) -> Case:
 
 
 ERRNOS = (errno.EMFILE, errno.ENOSPC, errno.EIO)
-EVERY = 11  # of these cases, as each starts a broker twice
+EVERY = thorough_or_quick(11, 61)  # of these cases, as each starts a broker twice
 
 
 def cases() -> Iterator[tuple[str, Case]]:

@@ -7,6 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from ottla.groupcoord.tests.conversation import GROUP
 from ottla.groupcoord.tests.share_talk import ShareTalk
 from ottla.wire.errors import ErrorCode
+from ottla.wire.tests.effort import examples
 
 members = st.sampled_from(["a", "b", "c"])
 topics = st.sampled_from([("topic",), ("other",), ("topic", "other"), ("nowhere", "topic")])
@@ -93,4 +94,4 @@ class ShareWalk(RuleBasedStateMachine):
 
 
 TestShareWalk = ShareWalk.TestCase
-TestShareWalk.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestShareWalk.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

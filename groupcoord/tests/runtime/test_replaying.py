@@ -31,6 +31,7 @@ from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.record_encoding import encode_batch, encode_pairs
 from ottla.wire.records import DECOMPRESSED_BYTES_MAX, Record
+from ottla.wire.tests.effort import examples
 
 COMMITS = b"\0\1"
 
@@ -201,7 +202,7 @@ def loaded(kind: ShardKind[Any], pieces: list[bytes]) -> tuple[object, ...]:
 
 
 @given(st.lists(steps, max_size=30), st.integers(1, 10))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_a_log_is_what_all_of_its_records_make_of_nothing(story: list[Any], piece_length: int) -> None:
     types = GroupTypes()
     talk = Conversation(types.types)

@@ -25,6 +25,7 @@ from ottla.wire.messages.offsets import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from ottla.wire.tests.effort import first
 
 INT32 = [-(2**31), -1, 0, 1, 2, 6_000, 2**31 - 1]
 INT64 = [-(2**63), -1, 0, 5, 2**63 - 1]
@@ -119,7 +120,7 @@ class Attacker:
         )
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", first(3, range(15)))
 def test_odd_requests_do_no_harm(seed: int) -> None:
     chance = random.Random(seed)
     talk = Conversation(group_initial_rebalance_delay_ms=chance.choice([0, 3_000]))

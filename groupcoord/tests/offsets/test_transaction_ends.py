@@ -14,7 +14,7 @@ from ottla.groupcoord.runtime.coordinator_shard import TransactionEnd
 from ottla.groupcoord.shard import Shard
 from ottla.groupcoord.tests.conversation import offset_record
 from ottla.groupcoord.tests.fakes import FORMATS, Coordination
-from ottla.groupcoord.tests.test_runtime import committed, error_of, offset_of
+from ottla.groupcoord.tests.runtime.test_runtime import committed, error_of, offset_of
 from ottla.wire.control_batches import ControlType, decode_end_txn_marker
 from ottla.wire.errors import ErrorCode
 from ottla.wire.record_decoding import decode_records

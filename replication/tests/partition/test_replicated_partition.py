@@ -20,6 +20,7 @@ from ottla.replication.partition.partition import NO_LEADER, Partition
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.record_decoding import decode_records
 from ottla.wire.records import iter_batches
+from ottla.wire.tests.effort import examples
 
 BROKERS = (1, 2, 3)
 LAG_MS = 100
@@ -284,7 +285,7 @@ def values_of(partition: Partition) -> dict[int, bytes | None]:
 
 
 ReplicatedPartition.TestCase.settings = settings(
-    max_examples=int(os.environ.get("OTTLA_EXAMPLES", "120")),
+    max_examples=examples(int(os.environ.get("OTTLA_EXAMPLES", "120"))),
     stateful_step_count=80,
     deadline=None,
     database=None,

@@ -194,6 +194,7 @@ def test_an_acknowledgement_of_records_before_the_start_counts_for_the_others() 
     assert (sharing.partition.start_offset, sharing.states()) == (10, "")
 
 
+@pytest.mark.thorough
 def test_a_peer_cannot_make_the_broker_keep_a_state_for_each_of_a_million_records() -> None:
     sharing = Sharing()
     sharing.produce(1_000_000)
@@ -208,6 +209,7 @@ def test_a_peer_cannot_make_the_broker_keep_a_state_for_each_of_a_million_record
     assert sharing.partition.in_flight.run_count() < RUNS_MAX
 
 
+@pytest.mark.thorough
 def test_many_short_acknowledgements_make_no_more_states_than_one_long_one() -> None:
     sharing = Sharing()
     sharing.produce(1_000_000)

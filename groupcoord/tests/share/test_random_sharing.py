@@ -8,6 +8,7 @@ from ottla.groupcoord.share.partition.acknowledging import ACCEPT, GAP, REJECT, 
 from ottla.groupcoord.share.partition.in_flight import RecordState
 from ottla.groupcoord.tests.sharing import MANY, Sharing, check
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.tests.effort import examples
 
 LOCK_MS = 30_000
 members = st.sampled_from("abc")
@@ -200,6 +201,6 @@ class Members(RuleBasedStateMachine):
 
 
 Members.TestCase.settings = settings(
-    max_examples=200, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(200), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestMembers = Members.TestCase

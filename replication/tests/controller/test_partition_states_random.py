@@ -16,6 +16,7 @@ from ottla.replication.controller.reassignment import plan_reassignments
 from ottla.replication.tests.controlled import TOPIC, Controlled, Told, Tree
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.controller_requests import AlterPartitionRequest, BrokerState
+from ottla.wire.tests.effort import examples
 
 BROKERS = (1, 2, 3, 4)
 ASSIGNMENTS = ((1, 2, 3), (2, 1), (3, 4), (4,))
@@ -266,7 +267,7 @@ class ControllerMachine(RuleBasedStateMachine):
                 assert known is None or (known.leader, known.leader_epoch) == (state.leader, state.leader_epoch)
 
 
-ControllerMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+ControllerMachine.TestCase.settings = settings(max_examples=examples(80), stateful_step_count=30, deadline=None)
 TestController = ControllerMachine.TestCase
 
 

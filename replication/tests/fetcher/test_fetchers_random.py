@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from ottla.replication.log.tests.logs import contents
 from ottla.replication.partition.partition import Partition
+from ottla.replication.tests.fetcher.test_fetcher import Follower, follow, lead, new_partition, until, write
 from ottla.replication.tests.leading import Leader
-from ottla.replication.tests.test_fetcher import Follower, follow, lead, new_partition, until, write
 from ottla.wire.errors import KafkaError
+from ottla.wire.tests.effort import examples
 
 BROKERS = (1, 2, 3)
 brokers = st.sampled_from(BROKERS)
@@ -93,7 +94,7 @@ class Cluster:
 
 
 @given(history=st.lists(events, max_size=40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_all_come_to_hold_the_same(history: list[tuple[str, int, object]]) -> None:
     async def run() -> None:
         async with trio.open_nursery() as nursery:

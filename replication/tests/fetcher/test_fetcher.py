@@ -26,6 +26,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse
 from ottla.wire.messages.list_offsets import ListOffsetsRequest
 from ottla.wire.schema import ZERO_UUID
+from ottla.wire.tests.effort import examples
 
 FOLLOWER, LEADER = 2, 1
 OTHER_ID = bytes(15) + b"2"
@@ -326,7 +327,7 @@ async def test_long_answers_that_cannot_be_appended_take_a_turn_each(autojump_cl
 
 
 @given(sizes=st.lists(st.integers(0, 300), max_size=8), rest=st.integers(0, 80), limit=st.integers(1, 1000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_pieces_are_cut_between_batches(sizes: list[int], rest: int, limit: int) -> None:
     batches = [bytes(batch(value=b"v" * size)) for size in sizes]
     records = memoryview(b"".join(batches) + bytes(batch(value=b"v" * 100))[:rest])
@@ -362,7 +363,7 @@ async def test_a_follower_truncates_where_the_logs_part(autojump_clock, nursery,
     led=st.lists(st.integers(4, 9), max_size=4),
     followed=st.lists(st.integers(4, 9), max_size=4),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_whatever_two_brokers_wrote_the_follower_comes_to_hold_what_the_leader_has(common, led, followed):
     """Epochs are one broker's alone: after a common beginning the two have no epoch in common."""
     led = [2 * epoch for epoch in sorted(led)]

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock as Clock
 
-from ottla.groupcoord.tests.test_transaction_service import Coordination
+from ottla.groupcoord.tests.transactions.test_transaction_service import Coordination
 from ottla.wire.errors import ErrorCode
 
 LARGEST = 4_000

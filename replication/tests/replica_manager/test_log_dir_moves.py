@@ -25,6 +25,7 @@ from ottla.replication.tests.disks import NODE, Disk, Hosted, LedReplicas, parti
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.record_decoding import decode_records
 from ottla.wire.records import iter_batches
+from ottla.wire.tests.effort import examples, thorough_or_quick
 
 DIRS = ("/a", "/b", "/c")
 
@@ -493,6 +494,7 @@ class Run:
 STATES = {("/a", False), ("/a", True), ("/b", False)}
 
 
+@pytest.mark.thorough
 async def test_a_process_that_is_killed_anywhere_in_a_move_loses_nothing(autojump_clock: MockClock) -> None:
     config = LogConfig(segment_bytes=400)
     whole = Run(config, float("inf"))
@@ -506,6 +508,7 @@ async def test_a_process_that_is_killed_anywhere_in_a_move_loses_nothing(autojum
     assert found == STATES
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seeds", [pytest.param(4, marks=pytest.mark.long), 1])
 async def test_a_power_cut_anywhere_in_a_move_loses_nothing(autojump_clock: MockClock, seeds: int) -> None:
     config = LogConfig(segment_bytes=400, flush_messages=1)
@@ -521,7 +524,9 @@ async def test_a_power_cut_anywhere_in_a_move_loses_nothing(autojump_clock: Mock
     assert found == STATES
 
 
-@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long, id="all"), pytest.param(3, id="some")])
+@pytest.mark.parametrize(
+    "every", [pytest.param(1, marks=pytest.mark.long, id="all"), pytest.param(thorough_or_quick(3, 17), id="some")]
+)
 async def test_a_power_cut_takes_no_more_than_it_would_without_a_move(autojump_clock: MockClock, every: int) -> None:
     config = LogConfig(segment_bytes=400)
     whole = Run(config, float("inf"))
@@ -611,6 +616,6 @@ class Story:
 
 
 @given(st.lists(ACTIONS, max_size=25))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_happens_a_replica_holds_what_it_must(actions: list[tuple[str, int | str]]) -> None:
     trio.run(Story().tell, actions, clock=MockClock(autojump_threshold=0))
