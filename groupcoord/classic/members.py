@@ -15,15 +15,17 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator
 from typing import NamedTuple
 
-from ottla.groupcoord.effects import in_pieces
+from ottla.groupcoord.effects import TEXT_LENGTH_MAX, in_pieces
 from ottla.groupcoord.java_hashing import hash_map_slot
 from ottla.groupcoord.records import RecordFormat
 from ottla.groupcoord.runtime.answers import Caller
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.classic_group import JoinGroupResponseMember
+from ottla.wire.messages.classic_group import JoinGroupRequest, JoinGroupResponseMember
 from ottla.wire.messages.groups import DescribedGroupMember
 from ottla.wire.schema import Array, Bytes, Int32, Int64, String, Struct, field
 
+PROTOCOLS_MAX = 100
+"""Limit on the protocols of a member; no real one comes near it."""
 GROUP_METADATA_KEY = 2
 GROUP_METADATA_VALUE_VERSION = 3
 
@@ -381,6 +383,13 @@ def _member_of_record(written: MemberMetadata, protocol_name: str) -> Member:
         protocols={protocol_name: written.subscription},
         assignment=written.assignment,
     )
+
+
+def is_storable(request: JoinGroupRequest) -> bool:
+    """True if the names of a join fit into the group's record."""
+    names = [protocol.name for protocol in request.protocols]
+    names += [request.protocol_type, request.group_instance_id or ""]
+    return len(request.protocols) <= PROTOCOLS_MAX and max(map(len, names)) <= TEXT_LENGTH_MAX
 
 
 class LoadedGroup(GroupMetadataRecord):

@@ -55,7 +55,14 @@ from ottla.groupcoord.classic.group import (
     refused_sync,
     synced,
 )
-from ottla.groupcoord.classic.members import GROUP_METADATA_BYTES_MAX, NO_LEADER, UNKNOWN_MEMBER_ID, Member, Protocols
+from ottla.groupcoord.classic.members import (
+    GROUP_METADATA_BYTES_MAX,
+    NO_LEADER,
+    UNKNOWN_MEMBER_ID,
+    Member,
+    Protocols,
+    is_storable,
+)
 from ottla.groupcoord.effects import TEXT_LENGTH_MAX, Effects, Steps, TimerKey, in_pieces
 from ottla.groupcoord.group import REASON_LENGTH_MAX, LastRebalance, log_rebalance
 from ottla.groupcoord.runtime.answers import Caller
@@ -77,16 +84,8 @@ from ottla.wire.messages.classic_group import (
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """A new member has no member id to heartbeat with; after this it is taken to be gone (Kafka: the same, not a setting)."""
 
-PROTOCOLS_MAX = 100
 PENDING_MEMBERS_MAX = 10_000
-"""Limits on the protocols and the handed-out member ids that a group keeps; no real group comes near them."""
-
-
-def _is_storable(request: JoinGroupRequest) -> bool:
-    """True if the names of a join fit into the group's record."""
-    names = [protocol.name for protocol in request.protocols]
-    names += [request.protocol_type, request.group_instance_id or ""]
-    return len(request.protocols) <= PROTOCOLS_MAX and max(map(len, names)) <= TEXT_LENGTH_MAX
+"""Limit on the handed-out member ids that a group keeps; no real group comes near it."""
 
 
 class _Replaced(NamedTuple):
@@ -128,7 +127,7 @@ class ClassicGroup(ClassicState):
             self._drop(request.member_id)
             self._maybe_complete_join()
             self._refuse_join(caller, UNKNOWN_MEMBER_ID, ErrorCode.GROUP_MAX_SIZE_REACHED)
-        elif not _is_storable(request):
+        elif not is_storable(request):
             self._refuse_join(caller, request.member_id, ErrorCode.INVALID_REQUEST)
         elif not self.supports(request.protocol_type, protocols):
             self._refuse_join(caller, request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -203,8 +202,7 @@ class ClassicGroup(ClassicState):
             protocols=protocols,
         )
         member.is_new = True
-        # Newcomers prolong a first rebalance. So a group that starts up does not rebalance once for each of its
-        # members.
+        # Newcomers prolong a first rebalance. So a group that starts up does not rebalance once for each of its members.
         if self.state is PREPARING_REBALANCE and self._initial_remaining_ms is not None:
             self._new_member_added = True
         self.members.add(member, request.protocol_type)
@@ -314,8 +312,7 @@ class ClassicGroup(ClassicState):
         self.last_rebalance = LastRebalance(self._effects.timestamp_ms, self.generation_id, shown)
         timeout_ms = self.members.rebalance_timeout_ms
         if is_initial:
-            # Even if all have joined, time has to pass: when an application starts, its members come one after the
-            # other.
+            # Even if all have joined, time has to pass: when an application starts, its members come one after the other.
             self._initial_delay_ms = self._effects.config.group_initial_rebalance_delay_ms
             self._initial_remaining_ms = max(timeout_ms - self._initial_delay_ms, 0)
             self._new_member_added = False
@@ -493,20 +490,21 @@ class ClassicGroup(ClassicState):
     # ------------------------------------------------------------------ heartbeat, sessions, leave
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
-        """Put the member's session off; says whether the member should join again.
+        """Extend the member's session; the result says whether it has to join again.
 
         A heartbeat passes by what waits for the log, so the session may have ended without the member being dropped yet.
         """
         error = self.members.validate(request.member_id, request.group_instance_id)
         if error:
             return error
-        if self._is_silent_too_long(self.members.by_id[request.member_id]):
+        member = self.members.by_id[request.member_id]
+        deadline_ms = self._effects.timers.deadline_ms(TimerKey(SESSION, self.group_id, member.member_id))
+        if deadline_ms is not None and deadline_ms <= self._effects.now_ms and not member.cannot_be_silent():
             return ErrorCode.UNKNOWN_MEMBER_ID
         if request.generation_id != self.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
-        # Also during a rebalance: the member is alive. How late it may come back is limited by the timeout of the
-        # join.
-        self._refresh_session(self.members.by_id[request.member_id])
+        # Also during a rebalance: the member is alive. How late it may come back is limited by the timeout of the join.
+        self._refresh_session(member)
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING_REBALANCE else ErrorCode.NONE
 
     def expire_session(self, member_id: str) -> None:
@@ -520,10 +518,6 @@ class ClassicGroup(ClassicState):
         # This also forgets a handed-out member id that nobody has come back with.
         self._drop(member_id)
         self._after_departure(f"member {member_id!r} was silent for too long", was_member=member is not None)
-
-    def _is_silent_too_long(self, member: Member) -> bool:
-        deadline_ms = self._effects.timers.deadline_ms(TimerKey(SESSION, self.group_id, member.member_id))
-        return deadline_ms is not None and deadline_ms <= self._effects.now_ms and not member.cannot_be_silent()
 
     def abandon(self, caller: Caller) -> None:
         """Forget a parked caller, whose connection is gone; a member that was never part of a generation is removed.

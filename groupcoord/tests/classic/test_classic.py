@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.groupcoord.classic.members import GROUP_METADATA_BYTES_MAX, GroupMetadataRecord, Member, Members
-from ottla.groupcoord.classic.rebalancing import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_MEMBERS_MAX, PROTOCOLS_MAX
+from ottla.groupcoord.classic.members import (
+    GROUP_METADATA_BYTES_MAX,
+    PROTOCOLS_MAX,
+    GroupMetadataRecord,
+    Member,
+    Members,
+)
+from ottla.groupcoord.classic.rebalancing import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_MEMBERS_MAX
 from ottla.groupcoord.effects import TEXT_LENGTH_MAX
 from ottla.groupcoord.runtime.answers import Caller
 from ottla.groupcoord.tests.conversation import (
