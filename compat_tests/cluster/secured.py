@@ -9,7 +9,7 @@ from compat_tests.support.cluster import Cluster
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.server.security.certificate_authority import Authority
+from ottla.server.launch.certificates_command import Authority
 
 SECRET, LISTENER = "word-among-brokers", "listener.name.within"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"

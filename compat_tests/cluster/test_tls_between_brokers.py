@@ -23,7 +23,7 @@ from compat_tests.support.cluster import Cluster
 from compat_tests.support.raw import Peer
 from kazoo.client import KazooClient
 
-from ottla.server.security.certificate_authority import Authority
+from ottla.server.launch.certificates_command import Authority
 
 AUTHORITY = Authority("of the cluster", days=2)
 # Clients are anonymous at the other listener. They may do all, so what brokers may do is decided by their own names.

@@ -21,7 +21,7 @@ PortT_co = TypeVar("PortT_co", covariant=True)
 
 
 class Charge(Protocol):
-    """The cost of a request for its client's quotas; `server/security/quotas/charge.py` implements it."""
+    """The cost of a request for its client's quotas; `server/security/quotas/client_quotas.py` implements it."""
 
     @property
     def fetched_bytes_max(self) -> float: ...

@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from ottla.server.network.listener_context import ListenerContext
     from ottla.server.network.sliced_work import Work
     from ottla.server.network.transport import Transport
-    from ottla.server.security.quotas.charge import Charge
+    from ottla.server.security.quotas.client_quotas import Charge
     from ottla.wire.schema import Message
 
 # Each pending answer is memory that a peer makes the broker keep, so there is an end to it.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ottla.replication.system import MSG_MORE
 from ottla.server.network.calls import Call
 from ottla.server.network.transport import PageMissing
-from ottla.server.security.quotas.charge import Charge
+from ottla.server.security.quotas.client_quotas import Charge
 from ottla.wire.answers import EncodedAnswer, PendingAnswer
 from ottla.wire.time_slice import SLICE_S
 

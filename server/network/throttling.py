@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ottla.server.security.quotas.charge import Charge
+from ottla.server.security.quotas.client_quotas import Charge
 from ottla.wire.answers import EncodedAnswer
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from ottla.server.config.sasl_config import PLAIN
-from ottla.server.security.mechanism import LoginRefused
-from ottla.server.security.plain import PlainClient
+from ottla.server.security.mechanism import LoginRefused, PlainClient
 from ottla.server.security.sasl_listener import new_nonce
 from ottla.server.security.scram import ScramClient
 from ottla.wire.errors import ErrorCode

@@ -21,7 +21,7 @@ from ottla.server.config.broker_config import texts_of_listener
 from ottla.server.config.sasl_config import PLAIN
 from ottla.server.config.sasl_rules import check_fixed, sasl_of_listener
 from ottla.server.config.token_rules import SignedTokenRules, UnsecuredTokenRules
-from ottla.server.security.plain import PlainServer, PlainUsers
+from ottla.server.security.mechanism import PlainServer, PlainUsers
 from ottla.server.security.sasl_exchange import OfferedMechanism, SaslExchange
 from ottla.server.security.scram import ScramServer
 from ottla.wire.settings import InvalidSetting

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from ottla.server.launch.certificates_command import Authority
 from ottla.server.network.tls_batches import BatchedTlsTransport
 from ottla.server.network.tls_session import Bios, TlsSession
 from ottla.server.network.tls_transport import Pieces
-from ottla.server.security.certificate_authority import Authority
 from ottla.server.security.tls_listener import TlsListener
 
 AUTHORITY = Authority("test authority", days=2)

@@ -370,7 +370,7 @@ def _mechanism(login: PeerLoginConfig | TokenLogin, timeout_s: float) -> ClientM
     if not isinstance(login, PeerLoginConfig):
         return login.client(timeout_s)
     if login.mechanism == "PLAIN":
-        from ottla.server.security.plain import PlainClient
+        from ottla.server.security.mechanism import PlainClient
 
         return PlainClient(login.name, login.password)
     from ottla.server.security.scram import ScramClient

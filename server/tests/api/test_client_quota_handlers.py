@@ -20,8 +20,7 @@ from ottla.server.cluster import entity_configs
 from ottla.server.cluster.config_notifications import ConfigNotifications
 from ottla.server.cluster.entity_configs import EntityConfigs
 from ottla.server.dispatch.access import CLUSTER_NAME, AclOperation, ResourceType
-from ottla.server.security.quotas.charge import Charge
-from ottla.server.security.quotas.client_quotas import ClientQuotas
+from ottla.server.security.quotas.client_quotas import Charge, ClientQuotas
 from ottla.server.security.quotas.entities import entity_at, path_of, quota_value
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.server.tests.clustered import Cluster, clustered

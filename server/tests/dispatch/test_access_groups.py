@@ -13,8 +13,7 @@ from ottla.groupcoord.runtime.answers import finished
 from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.dispatch.access import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.server.dispatch.dispatch import all_routes
-from ottla.server.security.quotas.charge import Charge
-from ottla.server.security.quotas.client_quotas import ClientQuotas
+from ottla.server.security.quotas.client_quotas import Charge, ClientQuotas
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.server.tests.rights import Right, ask, guard
 from ottla.wire.errors import ErrorCode, KafkaError

@@ -15,7 +15,7 @@ import trio
 import trio.testing
 
 from ottla.server.config.token_rules import KeyEndpoint
-from ottla.server.security.certificate_authority import Authority
+from ottla.server.launch.certificates_command import Authority
 from ottla.server.security.oauth import fetching, key_sources
 from ottla.server.security.oauth.fetching import FailedRead, Limits, fetch
 from ottla.server.security.oauth.key_sources import EXPEDITED_S, FILE_LOOKED_AT_S, MISSED_S, KeySource, KeySources

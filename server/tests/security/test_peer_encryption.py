@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from ottla.replication.cluster.metadata_cache import BrokerEndpoint
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.server.config.broker_config import ConfigError, load_config
+from ottla.server.launch.certificates_command import Authority, Certified
 from ottla.server.network.readiness import Readiness
 from ottla.server.network.tls_handshakes import Handshakes
 from ottla.server.peers.encryption import PeerEncryption, words_of
 from ottla.server.peers.tcp import TcpPeer, TcpPeers
-from ottla.server.security.certificate_authority import Authority, Certified
 from ottla.server.security.mechanism import NotEncrypted
 from ottla.server.security.tls_listener import TlsListener, handshake_problem, lenient_client
 from ottla.server.tests.encrypted import AUTHORITY, BROKER, INLINE

@@ -13,9 +13,8 @@ from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.server.config.broker_config import ConfigError, load_config
 from ottla.server.config.sasl_rules import PeerLoginConfig
 from ottla.server.peers.tcp import TcpPeer, TcpPeers
-from ottla.server.security.mechanism import LoginFailed, LoginRefused
+from ottla.server.security.mechanism import LoginFailed, LoginRefused, PlainServer, PlainUsers
 from ottla.server.security.peer_login import PeerLogin
-from ottla.server.security.plain import PlainServer, PlainUsers
 from ottla.server.security.sasl_exchange import AuthenticationFailed, OfferedMechanism, SaslExchange
 from ottla.server.security.scram import ScramServer
 from ottla.server.security.scram_credentials import credential_of, encode_credential, salted_password

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.server.security.quotas import meters
-from ottla.server.security.quotas.charge import Charge
-from ottla.server.security.quotas.client_quotas import ClientQuotas
+from ottla.server.security.quotas.client_quotas import Charge, ClientQuotas
 from ottla.server.security.quotas.entities import Entity, Limits
 from ottla.server.security.quotas.meters import THROTTLE_MS_MAX, MutationMeters, Rate, RateMeters, TokenBucket, Windows
 

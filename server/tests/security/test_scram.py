@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.server.security.mechanism import Login, LoginFailed, LoginRefused
-from ottla.server.security.plain import PlainClient, PlainServer, PlainUsers
+from ottla.server.security.mechanism import Login, LoginFailed, LoginRefused, PlainClient, PlainServer, PlainUsers
 from ottla.server.security.scram import (
     KnownToken,
     ScramClient,

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from ottla.server.config.broker_config import load_config
 from ottla.server.config.overrides import Overrides
 from ottla.server.config.repository import ConfigRepository
+from ottla.server.launch.certificates_command import Authority
 from ottla.server.security import tls_listener
-from ottla.server.security.certificate_authority import Authority
 from ottla.server.security.certificates import MalformedDer, alternative_names, distinguished_name, signature_algorithm
 from ottla.server.security.key_stores import MalformedPem, blocks, certificates, private_key
 from ottla.server.security.tls_contexts import Secrets, client_context, openssl_name
