@@ -15,7 +15,7 @@ import pytest
 from compat_tests.support.brokers import OttlaProcess, free_port
 
 from ottla.server.config.broker_config import load_config
-from ottla.server.config.environment import add_listeners, settings_from_environment
+from ottla.server.config.properties import add_listeners, settings_from_environment
 
 yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).resolve().parents[1]

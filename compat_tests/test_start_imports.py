@@ -40,7 +40,7 @@ NOT_ASKED_FOR = (
     "ottla.server.api.handlers.share_",
     "ottla.server.api.handlers.transactions",
     "ottla.server.admin.http",
-    "ottla.server.config.environment",
+    "ottla.server.config.properties",
     "ottla.server.api.share.",
     "ottla.wire.messages.classic_group",
     "ottla.wire.messages.share_",

@@ -180,7 +180,7 @@ class Broker:
     @cached_property
     def producer_ids(self) -> ProducerIdManager:
         from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
-        from ottla.server.coordinators.producer_id_blocks import ProducerIdBlocks
+        from ottla.server.coordinators.coordinators import ProducerIdBlocks
 
         return ProducerIdManager(ProducerIdBlocks(self.member.session, self.node_id).allocate_block, trio.Lock())
 

@@ -6,24 +6,26 @@ thread imports it, with the first handler that asks a coordinator, or before thi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.groupcoord.service import GroupCoordinator, GroupTypes
 from ottla.groupcoord.share.coordinator.service import ShareCoordinator
+from ottla.groupcoord.topic_images import TopicImage
 from ottla.groupcoord.transactions.service import TransactionCoordinator
-from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
+from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC, MetadataCache, TopicState
 from ottla.replication.reminders import Reminders
 from ottla.server.api.produce.markers import write_markers
 from ottla.server.coordinators.coordinator_log import offsets_topic, share_state_topic, transaction_topic
 from ottla.server.coordinators.share_coordinators import LeadersEndOffsets, ShareCoordinators
-from ottla.server.coordinators.topic_images import ClusterTopicImages
 from ottla.server.coordinators.transaction_markers import TransactionMarkers
 from ottla.server.coordinators.transaction_verification import OffsetsTopicVerifier
 
 if TYPE_CHECKING:
     from ottla.server.api.share.share_partition_manager import SharePartitionManager
     from ottla.server.ports import BrokerParts
+
 
 FENCED_TOLD_MAX = 100
 """Transactional ids whose producers the log tells of in a minute."""
@@ -97,3 +99,76 @@ def make_share_coordinator(broker: BrokerParts) -> ShareCoordinator:
     """Make the coordinator that lives in `__share_group_state`."""
     config = broker.configs.started_with.share_coordinator
     return ShareCoordinator(config, share_state_topic(broker), broker.cluster)
+
+
+class ClusterTopicImages:
+    """Topics of the cluster as group coordinators see them: the port `TopicImages` over the metadata cache.
+
+    Most changes of that cache are none to groups: leaders and in-sync replicas come and go. `version` rises only with what
+    an image shows.
+    """
+
+    def __init__(self, cluster: MetadataCache) -> None:
+        self._cluster = cluster
+        self._seen: dict[str, TopicState] = dict(cluster.topics)
+        self._images: dict[str, TopicImage] = {}  # of the topics that somebody has asked for
+        self._racks: dict[int, str] = {}
+        self.version = 0
+        cluster.on_topic_change(self._on_topic_change)
+        cluster.on_broker_change(self._on_broker_change)
+
+    def image(self, name: str) -> TopicImage | None:
+        known = self._images.get(name)
+        if known is not None:
+            return known
+        topic = self._cluster.topic(name)
+        if topic is None:
+            return None
+        # Partitions with the same replicas share one set.
+        racks = {each.replicas: frozenset(self._racks_of(each.replicas)) for each in topic.partitions}
+        made = TopicImage(name, topic.topic_id, tuple([racks[each.replicas] for each in topic.partitions]))
+        self._images[name] = made
+        return made
+
+    def image_by_id(self, topic_id: bytes) -> TopicImage | None:
+        topic = self._cluster.topic_by_id.get(topic_id)
+        return None if topic is None else self.image(topic.name)
+
+    def topic_names(self) -> Sequence[str]:
+        return self._cluster.topic_names()
+
+    def _racks_of(self, brokers: Sequence[int]) -> list[str]:
+        return [self._racks[broker] for broker in brokers if broker in self._racks]
+
+    def _on_topic_change(self, name: str) -> None:
+        old, new = self._seen.get(name), self._cluster.topic(name)
+        if new is None:
+            self._seen.pop(name, None)
+        else:
+            self._seen[name] = new
+        if not _looks_the_same(old, new):
+            self._images.pop(name, None)
+            self.version += 1
+
+    def _on_broker_change(self) -> None:
+        # A broker that is gone keeps its rack, as a registration does in Kafka. It will be back, and groups need not
+        # rebalance for it.
+        racks = {broker.node_id: broker.rack for broker in self._cluster.brokers.values()}
+        changed = {broker for broker, rack in racks.items() if self._racks.get(broker) != rack}
+        if not changed:
+            return
+        for broker in changed:
+            self._racks.pop(broker, None)
+            if (rack := racks[broker]) is not None:
+                self._racks[broker] = rack
+        self._images.clear()
+        self.version += 1
+
+
+def _looks_the_same(old: TopicState | None, new: TopicState | None) -> bool:
+    """True if no image of the topic would be another one than before."""
+    if old is None or new is None:
+        return old is new
+    if old.topic_id != new.topic_id or len(old.partitions) != len(new.partitions):
+        return False
+    return all(was.replicas == each.replicas for was, each in zip(old.partitions, new.partitions, strict=True))

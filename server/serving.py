@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from ottla.server.config.broker_config import BrokerConfig
     from ottla.server.config.endpoint import Endpoint
-    from ottla.server.config.overrides import Texts
+    from ottla.server.config.repository import Texts
     from ottla.server.security.sasl_listener import SaslListener
 
     Bound = Sequence[tuple[Endpoint, socket.socket]]

@@ -180,10 +180,11 @@ def add_log_level(command: argparse.ArgumentParser) -> None:
 def given_texts(file: Path | None, overrides: Sequence[str], *, with_environment: bool = False) -> dict[str, str]:
     """Collect settings by name, unparsed: a file's, over them the environment's if wanted, then --override. Raises ConfigError."""
     from ottla.server.config.broker_config import ConfigError
-    from ottla.server.config.properties import MalformedProperties, parse_properties
 
     texts: dict[str, str] = {}
     if file is not None:
+        from ottla.server.config.properties import MalformedProperties, parse_properties
+
         try:
             texts = parse_properties(file.read_text(encoding="utf-8", errors="surrogateescape"))
         except OSError as error:
@@ -191,14 +192,14 @@ def given_texts(file: Path | None, overrides: Sequence[str], *, with_environment
         except MalformedProperties as error:
             raise ConfigError(f"cannot read {file}: {error}") from None
     if with_environment:
-        from ottla.server.config import environment  # a start without it does not pay for its patterns
+        from ottla.server.config.properties import add_listeners, settings_from_environment
 
-        texts |= environment.settings_from_environment(os.environ)
+        texts |= settings_from_environment(os.environ)
     for override in overrides:
         name, separator, text = override.partition("=")
         if not separator or not name.strip():
             raise ConfigError(f"--override {override}: must be name=value")
         texts[name.strip()] = text.strip()
     if with_environment:
-        environment.add_listeners(texts)
+        add_listeners(texts)
     return texts

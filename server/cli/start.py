@@ -180,11 +180,11 @@ def _run(config: BrokerConfig, log_level: str, log_format: str) -> int:
     with _without_collections():
         import trio
 
-        from ottla.server.launch import log_lines
+        from ottla.server.config.loggers import set_up_log
         from ottla.server.launch.running import run_broker
         from ottla.server.serving import StartupError
 
-    log_lines.set_up(log_level, log_format)
+    set_up_log(log_level, log_format)
 
     async def run() -> None:
         await run_broker(config, on_ready=_announce)
@@ -201,11 +201,11 @@ def _run(config: BrokerConfig, log_level: str, log_format: str) -> int:
 def _run_workers(texts: Mapping[str, str], config: BrokerConfig, count: int, log_level: str, log_format: str) -> int:
     with _without_collections():
         from ottla.server.config.broker_config import ConfigError
-        from ottla.server.launch import log_lines
+        from ottla.server.config.loggers import set_up_log
         from ottla.server.launch.workers_command import run_workers
         from ottla.server.serving import StartupError
 
-    log_lines.set_up(log_level, log_format)
+    set_up_log(log_level, log_format)
     try:
         run_workers(texts, config, count, log_level=log_level, log_format=log_format)
     except ConfigError as error:

@@ -31,7 +31,7 @@ from ottla.replication.cluster.coordination import (
     SetData,
 )
 from ottla.replication.keyed_lock import KeyedLock
-from ottla.server.config.overrides import NO_OVERRIDES, Overrides, Texts
+from ottla.server.config.repository import NO_OVERRIDES, Overrides, Texts
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -37,8 +37,7 @@ from ottla.server.config.changes import (
     check_topic,
     check_with_listeners,
 )
-from ottla.server.config.overrides import NO_OVERRIDES, Overrides, Texts
-from ottla.server.config.repository import ConfigRepository
+from ottla.server.config.repository import NO_OVERRIDES, ConfigRepository, Overrides, Texts
 from ottla.server.network.sliced_work import computed
 from ottla.wire.errors import ErrorCode, KafkaError
 

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from ottla.groupcoord.group_settings import check_group_settings
 from ottla.server.config.broker_config import BROKEN_RULE, OF_SINGLE_LISTENERS, broker_settings
 from ottla.server.config.client_metrics import check_client_metrics
-from ottla.server.config.overrides import ConfigChange, ConfigOperation, Texts
 from ottla.server.config.repository import (
     MIN_INSYNC_REPLICAS,
+    ConfigChange,
+    ConfigOperation,
     ConfigRepository,
+    Texts,
     default_text,
     topic_settings,
     without_listener,

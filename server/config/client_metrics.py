@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ottla.server.config.overrides import Overrides, Texts
+from ottla.server.config.repository import Overrides, Texts
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.settings import InvalidSetting, Setting, field_name, parse_value, setting, settings_of
 

@@ -1,13 +1,24 @@
-"""Levels of Ottla's loggers, which clients read and change as resource BROKER_LOGGER (Kafka's LoggingController).
+"""The log: levels of Ottla's loggers, which clients read and change as resource BROKER_LOGGER (Kafka's LoggingController), and its lines.
 
 A level is in force at once, also for the loggers below it that have none of their own, and forgotten when the process ends.
 Levels have Kafka's names; FATAL is Python's CRITICAL. A logger exists once its module is loaded, as in Kafka.
+
+Lines are text or JSON. Nothing that a peer sends may begin a line, move the cursor or fill the disk: topic names, client ids, group
+ids, names of settings and errors that quote them come from strangers. The formatters here are the only way to the log, so nobody who
+logs has to think of that.
 """
 
-import logging
-from collections.abc import Iterable, Sequence
+from __future__ import annotations
 
-from ottla.server.config.overrides import ConfigChange, ConfigOperation
+import logging
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from ottla.replication.reminders import INTERVAL_S, KEPT_MAX, MORE
+from ottla.server.config.repository import ConfigChange, ConfigOperation
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.settings import parse_integer
 
@@ -89,3 +100,143 @@ def change_loggers(changes: Iterable[ConfigChange]) -> None:
 
 def _is_shown(name: str) -> bool:
     return (name == OWN or name.startswith(f"{OWN}.")) and name not in WITHHELD
+
+
+LIKE_MAX = 200
+INFO_LIKE_MAX = 1_000
+QUOTED_CHARACTERS_MAX = 300  # longer than any name that a topic can have
+MESSAGE_CHARACTERS_MAX = 2_000
+LINE_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_TRACE_INDENTATION = "    "
+
+
+def shown(text: str, characters_max: int = QUOTED_CHARACTERS_MAX) -> str:
+    """The text on one line: what cannot be printed is escaped, and what is too long is cut."""
+    if len(text) > characters_max:
+        return f"{_escaped(text[:characters_max])}... ({len(text)} characters)"
+    return text if text.isprintable() else _escaped(text)
+
+
+def _escaped(text: str) -> str:
+    return "".join([each if each.isprintable() else each.encode("unicode_escape").decode() for each in text])
+
+
+class LogFormatter(logging.Formatter):
+    """One line for each message; the lines of a traceback are indented, so that none looks like a message."""
+
+    def __init__(self, process: str | None = None) -> None:
+        super().__init__(LINE_FORMAT if process is None else f"{process}: {LINE_FORMAT}")
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = self.formatMessage(_with_message(record, shown(_message(record), MESSAGE_CHARACTERS_MAX)))
+        if record.exc_info:
+            line += "\n" + _indented(self.formatException(record.exc_info))
+        return line
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.asctime = self.formatTime(record)
+        return super().formatMessage(record)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object on a line: time (UTC, RFC 3339), level (Kafka's name), logger, message, and exception if there is one.
+
+    One of several processes has its name before them.
+    """
+
+    def __init__(self, process: str | None = None) -> None:
+        super().__init__()
+        self._process = {} if process is None else {"process": process}
+
+    def format(self, record: logging.LogRecord) -> str:
+        import json  # few want it, and a start pays for each module
+
+        seconds, milliseconds = divmod(int(record.created * 1000), 1000)
+        fields = {
+            **self._process,
+            "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{milliseconds:03d}Z",
+            "level": level_name(record.levelno),
+            "logger": record.name,
+            "message": shown(_message(record), MESSAGE_CHARACTERS_MAX),
+        }
+        if record.exc_info:
+            trace = self.formatException(record.exc_info).split("\n")
+            fields["exception"] = "\n".join([shown(line, MESSAGE_CHARACTERS_MAX) for line in trace])
+        return json.dumps(fields)
+
+
+class FloodGate(logging.Filter):
+    """A last limit on what one place in the code logs in a minute: LIKE_MAX warnings and errors, or INFO_LIKE_MAX other lines.
+
+    The next line that passes tells how many did not. Places that strangers or a broken disk can make talk without end have
+    reminders of their own (`replication/reminders.py`), which say more about whom; this holds for all others, such as those
+    that tell of each rebalance. Who asks for the levels below INFO wants all of it.
+    """
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock_s = clock_s
+        self._minute_end_s = -math.inf
+        self._seen: dict[tuple[str, str], int] = {}  # in this minute
+        self._untold: dict[tuple[str, str], int] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.INFO:
+            return True
+        now_s = self._clock_s()
+        if now_s >= self._minute_end_s:
+            self._minute_end_s = now_s + INTERVAL_S
+            self._seen = {}
+        place = _kept(self._seen, (record.name, str(record.msg)[:QUOTED_CHARACTERS_MAX]))
+        # Threads log, too, and one of them may begin another minute just now.
+        self._seen[place] = count = self._seen.get(place, 0) + 1
+        if count > (LIKE_MAX if record.levelno >= logging.WARNING else INFO_LIKE_MAX):
+            place = _kept(self._untold, place)
+            self._untold[place] = self._untold.get(place, 0) + 1
+            return False
+        if untold := self._untold.pop(place, 0):
+            _add_count(record, untold)
+        return True
+
+
+def _kept(places: Mapping[tuple[str, str], int], place: tuple[str, str]) -> tuple[str, str]:
+    """The place, or that of all others if there are too many: texts may be made up anew each time."""
+    return place if place in places or len(places) < KEPT_MAX else ("", "")
+
+
+def _add_count(record: logging.LogRecord, untold: int) -> None:
+    if isinstance(record.args, tuple) and record.args:
+        record.msg, record.args = str(record.msg) + MORE, (*record.args, untold)
+    else:
+        record.msg, record.args = record.getMessage() + MORE % untold, ()
+
+
+def set_up_log(level: str, form: str, process: str | None = None) -> None:
+    """From now on all loggers write to stderr. `level` is a key of `LEVELS`, `form` one of `FORMS`.
+
+    One of several processes begins each line with its name; what was set up before that is replaced.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(FORMS[form](process))
+    handler.addFilter(FloodGate())
+    logging.basicConfig(level=LEVELS[level], handlers=[handler], force=process is not None)
+
+
+def _message(record: logging.LogRecord) -> str:
+    """The message with each text in it cut, so that none of them takes all the room."""
+    if isinstance(record.args, tuple) and record.args:
+        return str(record.msg) % tuple([shown(each) if type(each) is str else each for each in record.args])
+    return record.getMessage()
+
+
+def _with_message(record: logging.LogRecord, message: str) -> logging.LogRecord:
+    record.message = message
+    return record
+
+
+def _indented(trace: str) -> str:
+    """Each line escaped and behind blanks; what separates lines within an exception's text looks the same."""
+    return "\n".join([_TRACE_INDENTATION + shown(line, MESSAGE_CHARACTERS_MAX) for line in trace.split("\n")])
+
+
+FORMS: Final[dict[str, Callable[[str | None], logging.Formatter]]] = {"text": LogFormatter, "json": JsonFormatter}

@@ -30,7 +30,7 @@ from ottla.wire.settings import PASSWORD
 
 if TYPE_CHECKING:
     from ottla.server.config.coordination_config import ZooKeeperConfig
-    from ottla.server.config.overrides import Texts
+    from ottla.server.config.repository import Texts
 
 logger = logging.getLogger("ottla.configs")
 

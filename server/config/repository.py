@@ -14,6 +14,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from enum import IntEnum
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -37,9 +38,38 @@ from ottla.server.config.broker_config import (
     settings_of_member,
     texts_of_listener,
 )
-from ottla.server.config.overrides import NO_OVERRIDES, Overrides, Texts
 from ottla.server.config.server_config import ServerConfig
 from ottla.wire.settings import InvalidSetting, Setting, format_value, read_settings, settings_of
+
+Texts = Mapping[str, str]
+
+
+class Overrides(NamedTuple):
+    """Settings of one node, and the node's version (None: there is no node)."""
+
+    texts: Texts
+    version: int | None
+
+
+NO_OVERRIDES = Overrides({}, None)
+
+
+class ConfigOperation(IntEnum):
+    """Kind of change of a setting; numbered as in the request."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigChange(NamedTuple):
+    """One line of an IncrementalAlterConfigs request."""
+
+    name: str
+    operation: int
+    value: str | None
+
 
 logger = logging.getLogger("ottla.configs")
 

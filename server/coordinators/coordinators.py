@@ -1,4 +1,7 @@
-"""The coordinators of this broker, by the internal topic that each of them lives in, and the creation of these topics."""
+"""The coordinators of this broker, by the internal topic that each of them lives in, and the creation of these topics.
+
+Blocks of producer ids are kept in the coordination tree, so that no id is ever given out twice.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import BadVersion, Coordination, CoordinationError, SetData
 from ottla.replication.cluster.metadata_cache import (
     GROUP_METADATA_TOPIC,
     SHARE_GROUP_STATE_TOPIC,
@@ -14,8 +19,10 @@ from ottla.replication.cluster.metadata_cache import (
 )
 from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.config.broker_config import BrokerConfig
+from ottla.wire.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("ottla.broker")
+id_logger = logging.getLogger("ottla.producer_ids")
 
 
 class Coordinator(Protocol):
@@ -153,3 +160,38 @@ def new_topic(name: str, config: BrokerConfig, *, replicas_max: int | None) -> N
 
 def _bounded(value: int, replicas_max: int | None) -> int:
     return value if replicas_max is None else min(value, replicas_max)
+
+
+BLOCK_SIZE = 1000
+
+
+class ProducerIdBlocks:
+    """Hands out the next block by moving /latest_producer_id_block, as Kafka's controller does."""
+
+    def __init__(self, coordination: Coordination, node_id: int) -> None:
+        self._coordination = coordination
+        self._node_id = node_id
+
+    async def allocate_block(self) -> range:
+        """Reserve a block of ids that nobody else has; durable before it is returned.
+
+        Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS, which producers retry, while the tree cannot be reached.
+        """
+        try:
+            return await self._allocate()
+        except CoordinationError as error:
+            id_logger.error("No block of producer ids can be reserved: %r", error)
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) from None
+
+    async def _allocate(self) -> range:
+        while True:
+            node = await self._coordination.get(znodes.PRODUCER_ID_BLOCK)
+            first = znodes.decode_producer_id_block(node.data)[1] + 1 if node.data else 0
+            block = range(first, first + BLOCK_SIZE)
+            data = znodes.encode_producer_id_block(self._node_id, block[0], block[-1])
+            try:
+                # The version lets only one of several brokers succeed that have read the same block.
+                await self._coordination.multi([SetData(znodes.PRODUCER_ID_BLOCK, data, node.version)])
+            except BadVersion:
+                continue  # another broker was faster
+            return block

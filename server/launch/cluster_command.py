@@ -7,8 +7,8 @@ The data folder holds all of it: tree/ or zookeeper/, broker-1/ and so on with t
 ports and the folder of its certificates, if it has any, so that a second start brings the same cluster back at the same
 addresses, and does not open what was closed.
 
-The command restarts nothing by itself; `ottla cluster start-broker` (`cluster_control.py`) or a key in its terminal
-(`cluster_keys.py`) asks it to. Its children are in sessions of their own, so that Ctrl-C reaches the command alone, which stops
+The command restarts nothing by itself; `ottla cluster start-broker` or a key in its terminal asks it to
+(`cluster_control.py`). Its children are in sessions of their own, so that Ctrl-C reaches the command alone, which stops
 the brokers before their tree; the kernel kills them all (PR_SET_PDEATHSIG) if the command itself is killed.
 """
 
@@ -35,7 +35,16 @@ from ottla.server.cluster.coordination.embedded import JOURNAL_NAME
 from ottla.server.cluster.coordination.tree_server import SOCKET_NAME, TreeBroken, hold_tree
 from ottla.server.config.broker_config import ConfigError, default_data_directory, load_config
 from ottla.server.launch.cluster_child import Child
-from ottla.server.launch.cluster_control import STATUS, Asked, Unanswered, listen, serve_control
+from ottla.server.launch.cluster_control import (
+    STATUS,
+    Asked,
+    Keyboard,
+    Unanswered,
+    keys,
+    listen,
+    serve_control,
+    terminal,
+)
 from ottla.server.launch.cluster_files import (
     NotSecured,
     Secured,
@@ -44,7 +53,6 @@ from ottla.server.launch.cluster_files import (
     write_settings,
     zookeeper_command,
 )
-from ottla.server.launch.cluster_keys import Keyboard, keys, terminal
 from ottla.server.launch.signals import ALL_STOP, STOPPING
 from ottla.server.standard_streams import announce
 

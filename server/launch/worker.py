@@ -22,7 +22,7 @@ import trio
 
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.cluster.coordination.tree_server import TreeBroken, hold_tree
-from ottla.server.launch import log_lines
+from ottla.server.config.loggers import set_up_log
 from ottla.server.launch.fleet import EXIT_FAILED, EXIT_OK
 from ottla.server.launch.running import run_broker, settle_interpreter
 from ottla.server.launch.signals import STOPPING
@@ -40,7 +40,7 @@ def run_worker(config: BrokerConfig, report: Report, *, log_level: str, log_form
     `beat_s`: how often the supervisor is to hear that the event loop goes round; None: never.
     """
     assert config.worker is not None
-    log_lines.set_up(log_level, log_format, f"worker {config.worker.number}")
+    set_up_log(log_level, log_format, f"worker {config.worker.number}")
     try:
         trio.run(_run, config, report, beat_s)
     except StartupError as error:
@@ -90,7 +90,7 @@ def keep_tree(
 
     `beat_s`: how often the supervisor is to hear that the event loop goes round; None: never.
     """
-    log_lines.set_up(log_level, log_format, "tree")
+    set_up_log(log_level, log_format, "tree")
     problem = trio.run(_keep, directory, where, report, beat_s)
     if problem is None:
         return EXIT_OK

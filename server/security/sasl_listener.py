@@ -28,8 +28,7 @@ from ottla.wire.settings import InvalidSetting
 
 if TYPE_CHECKING:
     from ottla.server.config.broker_config import BrokerConfig
-    from ottla.server.config.overrides import Texts
-    from ottla.server.config.repository import ConfigRepository
+    from ottla.server.config.repository import ConfigRepository, Texts
     from ottla.server.config.sasl_rules import KerberosOfListener, MechanismConfig, SaslListenerConfig
     from ottla.server.config.token_rules import TokenRules
     from ottla.server.security.kerberos.listener import KerberosListener

@@ -7,8 +7,7 @@
     avro/            values in Avro, by the schemas of a registry
     groups_view.py   groups: members, offsets, lag, the last rebalance
     transactions_view.py  transactional ids; producers of a partition, and hanging transactions
-    settings_view.py settings with their documentation
-    writing.py       produces a record, changes a setting
+    settings_view.py settings with their documentation; changes one, and produces a record
     learning.py      the small load of the Learn tab, and its readers
 
     static/          plain HTML, CSS and ES modules, served as they are; `app.js` is where the page begins

@@ -9,13 +9,12 @@ from ottla import __version__
 from ottla.replication.cluster.metadata_cache import NO_LEADER, PartitionState, TopicState
 from ottla.server.admin.console import requests
 from ottla.server.admin.console.requests import refusal
-from ottla.server.admin.http.pace import PacedTimeSlice
+from ottla.server.admin.http.routes import PacedTimeSlice
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.server.admin.console.requests import Access
-    from ottla.server.admin.http.pace import Pace
-    from ottla.server.admin.http.routes import Request
+    from ottla.server.admin.http.routes import Pace, Request
     from ottla.server.broker import Broker
 
 TOPICS_PER_PAGE, PARTITIONS_PER_PAGE = 100, 200

@@ -26,9 +26,8 @@ from ottla.server.admin.console.groups_view import GroupsView
 from ottla.server.admin.console.learning import Learning
 from ottla.server.admin.console.records import Records
 from ottla.server.admin.console.requests import Access, refusal
-from ottla.server.admin.console.settings_view import SettingsView
+from ottla.server.admin.console.settings_view import BODY_BYTES_MAX, SettingsView, Writing
 from ottla.server.admin.console.transactions_view import TransactionsView
-from ottla.server.admin.console.writing import BODY_BYTES_MAX, Writing
 from ottla.server.admin.http.metrics.process import BOUNDS
 from ottla.server.admin.http.routes import HTML, JSON, Refused, Request, Response
 from ottla.server.serving_state import NotServing
@@ -36,8 +35,7 @@ from ottla.wire.errors import KafkaError
 
 if TYPE_CHECKING:
     from ottla.server.admin.http.metrics.process import LoopLag
-    from ottla.server.admin.http.pace import Pace
-    from ottla.server.admin.http.routes import Handler, Routes
+    from ottla.server.admin.http.routes import Handler, Pace, Routes
     from ottla.server.broker import Broker
 
 FOLDER = Path(__file__).parent / "static"

@@ -17,7 +17,7 @@ import trio
 from ottla.groupcoord.runtime.answers import finished
 from ottla.server.admin.console import requests
 from ottla.server.admin.console.requests import Wanted, ask, first_page, refusal
-from ottla.server.admin.http.pace import PacedTimeSlice
+from ottla.server.admin.http.routes import PacedTimeSlice
 from ottla.server.coordinator_factory import groups_of
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
@@ -25,8 +25,7 @@ from ottla.wire.messages.groups import DescribeGroupsRequest, ListGroupsRequest
 from ottla.wire.messages.offsets import OffsetFetchRequest, OffsetFetchRequestGroup
 
 if TYPE_CHECKING:
-    from ottla.server.admin.http.pace import Pace
-    from ottla.server.admin.http.routes import Request
+    from ottla.server.admin.http.routes import Pace, Request
     from ottla.server.broker import Broker
 
 KEPT_S, GROUPS_KEPT = 5.0, 1_000

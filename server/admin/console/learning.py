@@ -24,7 +24,7 @@ from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.admin.console import requests
 from ottla.server.admin.console.batches import Page
 from ottla.server.admin.console.requests import ask, refusal
-from ottla.server.admin.console.writing import partition_of_key, produced
+from ottla.server.admin.console.settings_view import partition_of_key, produced
 from ottla.server.admin.http.routes import Refused
 from ottla.server.coordinator_factory import groups_of
 from ottla.server.serving_state import NotServing

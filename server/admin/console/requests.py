@@ -30,7 +30,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.foreign_json import parse_json
 
 if TYPE_CHECKING:
-    from ottla.server.admin.http.pace import PacedTimeSlice
+    from ottla.server.admin.http.routes import PacedTimeSlice
     from ottla.server.broker import Broker
     from ottla.wire.schema import Message
 

@@ -1,22 +1,38 @@
-"""Settings of this broker, of a topic or of a group, with their documentation (DescribeConfigs)."""
+"""Settings of this broker, of a topic or of a group, with their documentation (DescribeConfigs), and changes by the console.
+
+With `http.console.write` only: produce a record, set or reset a setting.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import trio
+
 from ottla.server.admin.console import requests
 from ottla.server.admin.console.requests import ask, refusal
-from ottla.server.admin.http.pace import PacedTimeSlice
-from ottla.server.admin.http.routes import Refused
+from ottla.server.admin.http.routes import PacedTimeSlice, Refused
 from ottla.server.config.repository import DEFAULT_CONFIG, described_setting, topic_settings
+from ottla.wire.checksum import murmur2
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalConfig,
+    IncrementalConfigsResource,
+)
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 from ottla.wire.settings import SettingType
 
 if TYPE_CHECKING:
-    from ottla.server.admin.http.pace import Pace
-    from ottla.server.admin.http.routes import Request
+    from collections.abc import Mapping, Sequence
+
+    from ottla.server.admin.http.routes import Pace, Request
     from ottla.server.broker import Broker
     from ottla.wire.messages.describe_configs import DescribeConfigsResourceResult
+
 
 KINDS = {"topic": 2, "broker": 4, "group": 32}
 SOURCES = {
@@ -78,3 +94,113 @@ def _as_json(entry: DescribeConfigsResourceResult, *, has_effect: bool) -> dict[
         "type": SettingType(entry.config_type).name.lower() if entry.config_type else "",
         "documentation": entry.documentation or "",
     }
+
+
+BODY_BYTES_MAX = 1024 * 1024
+HEADERS_MAX = 100
+TEXT_BYTES_MAX = (1 << 15) - 1  # of a string in Kafka's protocol
+PRODUCE_VERSION = 12  # names topics
+ACKS_ALL, TIMEOUT_MS = -1, 10_000
+SET, DELETE = 0, 1
+
+
+class Writing:
+    """Changes by POST."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def produce(self, request: Request) -> dict[str, Any]:
+        """Produce a record.
+
+        `topic`; `partition`, or null for that of the key; `key` and `value` as text, or as hex with `isHex`, null or absent for none.
+        """
+        body = requests.posted(request)
+        is_hex = body.get("isHex") is True
+        record = Record(
+            0, self._broker.now_ms(), _bytes(body, "key", is_hex), _bytes(body, "value", is_hex), _headers(body)
+        )
+        topic = _text(body, "topic")
+        partition = body.get("partition")
+        if partition is None:
+            state = self._broker.cluster.topic(topic)
+            if state is None:
+                raise refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            # A key of a megabyte takes a tenth of a second.
+            partition = await trio.to_thread.run_sync(partition_of_key, record.key, len(state.partitions))
+        if type(partition) is not int or not 0 <= partition < 1 << 31:
+            raise Refused(400, "partition must be a number or null.")
+        offset = await produced(self._broker, topic, partition, [record])
+        return {"partition": partition, "offset": offset}
+
+    async def alter(self, request: Request) -> dict[str, Any]:
+        """Change a setting: `kind` and `name` as `SettingsView.settings`, `setting`, and `value`, null for the default."""
+        body = requests.posted(request)
+        kind = _text(body, "kind")
+        if kind not in KINDS:
+            raise Refused(400, f"kind must be one of {', '.join(KINDS)}.")
+        name = str(self._broker.node_id) if kind == "broker" else _text(body, "name")
+        value = None if body.get("value") is None else _text(body, "value")
+        change = IncrementalConfig(
+            name=_text(body, "setting"), config_operation=DELETE if value is None else SET, value=value
+        )
+        resource = IncrementalConfigsResource(resource_type=KINDS[kind], resource_name=name, configs=[change])
+        response = await ask(self._broker, IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
+        [result] = response.responses
+        if result.error_code:
+            raise refusal(result.error_code, result.error_message)
+        return {"setting": change.name, "value": value}
+
+
+def partition_of_key(key: bytes | None, partition_count: int) -> int:
+    """Choose the partition of a key as the Java client's producer does; without a key the first one."""
+    return 0 if key is None else (murmur2(key) & 0x7FFFFFFF) % partition_count
+
+
+async def produced(broker: Broker, topic: str, partition: int, records: Sequence[Record]) -> int:
+    """Append records as a producer with acks=all does; returns the offset of the first. Raises Refused."""
+    # Writable, because the leader puts offset and epoch into it.
+    batch = memoryview(bytearray(encode_batch(records)))
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=batch)])
+    request = ProduceRequest(transactional_id=None, acks=ACKS_ALL, timeout_ms=TIMEOUT_MS, topic_data=[data])
+    answer = (await ask(broker, request, PRODUCE_VERSION)).responses[0].partition_responses[0]
+    if answer.error_code:
+        raise refusal(answer.error_code, answer.error_message)
+    return int(answer.base_offset)
+
+
+def _text(body: Mapping[str, Any], name: str, length_max: int = TEXT_BYTES_MAX) -> str:
+    """Read a text that Kafka's clients could have sent, too: they will be told what is stored here."""
+    value = body.get(name)
+    if not isinstance(value, str):
+        raise Refused(400, f"{name} must be a text.")
+    try:
+        if len(value.encode()) > length_max:
+            raise Refused(400, f"{name} is longer than {length_max} bytes.")
+    except ValueError:  # a lone surrogate, which JSON can spell
+        raise Refused(400, f"{name} is no UTF-8.") from None
+    return value
+
+
+def _bytes(body: Mapping[str, Any], name: str, is_hex: bool) -> bytes | None:
+    if body.get(name) is None:
+        return None
+    text = _text(body, name, BODY_BYTES_MAX)
+    try:
+        return bytes.fromhex(text) if is_hex else text.encode()
+    except ValueError:
+        raise Refused(400, f"{name} is no hex.") from None
+
+
+def _headers(body: Mapping[str, Any]) -> tuple[tuple[bytes, bytes | None], ...]:
+    """Read headers as pairs of texts."""
+    given = body.get("headers") or []
+    if not isinstance(given, list) or len(given) > HEADERS_MAX:
+        raise Refused(400, f"headers must be a list of {HEADERS_MAX} pairs at most.")
+    pairs = []
+    for each in given:
+        if not isinstance(each, list) or len(each) != 2:
+            raise Refused(400, "Each header must be a pair of texts.")
+        pair = {"header": each[0], "its value": each[1]}
+        pairs.append((_bytes(pair, "header", False) or b"", _bytes(pair, "its value", False)))
+    return tuple(pairs)

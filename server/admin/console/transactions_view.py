@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.server.admin.console import requests
 from ottla.server.admin.console.requests import Wanted, ask, first_page, refusal
-from ottla.server.admin.http.pace import PacedTimeSlice
+from ottla.server.admin.http.routes import PacedTimeSlice
 from ottla.wire.errors import KafkaError
 from ottla.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -24,8 +24,7 @@ from ottla.wire.messages.describe_transactions import (
 
 if TYPE_CHECKING:
     from ottla.replication.log.producers import ProducerEntry
-    from ottla.server.admin.http.pace import Pace
-    from ottla.server.admin.http.routes import Request
+    from ottla.server.admin.http.routes import Pace, Request
     from ottla.server.broker import Broker
 
 IDS_PER_PAGE, PRODUCERS_SHOWN_MAX, PARTITIONS_SHOWN_MAX = 50, 200, 100

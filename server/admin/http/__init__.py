@@ -1,8 +1,8 @@
 """The HTTP endpoint: health and metrics, and paths that other modules add. Off by default; see `server/config/server_config.py`.
 
-    routes.py        Request and Response, the table of paths, and the guard: Host against DNS rebinding, Origin against other sites
+    routes.py        Request and Response, the table of paths, and the guard: Host against DNS rebinding, Origin against other sites;
+                     the share of the event loop that the endpoint takes (`Pace`)
     server.py        accepts connections, and serves each: h11, limits on bytes, time and memory, answers in pieces
-    pace.py          the share of the event loop that the endpoint takes, in pieces
     clients/         receives metrics that clients push (KIP-714) and adds them to /metrics
     metrics/         /metrics
     endpoint.py      puts the paths of a broker together; /healthz and /readyz

@@ -19,8 +19,7 @@ import trio
 from ottla.server.admin.http.clients.receiver import ClientMetrics, is_possible
 from ottla.server.admin.http.metrics.process import LoopLag
 from ottla.server.admin.http.metrics.scrape import Metrics
-from ottla.server.admin.http.pace import Pace
-from ottla.server.admin.http.routes import Guard, Request, Response, Routes
+from ottla.server.admin.http.routes import Guard, Pace, Request, Response, Routes
 from ottla.server.admin.http.server import HttpServer
 
 if TYPE_CHECKING:

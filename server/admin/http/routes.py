@@ -11,14 +11,22 @@ Requests from other sites: there are no CORS headers, so no other page reads an 
 work is not done either; only a link may lead here. A request that changes something has to come from a page of this endpoint (its Origin
 is the host that it asks) or from no browser, and be JSON, which other pages cannot send without a preflight request, which nobody
 answers.
+
+Pace: the endpoint works in pieces of some milliseconds, and takes a third of the event loop's time at most. So however many ask, and
+however much, clients of the broker keep the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import NamedTuple
+
+import trio
+
+from ottla.wire.time_slice import SLICE_S, TimeSlice
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
@@ -184,3 +192,57 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+REST = 2.0  # how long the endpoint works nothing after a piece of work, in lengths of that piece
+REST_MAX_S = 0.05
+REQUEST_S = 0.0003  # what a short request takes, with its answer
+
+
+class Pace:
+    """Paces all work of the endpoint. `PIECE_S` is how long a piece of work should take."""
+
+    PIECE_S = 2 * SLICE_S
+
+    def __init__(self) -> None:
+        self._line = trio.Lock()  # first come, first served
+        self._rested_at = 0.0
+
+    async def request(self) -> None:
+        """Return when another request may be read and answered; what that costs is paid in advance."""
+        await self.pay(REQUEST_S)
+
+    async def pay(self, worked_s: float) -> None:
+        """Return when the endpoint may work for so many seconds, after which it rests."""
+        async with self._line:
+            await self._until_rested()
+            self._rested_at = trio.current_time() + worked_s + min(worked_s * REST, REST_MAX_S)
+
+    @asynccontextmanager
+    async def piece(self) -> AsyncIterator[None]:
+        """Do a piece of work that does not await: whoever reads an answer slowly holds up nobody meanwhile."""
+        async with self._line:
+            await self._until_rested()
+            begun = trio.current_time()
+            try:
+                yield
+            finally:
+                ended = trio.current_time()
+                self._rested_at = ended + min((ended - begun) * REST, REST_MAX_S)
+
+    async def _until_rested(self) -> None:
+        await trio.sleep_until(self._rested_at)
+
+
+class PacedTimeSlice(TimeSlice):
+    """A time slice of a long HTTP answer: each pause lasts until the endpoint may work again, so all answers together stay in its share."""
+
+    def __init__(self, pace: Pace) -> None:
+        super().__init__()
+        self._pace = pace
+
+    async def yield_if_over(self) -> None:
+        """Wait for the endpoint's share of the loop if this slice is over, and begin another one."""
+        if self.is_over():
+            await self._pace.pay(SLICE_S)
+            self.begin()

@@ -46,8 +46,7 @@ import trio
 
 from ottla.replication.log.faults import Fault, classify
 from ottla.replication.reminders import Reminder
-from ottla.server.admin.http.pace import Pace
-from ottla.server.admin.http.routes import Guard, Handler, Refused, Request, Response, Route, Routes
+from ottla.server.admin.http.routes import Guard, Handler, Pace, Refused, Request, Response, Route, Routes
 from ottla.server.network.connection_limits import RETRY_SECONDS, plain_address
 
 if TYPE_CHECKING:

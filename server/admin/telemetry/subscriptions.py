@@ -39,7 +39,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from ottla.groupcoord.patterns import Pattern
     from ottla.server.config.client_metrics import Subscriptions as Kept
-    from ottla.server.config.overrides import Overrides
+    from ottla.server.config.repository import Overrides
 
 
 class Client(NamedTuple):

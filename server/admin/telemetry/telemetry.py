@@ -23,14 +23,13 @@ from __future__ import annotations
 import base64
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ottla.server.admin.telemetry.fair_lock import FairLock
 from ottla.server.admin.telemetry.subscriptions import (
     ATTRIBUTE_CHARACTERS_MAX,
     BadMetrics,
@@ -62,6 +61,34 @@ if TYPE_CHECKING:
     from ottla.server.config.repository import ConfigRepository
     from ottla.server.dispatch.context import RequestContext
     from ottla.wire.answers import Worked
+
+
+class FairLock:
+    """A lock that is fair to owners: behind a lock for each of them, so that of all tasks of one owner only one stands in the line.
+
+    So a client waits for one piece of work of each of the others, however much of it somebody has brought.
+    """
+
+    def __init__(self) -> None:
+        self._line = trio.Lock()  # first come, first served
+        self._of_owner: dict[str, trio.Lock] = {}
+
+    def __len__(self) -> int:
+        """Count the owners that wait or work."""
+        return len(self._of_owner)
+
+    @asynccontextmanager
+    async def hold(self, owner: str) -> AsyncIterator[None]:
+        """Hold the lock for this owner."""
+        own = self._of_owner.setdefault(owner, trio.Lock())
+        try:
+            async with own, self._line:
+                yield
+        finally:
+            statistics = own.statistics()
+            if not statistics.locked and not statistics.tasks_waiting:
+                self._of_owner.pop(owner, None)
+
 
 logger = logging.getLogger("ottla.telemetry")
 

@@ -13,8 +13,7 @@ from ottla.server.broker import Broker
 from ottla.server.cluster.settings_administration import SettingsChange
 from ottla.server.config.changes import changed_broker, changed_texts, changed_topic, check_changes, check_names
 from ottla.server.config.loggers import change_loggers, check_logger_changes
-from ottla.server.config.overrides import ConfigChange
-from ottla.server.config.repository import MIN_INSYNC_REPLICAS
+from ottla.server.config.repository import MIN_INSYNC_REPLICAS, ConfigChange
 from ottla.server.dispatch.access import AclOperation
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.dispatch.dispatch import handles

@@ -13,7 +13,6 @@ from ottla.replication.reminders import Reminder
 from ottla.server.broker import Broker
 from ottla.server.config.client_metrics import client_metrics_settings
 from ottla.server.config.loggers import logger_levels
-from ottla.server.config.overrides import NO_OVERRIDES
 from ottla.server.config.repository import (
     CLIENT_METRICS_CONFIG,
     DEFAULT_CONFIG,
@@ -21,6 +20,7 @@ from ottla.server.config.repository import (
     DYNAMIC_DEFAULT_BROKER_CONFIG,
     DYNAMIC_TOPIC_CONFIG,
     GROUP_CONFIG,
+    NO_OVERRIDES,
     ConfigRepository,
     SynonymValue,
     default_text,
@@ -51,7 +51,7 @@ from ottla.wire.settings import InvalidSetting, field_name, format_value, parse_
 from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
-    from ottla.server.config.overrides import Texts
+    from ottla.server.config.repository import Texts
     from ottla.wire.settings import Setting
 
 

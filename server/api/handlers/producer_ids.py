@@ -9,7 +9,7 @@ from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import CoordinationError
 from ottla.replication.cluster.metadata_cache import TRANSACTION_STATE_TOPIC
 from ottla.server.broker import Broker
-from ottla.server.coordinators.producer_id_blocks import ProducerIdBlocks
+from ottla.server.coordinators.coordinators import ProducerIdBlocks
 from ottla.server.dispatch.access import AclOperation, ResourceType, may, may_on_any, may_on_cluster, require_on_cluster
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.dispatch.dispatch import handles

@@ -35,9 +35,8 @@ from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.server.cluster.entity_configs import EntityConfigs
-    from ottla.server.config.overrides import Texts
+    from ottla.server.config.repository import Texts
     from ottla.server.security.scram_users import ScramUsers
-
 
 USERS_MAX = 1_000
 Alteration = ScramCredentialDeletion | ScramCredentialUpsertion

@@ -52,10 +52,8 @@ from ottla.replication.log.producers import CorruptSnapshot, decode_snapshot
 from ottla.replication.log.storage import LogDirectory, Storage
 from ottla.replication.replica_manager.directories import FoundPartition, LogDirectoryProblem
 from ottla.server.config.changes import GROUP_ID_LENGTH_MAX, GROUPS_MAX
-from ottla.server.config.overrides import Texts
-from ottla.server.config.repository import ConfigRepository
-from ottla.server.coordinators.coordinators import new_topic
-from ottla.server.coordinators.producer_id_blocks import BLOCK_SIZE
+from ottla.server.config.repository import ConfigRepository, Texts
+from ottla.server.coordinators.coordinators import BLOCK_SIZE, new_topic
 from ottla.wire.errors import KafkaError
 from ottla.wire.record_decoding import decode_records
 from ottla.wire.settings import InvalidSetting, Setting, parse_value

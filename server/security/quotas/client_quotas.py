@@ -46,7 +46,7 @@ from ottla.server.security.quotas.meters import Meters, MutationMeters, Rate, Ra
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ottla.server.config.overrides import Texts
+    from ottla.server.config.repository import Texts
 
 
 UNLIMITED = (1 << 31) - 1

@@ -26,7 +26,7 @@ from ottla.server.security.quotas.entities import (
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.server.config.overrides import Texts
+    from ottla.server.config.repository import Texts
 
 
 EXACT, DEFAULT, SPECIFIED = range(3)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.server.admin.console import writing
-from ottla.server.admin.console.writing import partition_of_key
+from ottla.server.admin.console.settings_view import partition_of_key
 from ottla.server.broker import Broker
 from ottla.server.tests.console_client import ask, make_topic, running
 

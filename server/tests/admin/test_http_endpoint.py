@@ -18,8 +18,17 @@ from hypothesis import strategies as st
 from ottla.replication.log.descriptors import Descriptors
 from ottla.server.admin.http import server
 from ottla.server.admin.http import server as limits
-from ottla.server.admin.http.pace import REQUEST_S, REST, Pace
-from ottla.server.admin.http.routes import EVENT_STREAM, Guard, Refused, Request, Response, Routes
+from ottla.server.admin.http.routes import (
+    EVENT_STREAM,
+    REQUEST_S,
+    REST,
+    Guard,
+    Pace,
+    Refused,
+    Request,
+    Response,
+    Routes,
+)
 from ottla.server.admin.http.server import HttpConnection, HttpServer, Room
 from ottla.server.config.server_config import parse_http_listener
 from ottla.server.network.listener import bind

@@ -19,23 +19,22 @@ from prometheus_client.openmetrics import parser as open_metrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from ottla.replication.partition.traffic import Traffic
-from ottla.server.admin.http.metrics.cluster import groups
+from ottla.server.admin.http.metrics.cluster import AT_ONCE, PartitionLabels, groups, partitions, topics
 from ottla.server.admin.http.metrics.exposition import COUNTER, GAUGE, Exposition, Family, wanted
-from ottla.server.admin.http.metrics.partitions import AT_ONCE, PartitionLabels, partitions, topics
 from ottla.server.admin.http.metrics.process import (
     BOUNDS,
     LOOK_S,
     MEMORY_S,
     Figures,
     LoopLag,
+    RecentTimes,
     figures,
     loop_lag,
     process,
+    requests,
 )
-from ottla.server.admin.http.metrics.requests import RecentTimes, requests
 from ottla.server.admin.http.metrics.scrape import PIECE_BYTES, Metrics
-from ottla.server.admin.http.pace import Pace
-from ottla.server.admin.http.routes import Request
+from ottla.server.admin.http.routes import Pace, Request
 from ottla.server.dispatch.apis import Api
 from ottla.server.dispatch.dispatch import Route, all_routes, no_times
 from ottla.server.serving_state import Stop

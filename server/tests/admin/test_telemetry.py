@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.server.admin.telemetry import telemetry
-from ottla.server.admin.telemetry.fair_lock import FairLock
 from ottla.server.admin.telemetry.subscriptions import (
     ATTRIBUTE_CHARACTERS_MAX,
     EXPIRY_MIN_MS,
@@ -28,11 +27,10 @@ from ottla.server.admin.telemetry.subscriptions import (
     subscription_id,
     wanted_of,
 )
-from ottla.server.admin.telemetry.telemetry import BYTES_MAX, ONE_UUID, Telemetry
+from ottla.server.admin.telemetry.telemetry import BYTES_MAX, ONE_UUID, FairLock, Telemetry
 from ottla.server.api.handlers.api_versions import served_api_versions
 from ottla.server.config.client_metrics import ClientMetricsConfig, check_client_metrics
-from ottla.server.config.overrides import NO_OVERRIDES, Overrides
-from ottla.server.config.repository import ConfigRepository
+from ottla.server.config.repository import NO_OVERRIDES, ConfigRepository, Overrides
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.dispatch.dispatch import served_routes
 from ottla.server.network.large_requests import check_large

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from ottla.replication.reminders import KEPT_MAX
 from ottla.server.cli.command_line import LOG_LEVELS
 from ottla.server.cli.start import LOG_FORMATS
-from ottla.server.config.loggers import LEVELS
-from ottla.server.launch.log_lines import (
+from ottla.server.config.loggers import (
     FORMS,
     INFO_LIKE_MAX,
+    LEVELS,
     LIKE_MAX,
     MESSAGE_CHARACTERS_MAX,
     FloodGate,

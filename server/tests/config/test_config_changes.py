@@ -9,8 +9,7 @@ from ottla.server.config.changes import (
     check_topic,
     creation_texts,
 )
-from ottla.server.config.overrides import ConfigChange, Overrides
-from ottla.server.config.repository import ConfigRepository
+from ottla.server.config.repository import ConfigChange, ConfigRepository, Overrides
 from ottla.wire.errors import ErrorCode, KafkaError
 
 SET, DELETE, APPEND, SUBTRACT = range(4)

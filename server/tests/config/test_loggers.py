@@ -13,7 +13,7 @@ from ottla.replication.cluster import znodes
 from ottla.server.cluster.settings_administration import SettingsChange
 from ottla.server.config.client_metrics import NAME_LENGTH_MAX, PATTERNS_LENGTH_MAX, check_client_metrics
 from ottla.server.config.loggers import LEVELS, WITHHELD, level_name, logger_levels
-from ottla.server.config.overrides import NO_OVERRIDES, Overrides
+from ottla.server.config.repository import NO_OVERRIDES, Overrides
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.server.tests.api.test_config_handlers import DELETE, SET, change, describe
 from ottla.server.tests.api.test_group_config_handlers import listed

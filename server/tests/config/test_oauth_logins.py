@@ -11,8 +11,7 @@ import pytest
 import trio
 
 from ottla.server.config.broker_config import load_config
-from ottla.server.config.overrides import Overrides
-from ottla.server.config.repository import ConfigRepository
+from ottla.server.config.repository import ConfigRepository, Overrides
 from ottla.server.config.sasl_rules import sasl_of_listener
 from ottla.server.network import authentication
 from ottla.server.network.readiness import Readiness

@@ -25,9 +25,8 @@ from ottla.server.config.broker_config import (
     settings_of_member,
 )
 from ottla.server.config.coordination_config import ZooKeeperConfig
-from ottla.server.config.overrides import Overrides
 from ottla.server.config.passwords import KeptPasswords
-from ottla.server.config.repository import topic_settings
+from ottla.server.config.repository import Overrides, topic_settings
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.server.tests.api.test_config_handlers import APPEND, BROKER, DELETE, SET, SUBTRACT, change
 from ottla.server.tests.clustered import clustered

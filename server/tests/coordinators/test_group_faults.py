@@ -20,7 +20,7 @@ from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from ottla.replication.config import LogConfig
 from ottla.replication.controller.topic_planner import NewTopic
 from ottla.replication.log.tests.failing_calls import FailingCalls, run_every_case
-from ottla.server.coordinators.producer_id_blocks import ProducerIdBlocks
+from ottla.server.coordinators.coordinators import ProducerIdBlocks
 from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.server.tests.cluster.test_topic_faults import Life
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -189,7 +189,7 @@ def test_a_shard_serves_again_when_there_is_room() -> None:
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC, errno.EIO, errno.EINTR])
 def test_no_producer_id_is_given_twice(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.server.coordinators.producer_id_blocks.BLOCK_SIZE", 2)
+    monkeypatch.setattr("ottla.server.coordinators.coordinators.BLOCK_SIZE", 2)
 
     def case(calls: FailingCalls) -> None:
         async def run() -> None:

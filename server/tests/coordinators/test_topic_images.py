@@ -1,7 +1,7 @@
 """The topics of the cluster as group coordinators see them."""
 
 from ottla.replication.cluster.metadata_cache import BrokerRegistration, MetadataCache, PartitionState, TopicState
-from ottla.server.coordinators.topic_images import ClusterTopicImages
+from ottla.server.coordinator_factory import ClusterTopicImages
 
 TOPIC_ID = bytes(range(16))
 

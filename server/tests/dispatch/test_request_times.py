@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.server.admin.http.metrics.requests import (
+from ottla.server.admin.http.metrics.process import (
     EXPONENTS,
     LOOK_S,
     SHARES,

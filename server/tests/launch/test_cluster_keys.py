@@ -13,8 +13,8 @@ from typing import IO
 import pytest
 import trio
 
-from ottla.server.launch import cluster_keys
-from ottla.server.launch.cluster_keys import Keyboard, keys, terminal
+from ottla.server.launch import cluster_control
+from ottla.server.launch.cluster_control import Keyboard, keys, terminal
 
 FAR_S = 60.0
 
@@ -41,7 +41,7 @@ def use(monkeypatch: pytest.MonkeyPatch, file: IO[bytes]) -> None:
 async def test_keys_come_one_by_one_and_the_terminal_is_left_as_it_was(ends, monkeypatch: pytest.MonkeyPatch) -> None:
     outer, inner = ends
     use(monkeypatch, inner)
-    monkeypatch.setattr(cluster_keys, "_is_in_foreground", lambda descriptor: True)
+    monkeypatch.setattr(cluster_control, "_is_in_foreground", lambda descriptor: True)
     before, pressed = modes(inner), list[str]()
     assert before
 
@@ -69,7 +69,7 @@ async def test_keys_come_one_by_one_and_the_terminal_is_left_as_it_was(ends, mon
 
 
 async def test_a_terminal_that_goes_ends_the_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_keys, "_is_in_foreground", lambda descriptor: True)
+    monkeypatch.setattr(cluster_control, "_is_in_foreground", lambda descriptor: True)
     outer, inner = os.openpty()
     os.close(outer)
     with trio.fail_after(FAR_S):
@@ -81,8 +81,8 @@ async def test_nothing_is_read_in_the_background(ends, monkeypatch: pytest.Monke
     outer, inner = ends
     use(monkeypatch, inner)
     answers = iter([True, False, False])
-    monkeypatch.setattr(cluster_keys, "_is_in_foreground", lambda descriptor: next(answers, True))
-    monkeypatch.setattr(cluster_keys, "BACKGROUND_S", 0.001)
+    monkeypatch.setattr(cluster_control, "_is_in_foreground", lambda descriptor: next(answers, True))
+    monkeypatch.setattr(cluster_control, "BACKGROUND_S", 0.001)
     with trio.fail_after(FAR_S), terminal() as keyboard:
         assert keyboard is not None
         os.write(outer, b"1")
@@ -109,8 +109,8 @@ async def test_a_closed_terminal_is_not_waited_for_although_its_number_is_somebo
         ended.set()
 
     is_opened, ended = False, trio.Event()
-    monkeypatch.setattr(cluster_keys, "_is_in_foreground", is_in_foreground)
-    monkeypatch.setattr(cluster_keys, "BACKGROUND_S", 0.01)
+    monkeypatch.setattr(cluster_control, "_is_in_foreground", is_in_foreground)
+    monkeypatch.setattr(cluster_control, "BACKGROUND_S", 0.01)
     with trio.fail_after(FAR_S):
         async with trio.open_nursery() as nursery, trio.open_nursery() as others:
             with terminal() as keyboard:
@@ -137,7 +137,7 @@ async def test_a_terminal_that_is_closed_after_its_reader_was_woken_is_not_read(
     hears, tells = os.pipe()
     keyboard = Keyboard(hears)
     os.write(tells, b"of another file")
-    monkeypatch.setattr(cluster_keys, "_is_in_foreground", lambda descriptor: True)
+    monkeypatch.setattr(cluster_control, "_is_in_foreground", lambda descriptor: True)
 
     async def wait_readable(descriptor: int) -> None:
         await trio.lowlevel.checkpoint()

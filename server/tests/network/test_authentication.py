@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from ottla.server.api.handlers.sasl import sasl_authenticate, sasl_handshake
 from ottla.server.config.broker_config import load_config
-from ottla.server.config.overrides import Overrides
-from ottla.server.config.repository import ConfigRepository
+from ottla.server.config.repository import ConfigRepository, Overrides
 from ottla.server.config.sasl_rules import sasl_of_listener
 from ottla.server.dispatch.dispatch import CloseConnection
 from ottla.server.network import authentication

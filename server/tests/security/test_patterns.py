@@ -26,8 +26,8 @@ NOT_OF_CLIENTS = {
     "ottla.replication.cluster.znodes._ENDPOINT",
     "ottla.server.security.scram_users._PART",
     "ottla.server.config.broker_config._URL_CREDENTIALS",
-    "ottla.server.config.environment._OF_KUBERNETES",
-    "ottla.server.config.environment._PLACES",
+    "ottla.server.config.properties._OF_KUBERNETES",
+    "ottla.server.config.properties._PLACES",
 }
 # Each of their repetitions ends at a comma that it cannot match itself, which the look at a pattern does not see within
 # repeated groups. What they are held against is short besides.

@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.server.config.broker_config import load_config
-from ottla.server.config.overrides import Overrides
-from ottla.server.config.repository import ConfigRepository
+from ottla.server.config.repository import ConfigRepository, Overrides
 from ottla.server.launch.certificates_command import Authority
 from ottla.server.security import tls_listener
 from ottla.server.security.certificates import MalformedDer, alternative_names, distinguished_name, signature_algorithm

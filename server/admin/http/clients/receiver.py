@@ -18,8 +18,8 @@ import trio
 from ottla.server.admin.http.clients.points import Decoded, decoded
 from ottla.server.admin.http.clients.store import ClientNumbers, Key, Pusher
 from ottla.server.admin.http.metrics.exposition import COUNTER, GAUGE, Exposition, Family, labelled
-from ottla.server.admin.telemetry.fair_lock import FairLock
 from ottla.server.admin.telemetry.subscriptions import BadMetrics, Push
+from ottla.server.admin.telemetry.telemetry import FairLock
 from ottla.wire.decompression import decompress
 from ottla.wire.errors import KafkaError
 

@@ -2,7 +2,8 @@
 
     exposition.py   the two text formats, and the choice between them
     scrape.py       the handler: all metrics, piece by piece
-    partitions.py, requests.py, cluster.py, process.py     the metrics
+    cluster.py      metrics of replicas, topics and groups, of this broker in its cluster, and of the controller
+    process.py      metrics of the process, of the event loop, of requests and connections
 
 Each metrics function yields pieces of text, none of which takes more than a millisecond or so; between two pieces everything may
 change. The names are those that Kafka's metrics get from the usual rules of the JMX exporter

@@ -1,4 +1,5 @@
-"""Metrics of this broker in its cluster, its session, the controller if it is here (Kafka's KafkaController), and groups.
+"""Metrics of replicas, one by one and counted (Kafka's Log, Partition, ReplicaManager), of topics (Kafka's BrokerTopicMetrics),
+of this broker in its cluster, of the controller if it is here (Kafka's KafkaController), and of groups.
 
 Groups are those that this broker coordinates, under the names of kafka_exporter. The lag is given where this broker has a replica of
 the partition. Elsewhere only the committed offset is given, and a query takes the end from the leader:
@@ -8,20 +9,208 @@ offsets, BYTES_MAX of their labels. `ottla_group_offsets_left_out` counts the gr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import ottla
 from ottla.replication.cluster.metadata_cache import NO_LEADER
+from ottla.replication.partition.traffic import Traffic
 from ottla.server.admin.http.metrics.exposition import COUNTER, GAUGE, Exposition, Family, escaped
 
 if TYPE_CHECKING:
     from ottla.groupcoord.offsets.committed import TopicOffsets
     from ottla.replication.cluster.metadata_cache import MetadataCache, PartitionState
+    from ottla.replication.partition.partition import Partition
     from ottla.replication.replica_manager.manager import ReplicaManager
     from ottla.server.broker import Broker
     from ottla.server.serving_state import Stop
+
+
+Batch = tuple[list["Partition"], list[str]]
+LINE = "\n"
+AT_ONCE = 50
+"""Partitions between two yields. A log may have thousands of segments, and its size is the sum of theirs."""
+
+
+# These are asked of every partition, and the first comparison says no of nearly all.
+def under_replicated(partition: Partition) -> int:
+    return int(len(partition.isr) < len(partition.replicas) and partition.is_leader)
+
+
+def under_min_isr(partition: Partition) -> int:
+    return int(len(partition.isr) < partition.min_isr and partition.is_leader)
+
+
+def at_min_isr(partition: Partition) -> int:
+    return int(len(partition.isr) == partition.min_isr and partition.is_leader)
+
+
+def stable_lag(partition: Partition) -> int:
+    """Count committed records that open transactions hide from readers of committed ones."""
+    if partition.log.first_unstable_offset is None or not partition.is_leader:
+        return 0
+    return partition.high_watermark - partition.last_stable_offset
+
+
+FAMILIES: tuple[tuple[Family, Callable[[Partition], int]], ...] = (
+    (Family("kafka_log_log_size", GAUGE, "Bytes of a log."), lambda each: each.log.size_in_bytes),
+    (Family("kafka_log_log_numlogsegments", GAUGE, "Segments of a log."), lambda each: len(each.log.segments)),
+    (Family("kafka_log_log_logstartoffset", GAUGE, "First offset of a log."), attrgetter("log.log_start_offset")),
+    (Family("kafka_log_log_logendoffset", GAUGE, "Offset of the next record."), attrgetter("log.log_end_offset")),
+    (Family("kafka_cluster_partition_replicascount", GAUGE, "Replicas."), lambda each: len(each.replicas)),
+    (
+        Family("kafka_cluster_partition_insyncreplicascount", GAUGE, "Replicas in sync, as the leader knows them."),
+        lambda each: len(each.isr),
+    ),
+    (
+        Family("kafka_cluster_partition_underreplicated", GAUGE, "1: led here, and not all replicas are in sync."),
+        under_replicated,
+    ),
+    (
+        Family(
+            "kafka_cluster_partition_underminisr", GAUGE, "1: led here, with fewer in sync than min.insync.replicas."
+        ),
+        under_min_isr,
+    ),
+    (
+        Family("kafka_cluster_partition_atminisr", GAUGE, "1: led here, with as many in sync as min.insync.replicas."),
+        at_min_isr,
+    ),
+    (
+        Family("kafka_cluster_partition_laststableoffsetlag", GAUGE, "Committed records that open transactions hide."),
+        stable_lag,
+    ),
+)
+
+COUNTED = {
+    "partitioncount": "Replicas here.",
+    "leadercount": "Partitions that this broker leads.",
+    "underreplicatedpartitions": "Partitions led here that lack replicas in sync.",
+    "underminisrpartitioncount": "Partitions led here with fewer in sync than min.insync.replicas.",
+    "atminisrpartitioncount": "Partitions led here with as many in sync as min.insync.replicas.",
+    "offlinereplicacount": "Replicas on log directories that failed.",
+    "produceridcount": "Producer ids that the logs remember.",
+}
+
+
+class PartitionLabels:
+    """Labels of all partitions, kept from one scrape to the next: making them costs as much as the rest of a line."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int], str] = {}
+
+    def batches(self, replicas: ReplicaManager, found: list[Batch]) -> Iterator[str]:
+        """Put all replicas into `found`; other tasks may run whenever this yields."""
+        still_here: dict[tuple[str, int], str] = {}
+        for some in _batches(replicas):
+            labels = []
+            for partition in some:
+                key = partition.topic, partition.index
+                # A topic's name needs no escaping: Kafka allows only letters, digits, dots, dashes and underscores.
+                label = self._known.get(key) or f'{{topic="{key[0]}",partition="{key[1]}"}}'
+                still_here[key] = label
+                labels.append(label)
+            found.append((some, labels))
+            yield ""
+        self._known = still_here
+
+
+def partitions(replicas: ReplicaManager, known: PartitionLabels, exposition: Exposition) -> Iterator[str]:
+    """Metrics of each replica, in pieces."""
+    found: list[Batch] = []
+    yield from known.batches(replicas, found)
+    for family, value in FAMILIES:
+        yield exposition.head(family)
+        for some, labels in found:
+            yield _lines(family.name, labels, list(map(value, some)))
+
+
+def _lines(name: str, labels: list[str], values: list[int]) -> str:
+    first = values[0]
+    # As for most families nearly always, and much cheaper than to write each line.
+    if values.count(first) == len(values):
+        return f"{name}{f' {first}{LINE}{name}'.join(labels)} {first}\n"
+    return "".join([f"{name}{label} {value}\n" for label, value in zip(labels, values, strict=True)])
+
+
+def _batches(replicas: ReplicaManager) -> Iterator[list[Partition]]:
+    found = replicas.partitions()
+    while some := list(islice(found, AT_ONCE)):
+        yield some
+
+
+def replica_manager(broker: Broker, exposition: Exposition) -> Iterator[str]:
+    """Totals over all replicas, after a walk through them."""
+    counts = dict.fromkeys(COUNTED, 0)
+    for some in _batches(broker.replicas):
+        _count(counts, some)
+        yield ""
+    for name, about in COUNTED.items():
+        yield exposition.single(f"kafka_server_replicamanager_{name}", GAUGE, about, counts[name])
+    changes = broker.member.alter_partition_manager
+    for name, about, value in (
+        ("isrshrinks", "Replicas that left the in-sync replicas.", changes.shrunk),
+        ("isrexpands", "Replicas that joined the in-sync replicas.", changes.expanded),
+        ("failedisrupdates", "In-sync replicas that the controller refused.", changes.failed),
+    ):
+        yield exposition.single(f"kafka_server_replicamanager_{name}_total", COUNTER, about, value)
+    yield from _log_manager(broker.replicas, exposition)
+
+
+def _count(counts: dict[str, int], some: list[Partition]) -> None:
+    counts["partitioncount"] += len(some)
+    counts["leadercount"] += len([each for each in some if each.is_leader])
+    counts["underreplicatedpartitions"] += sum(map(under_replicated, some))
+    counts["underminisrpartitioncount"] += sum(map(under_min_isr, some))
+    counts["atminisrpartitioncount"] += sum(map(at_min_isr, some))
+    counts["offlinereplicacount"] += len([each for each in some if not each.log.log_directory.is_online])
+    counts["produceridcount"] += sum([len(each.log.producers) for each in some])
+
+
+def _log_manager(replicas: ReplicaManager, exposition: Exposition) -> Iterator[str]:
+    directories, house = replicas.log_directories, replicas.housekeeping
+    offline = Family("kafka_log_logmanager_logdirectoryoffline", GAUGE, "1: the log directory has failed.")
+    yield exposition.family(offline, [({"logDirectory": each.path}, int(not each.is_online)) for each in directories])
+    for name, about, value in (
+        (
+            "kafka_log_logmanager_offlinelogdirectorycount",
+            "Log directories that have failed.",
+            sum(not each.is_online for each in directories),
+        ),
+        ("ottla_cleaner_logs_at_work", "Logs that are being compacted.", house.compacted_now),
+        ("ottla_cleaner_logs_put_off", "Logs that are not compacted because that has failed.", house.not_compacted),
+    ):
+        yield exposition.single(name, GAUGE, about, value)
+
+
+_PREFIX = "kafka_server_brokertopicmetrics_"
+TOPIC_FAMILIES = {
+    "messages_in": Family(f"{_PREFIX}messagesin_total", COUNTER, "Records appended where this broker leads."),
+    "bytes_in": Family(f"{_PREFIX}bytesin_total", COUNTER, "Bytes of records appended where this broker leads."),
+    "bytes_out": Family(f"{_PREFIX}bytesout_total", COUNTER, "Bytes of records given to consumers."),
+    "produce_requests": Family(f"{_PREFIX}totalproducerequests_total", COUNTER, "Appends asked for, by partition."),
+    "failed_produce_requests": Family(f"{_PREFIX}failedproducerequests_total", COUNTER, "Appends refused."),
+    "fetch_requests": Family(f"{_PREFIX}totalfetchrequests_total", COUNTER, "Reads by consumers, by partition."),
+    "failed_fetch_requests": Family(f"{_PREFIX}failedfetchrequests_total", COUNTER, "Reads that failed."),
+    "replication_bytes_in": Family(f"{_PREFIX}replicationbytesin_total", COUNTER, "Bytes copied from leaders."),
+    "replication_bytes_out": Family(f"{_PREFIX}replicationbytesout_total", COUNTER, "Bytes given to followers."),
+}
+TOPICS_AT_ONCE = 200
+
+
+def topics(traffic: Traffic, exposition: Exposition) -> Iterator[str]:
+    """Metrics of topics, in pieces: the total without a label, then each topic."""
+    total = traffic.total()
+    for count, family in TOPIC_FAMILIES.items():
+        name, of_topic = family.name, attrgetter(count)
+        yield f"{exposition.head(family)}{name} {of_topic(total)}\n"
+        # A topic's name needs no escaping: Kafka allows only letters, digits, dots, dashes and underscores.
+        items = list(traffic.by_topic.items())
+        for start in range(0, len(items), TOPICS_AT_ONCE):
+            some = items[start : start + TOPICS_AT_ONCE]
+            yield "".join([f'{name}{{topic="{topic}"}} {of_topic(each)}\n' for topic, each in some])
 
 
 PARTITIONS_AT_ONCE = 1000
@@ -104,7 +293,7 @@ def _partitions(cluster: MetadataCache) -> Iterator[PartitionState]:
 
 
 OFFSETS_MAX, BYTES_MAX = 20_000, 4 * 1024 * 1024
-AT_ONCE = 100
+OFFSETS_AT_ONCE = 100
 
 _OFFSET = Family("kafka_consumergroup_current_offset", GAUGE, "Offset that a group has committed.")
 _LAG = Family(
@@ -139,7 +328,7 @@ class _OffsetLines:
                 value = self._value(topic, index, committed.offset)
                 if value is not None:
                     lines.append(f'{self._family.name}{prefix}{index}"}} {value}\n')
-                if self._offsets % AT_ONCE == 0:
+                if self._offsets % OFFSETS_AT_ONCE == 0:
                     yield "".join(lines)
                     lines = []
         yield "".join(lines)

@@ -10,16 +10,21 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.server.admin.http.clients.receiver import ClientMetrics, clients
-from ottla.server.admin.http.metrics.cluster import controller, groups, member
+from ottla.server.admin.http.metrics.cluster import (
+    PartitionLabels,
+    controller,
+    groups,
+    member,
+    partitions,
+    replica_manager,
+    topics,
+)
 from ottla.server.admin.http.metrics.exposition import COUNTER, Exposition, wanted
-from ottla.server.admin.http.metrics.partitions import PartitionLabels, partitions, replica_manager, topics
-from ottla.server.admin.http.metrics.process import Figures, LoopLag, figures, loop_lag, process
-from ottla.server.admin.http.metrics.requests import RecentTimes, requests
+from ottla.server.admin.http.metrics.process import Figures, LoopLag, RecentTimes, figures, loop_lag, process, requests
 from ottla.server.admin.http.routes import Request, Response
 
 if TYPE_CHECKING:
-    from ottla.server.admin.http.pace import Pace
-    from ottla.server.admin.http.routes import Routes
+    from ottla.server.admin.http.routes import Pace, Routes
     from ottla.server.admin.http.server import HttpServer
     from ottla.server.broker import Broker
     from ottla.server.serving_state import Stop

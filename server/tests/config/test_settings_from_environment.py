@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.server.config.broker_config import broker_settings, load_config
-from ottla.server.config.environment import DEFAULT_LISTENERS, add_listeners, settings_from_environment
+from ottla.server.config.properties import DEFAULT_LISTENERS, add_listeners, settings_from_environment
 
 
 @pytest.mark.parametrize(
