@@ -41,8 +41,8 @@ from ottla.replication.cluster.coordination import (
     NodeExists,
     SessionExpired,
 )
-from ottla.replication.cluster.metadata_cache import NO_BROKER_EPOCH, NO_CONTROLLER, BrokerRegistration
-from ottla.replication.cluster.peers import Peer, PeerUnavailable
+from ottla.replication.cluster.metadata_cache import NO_BROKER_EPOCH, BrokerRegistration
+from ottla.replication.cluster.peers import Peer
 from ottla.replication.replica_manager.controller_fencing import ControllerFencing
 from ottla.replication.replica_manager.controller_requests import ControllerRequests, NoFetchers
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
@@ -63,7 +63,6 @@ from ottla.server.cluster.session import (
     random_cluster_id,
     settle_cluster_id,
 )
-from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -77,7 +76,6 @@ if TYPE_CHECKING:
     from ottla.server.cluster.controller.active_controller import ActiveController
     from ottla.server.cluster.forwarding import ForwardingManager
     from ottla.server.cluster.token_store import TokenStore
-    from ottla.wire.messages.controller_requests import ControlledShutdownResponse
     from ottla.wire.schema import Message
 
 logger = logging.getLogger("ottla.cluster")
@@ -85,8 +83,6 @@ logger = logging.getLogger("ottla.cluster")
 RETRY_S = 1.0
 ASK_AGAIN_S = 0.1
 SETTINGS_RETRY_S = 5.0
-NAMES_IN_LOG_MAX = 10
-CONTROLLED_SHUTDOWN_VERSION = 3
 METADATA_WAIT_S = 10.0  # how long a starting broker waits until the controller names it
 TOPICS_WAIT_S = 5.0  # how long clients then wait until the controller names the topics
 
@@ -523,65 +519,9 @@ class ClusterMember:
         # Nobody knows of a broker that never joined, so it has nothing to hand over.
         if not config.controlled_shutdown_enable or not self._has_joined.is_set() or self._join_problem:
             return
-        is_done = False
-        try:
-            with trio.move_on_after(config.controlled_shutdown_timeout_ms / 1000):
-                is_done = await self._hand_over_all()
-        finally:  # also when the operator does not want to wait any longer
-            self._log_what_is_left(is_done=is_done)
+        from ottla.server.cluster.controlled_shutdown import ControlledShutdown  # here, because most are alone
 
-    async def _hand_over_all(self) -> bool:
-        config, asked = self._broker.config.member, NO_CONTROLLER
-        for attempt in range(1 + config.controlled_shutdown_max_retries):
-            if attempt:
-                await self._until_worth_asking(asked, config.controlled_shutdown_retry_backoff_ms / 1000)
-            asked = self.controller_id
-            left = await self._hand_over()
-            if left == 0:
-                return True
-            if left is not None and len(self._broker.cluster.brokers) == 1:
-                break  # there is nobody who could take it
-        return False
-
-    async def _until_worth_asking(self, asked: int, backoff_s: float) -> None:
-        """Wait for `backoff_s`, or until another broker than the one that was asked is the controller."""
-        with trio.move_on_after(backoff_s):
-            # Where all brokers of a cluster stop together, so does the controller.
-            while self.controller_id in (asked, NO_CONTROLLER):
-                await trio.sleep(ASK_AGAIN_S)
-
-    def _log_what_is_left(self, *, is_done: bool) -> None:
-        """Log what this broker still leads. `is_done`: nothing, by the controller's answer."""
-        node_id = self._broker.node_id
-        if is_done:
-            logger.info("Everything that broker %d led is handed over", node_id)
-            return
-        led = [partition for partition in self._broker.replicas.partitions() if partition.is_leader]
-        names = [f"{partition.topic}-{partition.index}" for partition in led[:NAMES_IN_LOG_MAX]]
-        logger.warning(
-            "Broker %d stops although it still leads %d partitions%s%s",
-            node_id,
-            len(led),
-            f": {', '.join(names)}" if names else "",
-            " and others" if len(led) > len(names) else "",
-        )
-
-    async def _hand_over(self) -> int | None:
-        """Ask once for a controlled shutdown; answers how many partitions are left, None if nobody knows."""
-        from ottla.wire.messages.controller_requests import ControlledShutdownRequest  # here, because most are alone
-
-        request = ControlledShutdownRequest(broker_id=self._broker.node_id, broker_epoch=self.broker_epoch)
-        try:
-            response: ControlledShutdownResponse = await self.ask_controller(
-                request, CONTROLLED_SHUTDOWN_VERSION, timeout_s=self._broker.config.server.request_timeout_ms / 1000
-            )
-        except PeerUnavailable as problem:
-            logger.warning("The controller cannot be asked for a controlled shutdown: %s", problem)
-            return None
-        if response.error_code:
-            logger.warning("The controller refuses a controlled shutdown: %s", ErrorCode.of(response.error_code).name)
-            return None
-        return len(response.remaining_partitions)
+        await ControlledShutdown(self._broker, self, self.broker_epoch).run()
 
     async def until_broken(self) -> str:
         """Return when this broker cannot go on, with the reason."""

@@ -25,6 +25,10 @@ class Member(Protocol):
         """None while another broker is the controller, or nobody."""
 
     @property
+    def controller_id(self) -> int:
+        """-1: nobody knows."""
+
+    @property
     def session(self) -> Coordination: ...
 
     @property

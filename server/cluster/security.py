@@ -102,8 +102,6 @@ class Security:
     async def read_all(self) -> None:
         """Put everything into force. Raises CoordinationError, and MalformedNode: a rule that cannot be read may be a deny."""
         if self._broker.configs.started_with.sasl and self.login_secret is None:
-            from ottla.server.cluster.security import settle_login_secret
-
             self.login_secret = await settle_login_secret(self._coordination)
         if self.acls is not None:
             await self.acls.read_all()

@@ -11,22 +11,18 @@ state differs from the tree only while a write is on its way.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import (
-    BadVersion,
     Coordination,
     CoordinationError,
     CoordinationUnavailable,
-    NoNode,
     SessionExpired,
-    SetData,
 )
 from ottla.replication.cluster.metadata_cache import BrokerRegistration, PartitionState, TopicState
 from ottla.replication.cluster.peers import Peer
@@ -42,6 +38,7 @@ from ottla.server.cluster.controller.controller_channel_manager import (
 from ottla.server.cluster.controller.decision_writer import CarriedOut, Decide, DecisionWriter, Tally, TopicRequests
 from ottla.server.cluster.controller.events import ControllerEvents
 from ottla.server.cluster.controller.finalized_levels import FinalizedLevels
+from ottla.server.cluster.controller.partition_requests import Outcomes, PartitionRequests, in_parts, some_of
 from ottla.server.cluster.controller.tree import ControllerTree, Deposed, TreeReader
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.controller_requests import (
@@ -63,13 +60,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.controller")
 
 FIRST_BALANCE_S = 5.0  # after the election, as in Kafka
-NAMES_IN_LOG_MAX = 10
-PARTITIONS_PER_DECISION = 500
 TOPICS_PER_DECISION = 100
-
-T = TypeVar("T")
-
-Outcomes = dict[TopicPartition, KafkaError | None]
 
 
 class ActiveController:
@@ -110,6 +101,7 @@ class ActiveController:
         self._writer = DecisionWriter(self._tree, self._reader, self.states, self._notify)
         self._levels = FinalizedLevels(self._tree, self.states, node_id, is_alone=is_alone)
         self._topics = TopicRequests(self.states, self._writer, self._begin_to_watch, self._events.put)
+        self._requests = PartitionRequests(self.states, self._writer, self._tree, self._reader)
         self._watches: dict[str, Callable[[], None]] = {}
         self._channels: ControllerChannelManager
 
@@ -140,24 +132,24 @@ class ActiveController:
     async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
         """Carry out AlterPartition. Errors are in the response, NOT_CONTROLLER as well."""
         try:
-            return await self._events.ask(partial(self._alter_partition, request, version))
+            return await self._events.ask(partial(self._requests.alter_partition, request, version))
         except KafkaError as error:
             return AlterPartitionResponse(throttle_time_ms=0, error_code=error.code, topics=[])
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
         """Move away what a broker leads; what it still leads and others replicate is returned. Raises KafkaError."""
-        return await self._events.ask(partial(self._controlled_shutdown, broker_id, broker_epoch))
+        return await self._events.ask(partial(self._requests.controlled_shutdown, broker_id, broker_epoch))
 
     async def elect_leaders(self, election_type: ElectionType, partitions: Iterable[TopicPartition] | None) -> Outcomes:
         """Elections for these partitions, or (None) for all that need one; what came of each. Raises KafkaError."""
-        return await self._events.ask(partial(self._elect_leaders, election_type, partitions))
+        return await self._events.ask(partial(self._requests.elect_leaders, election_type, partitions))
 
     async def reassign(self, targets: Targets, *, allow_replication_factor_change: bool = True) -> Outcomes:
         """Begin or (None) cancel reassignments; what came of each. Raises KafkaError."""
 
         async def reassign() -> Outcomes:
-            outcomes = await self._reassign(targets, allow_replication_factor_change)
-            await self._settle_reassignments()
+            outcomes = await self._requests.reassign(targets, allow_replication_factor_change)
+            await self._requests.settle_reassignments()
             return outcomes
 
         return await self._events.ask(reassign)
@@ -241,8 +233,8 @@ class ActiveController:
         self._watch_children(znodes.DELETED_TOPICS, self._look_at_deletions)
         self._watch_children(znodes.LOG_DIR_EVENTS, self._look_at_log_dirs)
         self._watch_children(znodes.ISR_CHANGES, self._look_at_isr_changes)
-        self._watch_node(znodes.REASSIGNMENTS, self._look_at_reassignments)
-        self._watch_node(znodes.PREFERRED_ELECTION, self._look_at_preferred_elections)
+        self._watch_node(znodes.REASSIGNMENTS, self._requests.look_at_reassignments)
+        self._watch_node(znodes.PREFERRED_ELECTION, self._requests.look_at_preferred_elections)
 
     def _watch_children(self, path: str, look: Callable[[], Awaitable[None]]) -> None:
         self._watches[path] = self._session.watch_children(path, lambda _: self._events.look(path, look))
@@ -297,8 +289,8 @@ class ActiveController:
         for broker in self.states.brokers.values():
             self._channels.open(broker)  # what is told to a broker without a channel is lost
         await self._writer.carry_out(lambda: self.states.start(self._leads))
-        await self._look_at_reassignments()
-        await self._look_at_preferred_elections()
+        await self._requests.look_at_reassignments()
+        await self._requests.look_at_preferred_elections()
         await self._after()
 
     async def _balance_now_and_then(self) -> None:
@@ -431,7 +423,7 @@ class ActiveController:
             self.states.forget_topic(name)
         new = await self._load_topics(names)
         # States that are there already come from another controller, and no broker has heard of them.
-        for part in _parts(new, TOPICS_PER_DECISION):
+        for part in in_parts(new, TOPICS_PER_DECISION):
             await self._writer.restate(part)
             await self._carry_out(partial(self.states.elect_offline, part))
         time_slice = TimeSlice()
@@ -482,48 +474,10 @@ class ActiveController:
         await self._tree.delete([znodes.deleted_topic_path(name) for name in names if name not in known])
         new = [name for name in known if name not in self.states.deletions]
         if new:
-            logger.debug("Topics to be deleted: %s", _some(new))
+            logger.debug("Topics to be deleted: %s", some_of(new))
         for name in new:  # before it goes: a watch that fires is set again, and that of a node that is gone would stay
             self._unwatch(znodes.topic_path(name))
         self.states.delete_topics(list(known))
-
-    async def _look_at_reassignments(self) -> None:
-        """Carry out /admin/reassign_partitions, which old tools write; it names what it still has under way."""
-        if (read := await self._reader.reassignments()) is not None:
-            # Those that are on their way there are not begun again.
-            wanted = {name: target for name, target in read[0].items() if not self._has_target(name, target)}
-            for (topic, index), error in (await self._reassign(wanted, True)).items():
-                if error is not None:
-                    logger.warning("%s-%d cannot be reassigned: %s", topic, index, error)
-            await self._settle_reassignments()
-
-    async def _settle_reassignments(self) -> None:
-        """Drop from /admin/reassign_partitions what is not being reassigned, or by a request to somewhere else."""
-        if (read := await self._reader.reassignments()) is None:
-            return
-        targets, version = read
-        left = {
-            name: target
-            for name, target in targets.items()
-            if name in self.states.reassigned and self._has_target(name, target)
-        }
-        if not left:
-            await self._tree.delete([znodes.REASSIGNMENTS])
-        elif left != targets:
-            with suppress(BadVersion, NoNode):  # then the watch calls
-                await self._tree.write([SetData(znodes.REASSIGNMENTS, znodes.encode_reassignments(left), version)])
-
-    def _has_target(self, partition: TopicPartition, target: list[int]) -> bool:
-        state = self.states.partition(partition)
-        return state is not None and list(state.target_replicas) == target
-
-    async def _look_at_preferred_elections(self) -> None:
-        partitions = await self._reader.preferred_elections()
-        if partitions is not None:
-            from ottla.replication.controller.elect_leaders import ElectionType
-
-            await self._elect_leaders(ElectionType.PREFERRED, partitions)
-            await self._tree.delete([znodes.PREFERRED_ELECTION])
 
     async def _look_at_log_dirs(self) -> None:
         brokers, nodes = await self._reader.log_dir_failures()
@@ -538,56 +492,8 @@ class ActiveController:
         await self._carry_out(Decision)
         await self._tree.delete(nodes)
 
-    # ------------------------------------------------------------------ requests whose turn has come
-
     async def _carry_out(self, decide: Decide) -> CarriedOut:
         return await self._writer.carry_out(decide)
-
-    async def _alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
-        from ottla.replication.controller.alter_partition import judge, respond
-
-        outcome = await self._carry_out(lambda: judge(self.states, request, version))
-        return respond(self.states, request, outcome.decision)
-
-    async def _controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
-        await self._carry_out(lambda: self.states.controlled_shutdown(broker_id, broker_epoch))
-        left = self.states.led_by(broker_id)
-        logger.info("Broker %d shuts down: %s, it still leads %d", broker_id, self._leaders(), len(left))
-        return left
-
-    async def _elect_leaders(
-        self, election_type: ElectionType, partitions: Iterable[TopicPartition] | None
-    ) -> Outcomes:
-        from ottla.replication.controller.elect_leaders import elect_leaders
-
-        wanted = [name for name, _ in self.states.partitions()] if partitions is None else list(partitions)
-        outcomes: Outcomes = {}
-        for part in _parts(wanted):
-            outcome = await self._carry_out(partial(elect_leaders, self.states, part, election_type))
-            outcomes |= _outcomes(outcome)
-            await trio.lowlevel.checkpoint()
-        if partitions is None:
-            outcomes = {
-                name: error
-                for name, error in outcomes.items()
-                if error is None or error.code != ErrorCode.ELECTION_NOT_NEEDED
-            }
-        return outcomes
-
-    async def _reassign(self, targets: Targets, allow_replication_factor_change: bool) -> Outcomes:
-        from ottla.replication.controller.reassignment import plan_reassignments
-
-        outcomes: Outcomes = {}
-        for part in _parts(list(targets)):
-            plan = partial(plan_reassignments, self.states, {name: targets[name] for name in part})
-            outcome = await self._carry_out(
-                partial(plan, allow_replication_factor_change=allow_replication_factor_change)
-            )
-            outcomes |= _outcomes(outcome)
-            await trio.lowlevel.checkpoint()
-        if begun := [f"{name}-{index}" for (name, index), error in outcomes.items() if error is None]:
-            logger.info("Reassignments of %d partitions were begun or cancelled: %s", len(begun), _some(begun))
-        return outcomes
 
     async def _after(self) -> None:
         """Log the outcome of an event."""
@@ -598,24 +504,5 @@ class ActiveController:
             logger.info("Leaders have changed: %s", tally.take_leaders())
         if tally.reassigned:
             done = [f"{name}-{index}" for name, index in tally.reassigned]
-            logger.info("Reassignments of %d partitions are complete: %s", len(done), _some(done))
-            await self._settle_reassignments()
-
-
-def _parts(names: Sequence[T], size: int = PARTITIONS_PER_DECISION) -> Iterator[Sequence[T]]:
-    """Cut partitions into parts, so that a large request does not hold the event loop."""
-    for start in range(0, len(names), size):
-        yield names[start : start + size]
-
-
-def _outcomes(outcome: CarriedOut) -> Outcomes:
-    return {
-        # An attempt may be written in part and then fail. The last decision finds nothing to do for what was written.
-        name: answer if isinstance(answer, KafkaError) and name not in outcome.written else None
-        for name, answer in outcome.decision.answers.items()
-    }
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:NAMES_IN_LOG_MAX])
-    return shown if len(names) <= NAMES_IN_LOG_MAX else f"{shown} and {len(names) - NAMES_IN_LOG_MAX} more"
+            logger.info("Reassignments of %d partitions are complete: %s", len(done), some_of(done))
+            await self._requests.settle_reassignments()

@@ -1,0 +1,91 @@
+"""Controlled shutdown: a broker that stops asks the controller to move away what it leads, as far as there is time for that."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.replication.cluster.metadata_cache import NO_CONTROLLER
+from ottla.replication.cluster.peers import PeerUnavailable
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.controller_requests import ControlledShutdownRequest
+
+if TYPE_CHECKING:
+    from ottla.server.cluster.ports import Member
+    from ottla.server.ports import BrokerParts
+    from ottla.wire.messages.controller_requests import ControlledShutdownResponse
+
+logger = logging.getLogger("ottla.cluster")
+
+ASK_AGAIN_S = 0.1
+NAMES_IN_LOG_MAX = 10
+VERSION = 3
+
+
+class ControlledShutdown:
+    """Hands over what this broker leads. `broker_epoch`: that of its present registration."""
+
+    def __init__(self, broker: BrokerParts, member: Member, broker_epoch: int) -> None:
+        self._broker, self._member = broker, member
+        self._request = ControlledShutdownRequest(broker_id=broker.node_id, broker_epoch=broker_epoch)
+
+    async def run(self) -> None:
+        """Hand over all, within controlled.shutdown.timeout.ms, and log what is left."""
+        is_done = False
+        try:
+            with trio.move_on_after(self._broker.config.member.controlled_shutdown_timeout_ms / 1000):
+                is_done = await self._hand_over_all()
+        finally:  # also when the operator does not want to wait any longer
+            self._log_what_is_left(is_done=is_done)
+
+    async def _hand_over_all(self) -> bool:
+        config, asked = self._broker.config.member, NO_CONTROLLER
+        for attempt in range(1 + config.controlled_shutdown_max_retries):
+            if attempt:
+                await self._until_worth_asking(asked, config.controlled_shutdown_retry_backoff_ms / 1000)
+            asked = self._member.controller_id
+            left = await self._hand_over()
+            if left == 0:
+                return True
+            if left is not None and len(self._broker.cluster.brokers) == 1:
+                break  # there is nobody who could take it
+        return False
+
+    async def _until_worth_asking(self, asked: int, backoff_s: float) -> None:
+        """Wait for `backoff_s`, or until another broker than the one that was asked is the controller."""
+        with trio.move_on_after(backoff_s):
+            # Where all brokers of a cluster stop together, so does the controller.
+            while self._member.controller_id in (asked, NO_CONTROLLER):
+                await trio.sleep(ASK_AGAIN_S)
+
+    def _log_what_is_left(self, *, is_done: bool) -> None:
+        """Log what this broker still leads. `is_done`: nothing, by the controller's answer."""
+        node_id = self._broker.node_id
+        if is_done:
+            logger.info("Everything that broker %d led is handed over", node_id)
+            return
+        led = [partition for partition in self._broker.replicas.partitions() if partition.is_leader]
+        names = [f"{partition.topic}-{partition.index}" for partition in led[:NAMES_IN_LOG_MAX]]
+        logger.warning(
+            "Broker %d stops although it still leads %d partitions%s%s",
+            node_id,
+            len(led),
+            f": {', '.join(names)}" if names else "",
+            " and others" if len(led) > len(names) else "",
+        )
+
+    async def _hand_over(self) -> int | None:
+        """Ask once for a controlled shutdown; answers how many partitions are left, None if nobody knows."""
+        try:
+            response: ControlledShutdownResponse = await self._member.ask_controller(
+                self._request, VERSION, timeout_s=self._broker.config.server.request_timeout_ms / 1000
+            )
+        except PeerUnavailable as problem:
+            logger.warning("The controller cannot be asked for a controlled shutdown: %s", problem)
+            return None
+        if response.error_code:
+            logger.warning("The controller refuses a controlled shutdown: %s", ErrorCode.of(response.error_code).name)
+            return None
+        return len(response.remaining_partitions)
