@@ -14,12 +14,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ottla.server.cli.client.batches import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, batch_of, values_area
-from ottla.server.cli.client.cluster import LATEST, Cluster, Partition, by_topic, offsets_at
+from ottla.server.cli.client.cluster import LATEST, Cluster, Partition, by_topic, offsets_at, release_of
 from ottla.server.cli.client.consumer import AtEnd, Batch, Consumer
 from ottla.server.cli.client.output import Progress, RequestFailed, print_json, print_pairs
 from ottla.server.cli.client.producer import Producer
-from ottla.server.cli.command_line import EXIT_OK
-from ottla.server.cli.on_cluster import add_connection, add_json, count, run_on_cluster, wants_json
+from ottla.server.cli.command_line import EXIT_OK, count
+from ottla.server.cli.on_cluster import add_connection, add_json, run_on_cluster, wants_json
 from ottla.server.cli.produce import ACKS, CODECS
 from ottla.wire.compression import Compression
 
@@ -66,8 +66,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _bench(cluster: Cluster, options: argparse.Namespace) -> int:
-    from ottla.server.cli.client.topics import create_topic, delete_topic
-    from ottla.wire.compression import Compression
+    from ottla.server.cli.topics import create_topic, delete_topic
 
     load = Load(
         options.records, options.size, ACKS[options.acks], Compression[options.compression.upper()], options.round_trips
@@ -86,9 +85,6 @@ def _bench(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def _measured(cluster: Cluster, topic: str, load: Load, options: argparse.Namespace) -> dict[str, Any]:
-    from ottla.server.cli.client.cluster import release_of
-    from ottla.server.cli.client.output import Progress
-
     [described] = cluster.topics([topic])
     begins = {(topic, each.partition_index): 0 for each in described.partitions}
     writing = measure_writing(cluster, topic, load, Progress(is_quiet=options.quiet))

@@ -27,6 +27,7 @@ from types import ModuleType
 from ottla import __version__
 from ottla.server.cli.command_line import (
     EXIT_FAILED,
+    EXIT_INTERRUPTED,
     EXIT_OK,
     EXIT_USAGE,
     OneLineParser,
@@ -36,7 +37,8 @@ from ottla.server.cli.command_line import (
 )
 from ottla.server.standard_streams import OutputFailed, OutputUnread, give_up_output
 
-EXIT_INTERRUPTED = 130  # as shells have it
+VERSION = "version"
+"""The one command without a module."""
 
 COMMANDS = {
     "start": "run a broker in the foreground",
@@ -59,7 +61,7 @@ COMMANDS = {
     "check": "look for damage without a broker, and say what a start would do",
     "completion": "print what makes a shell complete commands and options",
     "ping": "ask whether a broker answers",
-    "version": "print the version",
+    VERSION: "print the version",
 }
 """Summary of each command, in the order of the help."""
 
@@ -99,6 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _done(parser: argparse.ArgumentParser, command: ModuleType | None, options: argparse.Namespace) -> int:
+    if options.command == VERSION:
+        print(f"ottla {__version__}")
+        return EXIT_OK
     if command is None:
         parser.print_help()
         return EXIT_USAGE
@@ -109,13 +114,10 @@ def _done(parser: argparse.ArgumentParser, command: ModuleType | None, options: 
 def parser_for(words: Sequence[str]) -> tuple[argparse.ArgumentParser, ModuleType | None]:
     """Make the parser of a command line and import the module of its command; None: it names no command."""
     name = next((each for each in words if not each.startswith("-")), None)
-    command = _module(name) if name in COMMANDS else None
+    has_module = name in COMMANDS and name != VERSION
+    command = importlib.import_module(f"ottla.server.cli.{str(name).replace('-', '_')}") if has_module else None
     # Where the command stands first nobody asks for the others, and a parser for each would take longer than all that is parsed.
     return _parser([name] if name in COMMANDS and words[0] == name else COMMANDS, name, command), command
-
-
-def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"ottla.server.cli.{name.replace('-', '_')}")
 
 
 def _parser(names: Iterable[str], chosen: str | None, command: ModuleType | None) -> argparse.ArgumentParser:

@@ -13,8 +13,8 @@ from ottla.server.cli.command_line import (
     EXIT_FAILED,
     EXIT_OK,
     EXIT_USAGE,
-    add_accept_empty_log_dir,
-    add_log_level,
+    add_logs,
+    add_overrides,
     fail,
     given_texts,
 )
@@ -57,13 +57,8 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the number of brokers, their data folder and their settings."""
-    parser.add_argument(
-        "action",
-        nargs="?",
-        choices=ACTIONS,
-        metavar="status | start-broker",
-        help="ask the cluster that runs in this folder, instead of running one",
-    )
+    asked = "ask the cluster that runs in this folder, instead of running one"
+    parser.add_argument("action", nargs="?", choices=ACTIONS, metavar="status | start-broker", help=asked)
     parser.add_argument("number", nargs="?", type=_count, metavar="N", help="the broker to be started")
     parser.add_argument("--status", action="store_true", help="the same as status")
     parser.add_argument(
@@ -72,20 +67,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", type=Path, metavar="FOLDER", help="where data and logs go (default: $XDG_DATA_HOME/ottla/cluster)"
     )
-    parser.add_argument(
-        "--override", action="append", default=[], metavar="name=value", help="one setting for all brokers; repeatable"
-    )
-    parser.add_argument(
-        "--secure",
-        type=Path,
-        metavar="FOLDER",
-        help="encrypt, and let in only who shows a certificate; they are in this folder, and made if they are not",
-    )
+    add_overrides(parser, "one setting for all brokers; repeatable")
+    secure = "encrypt, and let in only who shows a certificate; they are in this folder, and made if they are not"
+    parser.add_argument("--secure", type=Path, metavar="FOLDER", help=secure)
     parser.add_argument(
         "--zookeeper", action="store_true", help="let a new cluster share its tree by an Apache ZooKeeper"
     )
-    add_accept_empty_log_dir(parser)
-    add_log_level(parser)
+    add_logs(parser)
 
 
 def run(options: argparse.Namespace) -> int:

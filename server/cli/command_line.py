@@ -7,6 +7,7 @@ argparse does, as far as needed to find the place of its last word; completion u
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from typing import Any, NoReturn
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130  # as shells have it
 
 
 def fail(message: str, code: int) -> int:
@@ -152,11 +154,42 @@ def misspelling(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | 
     return f"{place.parser.prog} has no {'option' if is_of_options else 'command'} {place.unknown}{hint}"
 
 
+TIMEOUT_S_MAX = 3600.0
+
+
+def seconds(text: str) -> float:
+    """Parse a time to wait, as an option's type."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 < found <= TIMEOUT_S_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds from 0 to {TIMEOUT_S_MAX:g}")
+    return found
+
+
+def is_number(text: str, digits_max: int = 9) -> bool:
+    """Tell whether a text is a number of few ASCII digits, such as an id or the number of a partition."""
+    return text.isascii() and text.isdecimal() and len(text) <= digits_max
+
+
+def count(text: str) -> int:
+    """Parse a number from 1 on, as an option's type."""
+    if not (is_number(text, 18) and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 on")
+    return int(text)
+
+
+def add_overrides(command: argparse.ArgumentParser, what: str) -> None:
+    """Add the option for settings of a broker."""
+    command.add_argument("--override", action="append", default=[], metavar="name=value", help=what)
+
+
 LOG_LEVELS = ("trace", "debug", "info", "warn", "error", "fatal")
 
 
-def add_accept_empty_log_dir(command: argparse.ArgumentParser) -> None:
-    """Add the option by which a start accepts a log directory that is empty or another one."""
+def add_logs(command: argparse.ArgumentParser) -> None:
+    """Add the option by which a start accepts a log directory that is empty or another one, and that for the log level of a broker."""
     command.add_argument(
         "--accept-empty-log-dir",
         action="append",
@@ -165,10 +198,6 @@ def add_accept_empty_log_dir(command: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="start although this log directory is empty or another one than it was; repeatable",
     )
-
-
-def add_log_level(command: argparse.ArgumentParser) -> None:
-    """Add the option for the log level of a broker."""
     command.add_argument(
         "--log-level",
         choices=LOG_LEVELS,

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ottla.server.cli.client.output import RequestFailed, UsageError
-from ottla.server.cli.command_line import EXIT_OK
-from ottla.server.cli.on_cluster import add_connection, count, run_on_cluster
+from ottla.server.cli.command_line import EXIT_OK, count, is_number
+from ottla.server.cli.on_cluster import add_connection, run_on_cluster
 
 if TYPE_CHECKING:
     from ottla.server.cli.client.cluster import Cluster, Partition
@@ -43,14 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help="whose records are read")
     parser.add_argument("-t", "--topic", action="append", default=[], metavar="TOPIC", help="the same; repeatable")
     parser.add_argument("-p", "--partitions", metavar="N,N", help="only these partitions")
-    parser.add_argument(
-        "-o",
-        "--offset",
-        action="append",
-        default=[],
-        metavar="OFFSET",
-        help="where to begin: beginning (the default), end, an offset, -N from the end, s@TIME; e@TIME: where to end",
-    )
+    bounds = "where to begin: beginning (the default), end, an offset, -N from the end, s@TIME; e@TIME: where to end"
+    parser.add_argument("-o", "--offset", action="append", default=[], metavar="OFFSET", help=bounds)
     parser.add_argument("-c", "--count", type=count, metavar="N", help="end after N records")
     parser.add_argument("-e", "--exit", action="store_true", help="end at the end of the topics")
     parser.add_argument("--follow", action="store_true", help="go on with new records, as without -e; wins over it")
@@ -61,20 +55,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-D", "--delimiter", default="\\n", metavar="TEXT", help="after each record (default: \\n)")
     parser.add_argument("-Z", "--null", action="store_true", help="print null keys and values as NULL, not empty")
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing of ends that are reached")
-    parser.add_argument(
-        "--isolation-level",
-        choices=("read_committed", "read_uncommitted"),
-        default="read_committed",
-        help="whether records of transactions that are aborted or open are left out (default: they are)",
+    levels, left_out = (
+        ("read_committed", "read_uncommitted"),
+        "records of transactions that are aborted or open are left out",
     )
+    about = f"whether {left_out} (default: they are)"
+    parser.add_argument("--isolation-level", choices=levels, default=levels[0], help=about)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print records until the end, or until Ctrl-C."""
 
     def consume(cluster: Cluster) -> int:
-        # Ctrl-C is how this command usually ends.
-        with suppress(KeyboardInterrupt):
+        with suppress(KeyboardInterrupt):  # how this command usually ends
             _consume(cluster, options)
         return EXIT_OK
 
@@ -107,7 +100,7 @@ def _consume(cluster: Cluster, options: argparse.Namespace) -> None:
                 progress.end()
                 _at_end(consumer, each, ends, options)
             if printer.is_done:
-                return
+                break
     finally:
         progress.end()
         consumer.close_all()
@@ -161,7 +154,7 @@ def _partitions(cluster: Cluster, options: argparse.Namespace) -> dict[str, list
     if options.partitions is None:
         return topics
     wanted = options.partitions.split(",")
-    if not all(each.isascii() and each.isdecimal() and len(each) < 10 for each in wanted):
+    if not all(is_number(each) for each in wanted):
         raise UsageError(f"-p {options.partitions}: must be numbers of partitions with commas between")
     numbers = sorted(set(map(int, wanted)))
     for name, known in topics.items():

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ottla.server.cli.client.output import Progress, RequestFailed, UsageError, print_json, print_pairs, say
-from ottla.server.cli.command_line import EXIT_OK
+from ottla.server.cli.command_line import EXIT_OK, count
 from ottla.server.cli.generation.arrival import DATA_RATE, DELAY_RECORDS, Arrival, Row, Shares, Written
 from ottla.server.cli.generation.kinds import KINDS, names
-from ottla.server.cli.on_cluster import add_connection, add_json, client_settings, count, run_on_cluster, wants_json
+from ottla.server.cli.on_cluster import add_connection, add_json, client_settings, run_on_cluster, wants_json
 from ottla.server.cli.produce import ACKS, CODECS
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def _expected(path: Path | None) -> Iterator[IO[str] | None]:
 
 def _prepare_topic(cluster: Cluster, topic: str, options: argparse.Namespace, begin_ms: int) -> None:
     """Create the topic, or see whether an existing one can hold the data."""
-    from ottla.server.cli.client.topics import create_topic, describe_topics
+    from ottla.server.cli.topics import create_topic, describe_topics
 
     configs = {"retention.ms": "-1"}
     for each in options.config:

@@ -20,7 +20,7 @@ from ottla.server.cli.client.groups import (
     starts_of,
 )
 from ottla.server.cli.client.output import RequestFailed, UsageError, print_json, print_line, print_pairs, print_table
-from ottla.server.cli.command_line import EXIT_OK
+from ottla.server.cli.command_line import EXIT_OK, is_number
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
 from ottla.wire.settings import parse_integer
 
@@ -53,23 +53,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     resetting = actions.add("reset", "set what a group without members has committed", _reset)
     resetting.add_argument("name", metavar="GROUP")
     which = resetting.add_mutually_exclusive_group(required=True)
-    which.add_argument(
-        "--topic",
-        action="append",
-        default=[],
-        metavar="TOPIC[:N,N]",
-        help="of this topic, or some of its partitions; repeatable",
-    )
-    which.add_argument(
-        "--all-topics", action="store_true", help="of all topics that the group has committed offsets of"
-    )
+    topic = "of this topic, or some of its partitions; repeatable"
+    which.add_argument("--topic", action="append", default=[], metavar="TOPIC[:N,N]", help=topic)
+    committed = "of all topics that the group has committed offsets of"
+    which.add_argument("--all-topics", action="store_true", help=committed)
     to = resetting.add_mutually_exclusive_group(required=True)
     to.add_argument("--to-earliest", action="store_true", help="the first record that is there")
     to.add_argument("--to-latest", action="store_true", help="the end, before the next record")
     to.add_argument("--to-offset", metavar="N", help="this offset, or the nearest that is there")
-    to.add_argument(
-        "--to-datetime", metavar="TIME", help="the first record since YYYY-MM-DDTHH:MM:SS, in UTC unless it says"
-    )
+    since = "the first record since YYYY-MM-DDTHH:MM:SS, in UTC unless it says"
+    to.add_argument("--to-datetime", metavar="TIME", help=since)
     mode = resetting.add_mutually_exclusive_group()
     mode.add_argument("--execute", action="store_true", help="do it")
     mode.add_argument("--dry-run", action="store_true", help="only tell what would change, as without --execute")
@@ -157,16 +150,8 @@ def _show(group: dict[str, Any]) -> None:
     print_pairs([(name, group[name]) for name in ("group", "kind", "state", "lag")])
     if group["members"]:
         print_line("")
-        rows = [
-            (
-                each["member"],
-                each["client_id"],
-                each["host"],
-                each["partitions"],
-                " ".join(each.get("tasks", ())) or None,
-            )
-            for each in group["members"]
-        ]
+        columns = ("member", "client_id", "host", "partitions")
+        rows = [(*(each[key] for key in columns), " ".join(each.get("tasks", ())) or None) for each in group["members"]]
         of_members = ("MEMBER", "CLIENT", "HOST", "PARTITIONS", "TASKS")
         # Tasks are of streams groups alone.
         width = len(of_members) - (not any(row[-1] for row in rows))
@@ -263,7 +248,7 @@ def _places(cluster: Cluster, texts: Sequence[str]) -> list[Partition]:
     for text in texts:
         topic, separator, numbers = text.partition(":")
         parts = numbers.split(",") if separator else []
-        if not topic or not all(each.isascii() and each.isdecimal() and len(each) < 10 for each in parts):
+        if not topic or not all(is_number(each) for each in parts):
             raise UsageError(f"--topic {text}: must be TOPIC or TOPIC:N,N")
         wanted[topic] = set(map(int, parts)) if separator else None
     places = []

@@ -8,21 +8,18 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from ottla.server.cli.client.cluster import Cluster, parse_bootstrap
 from ottla.server.cli.client.output import RequestFailed, UsageError, shown_text
 from ottla.server.cli.client.security import read_properties, security_of
-from ottla.server.cli.command_line import EXIT_FAILED, EXIT_USAGE, fail
+from ottla.server.cli.command_line import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, fail, seconds
 
 BOOTSTRAP = "localhost:9092"
 BOOTSTRAP_VARIABLE = "OTTLA_BOOTSTRAP_SERVERS"
 TIMEOUT_S = 2.2
 """With its own start, a command that finds no broker reports it within three seconds."""
-
-TIMEOUT_S_MAX = 3600.0
-EXIT_INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells report it."""
 
 Act = Callable[[Cluster, argparse.Namespace], int]
 """Run an action on a cluster; returns the exit code."""
@@ -32,35 +29,15 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
     """Add the options for the cluster's address and its security."""
     group = parser.add_argument_group("connection")
     # Without defaults, because an action's parser would put its own over what was given before the action.
-    group.add_argument(
-        "-b",
-        "--bootstrap-server",
-        metavar="HOST:PORT",
-        default=argparse.SUPPRESS,
-        help=f"a broker, or several with commas (default: ${BOOTSTRAP_VARIABLE}, or {BOOTSTRAP})",
-    )
-    group.add_argument(
-        "--command-config",
-        type=Path,
-        metavar="FILE",
-        default=argparse.SUPPRESS,
-        help="client.properties with Kafka's client settings of TLS and SASL",
-    )
-    group.add_argument(
-        "-X",
-        action="append",
-        metavar="NAME=VALUE",
-        default=argparse.SUPPRESS,
-        dest="properties",
-        help="one such setting, over the file's; repeatable",
-    )
-    group.add_argument(
-        "--timeout",
-        type=_seconds,
-        metavar="S",
-        default=argparse.SUPPRESS,
-        help=f"how long to wait for a broker to answer at first, in seconds (default: {TIMEOUT_S:g})",
-    )
+    add = partial(group.add_argument, default=argparse.SUPPRESS)
+    where = f"a broker, or several with commas (default: ${BOOTSTRAP_VARIABLE}, or {BOOTSTRAP})"
+    add("-b", "--bootstrap-server", metavar="HOST:PORT", help=where)
+    file = "client.properties with Kafka's client settings of TLS and SASL"
+    add("--command-config", type=Path, metavar="FILE", help=file)
+    each = "one such setting, over the file's; repeatable"
+    add("-X", action="append", metavar="NAME=VALUE", dest="properties", help=each)
+    wait = f"how long to wait for a broker to answer at first, in seconds (default: {TIMEOUT_S:g})"
+    add("--timeout", type=seconds, metavar="S", help=wait)
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -73,20 +50,21 @@ class Actions:
 
     def __init__(self, parser: argparse.ArgumentParser, default: str, act: Act) -> None:
         """Without an action `act` runs, which is the action called `default`."""
-        add_connection(parser)
-        add_json(parser)
-        parser.set_defaults(act=act)
-        self._parsers = parser.add_subparsers(
-            dest="action", metavar="ACTION", help=f"what is done (default: {default})"
-        )
+        _add_common(parser, act)
+        about = f"what is done (default: {default})"
+        self._parsers = parser.add_subparsers(dest="action", metavar="ACTION", help=about)
 
     def add(self, name: str, what: str, act: Act) -> argparse.ArgumentParser:
         """Add an action; returns the parser for its own options."""
         parser = self._parsers.add_parser(name, help=what, description=what)
-        add_connection(parser)
-        add_json(parser)
-        parser.set_defaults(act=act)
+        _add_common(parser, act)
         return parser
+
+
+def _add_common(parser: argparse.ArgumentParser, act: Act) -> None:
+    add_connection(parser)
+    add_json(parser)
+    parser.set_defaults(act=act)
 
 
 def wants_json(options: argparse.Namespace) -> bool:
@@ -106,23 +84,6 @@ def reach(options: argparse.Namespace) -> Cluster:
     servers = servers or texts.get("bootstrap.servers") or BOOTSTRAP
     timeout_s = getattr(options, "timeout", TIMEOUT_S)
     return Cluster.reached(parse_bootstrap(servers), security_of(texts), timeout_s)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 < seconds <= TIMEOUT_S_MAX:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds from 0 to {TIMEOUT_S_MAX:g}")
-    return seconds
-
-
-def count(text: str) -> int:
-    """Parse a number from 1 on, as an option's type."""
-    if not (text.isascii() and text.isdecimal() and len(text) < 19 and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 on")
-    return int(text)
 
 
 def run_on_cluster(command: Callable[[Cluster], int], options: argparse.Namespace) -> int:

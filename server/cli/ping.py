@@ -6,17 +6,16 @@ A health check: it speaks to one broker without any client library, and without 
 from __future__ import annotations
 
 import argparse
-import math
 import socket
 import ssl
 import struct
 import time
 from functools import partial
 
-from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
+from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, seconds
 
 DEFAULT_ADDRESS = "127.0.0.1:9092"
-TIMEOUT_S, TIMEOUT_MAX_S = 3.0, 3600.0
+TIMEOUT_S = 3.0
 AGAIN_S = 0.05
 MOMENT_S = 0.001  # 0 would mean not to wait, and to fail in another way
 CORRELATION_ID = 0x07714A
@@ -44,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls", action="store_true", help="the listener encrypts")
     parser.add_argument("--wait", action="store_true", help="ask again until it answers or the time is up")
     parser.add_argument(
-        "--timeout", type=_seconds, default=TIMEOUT_S, metavar="SECONDS", help=f"wait so long (default: {TIMEOUT_S:g})"
+        "--timeout", type=seconds, default=TIMEOUT_S, metavar="SECONDS", help=f"wait so long (default: {TIMEOUT_S:g})"
     )
 
 
@@ -97,13 +96,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "timed out"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds <= TIMEOUT_MAX_S:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds up to {TIMEOUT_MAX_S:g}")
-    return seconds

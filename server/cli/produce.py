@@ -12,8 +12,8 @@ from io import BufferedReader, FileIO
 from typing import TYPE_CHECKING
 
 from ottla.server.cli.client.output import RequestFailed, UsageError
-from ottla.server.cli.command_line import EXIT_OK
-from ottla.server.cli.on_cluster import add_connection, client_settings, count, run_on_cluster
+from ottla.server.cli.command_line import EXIT_OK, count, is_number
+from ottla.server.cli.on_cluster import add_connection, client_settings, run_on_cluster
 
 if TYPE_CHECKING:
     from ottla.server.cli.client.cluster import Cluster
@@ -68,22 +68,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _partition(text: str) -> int:
     if text == "-1":
         return -1
-    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+    if not is_number(text):
         raise argparse.ArgumentTypeError(f"{text} is not the number of a partition")
     return int(text)
 
 
 def run(options: argparse.Namespace) -> int:
     """Write until the input ends."""
-
-    def produce(cluster: Cluster) -> int:
-        _produce(cluster, options)
-        return EXIT_OK
-
-    return run_on_cluster(produce, options)
+    return run_on_cluster(lambda cluster: _produce(cluster, options), options)
 
 
-def _produce(cluster: Cluster, options: argparse.Namespace) -> None:
+def _produce(cluster: Cluster, options: argparse.Namespace) -> int:
     from ottla.server.cli.client.output import Progress
     from ottla.server.cli.client.producer import Producer, producer_sequences
 
@@ -106,6 +101,7 @@ def _produce(cluster: Cluster, options: argparse.Namespace) -> None:
         progress.end()
     finally:
         producer.close()
+    return EXIT_OK
 
 
 def _topic_and_files(options: argparse.Namespace) -> tuple[str, list[str]]:
@@ -231,10 +227,8 @@ class _BatchMaker:
             key, separator, value = record.partition(self._key_delimiter) if self._key_delimiter else (record, b"", b"")
             given = key if separator else self._key
             value = value if separator else record
-            if self._null:
-                given, shown = given or None, value or None
-            else:
-                shown = value
+            shown = value or None if self._null else value
+            given = given or None if self._null else given
             partition = any_partition if given is None else partition_of(given, self._partitions)
             found.setdefault(partition, []).append((given, shown))
         return found

@@ -17,8 +17,8 @@ from ottla.server.cli.client.reassignment import (
     placed_partitions,
     plan_spread,
 )
-from ottla.server.cli.command_line import EXIT_OK
-from ottla.server.cli.on_cluster import add_connection, add_json, count, run_on_cluster, wants_json
+from ottla.server.cli.command_line import EXIT_OK, count, is_number
+from ottla.server.cli.on_cluster import add_connection, add_json, run_on_cluster, wants_json
 
 if TYPE_CHECKING:
     from ottla.server.cli.client.cluster import Cluster
@@ -51,18 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--workers", type=count, metavar="K", help="only over the K brokers with the lowest ids")
     which.add_argument("--brokers", type=_ids, metavar="ID,ID", help="only over these brokers")
     parser.add_argument("--dry-run", action="store_true", help="move nothing, and show what would be moved")
-    parser.add_argument(
-        "--at-once",
-        type=count,
-        default=AT_ONCE,
-        metavar="N",
-        help=f"partitions that are moved at a time (default: {AT_ONCE})",
-    )
+    at_once = f"partitions that are moved at a time (default: {AT_ONCE})"
+    parser.add_argument("--at-once", type=count, default=AT_ONCE, metavar="N", help=at_once)
 
 
 def _ids(text: str) -> list[int]:
     parts = text.split(",")
-    if not all(each.isascii() and each.isdecimal() and len(each) < 10 for each in parts):
+    if not all(is_number(each) for each in parts):
         raise argparse.ArgumentTypeError(f"{text} is not a list of ids such as 1,2")
     return sorted({int(each) for each in parts})
 
@@ -122,12 +117,8 @@ def _carry_out(cluster: Cluster, moves: Sequence[Placed], options: argparse.Name
 
     def show(left: int) -> None:
         if is_shown:
-            print(
-                f"\r{done + len(part) - left} of {len(moves)} partitions are moved ",
-                end="",
-                file=sys.stderr,
-                flush=True,
-            )
+            moved = done + len(part) - left
+            print(f"\r{moved} of {len(moves)} partitions are moved ", end="", file=sys.stderr, flush=True)
 
     for start in range(0, len(moves), options.at_once):
         part = moves[start : start + options.at_once]

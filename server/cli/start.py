@@ -19,8 +19,8 @@ from ottla.server.cli.command_line import (
     EXIT_FAILED,
     EXIT_OK,
     EXIT_USAGE,
-    add_accept_empty_log_dir,
-    add_log_level,
+    add_logs,
+    add_overrides,
     fail,
     given_texts,
 )
@@ -69,44 +69,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", nargs="?", type=Path, metavar="server.properties", help="settings, one name=value a line"
     )
+    add_overrides(parser, "one setting, over the file's; repeatable")
+    http = "serve health and metrics over HTTP, :PORT on loopback alone; the same as --override http.listener="
+    parser.add_argument("--http", metavar="HOST:PORT", help=http)
+    workers = "processes that serve, each a broker on a port of its own; auto: one for each processor; num.workers"
+    parser.add_argument("--workers", metavar="N", help=workers)
+    variables = "OTTLA_NUM_PARTITIONS=3 or KAFKA_NUM_PARTITIONS=3 is num.partitions=3, over the file's"
+    parser.add_argument("--settings-from-environment", action="store_true", help=f"as in a container: {variables}")
+    write = "let the console, which --http serves, produce records and change settings; http.console.write"
+    parser.add_argument("--console-write", action="store_true", help=write)
+    user, users = "MECHANISM=[name=...,password=...]", "if there is none of that name; @FILE has one a line; repeatable"
     parser.add_argument(
-        "--override", action="append", default=[], metavar="name=value", help="one setting, over the file's; repeatable"
+        "--add-scram", action="append", default=[], metavar=user, help=f"a SCRAM user to begin with, {users}"
     )
-    parser.add_argument(
-        "--http",
-        metavar="HOST:PORT",
-        help="serve health and metrics over HTTP, :PORT on loopback alone; the same as --override http.listener=",
-    )
-    parser.add_argument(
-        "--workers",
-        metavar="N",
-        help="processes that serve, each a broker on a port of its own; auto: one for each processor; num.workers",
-    )
-    parser.add_argument(
-        "--settings-from-environment",
-        action="store_true",
-        help="as in a container: OTTLA_NUM_PARTITIONS=3 or KAFKA_NUM_PARTITIONS=3 is num.partitions=3, over the file's",
-    )
-    parser.add_argument(
-        "--console-write",
-        action="store_true",
-        help="let the console, which --http serves, produce records and change settings; http.console.write",
-    )
-    parser.add_argument(
-        "--add-scram",
-        action="append",
-        default=[],
-        metavar="MECHANISM=[name=...,password=...]",
-        help="a SCRAM user to begin with, if there is none of that name; @FILE has one a line; repeatable",
-    )
-    add_accept_empty_log_dir(parser)
-    add_log_level(parser)
-    parser.add_argument(
-        "--log-format",
-        choices=LOG_FORMATS,
-        default="text",
-        help="lines for people, or a JSON object a line (default: text)",
-    )
+    add_logs(parser)
+    form = "lines for people, or a JSON object a line (default: text)"
+    parser.add_argument("--log-format", choices=LOG_FORMATS, default="text", help=form)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from ottla.server.cli.client.cluster import EARLIEST, LATEST, Cluster, TemporaryFailure, failed, offsets_at, only
 from ottla.server.cli.client.output import (
     RequestFailed,
     UsageError,
@@ -15,18 +18,16 @@ from ottla.server.cli.client.output import (
     print_pairs,
     print_table,
 )
-from ottla.server.cli.client.topics import (
-    SERVERS_DEFAULT,
-    create_topic,
-    delete_topic,
-    describe_topics,
-    topic_summary,
-)
-from ottla.server.cli.command_line import EXIT_OK
-from ottla.server.cli.on_cluster import Actions, count, run_action, wants_json
+from ottla.server.cli.command_line import EXIT_OK, count
+from ottla.server.cli.on_cluster import Actions, run_action, wants_json
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
 if TYPE_CHECKING:
-    from ottla.server.cli.client.cluster import Cluster
+    from ottla.wire.messages.metadata import MetadataResponseTopic
+
 
 DESCRIPTION = """\
 Lists the topics of a cluster, creates and deletes some, or tells all of some.
@@ -85,14 +86,8 @@ def _create(cluster: Cluster, options: argparse.Namespace) -> int:
     configs = dict(map(_pair, options.config))
     made = []
     for name in options.names:
-        is_new = create_topic(
-            cluster,
-            name,
-            options.partitions or SERVERS_DEFAULT,
-            options.replicas or SERVERS_DEFAULT,
-            configs,
-            only_checks=options.dry_run,
-        )
+        partitions, replicas = options.partitions or SERVERS_DEFAULT, options.replicas or SERVERS_DEFAULT
+        is_new = create_topic(cluster, name, partitions, replicas, configs, only_checks=options.dry_run)
         if not is_new and not options.if_not_exists:
             raise RequestFailed(f"topic {name} is there already")
         made.append({"name": name, "created": is_new and not options.dry_run})
@@ -147,13 +142,12 @@ def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
         pairs = [("topic", topic["name"]), ("id", topic["id"])]
         pairs += [(f"  {name}", value) for name, value in topic["configs"].items()]
         print_pairs(pairs)
+        lists = ("replicas", "isr", "offline")
         rows = [
             (
                 each["partition"],
                 each["leader"],
-                ids(each["replicas"]),
-                ids(each["isr"]),
-                ids(each["offline"]),
+                *(ids(each[key]) for key in lists),
                 each["start_offset"],
                 each["end_offset"],
             )
@@ -161,3 +155,130 @@ def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
         ]
         print_table(("PARTITION", "LEADER", "REPLICAS", "ISR", "OFFLINE", "START", "END"), rows)
     return EXIT_OK
+
+
+TOPIC = 2  # DescribeConfigs' type of resource
+OWN_SOURCE = 1  # of a setting that the topic itself has (Kafka's DYNAMIC_TOPIC_CONFIG)
+TIMEOUT_MS = 30_000
+SERVERS_DEFAULT = -1
+
+
+def topic_summary(topic: MetadataResponseTopic) -> dict[str, Any]:
+    """Summarize one topic for the list."""
+    partitions = topic.partitions
+    return {
+        "name": topic.name,
+        "partitions": len(partitions),
+        "replicas": max((len(each.replica_nodes) for each in partitions), default=0),
+        "under_replicated": sum(len(each.isr_nodes) < len(each.replica_nodes) for each in partitions),
+        "offline": sum(each.leader_id < 0 for each in partitions),
+        "internal": topic.is_internal,
+    }
+
+
+def create_topic(
+    cluster: Cluster, name: str, partitions: int, replicas: int, configs: Mapping[str, str], *, only_checks: bool
+) -> bool:
+    """Create a topic; False if it exists already. Raises RequestFailed if the cluster refuses it for another reason."""
+    wanted = CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replicas,
+        assignments=[],
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+    )
+
+    def create() -> bool:
+        request = CreateTopicsRequest(topics=[wanted], timeout_ms=TIMEOUT_MS, validate_only=only_checks)
+        result = only(cluster.controller().ask(request).topics, f"topic {name}")
+        if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
+            return False
+        cluster.check(f"topic {name}", result.error_code, result.error_message)
+        return True
+
+    is_new = cluster.patiently(create)
+    if is_new and not only_checks:
+        cluster.patiently(lambda: _has_to_be(cluster, name, is_there=True))
+    return is_new
+
+
+def _has_to_be(cluster: Cluster, name: str, *, is_there: bool) -> None:
+    """Raise TemporaryFailure until the broker that is asked knows of a change, which with KRaft lags behind the controller."""
+    topic = only(cluster.metadata([name]).topics, f"topic {name}")
+    # Who may make topics may not be one who may see them.
+    if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return
+    if is_there and (topic.error_code or any(each.leader_id < 0 for each in topic.partitions)):
+        raise TemporaryFailure(f"topic {name} is created, and not all of its partitions have a leader")
+    if not is_there and not topic.error_code:
+        raise TemporaryFailure(f"topic {name} is deleted, and brokers still tell of it")
+
+
+def delete_topic(cluster: Cluster, name: str) -> None:
+    """Delete a topic. Raises RequestFailed if it does not exist, or the cluster refuses."""
+
+    def delete() -> None:
+        state = DeleteTopicState(name=name, topic_id=bytes(16))
+        request = DeleteTopicsRequest(topics=[state], topic_names=[name], timeout_ms=TIMEOUT_MS)
+        result = only(cluster.controller().ask(request).responses, f"topic {name}")
+        if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise failed(f"topic {name}", result.error_code, "it does not exist")
+        cluster.check(f"topic {name}", result.error_code, result.error_message)
+
+    cluster.patiently(delete)
+    cluster.patiently(lambda: _has_to_be(cluster, name, is_there=False))
+
+
+def describe_topics(cluster: Cluster, names: Sequence[str], *, with_defaults: bool) -> list[dict[str, Any]]:
+    """Describe topics: partitions, first and last offsets, and settings (`with_defaults`: also those at their default)."""
+    topics = cluster.topics(names)
+    places = {topic.name or "": [each.partition_index for each in topic.partitions] for topic in topics}
+    led = {
+        topic.name or "": [each.partition_index for each in topic.partitions if each.leader_id >= 0] for topic in topics
+    }
+    starts, ends = offsets_at(cluster, led, EARLIEST), offsets_at(cluster, led, LATEST)
+    configs = _configs(cluster, places, with_defaults)
+    return [
+        {
+            "name": topic.name,
+            "id": _id_text(topic.topic_id),
+            "internal": topic.is_internal,
+            "partitions": [
+                {
+                    "partition": each.partition_index,
+                    "leader": each.leader_id if each.leader_id >= 0 else None,
+                    "leader_epoch": each.leader_epoch,
+                    "replicas": each.replica_nodes,
+                    "isr": each.isr_nodes,
+                    "offline": each.offline_replicas,
+                    "start_offset": starts.get((topic.name or "", each.partition_index)),
+                    "end_offset": ends.get((topic.name or "", each.partition_index)),
+                }
+                for each in topic.partitions
+            ],
+            "configs": configs.get(topic.name or "", {}),
+        }
+        for topic in topics
+    ]
+
+
+def _id_text(topic_id: bytes) -> str | None:
+    """Format a topic id as Kafka does; None for brokers before 2.8, which have none."""
+    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=") if any(topic_id) else None
+
+
+def _configs(cluster: Cluster, names: Iterable[str], with_defaults: bool) -> dict[str, dict[str, str | None]]:
+    resources = [
+        DescribeConfigsResource(resource_type=TOPIC, resource_name=name, configuration_keys=None) for name in names
+    ]
+    answer = cluster.ask_any(lambda broker: broker.ask(DescribeConfigsRequest(resources=resources)))
+    found = {}
+    for each in answer.results:
+        if each.error_code:
+            raise failed(f"the settings of topic {each.resource_name}", each.error_code, each.error_message)
+        found[each.resource_name] = {
+            config.name: config.value
+            for config in sorted(each.configs, key=lambda config: config.name)
+            if with_defaults or config.config_source == OWN_SOURCE
+        }
+    return found

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.server.api.produce.leader_hints import current_leader, endpoints
+from ottla.server.api.produce.requests import current_leader, endpoints
 from ottla.server.network.sliced_work import answer_partitions
 from ottla.server.ports import BrokerParts
 from ottla.wire.answers import Worked

@@ -27,10 +27,11 @@ from ottla.replication.log.batch_checks import (
     ordinary_header,
 )
 from ottla.replication.log.validator import InvalidRecords
-from ottla.server.api.produce.leader_hints import current_leader, endpoints
 from ottla.server.api.produce.requests import (
     TOPIC_IDS_SINCE,
     checked_in_thread,
+    current_leader,
+    endpoints,
     has_a_buffer,
     holds_transactional,
     named_topic,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -9,15 +10,17 @@ import trio
 
 from ottla.replication.log.validator import check_thoroughly
 from ottla.server.network.inbox import belongs_to_one_frame
+from ottla.server.ports import BrokerParts
 from ottla.wire.decompression import TooLargeDecompressed
 from ottla.wire.errors import ErrorCode, KafkaError, result_of
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.records import LOG_OVERHEAD, MAGIC_V2, RECORDS_OFFSET, BatchHeader, batch_size, unpack_header
 
 if TYPE_CHECKING:
+    from ottla.replication.cluster.metadata_cache import BrokerEndpoint
     from ottla.replication.log.batch_checks import CheckedRecords
     from ottla.replication.log.partition_log import PartitionLog
-    from ottla.server.ports import BrokerParts
+
 
 TOPIC_IDS_SINCE = 13
 TRANSACTIONAL_FLAG = 0x10
@@ -115,3 +118,24 @@ async def checked_in_thread(log: PartitionLog, records: memoryview, now_ms: int)
             break
     assert checked is not None
     return checked
+
+
+UNKNOWN_LEADER = (-1, -1)
+
+
+def current_leader(broker: BrokerParts, topic: str, index: int) -> tuple[int, int]:
+    """A partition's leader and epoch: from the replica here, which the controller keeps up to date, else from the metadata."""
+    partition = broker.replicas.partition(topic, index)
+    # LeaderAndIsr changes the replica before UpdateMetadata changes the metadata, so the replica knows the new leader
+    # first.
+    if partition is not None:
+        return partition.leader_id, partition.leader_epoch
+    state = broker.cluster.partition(topic, index)
+    return UNKNOWN_LEADER if state is None else (state.leader, state.leader_epoch)
+
+
+def endpoints(broker: BrokerParts, leaders: Iterable[int], listener: str) -> list[BrokerEndpoint]:
+    """Endpoints of these brokers, of those that live."""
+    # A broker that leads several of the partitions is named once.
+    found = [broker.cluster.endpoint(node_id, listener) for node_id in sorted(set(leaders))]
+    return [each for each in found if each is not None]
