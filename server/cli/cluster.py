@@ -9,15 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ottla.server.cli.command_line import (
-    EXIT_FAILED,
-    EXIT_OK,
-    EXIT_USAGE,
-    add_logs,
-    add_overrides,
-    fail,
-    given_texts,
-)
+from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, EXIT_USAGE, add_logs, add_overrides, fail, given_texts
 
 BROKERS_MAX = 99
 STATUS, START_BROKER = ACTIONS = ("status", "start-broker")

@@ -14,15 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ottla.server.cli.cli import parser_for
-from ottla.server.cli.command_line import (
-    EXIT_OK,
-    commands_of,
-    is_option,
-    option_of,
-    options_of,
-    shown_actions,
-    walk,
-)
+from ottla.server.cli.command_line import EXIT_OK, commands_of, is_option, option_of, options_of, shown_actions, walk
 
 DESCRIPTION = """\
 Prints a script that makes a shell complete what `ottla` takes: commands, options, names of settings and files.

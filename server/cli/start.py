@@ -15,15 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla import __version__
-from ottla.server.cli.command_line import (
-    EXIT_FAILED,
-    EXIT_OK,
-    EXIT_USAGE,
-    add_logs,
-    add_overrides,
-    fail,
-    given_texts,
-)
+from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, EXIT_USAGE, add_logs, add_overrides, fail, given_texts
 from ottla.server.standard_streams import announce
 
 if TYPE_CHECKING:

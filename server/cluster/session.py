@@ -148,9 +148,7 @@ NOTHING: Mapping[str, bytes] = MappingProxyType({})
 
 
 async def settle_cluster_id(
-    coordination: Coordination,
-    make_cluster_id: Callable[[], str],
-    fill: Callable[[], Awaitable[None]] | None = None,
+    coordination: Coordination, make_cluster_id: Callable[[], str], fill: Callable[[], Awaitable[None]] | None = None
 ) -> str:
     """The cluster's id: the one in the tree, or a new one that is now there.
 

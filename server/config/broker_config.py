@@ -30,14 +30,7 @@ from ottla.server.config.endpoint import Endpoint
 from ottla.server.config.listeners import advertised_endpoints, control_plane_listener, listeners_of, protocol_map
 from ottla.server.config.sasl_config import KerberosConfig, OAuthLoginConfig, SaslConfig
 from ottla.server.config.security_config import AuthorizerConfig, OlderTokenConfig, TlsConfig, TokenConfig
-from ottla.server.config.server_config import (
-    HttpConfig,
-    MemberConfig,
-    QuotaConfig,
-    ServerConfig,
-    Worker,
-    WorkersConfig,
-)
+from ottla.server.config.server_config import HttpConfig, MemberConfig, QuotaConfig, ServerConfig, Worker, WorkersConfig
 from ottla.server.config.without_effect import FORMER_SETTINGS, inert_settings, older_settings
 from ottla.wire.settings import (
     InvalidSetting,

@@ -12,6 +12,7 @@ org.apache.kafka.sasl.oauthbearer.allowed.urls.)
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from ottla.wire.settings import CLASS, DOUBLE, INT, LONG, PASSWORD, SHORT, setting
 
@@ -27,6 +28,17 @@ RULES_NAME = "sasl.kerberos.principal.to.local.rules"
 PLAIN, SCRAM_256, SCRAM_512 = "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"
 SERVED_MECHANISMS = (GSSAPI, PLAIN, SCRAM_256, SCRAM_512, OAUTHBEARER)
 JAAS_NAME = "sasl.jaas.config"
+
+_settled = partial(
+    setting,
+    dynamic="per-broker",
+    on_change="Nothing: how brokers log in at each other is settled when they start, by server.properties.",
+)
+_of_next_login = partial(
+    setting,
+    dynamic="per-broker",
+    on_change="Holds for the next login, also of who is connected and has to log in again.",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,33 +92,17 @@ class OAuthLoginConfig:
     sasl_login_read_timeout_ms: int | None = setting(
         None, kind=INT, doc="Longest wait for an answer of the server that gives out OAuth tokens."
     )
-    sasl_login_refresh_buffer_seconds: int = setting(
-        300,
-        kind=SHORT,
-        dynamic="per-broker",
-        doc="Time before the end of an OAuth token that is kept free for getting another one.",
-        on_change="Nothing: how brokers log in at each other is settled when they start, by server.properties.",
+    sasl_login_refresh_buffer_seconds: int = _settled(
+        300, kind=SHORT, doc="Time before the end of an OAuth token that is kept free for getting another one."
     )
-    sasl_login_refresh_min_period_seconds: int = setting(
-        60,
-        kind=SHORT,
-        dynamic="per-broker",
-        doc="Shortest time before an OAuth token is replaced by another one.",
-        on_change="Nothing: how brokers log in at each other is settled when they start, by server.properties.",
+    sasl_login_refresh_min_period_seconds: int = _settled(
+        60, kind=SHORT, doc="Shortest time before an OAuth token is replaced by another one."
     )
-    sasl_login_refresh_window_factor: float = setting(
-        0.8,
-        kind=DOUBLE,
-        dynamic="per-broker",
-        doc="Share of its life after which an OAuth token is replaced by another one.",
-        on_change="Nothing: how brokers log in at each other is settled when they start, by server.properties.",
+    sasl_login_refresh_window_factor: float = _settled(
+        0.8, kind=DOUBLE, doc="Share of its life after which an OAuth token is replaced by another one."
     )
-    sasl_login_refresh_window_jitter: float = setting(
-        0.05,
-        kind=DOUBLE,
-        dynamic="per-broker",
-        doc="Random part of the time at which an OAuth token is replaced.",
-        on_change="Nothing: how brokers log in at each other is settled when they start, by server.properties.",
+    sasl_login_refresh_window_jitter: float = _settled(
+        0.05, kind=DOUBLE, doc="Random part of the time at which an OAuth token is replaced."
     )
     sasl_login_retry_backoff_max_ms: int = setting(
         10_000, kind=LONG, doc="Time after which a login gives up to get an OAuth token."
@@ -136,17 +132,11 @@ class OAuthLoginConfig:
 class KerberosConfig:
     """Settings of GSSAPI."""
 
-    sasl_kerberos_service_name: str | None = setting(
-        None,
-        dynamic="per-broker",
-        doc="First part of the brokers' Kerberos principal, if the JAAS line has no serviceName.",
-        on_change="Nothing: how brokers log in at each other is settled when they start, by server.properties.",
+    sasl_kerberos_service_name: str | None = _settled(
+        None, doc="First part of the brokers' Kerberos principal, if the JAAS line has no serviceName."
     )
-    sasl_kerberos_principal_to_local_rules: tuple[str, ...] = setting(
-        ("DEFAULT",),
-        dynamic="per-broker",
-        doc="Rules that make a user's name of a Kerberos principal.",
-        on_change="Holds for the next login, also of who is connected and has to log in again.",
+    sasl_kerberos_principal_to_local_rules: tuple[str, ...] = _of_next_login(
+        ("DEFAULT",), doc="Rules that make a user's name of a Kerberos principal."
     )
 
 
@@ -154,11 +144,8 @@ class KerberosConfig:
 class SaslConfig(OAuthConfig):
     """Settings of SASL for a listener, OAUTHBEARER included."""
 
-    sasl_enabled_mechanisms: tuple[str, ...] = setting(
-        ("GSSAPI",),
-        dynamic="per-broker",
-        doc="Mechanisms that clients may choose from.",
-        on_change="Holds for the next login, also of who is connected and has to log in again.",
+    sasl_enabled_mechanisms: tuple[str, ...] = _of_next_login(
+        ("GSSAPI",), doc="Mechanisms that clients may choose from."
     )
     sasl_jaas_config: str | None = setting(
         None,
@@ -167,11 +154,8 @@ class SaslConfig(OAuthConfig):
         doc="Login module with its options, given as listener.name.<listener>.<mechanism>.sasl.jaas.config.",
         on_change="Holds for the next login; the lines of OAUTHBEARER and GSSAPI are settled at the start.",
     )
-    sasl_mechanism_inter_broker_protocol: str = setting(
-        "GSSAPI",
-        dynamic="per-broker",
-        doc="Mechanism by which brokers authenticate at each other.",
-        on_change="Nothing: how brokers log in at each other is settled when they start, by server.properties.",
+    sasl_mechanism_inter_broker_protocol: str = _settled(
+        "GSSAPI", doc="Mechanism by which brokers authenticate at each other."
     )
     sasl_server_callback_handler_class: str | None = setting(
         None, kind=CLASS, doc="Verifies credentials; only OAUTHBEARER accepts a value, one of Kafka's own two classes."

@@ -4,63 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
-from ottla.wire.settings import (
-    BOOLEAN,
-    LONG,
-    PASSWORD,
-    STRING,
-    InvalidSetting,
-    Setting,
-    read_settings,
-    setting,
-)
+from ottla.wire.settings import BOOLEAN, LONG, PASSWORD, STRING, InvalidSetting, Setting, read_settings, setting
 
 CLASS_NAME = "authorizer.class.name"
 SUPER_USERS = "super.users"
 ALLOW_EVERYONE = "allow.everyone.if.no.acl.found"
 
-KNOWN_CLASSES = (
-    "kafka.security.authorizer.AclAuthorizer",
-    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-)
+KNOWN_CLASSES = ("kafka.security.authorizer.AclAuthorizer", "org.apache.kafka.metadata.authorizer.StandardAuthorizer")
 """Kafka's own authorizers, of Kafka 3.9 with ZooKeeper and of KRaft. Their rules are the same."""
 
 MASTER_KEY = "delegation.token.master.key"
+
+_of_new_connections = partial(setting, dynamic="per-broker", on_change="Holds for new connections.")
+_of_listener = partial(
+    setting, dynamic="per-broker", on_change="Only for one listener, by its prefix; holds for new connections."
+)
+_per_broker = partial(setting, dynamic="per-broker")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TlsConfig:
     """Settings of TLS, which each listener may have of its own: `listener.name.<listener>.ssl.<...>` wins over `ssl.<...>`."""
 
-    ssl_protocol: str = setting(
+    ssl_protocol: str = _per_broker(
         "TLSv1.3",
-        dynamic="per-broker",
         doc="Version of TLS that Java makes its context for; ssl.enabled.protocols decides which are spoken.",
         on_change="Checked, and nothing else: ssl.enabled.protocols decides.",
     )
-    ssl_enabled_protocols: tuple[str, ...] = setting(
-        ("TLSv1.2", "TLSv1.3"),
-        dynamic="per-broker",
-        doc="Versions of TLS that may be used.",
-        on_change="Holds for new connections.",
+    ssl_enabled_protocols: tuple[str, ...] = _of_new_connections(
+        ("TLSv1.2", "TLSv1.3"), doc="Versions of TLS that may be used."
     )
-    ssl_cipher_suites: tuple[str, ...] = setting(
-        (),
-        dynamic="per-broker",
-        doc="Cipher suites of TLS that may be used; by default those of the library.",
-        on_change="Holds for new connections.",
+    ssl_cipher_suites: tuple[str, ...] = _of_new_connections(
+        (), doc="Cipher suites of TLS that may be used; by default those of the library."
     )
-    ssl_client_auth: str = setting(
+    ssl_client_auth: str = _of_new_connections(
         "none",
         choices=("required", "requested", "none"),
-        dynamic="per-broker",
         doc="Whether clients have to show a certificate, are asked for one, or are not asked.",
-        on_change="Holds for new connections.",
     )
-    ssl_endpoint_identification_algorithm: str = setting(
+    ssl_endpoint_identification_algorithm: str = _per_broker(
         "https",
-        dynamic="per-broker",
         doc="How this broker checks that a certificate is that of the broker it asks; https: by the name, empty: not at all.",
         on_change="Holds for new connections to other brokers.",
     )
@@ -73,24 +58,14 @@ class TlsConfig:
     ssl_allow_san_changes: bool = setting(
         False, doc="Whether a new certificate may lack alternative names that the one before it had."
     )
-    ssl_keystore_type: str = setting(
-        "JKS",
-        dynamic="per-broker",
-        doc="Format of the file with the private key: PEM, PKCS12 or JKS.",
-        on_change="Only for one listener, by its prefix; holds for new connections.",
-    )
-    ssl_keystore_location: str | None = setting(
+    ssl_keystore_type: str = _of_listener("JKS", doc="Format of the file with the private key: PEM, PKCS12 or JKS.")
+    ssl_keystore_location: str | None = _per_broker(
         None,
-        dynamic="per-broker",
         doc="File with the private key and the certificates of this broker.",
         on_change="Only for one listener, by its prefix; holds for new connections, as does a file that is written over.",
     )
-    ssl_keystore_password: str | None = setting(
-        None,
-        kind=PASSWORD,
-        dynamic="per-broker",
-        doc="Password of the file with the private key; PEM has none.",
-        on_change="Only for one listener, by its prefix; holds for new connections.",
+    ssl_keystore_password: str | None = _of_listener(
+        None, kind=PASSWORD, doc="Password of the file with the private key; PEM has none."
     )
     ssl_keystore_key: str | None = setting(
         None,
@@ -99,45 +74,21 @@ class TlsConfig:
         doc="Private key of this broker, as PEM (PKCS#8).",
         on_change="Only for one listener, by its prefix; holds for new connections.",
     )
-    ssl_keystore_certificate_chain: str | None = setting(
-        None,
-        kind=PASSWORD,
-        dynamic="per-broker",
-        doc="Certificates of this broker, as PEM.",
-        on_change="Only for one listener, by its prefix; holds for new connections.",
+    ssl_keystore_certificate_chain: str | None = _of_listener(
+        None, kind=PASSWORD, doc="Certificates of this broker, as PEM."
     )
-    ssl_key_password: str | None = setting(
+    ssl_key_password: str | None = _of_listener(None, kind=PASSWORD, doc="Password of the private key.")
+    ssl_truststore_type: str = _of_listener("JKS", doc="Format of the file with the authorities: PEM, PKCS12 or JKS.")
+    ssl_truststore_location: str | None = _per_broker(
         None,
-        kind=PASSWORD,
-        dynamic="per-broker",
-        doc="Password of the private key.",
-        on_change="Only for one listener, by its prefix; holds for new connections.",
-    )
-    ssl_truststore_type: str = setting(
-        "JKS",
-        dynamic="per-broker",
-        doc="Format of the file with the authorities: PEM, PKCS12 or JKS.",
-        on_change="Only for one listener, by its prefix; holds for new connections.",
-    )
-    ssl_truststore_location: str | None = setting(
-        None,
-        dynamic="per-broker",
         doc="File with the certificates of the authorities that are trusted; by default those of the system.",
         on_change="Only for one listener, by its prefix; holds for new connections, as does a file that is written over.",
     )
-    ssl_truststore_password: str | None = setting(
-        None,
-        kind=PASSWORD,
-        dynamic="per-broker",
-        doc="Password of the file with the authorities; PEM has none.",
-        on_change="Only for one listener, by its prefix; holds for new connections.",
+    ssl_truststore_password: str | None = _of_listener(
+        None, kind=PASSWORD, doc="Password of the file with the authorities; PEM has none."
     )
-    ssl_truststore_certificates: str | None = setting(
-        None,
-        kind=PASSWORD,
-        dynamic="per-broker",
-        doc="Certificates of the authorities that are trusted, as PEM.",
-        on_change="Only for one listener, by its prefix; holds for new connections.",
+    ssl_truststore_certificates: str | None = _of_listener(
+        None, kind=PASSWORD, doc="Certificates of the authorities that are trusted, as PEM."
     )
 
 

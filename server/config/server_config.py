@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 
 from ottla.server.config.endpoint import PROTOCOLS, Endpoint
 from ottla.wire.settings import CLASS, INT_MAX, LIST, LONG, PASSWORD, parse_integer, setting
@@ -28,6 +29,13 @@ def _per_ip_overrides(text: str) -> str | None:
     return None
 
 
+_bound_once = partial(
+    setting, dynamic="per-broker", on_change="Refused: listeners are bound once, when the broker starts."
+)
+_limit = partial(setting, dynamic="cluster-wide", minimum=0)
+_internal = partial(setting, internal=True)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServerConfig:
     """Identity, listeners, connections and directories."""
@@ -35,21 +43,17 @@ class ServerConfig:
     node_id: int = setting(1, minimum=0, doc="This broker's id in the cluster.")
     broker_id: int = setting(-1, doc="Older name of node.id.")
     broker_rack: str | None = setting(None, doc="Where this broker stands, for rack-aware clients.")
-    listeners: tuple[str, ...] = setting(
+    listeners: tuple[str, ...] = _bound_once(
         ("PLAINTEXT://127.0.0.1:9092",),
         empty_allowed=False,
-        dynamic="per-broker",
         doc="Addresses to listen on, as NAME://host:port; an empty host means all interfaces, port 0 any free port.",
-        on_change="Refused: listeners are bound once, when the broker starts.",
     )
     advertised_listeners: tuple[str, ...] | None = setting(
         None, kind=LIST, empty_allowed=False, doc="Addresses that clients are told to use; by default the listeners."
     )
-    listener_security_protocol_map: str = setting(
+    listener_security_protocol_map: str = _bound_once(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        dynamic="per-broker",
         doc="Security protocol of each listener name, as NAME:PROTOCOL.",
-        on_change="Refused: listeners are bound once, when the broker starts.",
     )
     inter_broker_listener_name: str | None = setting(None, doc="Listener that brokers use among themselves.")
     security_inter_broker_protocol: str = setting(
@@ -91,17 +95,13 @@ class ServerConfig:
     socket_receive_buffer_bytes: int = setting(102_400, doc="Socket receive buffer; -1: the system's default.")
     socket_listen_backlog_size: int = setting(50, minimum=1, doc="Connections waiting to be accepted.")
     connections_max_idle_ms: int = setting(600_000, kind=LONG, doc="Time after which an idle connection is closed.")
-    max_connections: int = setting(
+    max_connections: int = _limit(
         INT_MAX,
-        minimum=0,
-        dynamic="cluster-wide",
         doc="Connections open at a time.",
         on_change="Taken up at once: new connections wait while there are too many, and who is connected stays.",
     )
-    max_connections_per_ip: int = setting(
+    max_connections_per_ip: int = _limit(
         INT_MAX,
-        minimum=0,
-        dynamic="cluster-wide",
         doc="Connections open at a time from one address.",
         on_change="Holds for the next connection; who is connected stays.",
     )
@@ -112,10 +112,8 @@ class ServerConfig:
         doc="Limits for single addresses, as address:count, separated by commas.",
         on_change="Holds for new connections as soon as names among the addresses are looked up; who is connected stays.",
     )
-    max_connection_creation_rate: int = setting(
+    max_connection_creation_rate: int = _limit(
         INT_MAX,
-        minimum=0,
-        dynamic="cluster-wide",
         doc="Connections accepted per second.",
         on_change="Holds for the next connection; who is connected stays.",
     )
@@ -157,18 +155,14 @@ class MemberConfig:
     )
 
     controlled_shutdown_enable: bool = setting(True, doc="Whether a broker hands over what it leads before it stops.")
-    controlled_shutdown_max_retries: int = setting(
-        3, internal=True, doc="Further attempts to hand over what a stopping broker leads."
+    controlled_shutdown_max_retries: int = _internal(
+        3, doc="Further attempts to hand over what a stopping broker leads."
     )
-    controlled_shutdown_retry_backoff_ms: int = setting(
-        5_000, kind=LONG, internal=True, doc="Pause before the next attempt to hand over."
+    controlled_shutdown_retry_backoff_ms: int = _internal(
+        5_000, kind=LONG, doc="Pause before the next attempt to hand over."
     )
-    controlled_shutdown_timeout_ms: int = setting(
-        30_000,
-        kind=LONG,
-        minimum=0,
-        internal=True,
-        doc="Longest time that handing over may take, all attempts together.",
+    controlled_shutdown_timeout_ms: int = _internal(
+        30_000, kind=LONG, minimum=0, doc="Longest time that handing over may take, all attempts together."
     )
 
 
@@ -195,10 +189,9 @@ def _count_problem(text: str) -> str | None:
 class WorkersConfig:
     """Number of brokers that one `ottla start` runs. Apache Kafka has no such setting, so it is not described to its clients."""
 
-    num_workers: str = setting(
+    num_workers: str = _internal(
         "1",
         check=_count_problem,
-        internal=True,
         doc="Processes that serve, each a broker of its own with an id and a port of its own; auto: one for each processor,"
         f" at most {AUTO_MAX}.",
     )
@@ -270,41 +263,33 @@ def _user_info_problem(text: str | None) -> str | None:
 class HttpConfig:
     """The HTTP endpoint. Apache Kafka has none, so these settings are in force, but not described to its clients."""
 
-    http_listener: str | None = setting(
+    http_listener: str | None = _internal(
         None,
         check=_listener_problem,
-        internal=True,
         doc="Address of the HTTP endpoint with metrics and health, as HOST:PORT; none by default, port 0 any free port.",
     )
-    http_allowed_hosts: tuple[str, ...] = setting(
-        (),
-        internal=True,
-        doc="Names beside those of the listeners by which browsers and scrapers may ask the HTTP endpoint.",
+    http_allowed_hosts: tuple[str, ...] = _internal(
+        (), doc="Names beside those of the listeners by which browsers and scrapers may ask the HTTP endpoint."
     )
-    http_console_write: bool = setting(
-        False,
-        internal=True,
-        doc="Whether the console may produce records, change settings and start the small load of its Learn tab.",
+    http_console_write: bool = _internal(
+        False, doc="Whether the console may produce records, change settings and start the small load of its Learn tab."
     )
-    http_console_token: str | None = setting(
+    http_console_token: str | None = _internal(
         None,
         kind=PASSWORD,
         check=_token_problem,
-        internal=True,
         doc="What opens the console; without it everybody on this machine may read, or each start makes one.",
     )
 
-    http_console_schema_registry: str | None = setting(
+    http_console_schema_registry: str | None = _internal(
         None,
         check=_registry_problem,
-        internal=True,
         doc="URL of a schema registry, by which the console decodes keys and values in Avro.",
     )
-    http_console_schema_registry_user_info: str | None = setting(
+    http_console_schema_registry_user_info: str | None = _internal(
         None,
         kind=PASSWORD,
         check=_user_info_problem,
-        internal=True,
         doc="User and password for the schema registry, as user:password.",
     )
 

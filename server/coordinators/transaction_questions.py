@@ -56,12 +56,7 @@ class Question:
 
     __slots__ = ("errors", "is_abandoned", "partitions", "producer", "settled", "support")
 
-    def __init__(
-        self,
-        producer: Producer,
-        partitions: Collection[TopicPartition],
-        support: TransactionSupport,
-    ) -> None:
+    def __init__(self, producer: Producer, partitions: Collection[TopicPartition], support: TransactionSupport) -> None:
         self.producer = producer
         self.partitions = partitions
         self.support = support

@@ -282,11 +282,7 @@ class LocalCluster:
             {"listeners": f"PLAINTEXT://{HOST}:{port}"} if self._secured is None else self._secured.settings(HOST, port)
         )
         texts = cluster_settings(len(self._broker_ports)) | own | dict(settings)
-        texts |= {
-            "node.id": str(number),
-            "log.dirs": self._log_dir(number),
-            **self._way_to_tree,
-        }
+        texts |= {"node.id": str(number), "log.dirs": self._log_dir(number), **self._way_to_tree}
         # Read here, too, so that a wrong setting is refused before any process is started.
         self._hand_over_s = load_config(texts).member.controlled_shutdown_timeout_ms / 1000
         # In a file, because everybody on the machine may see arguments, and there may be passwords among the settings.

@@ -194,10 +194,7 @@ def _share_what_is_imported() -> None:
 
 
 def _announce(
-    config: BrokerConfig,
-    ports: Mapping[str, Ports],
-    workers: Sequence[BrokerConfig],
-    told: Sequence[Mapping[str, Any]],
+    config: BrokerConfig, ports: Mapping[str, Ports], workers: Sequence[BrokerConfig], told: Sequence[Mapping[str, Any]]
 ) -> None:
     """Print what is running and where; the last line is the one that scripts wait for."""
     shared = [replace(each, port=ports[each.listener].shared) for each in config.listeners]

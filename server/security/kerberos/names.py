@@ -18,22 +18,14 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ottla.server.security.principal_mapping import (
-    InvalidPattern,
-    ResultTooLong,
-    compiled,
-    replaced,
-    replacement_parts,
-)
+from ottla.server.security.principal_mapping import InvalidPattern, ResultTooLong, compiled, replaced, replacement_parts
 from ottla.wire.settings import parse_integer
 
 NAME_CHARACTERS_MAX = 1_000
 RULES_CHARACTERS_MAX = 32_767
 
 _NAME = re.compile(r"([^/@]*)(?:/([^/@]*))?@([^/@]*)")
-_RULE = re.compile(
-    r"(DEFAULT)|RULE:\[([0-9]*):([^\]]*)\](?:\(([^)]*)\))?(?:s/([^/]*)/([^/]*)/(g)?)?/?(L|U)?",
-)
+_RULE = re.compile(r"(DEFAULT)|RULE:\[([0-9]*):([^\]]*)\](?:\(([^)]*)\))?(?:s/([^/]*)/([^/]*)/(g)?)?/?(L|U)?")
 _PARAMETER = re.compile(r"([^$]*)(\$([0-9]*))?")
 
 
