@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
@@ -30,7 +29,7 @@ from ottla.replication.cluster.coordination import (
     SetData,
 )
 from ottla.replication.cluster.znodes import MalformedNode
-from ottla.server.cluster.config_notifications import ChangeNotices, persistently
+from ottla.server.cluster.config_notifications import ChangeNotices, Signal, follow, persistently
 from ottla.server.cluster.session import make_missing
 from ottla.server.security import acl_znodes
 from ottla.server.security.acls import Acl, AclFilter, Entry, Pattern, PatternType
@@ -85,7 +84,7 @@ class AclStore:
             kind: ChangeNotices(coordination, parent, acl_znodes.CHANGE_PREFIX, clock_ms)
             for kind, parent in acl_znodes.CHANGES.items()
         }
-        self._changed = trio.Event()
+        self._changed = Signal()
 
     # ------------------------------------------------------------------ what there is
 
@@ -258,21 +257,9 @@ class AclStore:
         """Hear of changes for the life of one session; started when all rules were read. Raises SessionExpired at its end."""
         await persistently(self._coordination, lambda: make_missing(self._coordination, acl_znodes.all_paths()))
         # Before anything is read, so that no notice is missed in between.
-        ends = [self._coordination.watch_children(path, self._on_notice) for path in acl_znodes.CHANGES.values()]
-        try:
-            await persistently(self._coordination, self._read_everything)
-            task_status.started()
-            while True:
-                await self._changed.wait()
-                self._changed = trio.Event()
-                for kind in acl_znodes.CHANGES:
-                    await persistently(self._coordination, partial(self._read_what_changed, kind))
-        finally:
-            for end in ends:
-                end()
-
-    def _on_notice(self, _: str) -> None:
-        self._changed.set()
+        ends = [self._coordination.watch_children(path, self._changed.set) for path in acl_znodes.CHANGES.values()]
+        reads = (self._read_everything, self._read_what_changed)
+        await follow(self._coordination, self._changed, ends, *reads, task_status=task_status)
 
     async def _read_everything(self) -> None:
         # First: what is changed while the rules are read is then read once more, and not missed.
@@ -280,12 +267,13 @@ class AclStore:
             await notices.pass_over()
         await self.read_all()
 
-    async def _read_what_changed(self, kind: PatternType) -> None:
-        held, number = await self._notices[kind].read()
-        patterns = dict.fromkeys([_named_by(kind, each) for each in held])
-        await self._read_again([each for each in patterns if each is not None])
-        # Only now: if reading fails, the same rules are read again.
-        await self._notices[kind].heeded(number)
+    async def _read_what_changed(self) -> None:
+        for kind, notices in self._notices.items():
+            held, number = await notices.read()
+            patterns = dict.fromkeys([_named_by(kind, each) for each in held])
+            await self._read_again([each for each in patterns if each is not None])
+            # Only now: if reading fails, the same rules are read again.
+            await notices.heeded(number)
 
     async def _read_again(self, patterns: Sequence[Pattern]) -> None:
         for start in range(0, len(patterns), NODES_PER_SLICE):

@@ -55,6 +55,42 @@ async def persistently(coordination: Coordination, action: Callable[[], Awaitabl
             await coordination.until_available()
 
 
+class Signal:
+    """An event that is set again and again, by watches too, for one task that waits for it."""
+
+    def __init__(self) -> None:
+        self._event = trio.Event()
+
+    def set(self, _: str = "") -> None:
+        self._event.set()
+
+    async def wait(self) -> None:
+        """Return when it was set since the last time."""
+        await self._event.wait()
+        self._event = trio.Event()
+
+
+async def follow(
+    coordination: Coordination,
+    changed: Signal,
+    ends: Iterable[Callable[[], None]],
+    read_everything: Callable[[], Awaitable[None]],
+    read_what_changed: Callable[[], Awaitable[None]],
+    *,
+    task_status: trio.TaskStatus[None],
+) -> None:
+    """Read everything, and then what has changed, for the life of one session; `ends` end its watches. Raises SessionExpired."""
+    try:
+        await persistently(coordination, read_everything)
+        task_status.started()
+        while True:
+            await changed.wait()
+            await persistently(coordination, read_what_changed)
+    finally:
+        for end in ends:
+            end()
+
+
 class ChangeNotices:
     """Sequential nodes below `parent`, by which brokers hear of what another one has written. Times are in ms.
 
@@ -146,38 +182,23 @@ class ConfigNotifications:
         self._notices = ChangeNotices(coordination, znodes.CONFIG_CHANGES, PREFIX, clock_ms)
         self._shown: dict[str, bytes] = {}  # topics whose settings were read, with their ids
         self._unread: set[str] = set()
-        self._are_groups_unread = self._are_subscriptions_unread = False
-        self._changed = trio.Event()
+        self._unread_below: set[str] = set()  # paths of `znodes.OWN_PATHS` with changes below them
+        self._changed = Signal()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Listen for the life of one session; started when all settings were read. Raises SessionExpired at its end."""
         # Before anything is read, so that no notice is missed in between.
         ends = [
-            self._coordination.watch_children(znodes.CONFIG_CHANGES, self._on_notice),
-            self._coordination.watch_node(znodes.GROUP_CONFIGS, self._on_group_settings),
-            self._coordination.watch_node(znodes.CLIENT_METRICS_CONFIGS, self._on_subscriptions),
+            self._coordination.watch_children(znodes.CONFIG_CHANGES, self._changed.set),
+            self._coordination.watch_node(znodes.GROUP_CONFIGS, self._on_change_below),
+            self._coordination.watch_node(znodes.CLIENT_METRICS_CONFIGS, self._on_change_below),
             self._cluster.on_topic_change(self._on_topic_change),
         ]
-        try:
-            await persistently(self._coordination, self._read_everything)
-            task_status.started()
-            while True:
-                await self._changed.wait()
-                self._changed = trio.Event()
-                await persistently(self._coordination, self._read_what_changed)
-        finally:
-            for end in ends:
-                end()
+        reads = (self._read_everything, self._read_what_changed)
+        await follow(self._coordination, self._changed, ends, *reads, task_status=task_status)
 
-    def _on_notice(self, _: str) -> None:
-        self._changed.set()
-
-    def _on_group_settings(self, _: str) -> None:
-        self._are_groups_unread = True
-        self._changed.set()
-
-    def _on_subscriptions(self, _: str) -> None:
-        self._are_subscriptions_unread = True
+    def _on_change_below(self, path: str) -> None:
+        self._unread_below.add(path)
         self._changed.set()
 
     def _on_topic_change(self, name: str) -> None:
@@ -204,8 +225,7 @@ class ConfigNotifications:
         self._on_unclean_allowed(None)
 
     async def _read_what_changed(self) -> None:
-        await self._read_groups()
-        await self._read_subscriptions()
+        await self._read_below()
         held, number = await self._notices.read()
         entities = {_entity(data) for data in held}
         # Others may show while these are read; they have their turn after it.
@@ -218,25 +238,14 @@ class ConfigNotifications:
         self._unread.difference_update(unread)
         await self._notices.heeded(number)
 
-    async def _read_groups(self) -> None:
-        if not self._are_groups_unread:
-            return
-        self._are_groups_unread = False
-        try:
-            await self._settings.read_all_groups()
-        except CoordinationUnavailable:
-            self._are_groups_unread = True  # they are read again when the tree answers
-            raise
-
-    async def _read_subscriptions(self) -> None:
-        if not self._are_subscriptions_unread:
-            return
-        self._are_subscriptions_unread = False
-        try:
-            await self._settings.read_all_subscriptions()
-        except CoordinationUnavailable:
-            self._are_subscriptions_unread = True  # as for groups
-            raise
+    async def _read_below(self) -> None:
+        while self._unread_below:
+            path = self._unread_below.pop()
+            try:
+                await self._settings.read_all_below(path)
+            except CoordinationUnavailable:
+                self._unread_below.add(path)  # they are read again when the tree answers
+                raise
 
     async def _read_topics(self, names: Sequence[str]) -> None:
         if not names:

@@ -32,7 +32,7 @@ import trio
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import CoordinationError
-from ottla.server.cluster.config_notifications import persistently
+from ottla.server.cluster.config_notifications import Signal, follow
 from ottla.server.cluster.session import JoinProblem
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -229,19 +229,10 @@ class Features:
         """Follow the changes of others for the life of one session. Raises SessionExpired at its end."""
         if self._is_alone:
             await trio.sleep_forever()
-        changed = trio.Event()
-
-        def on_change(_: str) -> None:
-            changed.set()
-
-        cancel_watch = self._coordination.watch_node(znodes.FEATURE, on_change)
-        try:
-            while True:
-                await persistently(self._coordination, self._read_or_break)
-                await changed.wait()
-                changed = trio.Event()
-        finally:
-            cancel_watch()
+        changed = Signal()
+        ends = [self._coordination.watch_node(znodes.FEATURE, changed.set)]
+        reads = (self._read_or_break, self._read_or_break)
+        await follow(self._coordination, changed, ends, *reads, task_status=trio.TASK_STATUS_IGNORED)
 
     async def _read_or_break(self) -> None:
         try:

@@ -8,9 +8,9 @@ was read, and then put into force here. With it goes a notice below /config/chan
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -62,6 +62,17 @@ class OutdatedSettings(KafkaError):
     """Somebody else has changed the same settings in between."""
 
 
+class _Kind(NamedTuple):
+    """Settings of groups, or subscriptions to metrics of clients. The node `above` them is written with every change."""
+
+    above: str
+    path: Callable[[str], str]
+    names: Callable[[], Iterable[str]]
+    overrides: Callable[[str], Overrides]
+    check: Callable[[ConfigRepository, str, Texts], None]
+    put: Callable[[str, Overrides], None]
+
+
 class SettingsAdministration:
     """Changes settings in the tree. `refusal` turns a write that failed into the error for its client."""
 
@@ -88,6 +99,18 @@ class SettingsAdministration:
         self._own_texts: Texts = {}
         self._node_id = configs.started_with.node_id
         self._locks = KeyedLock()
+        groups, subscriptions = configs.groups, configs.client_metrics
+        self._groups = _Kind(
+            znodes.GROUP_CONFIGS, znodes.group_config_path, lambda: groups, groups.overrides, check_group, groups.put
+        )
+        self._subscriptions = _Kind(
+            znodes.CLIENT_METRICS_CONFIGS,
+            znodes.client_metrics_path,
+            lambda: subscriptions,
+            lambda name: subscriptions.get(name, NO_OVERRIDES),
+            check_subscription,
+            configs.put_client_metrics,
+        )
         self.entities = EntityConfigs(coordination, refusal, has_readers=has_readers)
         """What is kept of users, clients and addresses."""
 
@@ -97,13 +120,20 @@ class SettingsAdministration:
         self, name: str, change: SettingsChange, *, validate_only: bool = False, in_thread: bool = False
     ) -> None:
         """Change a topic's settings. `in_thread`: the change is so long that a thread is to work it out."""
-        while True:
+
+        async def read() -> None:
             if name in self._cluster.topics:
-                # The write names the version that is read here. If another broker is faster, the change is worked out
-                # anew.
-                await self._up_to_date(partial(self.read_topics, [name]))
+                await self.read_topics([name])
+
+        alter = partial(self._alter_topic, name, change, validate_only=validate_only, in_thread=in_thread)
+        await self._until_altered(read, alter)
+
+    async def _until_altered(self, read: Callable[[], Awaitable[None]], alter: Callable[[], Awaitable[None]]) -> None:
+        # The write names the version that is read here. If another broker is faster, the change is worked out anew.
+        while True:
+            await self._up_to_date(read)
             try:
-                return await self._alter_topic(name, change, validate_only=validate_only, in_thread=in_thread)
+                return await alter()
             except OutdatedSettings:
                 continue
 
@@ -122,11 +152,10 @@ class SettingsAdministration:
             if validate_only or texts == known.texts:
                 return
             path = znodes.topic_config_path(name)
-            exists = Check(
-                znodes.topic_path(name), ANY_VERSION
-            )  # else the next topic of that name would find these settings
+            # Else the next topic of that name would find these settings.
+            exists = Check(znodes.topic_path(name), ANY_VERSION)
             # Written first: what is in force here has to be in the tree, or it would be gone after a restart.
-            self.apply_topic(name, await self._write_with([exists, *self._notice(path)], path, known, texts))
+            self.apply_topic(name, await self._write([exists, *self._notice(path)], path, known, texts))
 
     async def alter_broker(
         self,
@@ -142,33 +171,9 @@ class SettingsAdministration:
 
         `refusal`: what whoever asks is told if the change is right by itself. Nothing but its words is looked at then.
         """
-        while True:
-            # The same as for topics.
-            await self._up_to_date(partial(self.read_broker, for_all=for_all))
-            try:
-                return await self._alter_broker(
-                    change,
-                    for_all=for_all,
-                    validate_only=validate_only,
-                    in_thread=in_thread,
-                    refusal=refusal,
-                    names_min_insync_replicas=names_min_insync_replicas,
-                )
-            except OutdatedSettings:
-                continue
-
-    async def _alter_broker(
-        self,
-        change: SettingsChange,
-        *,
-        for_all: bool,
-        validate_only: bool,
-        in_thread: bool,
-        refusal: KafkaError | None,
-        names_min_insync_replicas: bool,
-    ) -> None:
         path = znodes.broker_config_path(None if for_all else self._node_id)
-        async with self._locks.hold([path]):
+
+        async def alter() -> None:
             known = self.configs.broker_overrides(for_all=for_all)
             texts = await computed(partial(change, known.texts), in_thread=in_thread)
             check_words = partial(check_broker, self.configs, texts, for_all=for_all)
@@ -186,55 +191,42 @@ class SettingsAdministration:
                     self.configs.announce()  # as in Kafka, whoever names a file again wants it to be read anew
                 return
             kept = await self._kept(texts, for_all=for_all)
-            await self.apply_broker(await self._write(path, known, texts, kept), for_all=for_all)
+            await self.apply_broker(await self._write(self._notice(path), path, known, texts, kept), for_all=for_all)
+
+        async def alter_in_turn() -> None:
+            async with self._locks.hold([path]):
+                await alter()
+
+        await self._until_altered(partial(self.read_broker, for_all=for_all), alter_in_turn)
 
     async def alter_group(
         self, group_id: str, change: SettingsChange, *, validate_only: bool = False, in_thread: bool = False
     ) -> None:
         """Change a group's settings. There need not be such a group."""
-        while True:
-            await self._up_to_date(partial(self.read_groups, [group_id]))
-            try:
-                return await self._alter_group(group_id, change, validate_only=validate_only, in_thread=in_thread)
-            except OutdatedSettings:
-                continue
-
-    async def _alter_group(
-        self, group_id: str, change: SettingsChange, *, validate_only: bool, in_thread: bool
-    ) -> None:
-        path = znodes.group_config_path(group_id)
-        async with self._locks.hold([path]):
-            known = self.configs.groups.overrides(group_id)
-            texts = await computed(partial(change, known.texts), in_thread=in_thread)
-            check_group(self.configs, group_id, texts)
-            if validate_only or texts == known.texts:
-                return
-            self.configs.groups.put(group_id, await self._write_group(path, known, texts))
+        alter = partial(self._alter_named, self._groups, group_id, change, validate_only, in_thread)
+        await self._until_altered(partial(self.read_groups, [group_id]), alter)
 
     async def alter_client_metrics(
         self, name: str, change: SettingsChange, *, validate_only: bool = False, in_thread: bool = False
     ) -> None:
         """Change a subscription to metrics of clients."""
-        while True:
-            if self._has_readers:
-                await self._up_to_date(partial(self._read_subscription, name))
-            try:
-                return await self._alter_subscription(name, change, validate_only=validate_only, in_thread=in_thread)
-            except OutdatedSettings:
-                continue
+        alter = partial(self._alter_named, self._subscriptions, name, change, validate_only, in_thread)
+        await self._until_altered(partial(self._read_named, self._subscriptions, [name]), alter)
 
-    async def _alter_subscription(
-        self, name: str, change: SettingsChange, *, validate_only: bool, in_thread: bool
+    async def _alter_named(
+        self, kind: _Kind, name: str, change: SettingsChange, validate_only: bool, in_thread: bool
     ) -> None:
-        path = znodes.client_metrics_path(name)
+        path = kind.path(name)
         async with self._locks.hold([path]):
-            known = self.configs.client_metrics.get(name, NO_OVERRIDES)
+            known = kind.overrides(name)
             texts = await computed(partial(change, known.texts), in_thread=in_thread)
-            check_subscription(self.configs, name, texts)
+            kind.check(self.configs, name, texts)
             if validate_only or texts == known.texts:
                 return
-            notice = self._notice_above(znodes.CLIENT_METRICS_CONFIGS)
-            self.configs.put_client_metrics(name, await self._write_with(notice, path, known, texts, keeps_empty=False))
+            # See `znodes.OWN_PATHS`.
+            notice = [SetData(kind.above, b"")] if self._has_readers else []
+            # What has no settings of its own has no node.
+            kind.put(name, await self._write(notice, path, known, texts, keeps_empty=False))
 
     async def _kept(self, texts: Texts, *, for_all: bool) -> Texts:
         """A broker's settings as they are written into the tree."""
@@ -245,19 +237,7 @@ class SettingsAdministration:
         node_id = None if for_all else self._node_id
         return await computed(partial(self._passwords.to_keep, texts, node_id), in_thread=has_passwords(texts))
 
-    async def _write(self, path: str, known: Overrides, texts: Texts, kept: Texts | None = None) -> Overrides:
-        # One transaction with the notice, so that no broker misses the change.
-        return await self._write_with(self._notice(path), path, known, texts, kept)
-
-    async def _write_group(self, path: str, known: Overrides, texts: Texts) -> Overrides:
-        # A group without settings of its own has no node.
-        return await self._write_with(self._notice_above(znodes.GROUP_CONFIGS), path, known, texts, keeps_empty=False)
-
-    def _notice_above(self, path: str) -> list[Operation]:
-        # See `znodes.OWN_PATHS`.
-        return [SetData(path, b"")] if self._has_readers else []
-
-    async def _write_with(
+    async def _write(
         self,
         notice: Sequence[Operation],
         path: str,
@@ -267,7 +247,7 @@ class SettingsAdministration:
         *,
         keeps_empty: bool = True,
     ) -> Overrides:
-        """Write settings; `kept` is what stands for them in the tree, if it is something else."""
+        """Write settings, in one transaction with the notice. `kept` is what stands for them in the tree, if it is something else."""
         written = Overrides(dict(texts), 0 if known.version is None else known.version + 1)
         data = znodes.encode_config(texts if kept is None else kept)
         write: Operation = Create(path, data) if known.version is None else SetData(path, data, known.version)
@@ -340,47 +320,30 @@ class SettingsAdministration:
             self._take_topic(name, node)
             if number % TOPICS_PER_SLICE == 0:
                 await trio.lowlevel.checkpoint()
-        await self.read_all_groups()
+        await self.read_all_below(znodes.GROUP_CONFIGS)
         await self.entities.read_all()
-        await self.read_all_subscriptions()
+        await self.read_all_below(znodes.CLIENT_METRICS_CONFIGS)
 
-    async def read_all_subscriptions(self) -> None:
-        """Read all subscriptions to metrics of clients anew and put them into force here."""
-        nodes = await self._coordination.children_data(znodes.CLIENT_METRICS_CONFIGS)
+    async def read_all_below(self, above: str) -> None:
+        """Read the settings of all groups, or all subscriptions to metrics of clients, anew and put them into force here."""
+        kind = self._groups if above == znodes.GROUP_CONFIGS else self._subscriptions
+        nodes = await self._coordination.children_data(above)
         found = {znodes.name_of_config(element): node for element, node in nodes.items()}
-        for name in [each for each in self.configs.client_metrics if each not in found]:
-            self._take_subscription(name, None)
-        for name, node in found.items():
-            self._take_subscription(name, node)
-
-    async def _read_subscription(self, name: str) -> None:
-        (node,) = await self._coordination.get_all([znodes.client_metrics_path(name)])
-        self._take_subscription(name, node)
-
-    def _take_subscription(self, name: str, node: Node | None) -> None:
-        overrides = NO_OVERRIDES if node is None else Overrides(_settings(node), node.version)
-        self.configs.put_client_metrics(name, overrides)
-
-    async def read_all_groups(self) -> None:
-        """Read the settings of all groups anew and put them into force here."""
-        nodes = await self._coordination.children_data(znodes.GROUP_CONFIGS)
-        found = {znodes.name_of_config(element): node for element, node in nodes.items()}
-        for group_id in [each for each in self.configs.groups if each not in found]:
-            self._take_group(group_id, None)
-        for number, (group_id, node) in enumerate(found.items(), 1):
-            self._take_group(group_id, node)
+        for name in [each for each in kind.names() if each not in found]:
+            kind.put(name, NO_OVERRIDES)
+        for number, (name, node) in enumerate(found.items(), 1):
+            kind.put(name, Overrides(_settings(node), node.version))
             if number % TOPICS_PER_SLICE == 0:
                 await trio.lowlevel.checkpoint()
 
     async def read_groups(self, group_ids: Sequence[str]) -> None:
         """Read the settings of groups anew and put them into force here."""
-        found = await self._coordination.get_all([znodes.group_config_path(each) for each in group_ids])
-        for group_id, node in zip(group_ids, found, strict=True):
-            self._take_group(group_id, node)
+        await self._read_named(self._groups, group_ids)
 
-    def _take_group(self, group_id: str, node: Node | None) -> None:
-        overrides = NO_OVERRIDES if node is None else Overrides(_settings(node), node.version)
-        self.configs.groups.put(group_id, overrides)
+    async def _read_named(self, kind: _Kind, names: Sequence[str]) -> None:
+        found = await self._coordination.get_all([kind.path(each) for each in names])
+        for name, node in zip(names, found, strict=True):
+            kind.put(name, NO_OVERRIDES if node is None else Overrides(_settings(node), node.version))
 
     async def read_topics(self, names: Sequence[str]) -> None:
         """Read the settings of topics anew and put them into force here."""

@@ -30,7 +30,7 @@ from ottla.replication.cluster.coordination import (
     SetData,
 )
 from ottla.replication.cluster.znodes import MalformedNode
-from ottla.server.cluster.config_notifications import ChangeNotices, persistently
+from ottla.server.cluster.config_notifications import ChangeNotices, Signal, follow, persistently
 from ottla.server.cluster.session import make_missing
 from ottla.server.security.tokens.token import (
     CHANGE_PREFIX,
@@ -96,8 +96,7 @@ class TokenStore:
         # Whoever reads or writes tokens does so alone: what was read before a write must not come into force after it.
         self._lock = trio.Lock()
         self._notices = ChangeNotices(coordination, CHANGES, CHANGE_PREFIX, clock_ms)
-        self._noticed = trio.Event()
-        self._is_new = trio.Event()
+        self._noticed, self._is_new = Signal(), Signal()
 
     # ------------------------------------------------------------------ changing
 
@@ -197,16 +196,9 @@ class TokenStore:
         """Hear of changes for the life of one session; started when all tokens were read. Raises SessionExpired at its end."""
         await persistently(self._coordination, lambda: make_missing(self._coordination, PATHS))
         # Before anything is read, so that no notice is missed in between.
-        end = self._coordination.watch_children(CHANGES, lambda _: self._noticed.set())
-        try:
-            await persistently(self._coordination, self._read_everything)
-            task_status.started()
-            while True:
-                await self._noticed.wait()
-                self._noticed = trio.Event()
-                await persistently(self._coordination, self._read_what_changed)
-        finally:
-            end()
+        ends = [self._coordination.watch_children(CHANGES, self._noticed.set)]
+        reads = (self._read_everything, self._read_what_changed)
+        await follow(self._coordination, self._noticed, ends, *reads, task_status=task_status)
 
     async def _read_everything(self) -> None:
         # First: what is changed while the tokens are read is then read once more, and not missed.
@@ -258,7 +250,6 @@ class TokenStore:
     async def _derive(self) -> None:
         while True:
             await self._is_new.wait()
-            self._is_new = trio.Event()
             # Only if somebody may log in by SCRAM is there a salt.
             while self.table.salt_of is not None and (some := self.table.underived(DERIVED_AT_ONCE)):
                 self.table.take(await self._run_in_thread(self.table.derive, some))
