@@ -6,7 +6,7 @@ all; an unknown name is kept, as Kafka does for plugins that might read it.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ottla.groupcoord.group_settings import check_group_settings
 from ottla.server.config.broker_config import BROKEN_RULE, OF_SINGLE_LISTENERS, broker_settings
@@ -72,20 +72,29 @@ def changed_topic(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, st
     return _changed(texts, changes, topic_settings())
 
 
-def _changed(texts: Texts, changes: Sequence[ConfigChange], known: Mapping[str, Setting]) -> dict[str, str]:
-    """Apply incremental changes. Settings that are not `known` cannot be appended to."""
+def _changed(
+    texts: Texts,
+    changes: Sequence[ConfigChange],
+    known: Mapping[str, Setting],
+    refusal: Callable[[str, str, Setting | None], str] = lambda verb, name, _: (
+        f"Can't {verb} to key {name} because its type is not LIST."
+    ),
+) -> dict[str, str]:
+    """Apply incremental changes. Settings that are not `known` cannot be appended to, nor others than lists: `refusal` says so."""
     result = dict(texts)
     for change in changes:
-        if change.operation in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
-            declared = known.get(change.name)
+        name, operation = change.name, change.operation
+        if operation in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
+            declared = known.get(name)
             if declared is None or declared.kind is not LIST:
-                raise KafkaError(
-                    ErrorCode.INVALID_CONFIG,
-                    f"Can't {ConfigOperation(change.operation).name} to key {change.name} because its type is not LIST.",
-                )
-            result[change.name] = _joined(result.get(change.name), declared, change)
+                raise KafkaError(ErrorCode.INVALID_CONFIG, refusal(ConfigOperation(operation).name, name, declared))
+            result[name] = _joined(result.get(name), declared, change)
+        elif operation == ConfigOperation.SET:
+            result[name] = change.value or ""
+        elif operation == ConfigOperation.DELETE:
+            result.pop(name, None)
         else:
-            _set_or_delete(result, change)
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {operation}")
     return result
 
 
@@ -99,13 +108,10 @@ def check_topic(repository: ConfigRepository, texts: Texts) -> None:
 
 
 def _check_lengths(texts: Texts) -> None:
-    for text in texts.values():
-        if len(text) > VALUE_LENGTH_MAX:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG,
-                "The configuration value cannot be added because it exceeds the maximum value size of "
-                f"{VALUE_LENGTH_MAX} bytes.",
-            )
+    if any(len(text) > VALUE_LENGTH_MAX for text in texts.values()):
+        limit = f"the maximum value size of {VALUE_LENGTH_MAX} bytes"
+        message = f"The configuration value cannot be added because it exceeds {limit}."
+        raise KafkaError(ErrorCode.INVALID_CONFIG, message)
 
 
 def creation_texts(configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
@@ -153,23 +159,13 @@ def check_group(repository: ConfigRepository, group_id: str, texts: Texts) -> No
 
 def changed_broker(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, str]:
     """Apply incremental changes to a broker's run-time settings."""
-    known = broker_settings()
-    result = dict(texts)
-    for change in changes:
-        if change.operation not in ConfigOperation._value2member_map_:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {change.operation}")
-        if change.operation in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
-            declared = known.get(change.name)
-            if declared is None:
-                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {change.name}")
-            if declared.kind is not LIST:
-                verb = ConfigOperation(change.operation).name.lower()
-                message = f"Config value {verb} is not allowed for config key: {change.name}"
-                raise KafkaError(ErrorCode.INVALID_CONFIG, message)
-            result[change.name] = _joined(result.get(change.name), declared, change)
-        else:
-            _set_or_delete(result, change)
-    return result
+
+    def refusal(verb: str, name: str, declared: Setting | None) -> str:
+        if declared is None:
+            return f"Unknown config name: {name}"
+        return f"Config value {verb.lower()} is not allowed for config key: {name}"
+
+    return _changed(texts, changes, broker_settings(), refusal)
 
 
 def check_min_insync_replicas(repository: ConfigRepository, before: Texts, after: Texts, *, for_all: bool) -> None:
@@ -192,20 +188,14 @@ def check_min_insync_replicas(repository: ConfigRepository, before: Texts, after
 def check_broker(repository: ConfigRepository, texts: Texts, *, for_all: bool) -> None:
     """Refuse run-time settings that Kafka would not take for a broker (or for all of them)."""
     known = repository.known
-    _refuse_names(
-        "Cannot update these configs dynamically",
-        (each for each in texts if each in known and known[each].is_read_only),
-    )
-    _refuse_names(
-        "These security configs can be dynamically updated only per-listener using the listener prefix",
-        (each for each in texts if each in _STORES),
-    )
+    fixed = [each for each in texts if each in known and known[each].is_read_only]
+    _refuse_names("Cannot update these configs dynamically", fixed)
+    per_listener = "These security configs can be dynamically updated only per-listener using the listener prefix"
+    _refuse_names(per_listener, [each for each in texts if each in _STORES])
     _check_values(known, texts)
     if for_all:
-        _refuse_names(
-            "Cannot update these configs at default cluster level, broker id must be specified",
-            (each for each in texts if _is_of_one_broker(known, each)),
-        )
+        per_broker = "Cannot update these configs at default cluster level, broker id must be specified"
+        _refuse_names(per_broker, [each for each in texts if _is_of_one_broker(known, each)])
     _check_effect(repository, texts, for_all=for_all)
 
 
@@ -216,10 +206,9 @@ def _is_of_one_broker(known: Mapping[str, Setting], name: str) -> bool:
     return name in known and known[name].dynamic == "per-broker"
 
 
-def _refuse_names(message: str, names: Iterable[str]) -> None:
-    refused = list(names)
-    if refused:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{message}: [{', '.join(refused)}]")
+def _refuse_names(message: str, names: Sequence[str]) -> None:
+    if names:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{message}: [{', '.join(names)}]")
 
 
 def _check_values(known: Mapping[str, Setting], texts: Texts) -> None:
@@ -321,15 +310,6 @@ def _not_applicable(reason: str) -> KafkaError:
 
 
 # ---------------------------------------------------------------------- single changes
-
-
-def _set_or_delete(texts: dict[str, str], change: ConfigChange) -> None:
-    if change.operation == ConfigOperation.SET:
-        texts[change.name] = change.value or ""
-    elif change.operation == ConfigOperation.DELETE:
-        texts.pop(change.name, None)
-    else:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {change.operation}")
 
 
 def _joined(present: str | None, declared: Setting, change: ConfigChange) -> str:

@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from ottla.server.config.jaas import JaasEntry
     from ottla.server.config.security_config import TlsConfig
 
+_invalid = InvalidSetting.without_value
 _KAFKAS = "org.apache.kafka.common.security.oauthbearer."
 HANDLERS = (f"{_KAFKAS}OAuthBearerLoginCallbackHandler", f"{_KAFKAS}secured.OAuthBearerLoginCallbackHandler")
 UNSECURED_HANDLER = f"{_KAFKAS}internals.unsecured.OAuthBearerUnsecuredLoginCallbackHandler"
 _BY_SECRET, _BY_FILE = f"{_KAFKAS}ClientCredentialsJwtRetriever", f"{_KAFKAS}FileJwtRetriever"
 _RETRIEVERS = (DEFAULT_RETRIEVER, _BY_SECRET, _BY_FILE)
 ENDPOINT_NAME = "sasl.oauthbearer.token.endpoint.url"
-_URLENCODE = (
-    "sasl.oauthbearer.header.urlencode"  # Kafka's clients declare it, and its brokers read it only with a prefix
-)
+# Kafka's clients declare it, and its brokers read it only with a prefix.
+_URLENCODE = "sasl.oauthbearer.header.urlencode"
 _ASSERTIONS = ("sasl.oauthbearer.assertion.file", "sasl.oauthbearer.assertion.claim.iss")
 UNSECURED_OPTION = "unsecuredLogin"
 _RESERVED = ("iat", "exp")
@@ -118,9 +118,7 @@ def oauth_login(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -
     config = OAuthLoginConfig(**values_of(OAuthLoginConfig, texts, own))
     options = {} if jaas is None else jaas.options
     if any(len(each) > OPTION_CHARACTERS_MAX for each in options.values()):
-        raise InvalidSetting.without_value(
-            f"{own}sasl.jaas.config", f"an option has more than {OPTION_CHARACTERS_MAX} characters"
-        )
+        raise _invalid(f"{own}sasl.jaas.config", f"an option has more than {OPTION_CHARACTERS_MAX} characters")
     is_unsecured = _is_unsecured(config, options, own)
     claims = OAuthConfig(**values_of(OAuthConfig, texts, own))
     return OAuthLogin(
@@ -147,16 +145,14 @@ def _is_unsecured(config: OAuthLoginConfig, options: Mapping[str, str], own: str
             each.startswith(UNSECURED_OPTION) for each in options
         ):
             return True
-        raise InvalidSetting.without_value(
+        raise _invalid(
             f"{own}{LOGIN_HANDLER_NAME}",
             f"a login by OAUTHBEARER needs this setting, {HANDLERS[0]};"
             f" or, for tests, {UNSECURED_OPTION}... options in the JAAS line, for tokens that nobody has signed",
         )
     if handler not in (*HANDLERS, UNSECURED_HANDLER):
         allowed = ", ".join((HANDLERS[0], UNSECURED_HANDLER))
-        raise InvalidSetting.without_value(
-            f"{own}{LOGIN_HANDLER_NAME}={handler}", f"it is not known; allowed: {allowed}"
-        )
+        raise _invalid(f"{own}{LOGIN_HANDLER_NAME}={handler}", f"it is not known; allowed: {allowed}")
     return handler == UNSECURED_HANDLER
 
 
@@ -166,35 +162,26 @@ def _source(
     retriever = config.sasl_oauthbearer_jwt_retriever_class
     if retriever not in _RETRIEVERS:
         allowed = ", ".join(_RETRIEVERS)
-        raise InvalidSetting.without_value(
-            f"{own}sasl.oauthbearer.jwt.retriever.class={retriever}", f"it is not known; allowed: {allowed}"
-        )
+        raise _invalid(f"{own}sasl.oauthbearer.jwt.retriever.class={retriever}", f"it is not known; allowed: {allowed}")
     url = (config.sasl_oauthbearer_token_endpoint_url or "").strip()
     if not url:
-        raise InvalidSetting.without_value(
-            own + ENDPOINT_NAME, "OAUTHBEARER needs this setting, the address that gives out tokens"
-        )
+        raise _invalid(own + ENDPOINT_NAME, "OAUTHBEARER needs this setting, the address that gives out tokens")
     parts = read_address(url, own + ENDPOINT_NAME)
     is_file = parts.scheme == "file"
     if (retriever == _BY_FILE and not is_file) or (retriever == _BY_SECRET and is_file):
-        raise InvalidSetting.without_value(own + ENDPOINT_NAME, f"it is no address for {retriever}")
+        raise _invalid(own + ENDPOINT_NAME, f"it is no address for {retriever}")
     if is_file:
         return TokenFile(path=unquote(parts.path))
     for name in _ASSERTIONS:
         if any(texts.get(each, "").strip() for each in (f"{OAUTHBEARER.lower()}.{name}", name)):
-            raise InvalidSetting.without_value(own + name, "signed assertions are not served; a client secret is")
-    credentials = f"{own}sasl.oauthbearer.client.credentials"
+            raise _invalid(own + name, "signed assertions are not served; a client secret is")
+    name = f"{own}sasl.oauthbearer.client.credentials.client"
+    client_id = config.sasl_oauthbearer_client_credentials_client_id
+    client_secret = config.sasl_oauthbearer_client_credentials_client_secret
     return ClientCredentials(
         url=url,
-        client_id=_given(
-            config.sasl_oauthbearer_client_credentials_client_id, options, "clientId", f"{credentials}.client.id"
-        ),
-        client_secret=_given(
-            config.sasl_oauthbearer_client_credentials_client_secret,
-            options,
-            "clientSecret",
-            f"{credentials}.client.secret",
-        ),
+        client_id=_given(client_id, options, "clientId", f"{name}.id"),
+        client_secret=_given(client_secret, options, "clientSecret", f"{name}.secret"),
         scope=(config.sasl_oauthbearer_scope or options.get("scope", "")).strip() or None,
         encodes_header=_is_true(texts, _URLENCODE),
         tls=tls_of_options(options, own) if parts.scheme == "https" else None,
@@ -213,7 +200,7 @@ def _given(setting: str | None, options: Mapping[str, str], option: str, name: s
     """Value of a setting, or of the option of the JAAS line by which earlier releases had it."""
     found = (options.get(option, "") if setting is None else setting).strip()
     if not found or len(found) > OPTION_CHARACTERS_MAX:
-        raise InvalidSetting.without_value(name, f"it has to be given, or the option {option} of the JAAS line")
+        raise _invalid(name, f"it has to be given, or the option {option} of the JAAS line")
     return found
 
 
@@ -221,7 +208,7 @@ def _extensions(options: Mapping[str, str], prefix: str, own: str) -> dict[str, 
     found = {name.removeprefix(prefix): value for name, value in options.items() if name.startswith(prefix)}
     for name, value in found.items():
         if name == "auth" or not _EXTENSION_NAME.fullmatch(name) or not _EXTENSION_VALUE.fullmatch(value):
-            raise InvalidSetting.without_value(
+            raise _invalid(
                 f"{own}sasl.jaas.config", f"extension {name[:40]!r} has another name or value than RFC 7628 allows"
             )
     return found
@@ -234,9 +221,7 @@ def _unsecured(options: Mapping[str, str], own: str) -> UnsecuredLogin:
     line = f"{own}sasl.jaas.config"
     lifetime_s = parse_integer(options.get(f"{UNSECURED_OPTION}LifetimeSeconds", LIFETIME_S_DEFAULT))
     if lifetime_s is None or lifetime_s <= 0:
-        raise InvalidSetting.without_value(
-            line, f"{UNSECURED_OPTION}LifetimeSeconds must be a positive number of seconds"
-        )
+        raise _invalid(line, f"{UNSECURED_OPTION}LifetimeSeconds must be a positive number of seconds")
     subject = options.get(f"{UNSECURED_OPTION}PrincipalClaimName", "").strip() or "sub"
     claims: dict[str, str | float | tuple[str, ...]] = {}
     for option, text in options.items():
@@ -244,12 +229,10 @@ def _unsecured(options: Mapping[str, str], own: str) -> UnsecuredLogin:
         if not option.startswith(UNSECURED_OPTION) or not separator or not name:
             continue
         if name in _RESERVED:
-            raise InvalidSetting.without_value(line, f"Cannot explicitly set the '{name}' claim")
+            raise _invalid(line, f"Cannot explicitly set the '{name}' claim")
         claims[name] = _claim(kind, text, option, line)
     if not isinstance(found := claims.get(subject), str) or not found.strip():
-        raise InvalidSetting.without_value(
-            line, f"{UNSECURED_OPTION}StringClaim_{subject} has to be given, the name of the user"
-        )
+        raise _invalid(line, f"{UNSECURED_OPTION}StringClaim_{subject} has to be given, the name of the user")
     return UnsecuredLogin(claims=claims, lifetime_s=lifetime_s, subject_claim=subject)
 
 
@@ -262,9 +245,9 @@ def _claim(kind: str, text: str, option: str, line: str) -> str | float | tuple[
         except ValueError:
             number = math.nan
         if not math.isfinite(number):
-            raise InvalidSetting.without_value(line, f"{option} is no number")
+            raise _invalid(line, f"{option} is no number")
         return number
     if kind == "List":
         # Its first character stands between the elements.
         return tuple(text[1:].split(text[0])) if len(text) > 1 else ()
-    raise InvalidSetting.without_value(line, f"{option} is no option of Kafka's")
+    raise _invalid(line, f"{option} is no option of Kafka's")

@@ -138,34 +138,22 @@ such a change does is in the last column. A setting marked with `*` may have a v
 `listener.name.<listener>.<setting>`, and one marked with `z` is described only by members of a cluster with ZooKeeper.
 """
 
+_AS_BROKER = "does not set is as the broker has it,"
+_WITHOUT_EFFECT = "These are accepted, checked and described to clients, so that a file for Apache Kafka works as it is. They do nothing."
+_SUBSCRIPTIONS = "A broker with the HTTP endpoint asks clients for metrics. Others keep the subscriptions."
 _SECTIONS = (
     ("Brokers", BROKER, True, "What a broker is started with."),
-    (
-        "Topics",
-        TOPIC,
-        True,
-        "What a topic does not set is as the broker has it, by the first of the settings in brackets that is given.",
-    ),
+    ("Topics", TOPIC, True, f"What a topic {_AS_BROKER} by the first of the settings in brackets that is given."),
     (
         "Groups",
         GROUP,
         True,
-        "Consumer, share and streams groups. What a group does not set is as the broker has it, by the setting in brackets.",
+        f"Consumer, share and streams groups. What a group {_AS_BROKER} by the setting in brackets.",
     ),
-    (
-        "Brokers: without effect",
-        BROKER,
-        False,
-        "These are accepted, checked and described to clients, so that a file for Apache Kafka works as it is. They do nothing.",
-    ),
+    ("Brokers: without effect", BROKER, False, _WITHOUT_EFFECT),
     ("Topics: without effect", TOPIC, False, "The same of settings of topics."),
     ("Groups: without effect", GROUP, False, "The same of settings of groups."),
-    (
-        "Subscriptions to metrics of clients",
-        CLIENT_METRICS,
-        True,
-        "A broker with the HTTP endpoint asks clients for metrics. Others keep the subscriptions.",
-    ),
+    ("Subscriptions to metrics of clients", CLIENT_METRICS, True, _SUBSCRIPTIONS),
 )
 
 

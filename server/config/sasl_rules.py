@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ottla.server.config.login_rules import OAuthLogin
     from ottla.server.config.token_rules import TokenRules
 
+_invalid = InvalidSetting.without_value
 # The settings of OAUTHBEARER, and of what judges its tokens, as a listener or one of its mechanisms has them; and GSSAPI's keys.
 _FIXED_PREFIXES = ("sasl.oauthbearer.", f"{OAUTHBEARER.lower()}.sasl.", f"{GSSAPI.lower()}.sasl.")
 _MODULES = {
@@ -119,11 +120,11 @@ def sasl_of_listener(
     config = read_settings(SaslConfig, texts)
     prefix = f"listener.name.{listener.lower()}."
     if not config.sasl_enabled_mechanisms:
-        raise InvalidSetting.without_value(f"{prefix}sasl.enabled.mechanisms", "no mechanism is enabled")
+        raise _invalid(f"{prefix}sasl.enabled.mechanisms", "no mechanism is enabled")
     mechanisms = {}
     for name in config.sasl_enabled_mechanisms:
         if name not in SERVED_MECHANISMS:
-            raise InvalidSetting.without_value(
+            raise _invalid(
                 f"{prefix}sasl.enabled.mechanisms={','.join(config.sasl_enabled_mechanisms)}",
                 f"mechanism {name} is not served; allowed: {', '.join(SERVED_MECHANISMS)}",
             )
@@ -151,15 +152,13 @@ def peer_login(
     mechanism = parse_value(declared, static[name]) if name in static else declared.default
     if mechanism not in served.mechanisms:
         allowed = ", ".join(served.mechanisms)
-        raise InvalidSetting.without_value(
+        raise _invalid(
             f"{name}={mechanism}", f"must be one of the mechanisms enabled on listener {listener}: {allowed}"
         )
     line = f"listener.name.{listener.lower()}.{mechanism.lower()}.{JAAS_NAME}"
     if (kerberos := served.mechanisms[mechanism].kerberos) is not None:
         if not kerberos.keys.initiates:
-            raise InvalidSetting.without_value(
-                line, "brokers log in at each other, so isInitiator cannot be false here"
-            )
+            raise _invalid(line, "brokers log in at each other, so isInitiator cannot be false here")
         return PeerLoginConfig(mechanism=mechanism, kerberos=kerberos.keys)
     jaas = served.mechanisms[mechanism].jaas
     if mechanism == OAUTHBEARER:
@@ -169,9 +168,7 @@ def peer_login(
         return PeerLoginConfig(mechanism=mechanism, tokens=tokens)
     options = {} if jaas is None else jaas.options
     if not options.get("username") or not options.get("password"):
-        raise InvalidSetting.without_value(
-            line, "brokers log in at each other, so username and password have to be given here"
-        )
+        raise _invalid(line, "brokers log in at each other, so username and password have to be given here")
     return PeerLoginConfig(mechanism=mechanism, name=options["username"], password=options["password"])
 
 
@@ -182,7 +179,7 @@ def check_fixed(
     for name in sorted(texts.keys() | in_force.keys()):
         # What is there already, because another broker has let it in, keeps nobody from changing something else.
         if name.startswith(_FIXED_PREFIXES) and texts.get(name) not in (in_force.get(name), started_with.get(name)):
-            raise InvalidSetting.without_value(
+            raise _invalid(
                 f"listener.name.{listener.lower()}.{name}", "it is settled in server.properties, when the broker starts"
             )
 
@@ -194,9 +191,7 @@ def _mechanism(
     of_tokens, of_kerberos = name == OAUTHBEARER, name == GSSAPI
     handler = texts.get(own + HANDLER_NAME, config.sasl_server_callback_handler_class)
     if handler and not of_tokens:
-        raise InvalidSetting.without_value(
-            f"{prefix}{own}{HANDLER_NAME}={handler}", "callback handlers are not served; remove the setting"
-        )
+        raise _invalid(f"{prefix}{own}{HANDLER_NAME}={handler}", "callback handlers are not served; remove the setting")
     is_fixed = of_tokens or of_kerberos
     jaas = jaas_of(started_with if is_fixed else texts, prefix, name, is_needed=name in _NEED_JAAS)
     text = texts.get(own + "connections.max.reauth.ms")
@@ -243,20 +238,18 @@ def jaas_of(texts: Mapping[str, str], prefix: str, mechanism: str, *, is_needed:
     text = texts.get(short)
     if text is None:
         if is_needed:
-            raise InvalidSetting.without_value(
+            raise _invalid(
                 name, f"mechanism {mechanism} needs this setting, such as `{_MODULES[mechanism]} required ...;`"
             )
         return None
     try:
         entries = parse_jaas(text)
     except MalformedJaas as error:
-        raise InvalidSetting.without_value(name, str(error)) from None
+        raise _invalid(name, str(error)) from None
     if len(entries) != 1:
-        raise InvalidSetting.without_value(
-            name, f"JAAS config property contains {len(entries)} login modules, should be 1 module"
-        )
+        raise _invalid(name, f"JAAS config property contains {len(entries)} login modules, should be 1 module")
     if entries[0].module != _MODULES[mechanism]:
-        raise InvalidSetting.without_value(name, f"the login module of {mechanism} has to be {_MODULES[mechanism]}")
+        raise _invalid(name, f"the login module of {mechanism} has to be {_MODULES[mechanism]}")
     return entries[0]
 
 
@@ -268,22 +261,20 @@ def kerberos_keys(jaas: JaasEntry, service_name: str | None, line: str) -> Kerbe
     options = jaas.options
     found = options.get("serviceName")
     if found is not None and service_name is not None and found != service_name:
-        raise InvalidSetting.without_value(
+        raise _invalid(
             line,
             "Conflicting serviceName values found in JAAS and Kafka configs"
             f" value in JAAS file {found}, value in Kafka config {service_name}",
         )
     if not (service := found or service_name):
-        raise InvalidSetting.without_value(
-            line, f"No serviceName defined in either JAAS or Kafka config ({SERVICE_NAME})"
-        )
+        raise _invalid(line, f"No serviceName defined in either JAAS or Kafka config ({SERVICE_NAME})")
     if not _is_true(options, "useKeyTab"):
         # With a ticket or a password alone, as Java allows, nobody can accept tickets.
-        raise InvalidSetting.without_value(line, "useKeyTab=true is needed, so that tickets of clients can be accepted")
+        raise _invalid(line, "useKeyTab=true is needed, so that tickets of clients can be accepted")
     if not _is_true(options, "storeKey"):
-        raise InvalidSetting.without_value(line, "storeKey=true is needed, so that tickets of clients can be accepted")
+        raise _invalid(line, "storeKey=true is needed, so that tickets of clients can be accepted")
     if not (principal := options.get("principal", "").strip()) or principal == "*":
-        raise InvalidSetting.without_value(line, "principal has to be given, such as kafka/broker.example@EXAMPLE")
+        raise _invalid(line, "principal has to be given, such as kafka/broker.example@EXAMPLE")
     return KerberosKeys(
         principal=principal,
         keytab=_path(options.get("keyTab", "").strip()),
@@ -308,7 +299,7 @@ def _check_gssapi(name: str) -> None:
     from importlib.util import find_spec
 
     if find_spec("gssapi") is None:
-        raise InvalidSetting.without_value(
+        raise _invalid(
             name, "GSSAPI needs the package gssapi: pip install 'ottla[gssapi]', or python3-gssapi of Debian"
         )
 
@@ -324,4 +315,4 @@ def _check_keytab(keys: KerberosKeys, line: str) -> None:
         keys.keytab.open("rb").close()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InvalidSetting.without_value(line, f"keyTab {keys.keytab} cannot be read: {reason}") from None
+        raise _invalid(line, f"keyTab {keys.keytab} cannot be read: {reason}") from None

@@ -20,6 +20,7 @@ from ottla.wire.settings import InvalidSetting, field_name, parse_integer, parse
 if TYPE_CHECKING:
     from ottla.server.config.jaas import JaasEntry
 
+_invalid = InvalidSetting.without_value
 KEY_SET_BYTES_MAX = 1 << 20
 _KAFKAS = "org.apache.kafka.common.security.oauthbearer."
 SIGNED_HANDLERS = (
@@ -82,11 +83,11 @@ def token_rules(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -
         return _signed(config, options, own)
     if handler is not None:
         allowed = ", ".join((SIGNED_HANDLERS[0], UNSECURED_HANDLER))
-        raise InvalidSetting.without_value(f"{own}{HANDLER_NAME}={handler}", f"it is not known; allowed: {allowed}")
+        raise _invalid(f"{own}{HANDLER_NAME}={handler}", f"it is not known; allowed: {allowed}")
     # Kafka takes tokens that nobody has signed then. Here somebody has to have asked for that.
     if config.sasl_oauthbearer_jwks_endpoint_url is None and any(each.startswith(_OPTION) for each in options):
         return _unsecured(options, own)
-    raise InvalidSetting.without_value(
+    raise _invalid(
         f"{own}{HANDLER_NAME}",
         f"OAUTHBEARER needs this setting, {SIGNED_HANDLERS[0]} for signed tokens;"
         f" or, for tests, {_OPTION}... options in the JAAS line, for tokens that nobody has signed",
@@ -104,7 +105,7 @@ def values_of(config_class: type, texts: Mapping[str, str], own: str) -> dict[st
         try:
             values[field_name(name)] = parse_value(declared, text)
         except InvalidSetting as error:
-            raise InvalidSetting.without_value(f"{own}{name}", error.reason) from None
+            raise _invalid(f"{own}{name}", error.reason) from None
     return values
 
 
@@ -115,14 +116,10 @@ def _unsecured(options: Mapping[str, str], own: str) -> UnsecuredTokenRules:
     line = f"{own}sasl.jaas.config"
     skew_ms = parse_integer(option("AllowableClockSkewMs", "0"))
     if skew_ms is None or skew_ms < 0:
-        raise InvalidSetting.without_value(
-            line, f"{_OPTION}AllowableClockSkewMs must be a number of milliseconds that is not negative"
-        )
+        raise _invalid(line, f"{_OPTION}AllowableClockSkewMs must be a number of milliseconds that is not negative")
     scope = tuple(filter(None, option("RequiredScope").split(" ")))
     if not all(map(_SCOPE.fullmatch, scope)):
-        raise InvalidSetting.without_value(
-            line, f"{_OPTION}RequiredScope must be made of words of ASCII without quotes and backslashes"
-        )
+        raise _invalid(line, f"{_OPTION}RequiredScope must be made of words of ASCII without quotes and backslashes")
     return UnsecuredTokenRules(
         principal_claim=option("PrincipalClaimName", "sub"),
         scope_claim=option("ScopeClaimName", "scope"),
@@ -134,7 +131,7 @@ def _unsecured(options: Mapping[str, str], own: str) -> UnsecuredTokenRules:
 def _signed(config: OAuthConfig, options: Mapping[str, str], own: str) -> SignedTokenRules:
     check_packages(f"{own}{HANDLER_NAME}", ("joserfc", "h11"))
     if config.sasl_oauthbearer_jwt_validator_class not in _VALIDATORS:
-        raise InvalidSetting.without_value(
+        raise _invalid(
             f"{own}sasl.oauthbearer.jwt.validator.class={config.sasl_oauthbearer_jwt_validator_class}",
             f"it is not known; allowed: {', '.join(_VALIDATORS)}",
         )
@@ -147,7 +144,7 @@ def _signed(config: OAuthConfig, options: Mapping[str, str], own: str) -> Signed
     claims = {"scope": config.sasl_oauthbearer_scope_claim_name, "sub": config.sasl_oauthbearer_sub_claim_name}
     for kind, name in claims.items():
         if not name.strip():
-            raise InvalidSetting.without_value(f"{own}sasl.oauthbearer.{kind}.claim.name", "it has to be a name")
+            raise _invalid(f"{own}sasl.oauthbearer.{kind}.claim.name", "it has to be a name")
     return SignedTokenRules(
         endpoint=_endpoint(config, options, own),
         audiences=audiences,
@@ -159,7 +156,7 @@ def _signed(config: OAuthConfig, options: Mapping[str, str], own: str) -> Signed
 
 
 def _unverified(own: str, kind: str) -> InvalidSetting:
-    return InvalidSetting.without_value(
+    return _invalid(
         f"{own}sasl.oauthbearer.expected.{kind}",
         f"OAUTHBEARER needs this setting, or tokens of any {kind} are taken;"
         f" sasl.oauthbearer.allow.unverified.{kind}=true says that this is meant",
@@ -172,17 +169,17 @@ def check_packages(name: str, packages: Sequence[str]) -> None:
 
     for package in packages:
         if find_spec(package) is None:
-            raise InvalidSetting.without_value(name, f"it needs the package {package}: pip install 'ottla[oauth]'")
+            raise _invalid(name, f"it needs the package {package}: pip install 'ottla[oauth]'")
 
 
 def _endpoint(config: OAuthConfig, options: Mapping[str, str], own: str) -> KeyEndpoint:
     url = (config.sasl_oauthbearer_jwks_endpoint_url or "").strip()
     if not url:
-        raise InvalidSetting.without_value(
+        raise _invalid(
             own + _URL, "OAUTHBEARER needs this setting, the address of the keys that tokens are signed with"
         )
     if config.sasl_oauthbearer_jwks_endpoint_refresh_ms <= 0:
-        raise InvalidSetting.without_value(f"{own}sasl.oauthbearer.jwks.endpoint.refresh.ms", "it must be positive")
+        raise _invalid(f"{own}sasl.oauthbearer.jwks.endpoint.refresh.ms", "it must be positive")
     parts = read_address(url, own + _URL)
     return KeyEndpoint(
         address=unquote(parts.path) if parts.scheme == "file" else url,
@@ -200,18 +197,16 @@ def read_address(url: str, name: str) -> SplitResult:
         parts = urlsplit(url)
         has_address = bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
-        raise InvalidSetting.without_value(name, "it is no address") from None
+        raise _invalid(name, "it is no address") from None
     if parts.scheme not in ("https", "http", "file") or not url.isascii() or not url.isprintable() or " " in url:
-        raise InvalidSetting.without_value(name, "it must be an address that begins with https://, http:// or file:///")
+        raise _invalid(name, "it must be an address that begins with https://, http:// or file:///")
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or "\0" in unquote(parts.path):
-            raise InvalidSetting.without_value(
-                name, "a file is named by its whole path, such as file:///etc/kafka/file"
-            )
+            raise _invalid(name, "a file is named by its whole path, such as file:///etc/kafka/file")
     elif not has_address:
-        raise InvalidSetting.without_value(name, "it names no host")
+        raise _invalid(name, "it names no host")
     elif parts.username is not None or parts.password is not None:
-        raise InvalidSetting.without_value(name, "an address is no place for a password")
+        raise _invalid(name, "an address is no place for a password")
     return parts
 
 
@@ -223,7 +218,7 @@ def tls_of_options(options: Mapping[str, str], own: str) -> TlsConfig:
         try:
             values[field_name(name)] = parse_value(known[name], options[name])
         except InvalidSetting as error:
-            raise InvalidSetting.without_value(f"{own}sasl.jaas.config", f"option {name}: {error.reason}") from None
+            raise _invalid(f"{own}sasl.jaas.config", f"option {name}: {error.reason}") from None
     return TlsConfig(**values)
 
 
@@ -237,13 +232,11 @@ def check_key_file(rules: TokenRules, prefix: str) -> None:
     try:
         found = parse_json(read_key_file(rules.endpoint.address))
     except OSError as error:
-        raise InvalidSetting.without_value(
-            name, f"{rules.endpoint.address} cannot be read: {error.strerror or error}"
-        ) from None
+        raise _invalid(name, f"{rules.endpoint.address} cannot be read: {error.strerror or error}") from None
     except ValueError:
         found = None
     if not isinstance(found, dict) or not isinstance(found.get("keys"), list):
-        raise InvalidSetting.without_value(name, f"{rules.endpoint.address} holds no set of keys (JWKS)")
+        raise _invalid(name, f"{rules.endpoint.address} holds no set of keys (JWKS)")
 
 
 def read_key_file(address: str) -> bytes:
