@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from ottla.server.security.sasl_listener import FailedLogins, SaslListener, UnauthenticatedPeers
     from ottla.server.security.scram_users import FirstUser, ScramUsers
     from ottla.server.security.tls_listener import TlsListeners
-    from ottla.server.security.tokens.table import DelegationTokens
+    from ottla.server.security.tokens import DelegationTokens
 
 
 class LatePart(Protocol):
@@ -147,7 +147,7 @@ class Broker:
     def _tokens(self, config: BrokerConfig) -> DelegationTokens | None:
         if not config.tokens.secret_key:
             return None
-        from ottla.server.security.tokens.table import DelegationTokens  # here, because most brokers have none
+        from ottla.server.security.tokens import DelegationTokens  # here, because most brokers have none
 
         return DelegationTokens(config.tokens.secret_key)
 

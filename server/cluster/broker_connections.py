@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration
     from ottla.server.security.authorizer import AclAuthorizer
     from ottla.server.security.tls_listener import TlsListeners
-    from ottla.server.security.tokens.table import DelegationTokens
+    from ottla.server.security.tokens import DelegationTokens
     from ottla.wire.schema import Message
 
 

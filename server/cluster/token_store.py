@@ -32,7 +32,7 @@ from ottla.replication.cluster.coordination import (
 from ottla.replication.cluster.znodes import MalformedNode
 from ottla.server.cluster.config_notifications import ChangeNotices, Signal, follow, persistently
 from ottla.server.cluster.session import make_missing
-from ottla.server.security.tokens.token import (
+from ottla.server.security.tokens import (
     CHANGE_PREFIX,
     CHANGES,
     PATHS,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from ottla.replication.cluster.coordination import Coordination, Node
     from ottla.server.config.security_config import TokenConfig
-    from ottla.server.security.tokens.table import DelegationTokens
+    from ottla.server.security.tokens import DelegationTokens
 
 logger = logging.getLogger("ottla.tokens")
 

@@ -34,7 +34,15 @@ from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.cluster.coordination.embedded import JOURNAL_NAME
 from ottla.server.cluster.coordination.tree_server import SOCKET_NAME, TreeBroken, hold_tree
 from ottla.server.config.broker_config import ConfigError, default_data_directory, load_config
-from ottla.server.launch.cluster_child import Child
+from ottla.server.launch.cluster_children import (
+    Child,
+    NotSecured,
+    Secured,
+    ZooKeeperMissing,
+    write_configuration,
+    write_settings,
+    zookeeper_command,
+)
 from ottla.server.launch.cluster_control import (
     STATUS,
     Asked,
@@ -44,14 +52,6 @@ from ottla.server.launch.cluster_control import (
     listen,
     serve_control,
     terminal,
-)
-from ottla.server.launch.cluster_files import (
-    NotSecured,
-    Secured,
-    ZooKeeperMissing,
-    write_configuration,
-    write_settings,
-    zookeeper_command,
 )
 from ottla.server.launch.signals import ALL_STOP, STOPPING
 from ottla.server.standard_streams import announce

@@ -181,7 +181,7 @@ def cluster_status(folder: Path) -> list[str]:
 def _context(secure: str | None) -> ssl.SSLContext | None:
     if secure is None:
         return None
-    from ottla.server.launch.cluster_files import NotSecured, Secured
+    from ottla.server.launch.cluster_children import NotSecured, Secured
 
     try:
         return Secured(Path(secure)).client_context()

@@ -42,7 +42,7 @@ from ottla.server.security.scram_credentials import (
 from ottla.wire.settings import parse_integer
 
 if TYPE_CHECKING:
-    from ottla.server.security.tokens.table import DelegationTokens
+    from ottla.server.security.tokens import DelegationTokens
 
 
 logger = logging.getLogger("ottla.auth")

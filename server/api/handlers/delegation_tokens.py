@@ -9,7 +9,7 @@ from ottla.server.broker import Broker
 from ottla.server.dispatch.access import AclOperation, ResourceType, may
 from ottla.server.dispatch.context import ANONYMOUS, RequestContext
 from ottla.server.dispatch.dispatch import handles
-from ottla.server.security.tokens.token import NO_TIME, USER, Principal, may_ask
+from ottla.server.security.tokens import NO_TIME, USER, Principal, may_ask
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delegation_tokens import (
     CreateDelegationTokenRequest,
@@ -28,7 +28,7 @@ from ottla.wire.time_slice import TimeSlice
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from ottla.server.security.tokens.token import DelegationToken
+    from ottla.server.security.tokens import DelegationToken
 
 
 RENEWERS_MAX = 1_000

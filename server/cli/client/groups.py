@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.server.cli.client.cluster import LATEST, Cluster, Partition, by_topic, offsets_at, only
 from ottla.server.cli.client.output import RequestFailed
@@ -25,6 +26,9 @@ from ottla.wire.messages.share_group import (
 )
 from ottla.wire.messages.streams_group import StreamsGroupDescribeRequest
 
+if TYPE_CHECKING:
+    from ottla.server.cli.client.connection import BrokerConnection
+
 CLASSIC, SHARE = "classic", "share"
 WITHOUT_MEMBERS = ("", "Empty", "Dead")
 _NAMES_MAX_VERSION = 9  # of OffsetFetch and OffsetCommit: later ones name topics by their ids
@@ -43,33 +47,27 @@ class Listed(NamedTuple):
 def list_groups(cluster: Cluster) -> list[Listed]:
     """List the groups of all brokers by name. Raises RequestFailed if a broker cannot be asked."""
     cluster.metadata(())
-    found = [each for node_id in cluster.brokers() for each in _listed_by(cluster, node_id)]
-    return sorted(found)
-
-
-def _listed_by(cluster: Cluster, node_id: int) -> list[Listed]:
-    def ask() -> list[Listed]:
-        answer = cluster.broker(node_id).ask(ListGroupsRequest())
-        cluster.check(f"the groups of broker {node_id}", answer.error_code)
-        return [
-            Listed(each.group_id, each.group_type or CLASSIC, each.group_state, each.protocol_type, node_id)
-            for each in answer.groups
-        ]
-
-    return cluster.patiently(ask)
+    asked = [(node_id, partial(cluster.broker, node_id)) for node_id in cluster.brokers()]
+    return sorted(
+        each for node_id, to in asked for each in _listed(cluster, f"the groups of broker {node_id}", to, node_id)
+    )
 
 
 def find_group(cluster: Cluster, group: str) -> Listed | None:
     """Find one group in its coordinator's list; None if it does not exist."""
     coordinator = cluster.coordinator(group)
+    found = _listed(cluster, f"group {group}", lambda: coordinator, -1)
+    return next((each for each in found if each.group == group), None)
 
-    def ask() -> Listed | None:
-        answer = coordinator.ask(ListGroupsRequest())
-        cluster.check(f"group {group}", answer.error_code)
-        for each in answer.groups:
-            if each.group_id == group:
-                return Listed(group, each.group_type or CLASSIC, each.group_state, each.protocol_type, -1)
-        return None
+
+def _listed(cluster: Cluster, what: str, broker: Callable[[], BrokerConnection], node_id: int) -> list[Listed]:
+    def ask() -> list[Listed]:
+        answer = broker().ask(ListGroupsRequest())
+        cluster.check(what, answer.error_code)
+        return [
+            Listed(each.group_id, each.group_type or CLASSIC, each.group_state, each.protocol_type, node_id)
+            for each in answer.groups
+        ]
 
     return cluster.patiently(ask)
 
@@ -216,16 +214,12 @@ def _classic_members(cluster: Cluster, group: str) -> Members:
     found = only(answer.groups, f"group {group}")
     cluster.check(f"group {group}", found.error_code, found.error_message)
     is_consumer = found.protocol_type == "consumer"
-    members = [
-        Member(
-            each.member_id,
-            each.client_id,
-            each.client_host,
-            assigned(bytes(each.member_assignment)) if is_consumer else (),
-        )
-        for each in found.members
-    ]
-    return Members(members, {})
+    assignments = [assigned(bytes(each.member_assignment)) if is_consumer else () for each in found.members]
+    return Members([_member(each, of) for each, of in zip(found.members, assignments, strict=True)], {})
+
+
+def _member(found: Any, partitions: Iterable[Partition] = (), tasks: Iterable[Task] = ()) -> Member:
+    return Member(found.member_id, found.client_id, found.client_host, tuple(partitions), tuple(tasks))
 
 
 def assigned(blob: bytes) -> tuple[Partition, ...]:
@@ -241,16 +235,6 @@ def assigned(blob: bytes) -> tuple[Partition, ...]:
     return tuple((topic.topic, number) for topic in decoded.assigned_partitions for number in topic.partitions)
 
 
-def _consumer_members(cluster: Cluster, group: str) -> Members:
-    request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
-    return _with_partitions(described(cluster, group, request))
-
-
-def _share_members(cluster: Cluster, group: str) -> Members:
-    request = ShareGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
-    return _with_partitions(described(cluster, group, request))
-
-
 def described(cluster: Cluster, group: str, request: Any) -> Any:
     """Ask the coordinator to describe one group of a newer type. Raises RequestFailed, TemporaryFailure."""
     found = only(cluster.coordinator(group).ask(request).groups, f"group {group}")
@@ -258,34 +242,23 @@ def described(cluster: Cluster, group: str, request: Any) -> Any:
     return found
 
 
-def _with_partitions(found: Any) -> Members:
-    members = [
-        Member(
-            each.member_id,
-            each.client_id,
-            each.client_host,
-            tuple((part.topic_name, number) for part in each.assignment.topic_partitions for number in part.partitions),
-        )
-        for each in found.members
-    ]
-    return Members(members, {})
+def _members(request_class: Any, cluster: Cluster, group: str) -> Members:
+    found = described(cluster, group, request_class(group_ids=[group], include_authorized_operations=False))
+    parts = [(each, each.assignment.topic_partitions) for each in found.members]
+    return Members(
+        [_member(each, ((part.topic_name, number) for part in of for number in part.partitions)) for each, of in parts],
+        {},
+    )
 
 
 def _streams_members(cluster: Cluster, group: str) -> Members:
-    found = described(
-        cluster, group, StreamsGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
-    )
-    members = [
-        Member(
-            each.member_id,
-            each.client_id,
-            each.client_host,
-            tasks=tuple(
-                Task(part.subtopology_id, number) for part in each.assignment.active_tasks for number in part.partitions
-            ),
-        )
+    request = StreamsGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+    found = described(cluster, group, request)
+    tasks = [
+        [Task(part.subtopology_id, number) for part in each.assignment.active_tasks for number in part.partitions]
         for each in found.members
     ]
+    members = [_member(each, tasks=of) for each, of in zip(found.members, tasks, strict=True)]
     known = (found.topology.subtopologies or ()) if found.topology is not None else ()
     topics = {name: each.subtopology_id for each in known for name in each.source_topics}
     topics |= {topic.name: each.subtopology_id for each in known for topic in each.repartition_source_topics}
@@ -294,7 +267,7 @@ def _streams_members(cluster: Cluster, group: str) -> Members:
 
 _KINDS: dict[str, Callable[[Cluster, str], Members]] = {
     "classic": _classic_members,
-    "consumer": _consumer_members,
-    "share": _share_members,
+    "consumer": partial(_members, ConsumerGroupDescribeRequest),
+    "share": partial(_members, ShareGroupDescribeRequest),
     "streams": _streams_members,
 }

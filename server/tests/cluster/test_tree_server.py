@@ -24,7 +24,7 @@ from ottla.server.cluster.coordination.tree import Tree
 from ottla.server.cluster.coordination.tree_client import ServedCoordination
 from ottla.server.cluster.coordination.tree_server import hold_tree
 from ottla.server.launch.supervisor import Report
-from ottla.server.launch.worker import _keep
+from ottla.server.launch.workers_command import _keep
 from ottla.server.testing.memory_storage import MemoryStorage
 
 DIRECTORY = Path("/data")

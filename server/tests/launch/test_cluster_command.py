@@ -16,8 +16,8 @@ from ottla.server.cli.cli import main
 from ottla.server.cli.command_line import given_texts
 from ottla.server.config.broker_config import BrokerConfig, load_config
 from ottla.server.launch import cluster_command, cluster_files
+from ottla.server.launch.cluster_children import Secured
 from ottla.server.launch.cluster_command import cluster_settings
-from ottla.server.launch.cluster_files import Secured
 from ottla.server.security.tls_listener import TlsListener
 from ottla.server.tests.encrypted import pair_of
 

@@ -14,8 +14,8 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from ottla.replication import system
-from ottla.server.launch import cluster_child, cluster_command
-from ottla.server.launch.cluster_child import Child
+from ottla.server.launch import cluster_children, cluster_command
+from ottla.server.launch.cluster_children import Child
 from ottla.server.launch.cluster_command import ClusterFailed, LocalCluster
 
 SERVING = "import signal; print('listening on nothing', flush=True); signal.pause()"
@@ -120,8 +120,8 @@ async def test_what_a_process_says_need_not_be_readable(tmp_path: Path, monkeypa
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr(os, "dup", refuse)
-    if cluster_child.pidfd_open is not None:
-        monkeypatch.setattr(cluster_child, "pidfd_open", refuse)
+    if cluster_children.pidfd_open is not None:
+        monkeypatch.setattr(cluster_children, "pidfd_open", refuse)
     child.signal(signal.SIGKILL)
     with trio.fail_after(60):
         assert await child.until_ended() is False

@@ -30,13 +30,13 @@ from ottla.server.dispatch.access import AclOperation, ResourceType
 from ottla.server.security.mechanism import LoginFailed
 from ottla.server.security.scram import ScramClient, ScramServer
 from ottla.server.security.scram_credentials import MadeUpCredentials
-from ottla.server.security.tokens.table import DelegationTokens
-from ottla.server.security.tokens.token import (
+from ottla.server.security.tokens import (
     ABOVE,
     CHANGE_PREFIX,
     CHANGES,
     TOKENS,
     DelegationToken,
+    DelegationTokens,
     encode_token,
     token_path,
 )

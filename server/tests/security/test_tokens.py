@@ -16,9 +16,9 @@ from ottla.server.security.mechanism import Login, LoginFailed
 from ottla.server.security.scram import ScramClient, ScramServer
 from ottla.server.security.scram_credentials import HASHES, MadeUpCredentials
 from ottla.server.security.scram_users import ScramUsers
-from ottla.server.security.tokens.table import DelegationTokens
-from ottla.server.security.tokens.token import (
+from ottla.server.security.tokens import (
     DelegationToken,
+    DelegationTokens,
     decode_token,
     encode_token,
     expired,
