@@ -34,7 +34,7 @@ from ottla import __version__
 from ottla.replication import system
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.cluster.coordination.tree_server import TreeBroken, hold_tree
-from ottla.server.cluster.start.worker_folders import FolderLock, hold_folders, looks
+from ottla.server.cluster.start.worker_folders import hold_folders, looks
 from ottla.server.config.endpoint import host_and_port
 from ottla.server.config.loggers import set_up_log
 from ottla.server.config.worker_places import Ports, tree_socket, wanted_ports, worker_config
@@ -47,6 +47,7 @@ from ottla.server.serving import StartupError
 from ottla.server.standard_streams import announce
 
 if TYPE_CHECKING:
+    from ottla.replication.log.storage import DirectoryLock
     from ottla.server.broker import Broker
     from ottla.server.config.broker_config import BrokerConfig
     from ottla.server.config.endpoint import Endpoint
@@ -278,7 +279,7 @@ def run_workers(texts: Mapping[str, str], config: BrokerConfig, count: int, *, l
         raise StartupError(failure)
 
 
-def _hold_folders(config: BrokerConfig, count: int) -> FolderLock:
+def _hold_folders(config: BrokerConfig, count: int) -> DirectoryLock:
     try:
         return hold_folders(
             config.log_dirs,

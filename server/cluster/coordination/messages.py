@@ -24,8 +24,8 @@ which the two can only part. `OPERATIONS_MAX` and the sizes bound what one quest
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 from ottla.replication.cluster.coordination import (
     AccessDenied,
@@ -135,10 +135,6 @@ class Body:
     def is_at_end(self) -> bool:
         return self._at == len(self._content)
 
-    def end(self) -> None:
-        if not self.is_at_end:
-            raise Malformed("something follows")
-
     def numbers(self, form: struct.Struct) -> tuple[int, ...]:
         if self._at + form.size > len(self._content):
             raise Malformed("it ends too early")
@@ -196,11 +192,28 @@ def texts(*several: str) -> bytes:
     return bytes(body)
 
 
-def read_texts(body: bytes) -> list[str]:
-    reader, found = Body(body), list[str]()
-    while not reader.is_at_end:
-        found.append(reader.text())
+T = TypeVar("T")
+
+
+def _whole(body: bytes, read: Callable[[Body], T]) -> T:
+    """Read one thing, behind which nothing may follow."""
+    reader = Body(body)
+    found = read(reader)
+    if not reader.is_at_end:
+        raise Malformed("something follows")
     return found
+
+
+def _each(body: bytes, read: Callable[[Body], T]) -> list[T]:
+    """Read things of one kind to the end of the body."""
+    reader, found = Body(body), list[T]()
+    while not reader.is_at_end:
+        found.append(read(reader))
+    return found
+
+
+def read_texts(body: bytes) -> list[str]:
+    return _each(body, Body.text)
 
 
 # --- questions --------------------------------------------------------------------------------------------------------
@@ -218,9 +231,7 @@ def hello(asked: Hello) -> bytes:
 
 
 def read_hello(body: bytes) -> Hello:
-    reader = Body(body)
-    version, timeout_ms, last_session = reader.numbers(_HELLO)
-    reader.end()
+    version, timeout_ms, last_session = _whole(body, lambda reader: reader.numbers(_HELLO))
     if version != VERSION or timeout_ms < 1:
         raise Malformed(f"version {version}, timeout {timeout_ms} ms")
     return Hello(timeout_ms, last_session)
@@ -231,17 +242,11 @@ def paths(several: Sequence[str]) -> bytes:
 
 
 def read_paths(body: bytes) -> list[str]:
-    reader = Body(body)
-    found = [reader.path(may_be_root=True) for _ in range(reader.count(PATHS_MAX))]
-    reader.end()
-    return found
+    return _whole(body, lambda reader: [reader.path(may_be_root=True) for _ in range(reader.count(PATHS_MAX))])
 
 
 def read_path(body: bytes) -> str:
-    reader = Body(body)
-    path = reader.path(may_be_root=True)
-    reader.end()
-    return path
+    return _whole(body, lambda reader: reader.path(may_be_root=True))
 
 
 def watched(asked: Watched) -> bytes:
@@ -250,12 +255,9 @@ def watched(asked: Watched) -> bytes:
 
 
 def read_watched(body: bytes) -> Watched:
-    reader = Body(body)
-    what = reader.byte()
+    what, path = _whole(body, lambda reader: (reader.byte(), reader.path(may_be_root=True)))
     if what >= len(_WATCHED):
         raise Malformed(f"a watch of kind {what}")
-    path = reader.path(may_be_root=True)
-    reader.end()
     return _WATCHED[what], path
 
 
@@ -280,26 +282,19 @@ def _put_operation(body: bytearray, operation: Operation) -> None:
             body += bytes([_CREATE, _EPHEMERAL * ephemeral | _SEQUENTIAL * sequential])
             put(body, path)
             put(body, data)
-        case SetData(_, data, version):
+            return
+        case SetData(_, data, _):
             body.append(_SET)
             put(body, path)
             put(body, data)
-            body += _LONG.pack(version)
-        case Delete(_, version):
-            body.append(_DELETE)
+        case Delete() | Check():
+            body.append(_DELETE if isinstance(operation, Delete) else _CHECK)
             put(body, path)
-            body += _LONG.pack(version)
-        case Check(_, version):
-            body.append(_CHECK)
-            put(body, path)
-            body += _LONG.pack(version)
+    body += _LONG.pack(operation.version)
 
 
 def read_operations(body: bytes) -> list[Operation]:
-    reader = Body(body)
-    found = [_read_operation(reader) for _ in range(reader.count(OPERATIONS_MAX))]
-    reader.end()
-    return found
+    return _whole(body, lambda reader: [_read_operation(reader) for _ in range(reader.count(OPERATIONS_MAX))])
 
 
 def _read_operation(reader: Body) -> Operation:
@@ -333,9 +328,7 @@ def greeted(answer: Greeted) -> bytes:
 
 
 def read_greeted(body: bytes) -> Greeted:
-    reader = Body(body)
-    found = Greeted(*reader.numbers(_GREETED))
-    reader.end()
+    found = Greeted(*_whole(body, lambda reader: reader.numbers(_GREETED)))
     if found.session_id < 1 or found.timeout_ms < 1:
         raise Malformed(f"{found}")
     return found
@@ -373,17 +366,11 @@ def read_node(reader: Body) -> Node | None:
 
 
 def read_nodes(body: bytes) -> list[Node | None]:
-    reader, found = Body(body), list[Node | None]()
-    while not reader.is_at_end:
-        found.append(read_node(reader))
-    return found
+    return _each(body, read_node)
 
 
 def read_named_nodes(body: bytes) -> list[tuple[str, Node | None]]:
-    reader, found = Body(body), list[tuple[str, Node | None]]()
-    while not reader.is_at_end:
-        found.append((reader.text(), read_node(reader)))
-    return found
+    return _each(body, lambda reader: (reader.text(), read_node(reader)))
 
 
 def result(found: Result) -> bytes:
@@ -396,18 +383,19 @@ def result(found: Result) -> bytes:
 
 
 def read_results(body: bytes) -> list[Result]:
-    reader, found = Body(body), list[Result]()
-    while not reader.is_at_end:
-        match reader.byte():
-            case 0:
-                found.append(None)
-            case 1:
-                found.append(reader.text())
-            case 2:
-                found.append(reader.long())
-            case kind:
-                raise Malformed(f"a result of kind {kind}")
-    return found
+    return _each(body, _read_result)
+
+
+def _read_result(reader: Body) -> Result:
+    match reader.byte():
+        case 0:
+            return None
+        case 1:
+            return reader.text()
+        case 2:
+            return reader.long()
+        case kind:
+            raise Malformed(f"a result of kind {kind}")
 
 
 def failure(error: CoordinationError) -> bytes:
@@ -415,10 +403,7 @@ def failure(error: CoordinationError) -> bytes:
 
 
 def read_failure(body: bytes) -> CoordinationError:
-    reader = Body(body)
-    kind = reader.byte()
+    kind, path = _whole(body, lambda reader: (reader.byte(), reader.text()))
     if kind >= len(_ERRORS):
         raise Malformed(f"an error of kind {kind}")
-    path = reader.text()
-    reader.end()
     return _ERRORS[kind](path)

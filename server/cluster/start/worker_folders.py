@@ -59,17 +59,6 @@ def looks(patience_s: float) -> Iterator[int]:
         yield number
 
 
-class FolderLock:
-    """The right to the journal and to all workers' folders; goes with the process."""
-
-    def __init__(self, lock: DirectoryLock) -> None:
-        self._lock = lock
-
-    def release(self) -> None:
-        """Release the folders for another start."""
-        self._lock.release()
-
-
 def hold_folders(
     log_dirs: Sequence[Path],
     count: int,
@@ -78,8 +67,8 @@ def hold_folders(
     accepted: Collection[str],
     has_journal: bool,
     readable_by: str = "user",
-) -> FolderLock:
-    """The right to run so many workers here. Raises LogDirectoryProblem, and OSError if the disk refuses.
+) -> DirectoryLock:
+    """The right to the journal and to the folders of so many workers; goes with the process. Raises LogDirectoryProblem, and OSError if the disk refuses.
 
     Waits a moment for workers that are about to end. Call it before the journal is opened, which is what it protects;
     `has_journal` False: these workers have their tree elsewhere. `readable_by` is log.dirs.readable.by.
@@ -106,7 +95,7 @@ def hold_folders(
     except BaseException:
         lock.release()
         raise
-    return FolderLock(lock)
+    return lock
 
 
 def _patiently_locked(storage: Storage, folder: Path) -> DirectoryLock:
