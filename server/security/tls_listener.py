@@ -89,7 +89,7 @@ class KeyCost:
     @property
     def is_low(self) -> bool:
         """True if the cost is known, and low enough for the event loop."""
-        return self._count >= MEASURED_HANDSHAKES and self._least_s <= COSTLY_S
+        return self.is_known and self._least_s <= COSTLY_S
 
     @property
     def is_known(self) -> bool:

@@ -65,14 +65,8 @@ class Pages:
 
     def add_to(self, routes: Routes) -> None:
         """Add the page at the root, and its files below /console/."""
-        routes.get("/", self._index)
-        routes.get("/console/", self._below)
-
-    async def _index(self, request: Request) -> Response:
-        return await self._answer("index.html", request)
-
-    async def _below(self, request: Request) -> Response:
-        return await self._answer(request.path.removeprefix("/console/"), request)
+        routes.get("/", lambda request: self._answer("index.html", request))
+        routes.get("/console/", lambda request: self._answer(request.path.removeprefix("/console/"), request))
 
     async def _answer(self, name: str, request: Request) -> Response:
         if not self._files:

@@ -165,19 +165,15 @@ class GroupsView:
     async def _described(self, group_id: str, kind: str) -> Any:
         if kind == "classic":
             return (await ask(self._broker, DescribeGroupsRequest(groups=[group_id]), 6)).groups[0]
-        request: Any
+        request_class: Any
+        # Few brokers have any of them.
         if kind == "share":
-            from ottla.wire.messages.share_group import ShareGroupDescribeRequest  # few brokers have any
-
-            request = ShareGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
+            from ottla.wire.messages.share_group import ShareGroupDescribeRequest as request_class
         elif kind == "streams":
-            from ottla.wire.messages.streams_group import StreamsGroupDescribeRequest
-
-            request = StreamsGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
+            from ottla.wire.messages.streams_group import StreamsGroupDescribeRequest as request_class
         else:
-            from ottla.wire.messages.consumer_group import ConsumerGroupDescribeRequest
-
-            request = ConsumerGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
+            from ottla.wire.messages.consumer_group import ConsumerGroupDescribeRequest as request_class
+        request = request_class(group_ids=[group_id], include_authorized_operations=False)
         return (await ask(self._broker, request, request.versions.last)).groups[0]
 
     async def _offsets(self, group_id: str) -> dict[str, Any]:
