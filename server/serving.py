@@ -197,7 +197,6 @@ def _own_limits(texts: Texts) -> OwnLimits:
 
 
 def _encryptions(broker: Broker) -> dict[str, Encryption]:
-    """The listeners that encrypt, by name."""
     if broker.tls is None:
         return {}
     from ottla.server.network.tls_handshakes import Handshakes  # here, because many brokers do without

@@ -238,7 +238,6 @@ def _does(change: Change) -> str:
 
 
 def _fate(finding: Finding, changed: dict[str, Change], rehearsal: Rehearsal) -> str:
-    """Describe the effect of a start on a finding."""
     if rehearsal.refusal is not None:
         return "is refused"
     change = changed.get(finding.path)

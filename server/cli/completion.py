@@ -179,7 +179,6 @@ def _positional(parser: argparse.ArgumentParser, number: int) -> argparse.Action
 
 
 def _values(action: argparse.Action, current: str) -> Iterable[Candidate]:
-    """Values of an option or another argument."""
     if action.choices is not None:
         return _beginning(current, [Candidate(str(each)) for each in action.choices])
     metavar = action.metavar if isinstance(action.metavar, str) else ""

@@ -257,7 +257,6 @@ async def _says_not_controller(response: Struct) -> bool:
 
 @cache
 def _lists_with_errors(cls: type[Struct]) -> tuple[str, ...]:
-    """The fields that list structs with errors in them."""
     lists = {name: each.type.item for name, each in cls.wire_fields.items() if isinstance(each.type, Array)}
     return tuple(name for name, item in lists.items() if isinstance(item, type) and _has_error(item))
 

@@ -371,7 +371,6 @@ class SettingsAdministration:
             await self.apply_broker(found, for_all=for_all)
 
     async def _own_settings(self, node: Node) -> Texts:
-        """Settings of this broker, with passwords in clear."""
         texts = _settings(node)
         if self._passwords is None:
             return texts

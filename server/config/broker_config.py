@@ -213,7 +213,6 @@ def _configuration(static: dict[str, str]) -> BrokerConfig:
 
 
 def _sasl(listeners: Iterable[Endpoint], static: Mapping[str, str]) -> dict[str, SaslListenerConfig]:
-    """SASL of each listener that speaks it."""
     names = [each.listener for each in listeners if each.security_protocol.startswith("SASL_")]
     if not names:
         return {}

@@ -220,7 +220,6 @@ def _token_rules(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) 
 
 
 def _check_files(mechanism: MechanismConfig, prefix: str) -> None:
-    """Refuse a start with files of keys that cannot be read."""
     if mechanism.kerberos is not None:
         _check_keytab(mechanism.kerberos.keys, f"{prefix}{mechanism.name.lower()}.{JAAS_NAME}")
     if mechanism.tokens is not None:

@@ -232,7 +232,6 @@ class ShareCoordinators:
         return _put_together(api, [(key, results[key]) for key, _ in _split(request)])
 
     async def _try(self, api: Api, asked: Mapping[SharePartitionKey, Any]) -> dict[SharePartitionKey, Any]:
-        """The results of one try, as far as there are any."""
         await self._ensure_topic()
         results: dict[SharePartitionKey, Any] = {}
         async with trio.open_nursery() as nursery:
@@ -262,7 +261,6 @@ class ShareCoordinators:
     async def _ask_all(
         self, api: Api, broker_id: int, asked: list[Asked], results: dict[SharePartitionKey, Any]
     ) -> None:
-        """Ask one broker, about some at a time."""
         for start in range(0, len(asked), PARTITIONS_PER_REQUEST):
             part = asked[start : start + PARTITIONS_PER_REQUEST]
             results.update(await self._ask(api, broker_id, part))

@@ -169,7 +169,6 @@ class TransactionMarkers:
             self._wake = trio.Event()
 
     async def _place_all(self) -> None:
-        """Find a place for everything that is waiting for one."""
         waiting, self._to_place = self._to_place, []
         time_slice = TimeSlice()
         for job, partitions in waiting:
@@ -231,7 +230,6 @@ class TransactionMarkers:
         self._wake.set()
 
     async def _work_off(self, queue: _Queue) -> None:
-        """Send one broker its markers, one request after the other."""
         time_slice = TimeSlice()
         try:
             while parts := await queue.next_parts():

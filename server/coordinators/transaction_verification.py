@@ -100,7 +100,6 @@ class TransactionVerifier:
         return self._broker.config.server.request_timeout_ms / 1000
 
     async def _work_off(self, queue: _CoordinatorQueue) -> None:
-        """Ask one broker all its questions, one request after the other."""
         try:
             while questions := await queue.next_questions():
                 request = AddPartitionsToTxnRequest(transactions=[each.transaction() for each in questions])

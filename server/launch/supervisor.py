@@ -233,7 +233,6 @@ class Supervisor:
             (logger.warning if action.is_bad else logger.info)("%s", action.line)
 
     def _fork(self, name: str) -> Sequence[Action]:
-        """Fork a process; return the actions that follow."""
         self._told.pop(name, None)
         try:
             self._try_to_fork(name)

@@ -128,7 +128,6 @@ class TlsPeerTransport:
         return None
 
     def _refusal(self, error: OSError | None) -> ConnectionError:
-        """Why the connection ended before anything came."""
         self.is_refused = True
         if isinstance(error, BrokenTls) and "ALERT" in error.reason:
             return ConnectionResetError(_words_of_reason(error.reason, self._listener_name))

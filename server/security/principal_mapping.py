@@ -163,7 +163,6 @@ def _parsed(text: str) -> list[_Rule]:
 
 
 def _end_of_rule(text: str, start: int, end: int) -> int:
-    """Position behind the comma after a rule."""
     rest = text[end:].lstrip(_SPACES)
     if rest and not rest.startswith(","):
         unmatched = text[end : end + 100]

@@ -150,7 +150,6 @@ class Page:
 
 
 def _limit(header: BatchHeader) -> int:
-    """Limit of a batch's decompressed records in bytes."""
     return DECODED_BYTES_MAX if header.magic == MAGIC_V2 else LEGACY_BYTES_MAX
 
 

@@ -95,7 +95,6 @@ class Reader:
     # ------------------------------------------------------------------ the group
 
     async def _join(self) -> None:
-        """Take part in a rebalance, and take over the assignment."""
         subscription = ConsumerProtocolSubscription(topics=[self._topic]).encode(0)
         request = JoinGroupRequest(
             group_id=self._group_id,
@@ -366,7 +365,6 @@ class Learning:
             raise Refused(409, f"The topic {TOPIC} was not made in time.")
 
     def _own_group(self) -> str:
-        """Choose the name of a group that this broker coordinates."""
         names = (GROUP, *(f"{GROUP}-{number}" for number in range(2, GROUP_NAMES_TRIED)))
         for name in names:
             state = self._broker.cluster.partition("__consumer_offsets", groups_of(self._broker).partition_for(name))

@@ -193,7 +193,6 @@ def _bytes(body: Mapping[str, Any], name: str, is_hex: bool) -> bytes | None:
 
 
 def _headers(body: Mapping[str, Any]) -> tuple[tuple[bytes, bytes | None], ...]:
-    """Read headers as pairs of texts."""
     given = body.get("headers") or []
     if not isinstance(given, list) or len(given) > HEADERS_MAX:
         raise Refused(400, f"headers must be a list of {HEADERS_MAX} pairs at most.")

@@ -171,7 +171,6 @@ def _order(entry: ProducerEntry) -> tuple[bool, int, int]:
 
 
 def _shown(topics: Iterable[tuple[str, Sequence[int]]]) -> list[list[Any]]:
-    """First partitions of a transaction, by topic."""
     shown: list[list[Any]] = []
     left = PARTITIONS_SHOWN_MAX
     for topic, partitions in topics:

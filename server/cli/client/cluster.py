@@ -308,7 +308,6 @@ def leaders_of(cluster: Cluster, partitions: Mapping[str, Sequence[int]]) -> dic
 def _offsets_from(
     cluster: Cluster, leader: int, places: Mapping[str, Sequence[int]], timestamp: int, isolation: int
 ) -> dict[Partition, int]:
-    """Ask one leader for the offsets of its partitions."""
     answer = cluster.broker(leader).ask(_request(places, timestamp, isolation), at_most=_MAX_VERSION)
     answered = {(topic.name, each.partition_index): each for topic in answer.topics for each in topic.partitions}
     found = {}

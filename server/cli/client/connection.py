@@ -364,7 +364,6 @@ def _log_in(connection: BrokerConnection, login: PeerLoginConfig | TokenLogin, d
 
 
 def _mechanism(login: PeerLoginConfig | TokenLogin, timeout_s: float) -> ClientMechanism:
-    """Make the client's side of one login, within so many seconds."""
     from ottla.server.config.sasl_rules import PeerLoginConfig
 
     if not isinstance(login, PeerLoginConfig):

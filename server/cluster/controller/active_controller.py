@@ -436,7 +436,6 @@ class ActiveController:
             await self._look_at_deletions()
 
     async def _look_at_topic(self, name: str) -> None:
-        """Read a topic again: partitions may have been added."""
         known = self.states.topics.get(name)
         if known is None:
             return
@@ -496,7 +495,6 @@ class ActiveController:
         return await self._writer.carry_out(decide)
 
     async def _after(self) -> None:
-        """Log the outcome of an event."""
         tally, self._writer.tally = self._writer.tally, Tally()
         for name in tally.deleted:
             logger.info("Topic %s was deleted", name)

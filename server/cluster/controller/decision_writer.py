@@ -233,7 +233,6 @@ def _led(topic: ControlledTopic) -> Iterator[tuple[TopicPartition, PartitionStat
 
 
 def _halves(part: Decision) -> Iterator[Decision]:
-    """Cut a part of several changes into smaller ones."""
     sizes = [change.size for change in part.changes]
     # Not more than there is before the last change, which may be the large one: a part that is the whole would not end.
     return part.parts(min(sum(sizes) // 2, sum(sizes[:-1])))

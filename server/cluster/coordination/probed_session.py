@@ -121,7 +121,6 @@ class ProbedSession(ABC):
             self._call_session_listeners()
 
     def _no_longer_sure(self) -> None:
-        """Mark the session as ended."""
         self._ended = True
         self.session_sure_until, self._was_sure = -math.inf, False
 

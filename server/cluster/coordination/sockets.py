@@ -192,7 +192,6 @@ class FramedSocket:
             self._forget(self._sent(list(islice(self._waiting, PIECES_MAX))))
 
     def _forget(self, sent: int) -> None:
-        """Drop sent bytes from the queue."""
         if not sent or self.is_closed:
             return
         self._waiting_bytes -= sent

@@ -82,7 +82,6 @@ async def set_journal_aside(directory: Path, suffix: str) -> None:
 
 
 def _encrypted(path: str, node: Node, passwords: KeptPasswords | None) -> Node:
-    """A node as it is kept there."""
     parent, _, name = path.rpartition("/")
     if passwords is None or parent != znodes.BROKER_CONFIGS or not name.isdecimal():
         return node

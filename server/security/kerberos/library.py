@@ -47,7 +47,6 @@ def _translated() -> Iterator[None]:
 
 
 def _words(error: Any, code: int) -> str:
-    """Message of Kerberos, or else of GSS-API."""
     try:
         found = error.get_all_statuses(error.min_code, False) if code else error.get_all_statuses(error.maj_code, True)
         text = "; ".join(map(str, found))
