@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.server.admin.console import writing
+from ottla.server.admin.console import settings_view
 from ottla.server.admin.console.settings_view import partition_of_key
 from ottla.server.broker import Broker
 from ottla.server.tests.console_client import ask, make_topic, running
@@ -50,7 +50,7 @@ async def test_a_long_key_does_not_hold_the_event_loop(broker: Broker, monkeypat
         places.append(threading.get_ident())
         return partition_of_key(key, count)
 
-    monkeypatch.setattr(writing, "partition_of_key", noted)
+    monkeypatch.setattr(settings_view, "partition_of_key", noted)
     body = {"topic": "t", "partition": None, "key": "k" * 500_000}
     assert (await ask(broker, "/api/produce", body=body, token=await token_of(broker))).status == 200
     assert places and threading.get_ident() not in places

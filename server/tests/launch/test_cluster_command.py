@@ -15,7 +15,7 @@ from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.cli.cli import main
 from ottla.server.cli.command_line import given_texts
 from ottla.server.config.broker_config import BrokerConfig, load_config
-from ottla.server.launch import cluster_command, cluster_files
+from ottla.server.launch import cluster_command, cluster_children
 from ottla.server.launch.cluster_children import Secured
 from ottla.server.launch.cluster_command import cluster_settings
 from ottla.server.security.tls_listener import TlsListener
@@ -249,7 +249,7 @@ def test_without_a_jar_it_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     java(tmp_path, monkeypatch)
-    monkeypatch.setattr(cluster_files, "DEBIAN", tmp_path / "no.jar")
+    monkeypatch.setattr(cluster_children, "DEBIAN", tmp_path / "no.jar")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     code, words = failure(["--data", str(tmp_path), "--zookeeper"], capsys)
     assert code == 1
@@ -271,10 +271,10 @@ def test_debians_zookeeper_goes_before_pysparks(tmp_path: Path, monkeypatch: pyt
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "pyspark", raising=False)
     debian = tmp_path / "zookeeper.jar"
-    monkeypatch.setattr(cluster_files, "DEBIAN", debian)
-    assert f"{package}/jars/*" in cluster_files.zookeeper_command(tmp_path / "zoo.cfg")
+    monkeypatch.setattr(cluster_children, "DEBIAN", debian)
+    assert f"{package}/jars/*" in cluster_children.zookeeper_command(tmp_path / "zoo.cfg")
     debian.touch()
-    command = cluster_files.zookeeper_command(tmp_path / "zoo.cfg")
+    command = cluster_children.zookeeper_command(tmp_path / "zoo.cfg")
     assert command[0] == str(tmp_path / "bin" / "java")
     assert str(debian) in command
 
