@@ -19,6 +19,7 @@ from prometheus_client.openmetrics import parser as open_metrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from ottla.replication.partition.traffic import Traffic
+from ottla.server.admin.http.endpoint import PIECE_BYTES, Metrics
 from ottla.server.admin.http.metrics.cluster import AT_ONCE, PartitionLabels, groups, partitions, topics
 from ottla.server.admin.http.metrics.exposition import COUNTER, GAUGE, Exposition, Family, wanted
 from ottla.server.admin.http.metrics.process import (
@@ -33,7 +34,6 @@ from ottla.server.admin.http.metrics.process import (
     process,
     requests,
 )
-from ottla.server.admin.http.metrics.scrape import PIECE_BYTES, Metrics
 from ottla.server.admin.http.routes import Pace, Request
 from ottla.server.dispatch.apis import Api
 from ottla.server.dispatch.dispatch import Route, all_routes, no_times

@@ -15,7 +15,7 @@ from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.cli.cli import main
 from ottla.server.cli.command_line import given_texts
 from ottla.server.config.broker_config import BrokerConfig, load_config
-from ottla.server.launch import cluster_command, cluster_children
+from ottla.server.launch import cluster_children, cluster_command
 from ottla.server.launch.cluster_children import Secured
 from ottla.server.launch.cluster_command import cluster_settings
 from ottla.server.security.tls_listener import TlsListener

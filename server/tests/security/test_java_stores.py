@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ottla.server.config.security_config import TlsConfig
 from ottla.server.security.certificates import distinguished_name
-from ottla.server.security.java_stores import (
+from ottla.server.security.key_stores import (
     JKS_MAGIC,
     KEY_BYTES_MAX,
     STORE_BYTES_MAX,
@@ -22,8 +22,10 @@ from ottla.server.security.java_stores import (
     jks_key_and_chain,
     pkcs12_authorities,
     pkcs12_key_and_chain,
+    private_key,
+    read_key_store,
+    read_trust_store,
 )
-from ottla.server.security.key_stores import private_key, read_key_store, read_trust_store
 from ottla.server.security.tls_listener import TlsListener
 from ottla.server.tests.encrypted import AUTHORITY, BROKER, CLIENT
 from ottla.wire.settings import InvalidSetting, read_settings

@@ -1,7 +1,6 @@
 """/metrics: the broker's counters, as Prometheus reads them.
 
     exposition.py   the two text formats, and the choice between them
-    scrape.py       the handler: all metrics, piece by piece
     cluster.py      metrics of replicas, topics and groups, of this broker in its cluster, and of the controller
     process.py      metrics of the process, of the event loop, of requests and connections
 
