@@ -30,12 +30,11 @@ from ottla.replication.log.validator import InvalidRecords
 from ottla.server.api.produce.requests import (
     TOPIC_IDS_SINCE,
     checked_in_thread,
-    current_leader,
-    endpoints,
     has_a_buffer,
     holds_transactional,
     named_topic,
     numbered_batch,
+    tell_leaders,
     without_repetitions,
 )
 from ottla.server.dispatch.access import AclOperation, ResourceType, may, require
@@ -47,8 +46,6 @@ from ottla.wire.buffers import copied
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.produce import (
     BatchIndexAndErrorMessage,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -57,7 +54,6 @@ from ottla.wire.messages.produce import (
     TopicProduceResponse,
 )
 from ottla.wire.records import COMPRESSION_MASK, BatchHeader, batch_size
-from ottla.wire.schema import ZERO_UUID
 from ottla.wire.time_slice import SLICE_S
 
 if TYPE_CHECKING:
@@ -557,7 +553,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         response = ProduceResponse(responses=self._topics)
         # Older clients cannot read these fields, and most answers have nothing to put there.
         if self._has_moved and self._version >= CURRENT_LEADER_SINCE:
-            self._tell_leaders(response)
+            tell_leaders(self._broker, response, self._context.listener_name)
         return response
 
     def _close_on_error(self) -> None:
@@ -585,22 +581,3 @@ class Appending(PendingAnswer[ProduceResponse]):
                 BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=message)
                 for batch_index, message in error.record_errors
             ]
-
-    def _tell_leaders(self, response: ProduceResponse) -> None:
-        """Name the leaders of refused partitions, and their addresses (KIP-951)."""
-        broker, leaders = self._broker, set()
-        for topic in response.responses:
-            for answer in topic.partition_responses:
-                if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                    leader, epoch = current_leader(broker, self._name_of(topic), answer.index)
-                    answer.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
-                    leaders.add(leader)
-        response.node_endpoints = [
-            NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
-            for each in endpoints(broker, leaders, self._context.listener_name)
-        ]
-
-    def _name_of(self, topic: TopicProduceResponse) -> str:
-        # From v13 on a request names topics by their ids alone.
-        state = self._broker.cluster.topic_by_id.get(topic.topic_id) if topic.topic_id != ZERO_UUID else None
-        return topic.name if state is None else state.name

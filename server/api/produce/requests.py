@@ -1,4 +1,7 @@
-"""Checks of a produce request: what is seen before any partition is asked, and checks of batches in threads."""
+"""Checks of a produce request: what is seen before any partition is asked, and checks of batches in threads.
+
+Answers to Produce and Fetch hint at the leader of a refused partition, and at its address (KIP-951).
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,16 @@ from ottla.server.network.inbox import belongs_to_one_frame
 from ottla.server.ports import BrokerParts
 from ottla.wire.decompression import TooLargeDecompressed
 from ottla.wire.errors import ErrorCode, KafkaError, result_of
-from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.wire.messages.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from ottla.wire.records import LOG_OVERHEAD, MAGIC_V2, RECORDS_OFFSET, BatchHeader, batch_size, unpack_header
+from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.metadata_cache import BrokerEndpoint
@@ -139,3 +150,21 @@ def endpoints(broker: BrokerParts, leaders: Iterable[int], listener: str) -> lis
     # A broker that leads several of the partitions is named once.
     found = [broker.cluster.endpoint(node_id, listener) for node_id in sorted(set(leaders))]
     return [each for each in found if each is not None]
+
+
+def tell_leaders(broker: BrokerParts, response: ProduceResponse, listener: str) -> None:
+    """Name the leaders of refused partitions, and their addresses (KIP-951)."""
+    leaders = set()
+    for topic in response.responses:
+        # From v13 on a request names topics by their ids alone.
+        state = broker.cluster.topic_by_id.get(topic.topic_id) if topic.topic_id != ZERO_UUID else None
+        name = topic.name if state is None else state.name
+        for answer in topic.partition_responses:
+            if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                leader, epoch = current_leader(broker, name, answer.index)
+                answer.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+                leaders.add(leader)
+    response.node_endpoints = [
+        NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+        for each in endpoints(broker, leaders, listener)
+    ]
