@@ -20,7 +20,11 @@ from ottla.wire.tests.effort import examples
 
 CODECS = [codec for codec in Compression if codec != Compression.NONE]
 LIMIT = 1 << 24
-DICE = random.Random(7)
+
+
+def noise(size: int) -> bytes:
+    """Bytes that no codec makes shorter, the same for each size: what hypothesis draws again has to be the same again."""
+    return random.Random(size).randbytes(size)
 
 
 def afterwards(codec: Compression, data: bytes, count: int, limit: int = LIMIT) -> object:
@@ -51,7 +55,7 @@ records = st.lists(
         st.integers(-(2**31), 2**31 - 1) | st.integers(0, 3),
         st.integers(-(2**63), 2**63 - 1) | st.integers(-100, 100),
         st.none() | st.binary(max_size=5),
-        st.none() | sizes.map(DICE.randbytes),
+        st.none() | sizes.map(noise),
     ),
     max_size=8,
 )
@@ -162,7 +166,7 @@ def test_good_gzip_members(parts: list[bytes], level: int, more: int) -> None:
 
 
 def test_records_in_gzip_are_walked_at_once() -> None:
-    area = encode_record(0, 0, None, DICE.randbytes(5000)) + encode_record(1, 7, b"k", bytes(9000))
+    area = encode_record(0, 0, None, noise(5000)) + encode_record(1, 7, b"k", bytes(9000))
     for level in (0, 6):
         assert walked_at_once(compress(Compression.GZIP, area, level), 2) == (0, 7, 1, True, True)
     data = compress(Compression.GZIP, area)
