@@ -92,8 +92,8 @@ async def make_topic(broker: Broker, name: str, partitions: int = 1, **configs: 
 
 
 def write(broker: Broker, topic: str, records: list[Record], partition: int = 0, **batch: Any) -> None:
-    """Append one batch."""
-    held = broker.partition(topic, partition)
-    held.append_as_leader(
-        memoryview(bytearray(encode_batch(records, **batch))), required_acks=1, now_ms=broker.now_ms()
-    )
+    """Append one batch, however long it takes to check it."""
+    held, now_ms = broker.partition(topic, partition), broker.now_ms()
+    encoded = memoryview(bytearray(encode_batch(records, **batch)))
+    checked = held.log.check_thoroughly(encoded, now_ms=now_ms)
+    held.append_as_leader(encoded, required_acks=1, now_ms=now_ms, checked=checked)

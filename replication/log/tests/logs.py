@@ -89,9 +89,15 @@ def load(
 
 
 def append(log: PartitionLog, *records: memoryview, epoch: int = 0, now_ms: int = NOW_MS) -> list[int]:
-    """Append as leader; the base offsets. Transactions need not be verified."""
+    """Append as leader what is checked thoroughly before; the base offsets. Transactions need not be verified."""
     return [
-        log.append_as_leader(each, leader_epoch=epoch, now_ms=now_ms, guard=NOT_REQUIRED).first_offset
+        log.append_as_leader(
+            each,
+            leader_epoch=epoch,
+            now_ms=now_ms,
+            checked=log.check_thoroughly(each, now_ms=now_ms),
+            guard=NOT_REQUIRED,
+        ).first_offset
         for each in records
     ]
 

@@ -382,7 +382,7 @@ async def test_a_request_that_waits_holds_none_of_its_records(
     topics = [TopicProduceData(name="t", partition_data=[data])]
     received = bytearray(ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=topics).encode(VERSION))
     context: Any = SimpleNamespace(
-        broker=leader, api_version=VERSION, now_ms=1, client_id="c", listener_name="PLAINTEXT"
+        broker=leader, api_version=VERSION, now_ms=1, client_id="c", listener_name="PLAINTEXT", checked_batch=None
     )
     answer: Any = produce_handler.produce(ProduceRequest.decode(received, VERSION), context)
     received.clear()  # BufferError if there is still a view of it
@@ -397,7 +397,7 @@ async def test_very_many_refused_records_are_looked_at_in_a_thread_and_listed_in
     data = PartitionProduceData(index=0, records=batch(*[10**13] * 3_000))
     request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=[data])])
     context: Any = SimpleNamespace(
-        broker=leader, api_version=VERSION, now_ms=1, client_id="c", listener_name="PLAINTEXT"
+        broker=leader, api_version=VERSION, now_ms=1, client_id="c", listener_name="PLAINTEXT", checked_batch=None
     )
     pending: Any = produce_handler.produce(request, context)
     answer = (await pending).responses[0].partition_responses[0]
@@ -895,7 +895,7 @@ async def test_batches_that_become_large_are_checked_one_at_a_time(
 
     monkeypatch.setattr(produce_requests, "check_thoroughly", watched)
     context: Any = SimpleNamespace(
-        broker=leader, api_version=VERSION, now_ms=1, client_id="c", listener_name="PLAINTEXT"
+        broker=leader, api_version=VERSION, now_ms=1, client_id="c", listener_name="PLAINTEXT", checked_batch=None
     )
     codes = []
 
