@@ -28,6 +28,7 @@ NOT_ASKED_FOR = (
     "ottla.server.security.kerberos",
     "ottla.server.security.oauth",
     "ottla.server.cli.client.",
+    "ottla.server.registry",
     "ottla.server.admin.console",
     "ottla.server.cluster.coordination.zookeeper",
     "ottla.server.coordinator_factory",

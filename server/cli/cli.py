@@ -1,6 +1,6 @@
 """The `ottla` command.
 
-`COMMANDS` lists the commands. Each is a module of this package with the command's name:
+`COMMANDS` lists the commands. Each is a module of this package with the command's name, or one of `_ELSEWHERE`:
 
     DESCRIPTION, EXAMPLES    text of `ottla <command> --help` before and after the options
     add_arguments(parser)    adds its options
@@ -51,6 +51,7 @@ COMMANDS = {
     "produce": "write records",
     "consume": "read records",
     "generate": "write seeded test data, and the result that a job has to find",
+    "registry": "run a schema registry with Confluent's HTTP API",
     "bench": "measure a running cluster by a small load",
     "spark": "show the installed Spark and its connector for Kafka",
     "spark-submit": "run spark-submit with that connector",
@@ -64,6 +65,9 @@ COMMANDS = {
     VERSION: "print the version",
 }
 """Summary of each command, in the order of the help."""
+
+_ELSEWHERE = {"registry": "ottla.server.registry.command"}
+"""Modules of commands that are built on the commands' client of a cluster."""
 
 _DESCRIPTION = """\
 A broker that Apache Kafka's clients, tools and Spark talk to as if it were Apache Kafka.
@@ -115,7 +119,8 @@ def parser_for(words: Sequence[str]) -> tuple[argparse.ArgumentParser, ModuleTyp
     """Make the parser of a command line and import the module of its command; None: it names no command."""
     name = next((each for each in words if not each.startswith("-")), None)
     has_module = name in COMMANDS and name != VERSION
-    command = importlib.import_module(f"ottla.server.cli.{str(name).replace('-', '_')}") if has_module else None
+    module = _ELSEWHERE.get(str(name), f"ottla.server.cli.{str(name).replace('-', '_')}")
+    command = importlib.import_module(module) if has_module else None
     # Where the command stands first nobody asks for the others, and a parser for each would take longer than all that is parsed.
     return _parser([name] if name in COMMANDS and words[0] == name else COMMANDS, name, command), command
 

@@ -49,6 +49,7 @@ examples:
   ottla start --override listeners=PLAINTEXT://127.0.0.1:0
                                                  take any free port and print it
   ottla start --http :9644                       console, health and metrics on http://127.0.0.1:9644
+  ottla start --registry 8081                    a schema registry on http://127.0.0.1:8081
   ottla start --workers auto                     all cores: several brokers behind one bootstrap address
   ottla start server.properties --add-scram @users
                                                  begin with the SCRAM users of a file, one a line:
@@ -64,6 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_overrides(parser, "one setting, over the file's; repeatable")
     http = "serve health and metrics over HTTP, :PORT on loopback alone; the same as --override http.listener="
     parser.add_argument("--http", metavar="HOST:PORT", help=http)
+    registry = "serve a schema registry beside the broker, a PORT on loopback alone; it ends with the broker"
+    parser.add_argument("--registry", metavar="HOST:PORT", help=registry)
     workers = "processes that serve, each a broker on a port of its own; auto: one for each processor; num.workers"
     parser.add_argument("--workers", metavar="N", help=workers)
     variables = "OTTLA_NUM_PARTITIONS=3 or KAFKA_NUM_PARTITIONS=3 is num.partitions=3, over the file's"
@@ -93,7 +96,9 @@ def run(options: argparse.Namespace) -> int:
         return fail(str(error), EXIT_USAGE)
     count = _worker_count(config)
     if count == 1:
-        return _run(config, options.log_level.upper(), options.log_format)
+        return _run(config, options.log_level.upper(), options.log_format, options.registry)
+    if options.registry is not None:
+        return fail("--registry: beside several workers run `ottla registry`", EXIT_USAGE)
     return _run_workers(texts, config, count, options.log_level.upper(), options.log_format)
 
 
@@ -146,7 +151,7 @@ def _lines(path: str) -> list[str]:
     return [line for line in text.splitlines() if line.strip()]
 
 
-def _run(config: BrokerConfig, log_level: str, log_format: str) -> int:
+def _run(config: BrokerConfig, log_level: str, log_format: str, registry: str | None) -> int:
     with _without_collections():
         import trio
 
@@ -157,7 +162,13 @@ def _run(config: BrokerConfig, log_level: str, log_format: str) -> int:
     set_up_log(log_level, log_format)
 
     async def run() -> None:
-        await run_broker(config, on_ready=_announce)
+        if registry is None:
+            await run_broker(config, on_ready=_announce)
+            return
+        from ottla.server.launch.registry_child import run_with_registry
+
+        more = ["--log-level", log_level.lower(), "--log-format", log_format]
+        await run_with_registry(lambda ready: run_broker(config, on_ready=ready), registry, more, _announce)
 
     try:
         trio.run(run)

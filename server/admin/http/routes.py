@@ -41,6 +41,10 @@ class Request:
     method: str
     path: str
     """Decoded, without the query."""
+    raw_path: str = ""
+    """The path as it was sent, in which an encoded slash is none between two segments."""
+    raw_query: str = ""
+    """The query as it was sent."""
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
@@ -93,8 +97,25 @@ class Route(NamedTuple):
     check: Check
 
 
+_STRICT = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+
+
 class Routes:
     """Table of paths. A path that ends with a slash stands for all paths that begin with it, the longest of them first."""
+
+    headers: Mapping[str, str] = _STRICT
+    """Headers of every answer for browsers, unless it has its own."""
+
+    def refusal(self, refused: Refused) -> Response:
+        """Make the answer to a request that is refused."""
+        return refused.response
 
     def __init__(self) -> None:
         self._exact: dict[str, dict[str, Route]] = {}

@@ -1,8 +1,8 @@
 """Server of the HTTP endpoint: its connections, within limits of their own.
 
 Limits of connections
-    CONNECTIONS_MAX in all, CONNECTIONS_PER_ADDRESS from one address. They count as descriptors of the broker, which has a few in reserve
-    for them: health can be asked when clients have taken everything. If an address has as many as it may have, its longest idle one is
+    CONNECTIONS_MAX in all, CONNECTIONS_PER_ADDRESS from one address, unless the server has limits of its own. They count as
+    descriptors of the broker, which has a few in reserve for them: health can be asked when clients have taken everything. If an address has as many as it may have, its longest idle one is
     closed for the new one: behind a proxy everybody has one address. If all connections or those descriptors are taken, the longest idle
     one of all is closed. If none idles, the address with most connections loses the one whose request or answer began first, if it has
     at least two more than the newcomer's address. So a few addresses with slow requests do not keep others out. Else the new one is
@@ -38,7 +38,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 import h11
@@ -50,6 +50,8 @@ from ottla.server.admin.http.routes import Guard, Handler, Pace, Refused, Reques
 from ottla.server.network.connection_limits import RETRY_SECONDS, plain_address
 
 if TYPE_CHECKING:
+    import ssl
+
     from ottla.replication.log.descriptors import Descriptors
 
 ANSWERS_BYTES_MAX = 64 * 1024 * 1024
@@ -82,16 +84,6 @@ LENGTH_DIGITS_MAX = 18  # of a Content-Length
 LINES_MAX = HEADERS_MAX + 1  # of a head
 _EMPTY_LINE = re.compile(rb"\n\r?\n")
 
-_STRICT = {
-    "cache-control": "no-store",
-    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
-    "cross-origin-resource-policy": "same-origin",
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-}
-"""Headers of every answer for browsers, unless it has its own."""
-
 
 class Gone(Exception):
     """The peer has left, or is too slow to be served."""
@@ -105,7 +97,7 @@ class HttpConnection:
 
     def __init__(
         self,
-        stream: trio.abc.HalfCloseableStream,
+        stream: trio.abc.Stream,
         peer: str,
         routes: Routes,
         guard: Guard,
@@ -151,13 +143,22 @@ class HttpConnection:
 
     async def _answer(self, request: Request, handler: Handler) -> None:
         with trio.move_on_after(ANSWER_S) as limit:
-            response = await _called(handler, request)
+            response = await self._called(handler, request)
             if response.is_lasting:
                 limit.deadline = math.inf
             with self._room.held(len(response.body) if isinstance(response.body, bytes) else 0):
                 await self._send(response)
         if limit.cancelled_caught:
             raise Gone
+
+    async def _called(self, handler: Handler, request: Request) -> Response:
+        try:
+            return await handler(request)
+        except Refused:
+            raise
+        except Exception:
+            logger.exception("bug: the answer to %r %r", request.method, request.path)
+            return self._routes.refusal(Refused(500, "The broker has a bug here, which its log tells of."))
 
     # ------------------------------------------------------------------ reading
 
@@ -224,7 +225,15 @@ class HttpConnection:
             fields = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX))
         except ValueError:
             raise Refused(400, f"The query has more than {QUERY_FIELDS_MAX} parameters.") from None
-        request = Request(method=method, path=unquote(path), query=fields, headers=headers, peer=self.peer)
+        request = Request(
+            method=method,
+            path=unquote(path),
+            raw_path=path,
+            raw_query=query,
+            query=fields,
+            headers=headers,
+            peer=self.peer,
+        )
         route = self._routes.find(method, request.path)
         if method in ("GET", "HEAD"):
             self._guard.check_read(headers)
@@ -256,19 +265,23 @@ class HttpConnection:
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             # What is left of the request is not read, so no other can follow.
             closing = Refused(refused.status, str(refused), (*refused.headers, ("Connection", "close")))
-            await self._send(closing.response)
+            await self._send(self._routes.refusal(closing))
 
     async def _send(self, response: Response) -> None:
         body = response.body
-        headers = {**_STRICT, "content-type": response.content_type}
+        headers = {**self._routes.headers, "content-type": response.content_type}
         if isinstance(body, bytes):
             headers["content-length"] = str(len(body))
         headers |= {name.lower(): value for name, value in response.headers}
         if response.is_lasting:
             headers["connection"] = "close"
         reason = HTTPStatus(response.status).phrase
-        head = h11.Response(status_code=response.status, headers=list(headers.items()), reason=reason)
-        await self._write(self._http.send(head))
+        head = self._http.send(h11.Response(status_code=response.status, headers=list(headers.items()), reason=reason))
+        if isinstance(body, bytes) and len(body) <= PIECE_BYTES:
+            data = b"" if self._method == "HEAD" else self._http.send(h11.Data(data=body))
+            await self._write(b"".join(filter(None, (head, data, self._http.send(h11.EndOfMessage())))))
+            return
+        await self._write(head)
         if isinstance(body, bytes):
             if self._method != "HEAD":
                 await self._send_piece(body)
@@ -320,21 +333,12 @@ class HttpConnection:
 
     async def _linger(self) -> None:
         """Read on for a moment: closing over unread bytes would take the answer back from the peer."""
-        await self._stream.send_eof()
+        if isinstance(self._stream, trio.abc.HalfCloseableStream):  # TLS has no half of a connection to close
+            await self._stream.send_eof()
         left = LINGER_BYTES_MAX
         with trio.move_on_after(LINGER_S):
             while left > 0 and (data := await self._received()):
                 left -= len(data)
-
-
-async def _called(handler: Handler, request: Request) -> Response:
-    try:
-        return await handler(request)
-    except Refused:
-        raise
-    except Exception:
-        logger.exception("bug: the answer to %r %r", request.method, request.path)
-        return Response(b"The broker has a bug here, which its log tells of.\n", status=500)
 
 
 def _too_many_headers() -> Refused:
@@ -346,14 +350,33 @@ def _too_long(route: Route) -> Refused:
 
 
 CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS = 128, 64
+
+
+class ConnectionLimits(NamedTuple):
+    """Limits of the connections of a server: of all, and of those from one address."""
+
+    all: int
+    per_address: int
+
+
 RESERVE_PART = 8  # this part of the reserve of descriptors may be used
 
 
 class HttpServer:
-    """Accepts connections and closes some of them to keep the limits."""
+    """Accepts connections and closes some of them to keep the limits. `context`: that of https, None for plain HTTP."""
 
-    def __init__(self, routes: Routes, guard: Guard, descriptors: Descriptors, pace: Pace) -> None:
+    def __init__(
+        self,
+        routes: Routes,
+        guard: Guard,
+        descriptors: Descriptors,
+        pace: Pace,
+        limits: ConnectionLimits | None = None,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
         self._routes, self._guard, self._descriptors, self._pace = routes, guard, descriptors, pace
+        self._limits = limits or ConnectionLimits(CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS)
+        self._context = context
         self._room = Room()
         self._connections: set[HttpConnection] = set()
         self._are_taken, self._shortage = Reminder(), Reminder()
@@ -390,15 +413,15 @@ class HttpServer:
         descriptors = self._descriptors
         staying = [each for each in self._connections if not each.cancel_scope.cancel_called]
         of_host = [each for each in staying if each.peer == host]
-        if len(of_host) >= CONNECTIONS_PER_ADDRESS:
+        if len(of_host) >= self._limits.per_address:
             leaver = _longest_idle(of_host)
             if leaver is None:
-                self._warn("one address has %d connections over HTTP, and gets no more", CONNECTIONS_PER_ADDRESS)
+                self._warn("one address has %d connections over HTTP, and gets no more", self._limits.per_address)
                 return False
             leaver.cancel_scope.cancel()
             return True
         are_left = descriptors.connections < descriptors.connections_max + descriptors.reserve // RESERVE_PART
-        if are_left and len(self._connections) < CONNECTIONS_MAX:
+        if are_left and len(self._connections) < self._limits.all:
             return True
         leaver = _longest_idle(staying) or _of_largest_share(staying, host)
         if leaver is None:
@@ -413,7 +436,9 @@ class HttpServer:
     async def _serve(self, sock: trio.socket.SocketType, host: str) -> None:
         self._descriptors.connection_opened()
         # The stream sets options of the socket, and puts up with a peer that has gone already.
-        connection = HttpConnection(trio.SocketStream(sock), host, self._routes, self._guard, self._pace, self._room)
+        plain = trio.SocketStream(sock)
+        stream = plain if self._context is None else _encrypted(plain, self._context)
+        connection = HttpConnection(stream, host, self._routes, self._guard, self._pace, self._room)
         self._connections.add(connection)
         try:
             await connection.run()
@@ -423,6 +448,10 @@ class HttpServer:
             sock.close()
             self._connections.discard(connection)
             self._descriptors.connection_closed()
+
+
+def _encrypted(stream: trio.SocketStream, context: ssl.SSLContext) -> trio.abc.Stream:
+    return trio.SSLStream(stream, context, server_side=True, https_compatible=True)
 
 
 def _longest_idle(connections: Sequence[HttpConnection]) -> HttpConnection | None:

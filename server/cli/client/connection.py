@@ -76,6 +76,9 @@ class BrokerConnection:
         """Versions of requests that the broker takes, by api key."""
 
         self.frame_bytes_max = FRAME_BYTES_MAX
+        self.patience_s = PATIENCE_S
+        """Time without an answer after which the user is told, in seconds."""
+
         self._buffer = bytearray(_BUFFER_BYTES)
         self._last_id = 0
         self._waiting: deque[tuple[int, type[Message], int]] = deque()
@@ -184,7 +187,7 @@ class BrokerConnection:
             view.release()
 
     def _received(self, view: memoryview, deadline_s: float) -> int:
-        patience_s = time.monotonic() + PATIENCE_S if self._answers else deadline_s
+        patience_s = time.monotonic() + self.patience_s if self._answers else deadline_s
         while True:
             now_s = time.monotonic()
             until_s = min(deadline_s, patience_s if patience_s > now_s else deadline_s)

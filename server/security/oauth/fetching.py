@@ -1,4 +1,4 @@
-"""HTTP client for keys, tokens and schemas: one exchange, no redirects, bounded in bytes and in time.
+"""HTTP client for keys, tokens, schemas and requests handed on: one exchange, no redirects, bounded in bytes and in time.
 
 A redirect would lead to an address that the operator has not named. Proxies are not asked, whatever the environment says.
 """
@@ -40,6 +40,10 @@ class FailedRead(Exception):
         self.status = status
 
 
+class Unreached(FailedRead):
+    """There is no connection, so nothing was asked."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
     """Limits of one exchange: for its connection, for each piece of the answer, for all of it, and for the answer's bytes."""
@@ -73,6 +77,13 @@ async def post(url: str, context: ssl.SSLContext | None, headers: Headers, body:
     return await _limited(url, context, "POST", headers, body, limits)
 
 
+async def exchange(
+    url: str, context: ssl.SSLContext | None, method: str, headers: Headers, body: bytes, limits: Limits
+) -> Answer:
+    """Make a request by any method, and return the answer whatever its status. Raises FailedRead."""
+    return await _limited(url, context, method, headers, body, limits)
+
+
 async def _limited(
     url: str, context: ssl.SSLContext | None, method: str, headers: Headers, body: bytes, limits: Limits
 ) -> Answer:
@@ -98,7 +109,9 @@ async def _exchange(
         with trio.fail_after(limits.connect_s):
             stream: trio.abc.Stream = await trio.open_tcp_stream(parts.hostname, port)
     except trio.TooSlowError:
-        raise FailedRead(f"there is no connection after {limits.connect_s:g} s") from None
+        raise Unreached(f"there is no connection after {limits.connect_s:g} s") from None
+    except (OSError, UnicodeError) as error:
+        raise Unreached(f"the server cannot be asked: {_said(error)}") from None
     if context is not None:
         stream = trio.SSLStream(stream, context, server_hostname=parts.hostname, https_compatible=True)
     try:

@@ -1,0 +1,200 @@
+"""ottla registry --listen HOST:PORT [-b BROKERS] [--users FILE] [--certificate FILE]
+
+The line "registry at URL" goes to stdout when the topic has been read; the log goes to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla.server.cli.client.cluster import Cluster, parse_bootstrap
+from ottla.server.cli.client.output import UsageError, shown_text
+from ottla.server.cli.client.security import security_of
+from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, EXIT_USAGE, LOG_LEVELS, fail
+from ottla.server.cli.on_cluster import BOOTSTRAP, BOOTSTRAP_VARIABLE, add_connection, client_settings
+from ottla.server.standard_streams import announce
+
+if TYPE_CHECKING:
+    import ssl
+
+    from ottla.server.registry.election import Identity
+    from ottla.server.registry.serving import RegistryConfig
+
+LISTEN = "127.0.0.1:8081"
+REACH_TIMEOUT_S = 5.0
+SWITCH_SECONDS = 0.0005
+"""How soon a thread that parses a schema lets the event loop go on."""
+
+DESCRIPTION = """\
+Runs a schema registry with the HTTP API of Confluent's, for Avro, JSON Schema and Protobuf.
+
+Schemas are kept in the compacted topic _schemas, in the records that Confluent's and Karapace's registries read.
+"""
+
+EXAMPLES = """\
+examples:
+  ottla registry                                 http://127.0.0.1:8081, schemas at localhost:9092
+  ottla registry --listen 0.0.0.0:8081 -b kafka1:9092,kafka2:9092
+  ottla registry --command-config client.properties
+                                                 TLS and SASL to the brokers, by Kafka's names
+  ottla registry --certificate registry.pem --users users.properties
+                                                 https, and users with rights
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "--listen", default=LISTEN, metavar="HOST:PORT", help=f"where it is served (default: {LISTEN}; port 0: any)"
+    )
+    parser.add_argument(
+        "--topic", default="_schemas", metavar="NAME", help="where schemas are kept (default: _schemas)"
+    )
+    parser.add_argument(
+        "--compatibility", default="BACKWARD", metavar="LEVEL", help="compatibility if none is set (default: BACKWARD)"
+    )
+    parser.add_argument(
+        "--group", default="schema-registry", metavar="NAME", help="of all instances (default: schema-registry)"
+    )
+    parser.add_argument(
+        "--advertise", metavar="HOST[:PORT]", help="how the other instances reach this one (default: where it listens)"
+    )
+    parser.add_argument("--never-primary", action="store_true", help="leave all writes to other instances")
+    parser.add_argument("--alone", action="store_true", help="there are no other instances: take part in no election")
+    parser.add_argument("--users", type=Path, metavar="FILE", help="who may do what with which subjects")
+    parser.add_argument("--certificate", type=Path, metavar="FILE", help="serve https: certificate and key, as PEM")
+    parser.add_argument("--key", type=Path, metavar="FILE", help="the key, if it is in a file of its own")
+    parser.add_argument("--authority", type=Path, metavar="FILE", help="who signs the other instances' certificates")
+    parser.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="from what level on lines are logged")
+    parser.add_argument(
+        "--log-format", choices=("text", "json"), default="text", help="lines for people, or a JSON object a line"
+    )
+    add_connection(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until a signal comes."""
+    from ottla.server.config.loggers import set_up_log
+
+    set_up_log(options.log_level.upper(), options.log_format)
+    try:
+        texts = client_settings(options)
+        servers = getattr(options, "bootstrap_server", None) or os.environ.get(BOOTSTRAP_VARIABLE)
+        addresses = parse_bootstrap(servers or texts.get("bootstrap.servers") or BOOTSTRAP)
+        timeout_s = getattr(options, "timeout", REACH_TIMEOUT_S)
+        reach = partial(Cluster.reached, addresses, security_of(texts), timeout_s)
+        sock = _bound(options.listen)
+        config = _config(options, sock.getsockname()[:2])
+    except UsageError as error:
+        return fail(shown_text(str(error)), EXIT_USAGE)
+    except OSError as error:
+        return fail(f"cannot listen on {options.listen}: {error.strerror or error}", EXIT_FAILED)
+    return _serve(config, sock, reach)
+
+
+def _serve(config: RegistryConfig, sock: socket.socket, reach: partial[Cluster]) -> int:
+    import trio
+
+    from ottla.server.launch.signals import STOPPING
+    from ottla.server.registry.serving import serve_registry
+
+    sys.setswitchinterval(SWITCH_SECONDS)
+    host, port = sock.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    scheme = "http" if config.context is None else "https"
+
+    async def serve() -> None:
+        with trio.open_signal_receiver(*STOPPING) as signals:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(serve_registry, config, sock, reach, lambda: announce([line]))
+                async for _ in signals:
+                    break
+                nursery.cancel_scope.cancel()
+
+    line = f"registry at {scheme}://{shown}:{port}"
+    with suppress(KeyboardInterrupt):
+        trio.run(serve)
+    return EXIT_OK
+
+
+def _config(options: argparse.Namespace, address: tuple[str, int]) -> RegistryConfig:
+    """Make the settings of a registry that is bound to an address. Raises UsageError."""
+    from ottla.server.registry.access import Access, InvalidAccess, read_access
+    from ottla.server.registry.schemas.compatibility import LEVELS
+    from ottla.server.registry.serving import RegistryConfig
+
+    level = options.compatibility.upper()
+    if level not in LEVELS:
+        raise UsageError(f"--compatibility {options.compatibility}: must be one of {', '.join(LEVELS)}")
+    try:
+        access = Access() if options.users is None else read_access(options.users)
+    except InvalidAccess as error:
+        raise UsageError(f"--users: {error}") from None
+    context = None if options.certificate is None else _context(options)
+    return RegistryConfig(
+        topic=options.topic,
+        group=options.group,
+        compatibility=level,
+        access=access,
+        context=context,
+        identity=None if options.alone else _identity(options, address),
+        others_context=_others_context(options),
+    )
+
+
+def _identity(options: argparse.Namespace, address: tuple[str, int]) -> Identity:
+    from ottla.server.registry.election import Identity
+
+    host, port = address
+    if host in ("0.0.0.0", "::"):
+        host = socket.gethostname()
+    if options.advertise:
+        given, separator, given_port = options.advertise.rpartition(":")
+        if not separator or given_port.endswith("]"):
+            given, given_port = options.advertise, str(port)
+        if not given or not given_port.isascii() or not given_port.isdecimal() or not 0 < int(given_port[:6]) < 65536:
+            raise UsageError(f"--advertise {options.advertise}: must be HOST or HOST:PORT")
+        host, port = given.strip("[]"), int(given_port)
+    scheme = "http" if options.certificate is None else "https"
+    return Identity(host, port, scheme, is_eligible=not options.never_primary)
+
+
+def _context(options: argparse.Namespace) -> ssl.SSLContext:
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(options.certificate, options.key)
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(f"--certificate {options.certificate}: it cannot be used: {error}") from None
+    return context
+
+
+def _others_context(options: argparse.Namespace) -> ssl.SSLContext | None:
+    if options.authority is None:
+        return None
+    import ssl
+
+    try:
+        return ssl.create_default_context(cafile=options.authority)
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(f"--authority {options.authority}: it cannot be used: {error}") from None
+
+
+def _bound(text: str) -> socket.socket:
+    """Bind and listen. Raises UsageError, OSError."""
+    from ottla.server.config.server_config import parse_http_listener
+
+    is_port = text.isascii() and text.isdecimal()
+    address = parse_http_listener(f":{text}" if is_port else text)
+    if address is None:
+        raise UsageError(f"--listen {text}: must be HOST:PORT, or a PORT on loopback")
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    return socket.create_server(address, family=family, backlog=1024)

@@ -1,0 +1,307 @@
+"""The primary among several instances, elected by a group of the cluster as in Confluent's and Karapace's registries.
+
+All instances are members of one classic group of the type "sr". Each tells its address in the protocol "v0"; the member that Kafka makes
+the leader of the group chooses the primary and tells it to all: the one that is primary already, or else the eligible one with the
+lowest address. Only the primary writes. Between two generations there is none, and writes wait.
+
+    identity      {"version":1,"host":"a","port":8081,"master_eligibility":true,"scheme":"http","leader":false}
+    assignment    {"version":1,"error":0,"master":"<member id>","master_identity":<identity>}
+
+Source: `SchemaRegistryCoordinator.java`, `SchemaRegistryProtocol.java`, and Karapace's `master_coordinator.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import trio
+
+from ottla.replication.reminders import Reminder
+from ottla.server.cli.client.cluster import Cluster, TemporaryFailure
+from ottla.server.cli.client.connection import BrokerConnection
+from ottla.server.cli.client.output import RequestFailed, UsageError
+from ottla.server.registry.topic import Reach, SchemasTopic
+from ottla.wire.errors import ErrorCode
+from ottla.wire.foreign_json import parse_json
+from ottla.wire.messages.classic_group import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+
+logger = logging.getLogger("ottla.registry")
+
+PROTOCOL_TYPE, PROTOCOL = "sr", "v0"
+SESSION_MS, REBALANCE_MS, HEARTBEAT_S = 10_000, 300_000, 3.0
+KNOWN_S, LEAVE_S, RETRY_S = 10.0, 2.0, 1.0
+DUPLICATE_URLS = 1
+_JOIN_MAX_VERSION, _SYNC_MAX_VERSION, _HEARTBEAT_MAX_VERSION, _LEAVE_MAX_VERSION = 5, 3, 3, 3
+_UNKNOWN = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What an instance tells of itself."""
+
+    host: str
+    port: int
+    scheme: str = "http"
+    is_eligible: bool = True
+    is_primary: bool = False
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+    def json(self) -> Mapping[str, Any]:
+        """Write it as the other registries do."""
+        return {
+            "version": 1,
+            "host": self.host,
+            "port": self.port,
+            "master_eligibility": self.is_eligible,
+            "scheme": self.scheme,
+            "leader": self.is_primary,
+        }
+
+
+def parse_identity(value: object) -> Identity | None:
+    """Read what a member tells of itself; None if it is nothing of a registry."""
+    match value:
+        case {"host": str() as host, "port": int() as port, **more}:
+            return Identity(
+                host,
+                port,
+                "https" if more.get("scheme") == "https" else "http",
+                more.get("master_eligibility") is not False,
+                more.get("leader") is True,
+            )
+    return None
+
+
+def _parsed(data: bytes) -> object:
+    try:
+        return parse_json(bytes(data))
+    except (ValueError, RecursionError):
+        return None
+
+
+class Assignment(NamedTuple):
+    """The primary by its member id and identity; neither if no member is eligible."""
+
+    member_id: str | None
+    primary: Identity | None
+    error: int = 0
+
+    def encoded(self) -> bytes:
+        members = {
+            "version": 1,
+            "error": self.error,
+            "master": self.member_id,
+            "master_identity": None if self.primary is None else self.primary.json(),
+        }
+        return json.dumps({name: value for name, value in members.items() if value is not None}).encode()
+
+
+def parse_assignment(data: bytes) -> Assignment:
+    """Read an assignment. One that makes no sense names nobody."""
+    match _parsed(data):
+        case {"master_identity": identity, **more}:
+            member_id, error = more.get("master"), more.get("error")
+            return Assignment(
+                member_id if isinstance(member_id, str) else None,
+                parse_identity(identity),
+                error if isinstance(error, int) else 0,
+            )
+    return Assignment(None, None)
+
+
+def elect(members: Mapping[str, bytes]) -> Assignment:
+    """Choose the primary among members by what they tell of themselves."""
+    known = {name: found for name, data in members.items() if (found := parse_identity(_parsed(data))) is not None}
+    eligible = {name: each for name, each in known.items() if each.is_eligible}
+    error = 0 if len({each.url for each in known.values()}) == len(known) else DUPLICATE_URLS
+    if not eligible:
+        return Assignment(None, None, error)
+    present = [name for name, each in eligible.items() if each.is_primary]
+    name = present[0] if len(present) == 1 else min(eligible, key=lambda each: eligible[each].url)
+    return Assignment(name, eligible[name], error)
+
+
+class Election:
+    """The state of the election; all methods belong to the event loop."""
+
+    def __init__(self, reach: Reach, group: str, identity: Identity, topic: SchemasTopic) -> None:
+        self.identity = identity
+        self.primary: Identity | None = None
+        """The primary as far as this instance knows."""
+        self.is_primary = False
+        self._reach, self._group, self._topic = reach, group, topic
+        self._known, self._changed = trio.Event(), trio.Event()
+        self._threads = trio.CapacityLimiter(2)
+
+    async def run(self) -> None:
+        """Take part until cancelled; then leave, so that another one is elected at once."""
+        await self._topic.loaded.wait()
+        member = _Member(self, self._reach, self._group)
+        try:
+            await trio.to_thread.run_sync(member.run, abandon_on_cancel=True, limiter=self._threads)
+        finally:
+            self.is_primary = False
+            member.stop()
+            with trio.CancelScope(shield=True), trio.move_on_after(LEAVE_S):
+                await trio.to_thread.run_sync(member.leave, abandon_on_cancel=True, limiter=self._threads)
+
+    async def settled(self) -> None:
+        """Return when there is a primary, or after KNOWN_S without one."""
+        with trio.move_on_after(KNOWN_S):
+            await self._known.wait()
+
+    async def has_other_than(self, gone: Identity) -> bool:
+        """Wait for another primary than one that is gone; False if there is none after KNOWN_S."""
+        with trio.move_on_after(KNOWN_S):
+            while self.primary is None or self.primary.url == gone.url:
+                await self._changed.wait()
+            return True
+        return False
+
+    def told(self, assignment: Assignment | None) -> None:
+        """Take over what the group has decided; None: it decides anew."""
+        was_primary = self.is_primary
+        self.primary = None if assignment is None else assignment.primary
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
+        self.is_primary = self.primary is not None and self.primary.url == self.identity.url
+        if assignment is None or self.primary is None:
+            if self._known.is_set():
+                self._known = trio.Event()
+            return
+        if assignment.error == DUPLICATE_URLS:
+            logger.error("two registries have one address, %s: give each its own by --advertise", self.identity.url)
+        self.identity = replace(self.identity, is_primary=self.is_primary)
+        if self.is_primary and not was_primary:
+            # Another one may have written until now.
+            self._topic.become_unsure()
+        logger.info("the primary is %s%s", self.primary.url, " (this one)" if self.is_primary else "")
+        self._known.set()
+
+
+class _Member:
+    """Membership of the group, in its thread."""
+
+    def __init__(self, election: Election, reach: Reach, group: str) -> None:
+        self._election, self._reach, self._group = election, reach, group
+        self._stopped = threading.Event()
+        self._member_id, self._generation = "", -1
+        self._troubled = Reminder()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def run(self) -> None:
+        with suppress(trio.RunFinishedError, trio.Cancelled):
+            while not self._stopped.is_set():
+                cluster = None
+                try:
+                    cluster = self._reach()
+                    coordinator = cluster.coordinator(self._group)
+                    coordinator.patience_s = REBALANCE_MS / 1000  # a rebalance takes its time
+                    self._belong(cluster, coordinator)
+                except TemporaryFailure as error:
+                    logger.info("the election of a primary has to wait: %s", error)
+                except (RequestFailed, UsageError, OSError) as error:
+                    self._troubled.tell(logger.warning, "no part in the election of a primary: %s", error)
+                finally:
+                    if cluster is not None:
+                        cluster.close()
+                self._tell(None)
+                self._stopped.wait(RETRY_S)
+
+    def leave(self) -> None:
+        """Leave the group by a connection of its own."""
+        if not self._member_id:
+            return
+        with suppress(RequestFailed, UsageError, TemporaryFailure, OSError):
+            cluster = self._reach()
+            try:
+                member = MemberIdentity(member_id=self._member_id)
+                request = LeaveGroupRequest(group_id=self._group, member_id=self._member_id, members=[member])
+                cluster.coordinator(self._group).ask(request, at_most=_LEAVE_MAX_VERSION, timeout_s=LEAVE_S)
+            finally:
+                cluster.close()
+
+    def _belong(self, cluster: Cluster, coordinator: BrokerConnection) -> None:
+        """Be a member for as long as the coordinator lasts."""
+        while not self._stopped.is_set():
+            assignment = self._joined(cluster, coordinator)
+            if assignment is None:
+                continue
+            self._tell(assignment)
+            while not self._stopped.wait(HEARTBEAT_S):
+                request = HeartbeatRequest(
+                    group_id=self._group, generation_id=self._generation, member_id=self._member_id
+                )
+                code = coordinator.ask(request, at_most=_HEARTBEAT_MAX_VERSION).error_code
+                if code == ErrorCode.REBALANCE_IN_PROGRESS or code in _UNKNOWN:
+                    self._forget_if_unknown(code)
+                    break
+                cluster.check(f"membership of group {self._group}", code)
+            self._tell(None)
+
+    def _joined(self, cluster: Cluster, coordinator: BrokerConnection) -> Assignment | None:
+        """Join and learn the assignment; None: it has to be tried again at once."""
+        metadata = json.dumps(self._election.identity.json()).encode()
+        request = JoinGroupRequest(
+            group_id=self._group,
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=REBALANCE_MS,
+            member_id=self._member_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[JoinGroupRequestProtocol(name=PROTOCOL, metadata=metadata)],
+        )
+        joined = coordinator.ask(request, at_most=_JOIN_MAX_VERSION, timeout_s=REBALANCE_MS / 1000 + HEARTBEAT_S)
+        if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self._member_id = joined.member_id
+            return None
+        if joined.error_code in _UNKNOWN:
+            self._forget_if_unknown(joined.error_code)
+            return None
+        cluster.check(f"group {self._group}", joined.error_code)
+        self._member_id, self._generation = joined.member_id, joined.generation_id
+        assignments = []
+        if joined.leader == joined.member_id:
+            data = elect({each.member_id: bytes(each.metadata) for each in joined.members}).encoded()
+            assignments = [
+                SyncGroupRequestAssignment(member_id=each.member_id, assignment=data) for each in joined.members
+            ]
+        sync = SyncGroupRequest(
+            group_id=self._group,
+            generation_id=self._generation,
+            member_id=self._member_id,
+            assignments=assignments,
+        )
+        synced = coordinator.ask(sync, at_most=_SYNC_MAX_VERSION)
+        if synced.error_code == ErrorCode.REBALANCE_IN_PROGRESS or synced.error_code in _UNKNOWN:
+            self._forget_if_unknown(synced.error_code)
+            return None
+        cluster.check(f"group {self._group}", synced.error_code)
+        return parse_assignment(bytes(synced.assignment))
+
+    def _forget_if_unknown(self, code: int) -> None:
+        if code in _UNKNOWN:
+            self._member_id, self._generation = "", -1
+
+    def _tell(self, assignment: Assignment | None) -> None:
+        if not self._stopped.is_set():
+            trio.from_thread.run_sync(self._election.told, assignment)

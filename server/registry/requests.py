@@ -1,0 +1,112 @@
+"""Bodies of requests: a schema to register, look up or compare, and settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.server.registry.errors import ApiError, Code, invalid_schema
+from ottla.server.registry.records import AVRO, Json, Reference, parse_reference
+from ottla.server.registry.schemas.compatibility import LEVELS
+from ottla.wire.foreign_json import parse_json
+
+REFERENCES_MAX = 500
+MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT")
+_BAD_REQUEST, _UNPROCESSABLE = 400, 422
+_TEXTS = ("alias", "compatibilityPolicy", "compatibilityGroup")
+_FLAGS = ("aliasForDeks", "normalize", "validateFields", "validateNewSchemas", "validateRules")
+_OBJECTS = ("defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet")
+
+
+def parse_body(body: bytes) -> dict[str, Any]:
+    """Parse a body that has to be an object. Raises ApiError."""
+    if not body:
+        raise ApiError(_UNPROCESSABLE, "The request has no body")
+    try:
+        found = parse_json(body)
+    except (ValueError, RecursionError) as error:
+        raise ApiError(_BAD_REQUEST, f"The body is no JSON that can be read: {error}") from None
+    if not isinstance(found, dict):
+        raise ApiError(_BAD_REQUEST, "The body is no JSON object")
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaRequest:
+    """A schema as it was sent. `version` 0 is the next one, -1 the latest; `id` -1 is a new or known one."""
+
+    text: str
+    type: str = AVRO
+    references: tuple[Reference, ...] = ()
+    metadata: Json | None = None
+    rule_set: Json | None = None
+    version: int = 0
+    id: int = -1
+
+
+def parse_schema(body: bytes) -> SchemaRequest:
+    """Parse the body of a schema. Raises ApiError."""
+    found = parse_body(body)
+    references = [] if found.get("references") is None else found["references"]
+    if not isinstance(references, list) or len(references) > REFERENCES_MAX:
+        raise ApiError(_BAD_REQUEST, f"references: a list of at most {REFERENCES_MAX}")
+    try:
+        parsed = tuple(parse_reference(each) for each in references)
+    except ValueError as error:
+        raise invalid_schema(f"Invalid reference: {error}") from None
+    return SchemaRequest(
+        text=_member(found, "schema", str) or "",
+        type=_member(found, "schemaType", str) or AVRO,
+        references=parsed,
+        metadata=_member(found, "metadata", dict),
+        rule_set=_member(found, "ruleSet", dict),
+        version=_number(found, "version", 0),
+        id=_number(found, "id", -1),
+    )
+
+
+def parse_config(body: bytes) -> dict[str, Any]:
+    """Parse changes of settings; None takes one back. Raises ApiError."""
+    found = parse_body(body)
+    changes: dict[str, Any] = {}
+    for names, kind in ((_TEXTS, str), (_FLAGS, bool), (_OBJECTS, dict)):
+        changes |= {name: _member(found, name, kind) for name in names if name in found}
+    # Both names are understood, as by Confluent's registry.
+    for name in ("compatibility", "compatibilityLevel"):
+        if name in found:
+            changes["compatibilityLevel"] = _level(_member(found, name, str))
+    return changes
+
+
+def _level(text: str | None) -> str | None:
+    if text is not None and text.upper() not in LEVELS:
+        raise ApiError(
+            Code.INVALID_COMPATIBILITY,
+            "Invalid compatibility level. Valid values are none, backward, forward, full, "
+            "backward_transitive, forward_transitive, and full_transitive",
+        )
+    return None if text is None else text.upper()
+
+
+def parse_mode(body: bytes) -> str | None:
+    """Parse a mode; None takes it back. Raises ApiError."""
+    text = _member(parse_body(body), "mode", str)
+    if text is not None and text.upper() not in MODES:
+        raise ApiError(Code.INVALID_MODE, "Invalid mode. Valid values are READWRITE, READONLY, IMPORT and FORWARD.")
+    return None if text is None else text.upper()
+
+
+def _member(found: Json, name: str, kind: type) -> Any:
+    value = found.get(name)
+    if value is not None and not isinstance(value, kind):
+        raise ApiError(_BAD_REQUEST, f"{name}: {str(value)[:100]!r} is no {kind.__name__}")
+    return value
+
+
+def _number(found: Json, name: str, default: int) -> int:
+    value = found.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 1 << 31:
+        raise ApiError(_BAD_REQUEST, f"{name}: {str(value)[:100]!r} is no number of 32 bits")
+    return value

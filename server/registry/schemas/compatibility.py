@@ -1,0 +1,84 @@
+"""Levels of compatibility: which earlier schemas a new one is compared with, and in which direction.
+
+    BACKWARD   the new schema reads what the earlier one has written        FORWARD   the earlier one reads what the new one writes
+    FULL       both                                                         NONE      nothing is compared
+
+Without _TRANSITIVE only the latest schema counts. Source: Confluent's page "Schema Evolution and Compatibility".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ottla.server.registry.schemas.format import ParsedSchema
+
+NONE, BACKWARD = "NONE", "BACKWARD"
+
+
+class Level(NamedTuple):
+    """What a level compares."""
+
+    is_backward: bool
+    is_forward: bool
+    is_transitive: bool
+
+
+LEVELS = {
+    "NONE": Level(False, False, False),
+    "BACKWARD": Level(True, False, False),
+    "BACKWARD_TRANSITIVE": Level(True, False, True),
+    "FORWARD": Level(False, True, False),
+    "FORWARD_TRANSITIVE": Level(False, True, True),
+    "FULL": Level(True, True, False),
+    "FULL_TRANSITIVE": Level(True, True, True),
+}
+
+
+SHOWN_MAX = 10 * 1024
+"""An earlier schema is shown in a problem up to so many characters."""
+
+
+class Earlier(NamedTuple):
+    """An earlier version: its number and its type, its text, and how to parse it."""
+
+    version: int
+    type: str
+    text: str
+    parse: Callable[[], ParsedSchema]
+
+
+def problems(level: str, new: ParsedSchema, kind: str, earlier: Sequence[Earlier]) -> list[str]:
+    """List why a schema does not fit the earlier ones, the latest of which comes last; none if it does."""
+    wanted = LEVELS[level]
+    if not (wanted.is_backward or wanted.is_forward):
+        return []
+    for each in reversed(earlier if wanted.is_transitive else earlier[-1:]):
+        if kind != each.type:
+            return ["Incompatible because of different schema type"]
+        if found := _between(wanted, new, each.parse()):
+            cut = each.text[:SHOWN_MAX]
+            shown = f"{{oldSchema: '{cut}'}}" if cut == each.text else f"{{oldSchema: <truncated> '{cut}...'}}"
+            return [*found, f"{{oldSchemaVersion: {each.version}}}", shown]
+    return []
+
+
+def _between(level: Level, new: ParsedSchema, earlier: ParsedSchema) -> list[str]:
+    found = []
+    if level.is_forward:
+        found += [_named(each, "old", "new") for each in earlier.problems_reading(new)]
+    if level.is_backward:
+        found += [_named(each, "new", "old") for each in new.problems_reading(earlier)]
+    return found
+
+
+def _named(text: str, reader: str, writer: str) -> str:
+    """Name the sides of a problem: %s is the reader, then the writer, and %% stands for %."""
+    sides = [reader, writer] * (text.count("%s") // 2 + 1)
+    return "%".join(_filled(part, sides) for part in text.split("%%"))
+
+
+def _filled(part: str, sides: list[str]) -> str:
+    while "%s" in part:
+        part = part.replace("%s", sides.pop(0), 1)
+    return part

@@ -1,0 +1,101 @@
+"""A registry from start to end, in one process: the topic, the election and the listener."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.replication.log.descriptors import Descriptors
+from ottla.server.admin.http.routes import Pace, Request, Response
+from ottla.server.admin.http.server import ConnectionLimits, HttpServer
+from ottla.server.registry.access import Access
+from ottla.server.registry.api import RegistryApi, RegistryGuard
+from ottla.server.registry.election import Election, Identity
+from ottla.server.registry.errors import ApiError, Code
+from ottla.server.registry.forwarding import Others
+from ottla.server.registry.judging import Judging
+from ottla.server.registry.reading import Reading
+from ottla.server.registry.state import RegistryState
+from ottla.server.registry.topic import Reach, SchemasTopic
+from ottla.server.registry.writing import Writing
+
+if TYPE_CHECKING:
+    import ssl
+
+logger = logging.getLogger("ottla.registry")
+
+CONNECTIONS_MAX = 2000
+PER_ADDRESS_MAX = 1500
+"""A proxy, or a host with many processes, is one address."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegistryConfig:
+    """Settings of one registry."""
+
+    topic: str = "_schemas"
+    group: str = "schema-registry"
+    compatibility: str = "BACKWARD"
+    access: Access = field(default_factory=Access)
+    context: ssl.SSLContext | None = None
+    identity: Identity | None = None
+    """How the other instances reach this one; None: there are no others."""
+    others_context: ssl.SSLContext | None = None
+    """For a primary that speaks https."""
+
+
+class FreePace(Pace):
+    """A pace without pauses: the loop has nothing to do but to answer."""
+
+    async def request(self) -> None:
+        """Go on at once."""
+
+    async def pay(self, worked_s: float) -> None:
+        """Let others run after long work."""
+        await trio.lowlevel.checkpoint()
+
+
+class Alone:
+    """The only instance."""
+
+    is_primary = True
+
+    async def settled(self) -> None:
+        """Return at once."""
+
+    async def forward(self, request: Request) -> Response | None:
+        """Refuse: there is nobody else."""
+        raise ApiError(Code.UNKNOWN_LEADER, "Leader not known.")
+
+
+async def serve_registry(
+    config: RegistryConfig, sock: socket.socket, reach: Reach, on_ready: Callable[[], None]
+) -> None:
+    """Serve a listening socket until cancelled. `on_ready` is called when the topic has been read."""
+    state = RegistryState(config.compatibility)
+    topic = SchemasTopic(reach, config.topic, state)
+    judging = Judging(state)
+    writing = Writing(state, topic, judging)
+    election = None if config.identity is None else Election(reach, config.group, config.identity, topic)
+    others = Alone() if election is None else Others(election, config.others_context)
+    api = RegistryApi(Reading(state), writing, judging, topic, others, config.access, config.group)
+    guard = RegistryGuard(sock.getsockname()[0])
+    limits = ConnectionLimits(CONNECTIONS_MAX, PER_ADDRESS_MAX)
+    server = HttpServer(api, guard, Descriptors(), FreePace(), limits, config.context)
+
+    async def tell() -> None:
+        await topic.loaded.wait()
+        logger.info("%s is read: %d schemas of %d subjects", topic.name, state.schema_count, len(state.names))
+        on_ready()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(topic.run)
+        if election is not None:
+            nursery.start_soon(election.run)
+        nursery.start_soon(server.run, sock)
+        nursery.start_soon(tell)

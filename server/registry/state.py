@@ -1,0 +1,288 @@
+"""A machine: subjects, versions, ids, settings and modes, as the records of the topic have them so far.
+
+It is given events in the order of the topic and answers questions; it neither waits nor writes. Ids belong to a context. A schema that
+is registered under several subjects of a context has one id, found by its digest.
+
+An id that comes again with another text is not taken over: two primaries have written at the same time, and the first one counts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ottla.server.registry.records import (
+    Configured,
+    ContextNoted,
+    Event,
+    Json,
+    ModeSet,
+    SchemaDropped,
+    SchemaPut,
+    SchemaValue,
+    SubjectCleared,
+    SubjectDeleted,
+)
+from ottla.server.registry.subjects import (
+    DEFAULT_CONTEXT,
+    GLOBAL_CONTEXT,
+    SortedNames,
+    Subject,
+    context_of,
+    resolved,
+)
+
+logger = logging.getLogger("ottla.registry")
+
+LEVEL = "compatibilityLevel"
+_OF_THE_SUBJECT = (
+    "normalize", "validateFields", "validateNewSchemas", "validateRules", "compatibilityPolicy", "compatibilityGroup",
+)  # fmt: skip
+"""Settings that a subject without one has from all subjects; others are its own alone (`Config.mergeConfigs`)."""
+
+_GLOBAL = Subject(GLOBAL_CONTEXT, "").qualified
+Place = tuple[str, int]
+"""A subject and a version of it."""
+
+
+@dataclass(slots=True)
+class _Context:
+    places: dict[int, dict[str, int]] = field(default_factory=dict)
+    """Where each id is registered: a version by subject."""
+    ids: dict[bytes, int] = field(default_factory=dict)
+    """Ids by digest."""
+    max_id: int = 0
+
+
+class RegistryState:
+    """What has been read. `default_level` is the compatibility of subjects for which none is set."""
+
+    def __init__(self, default_level: str = "BACKWARD") -> None:
+        self._default_level = default_level
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything, before the topic is read anew."""
+        self.names = SortedNames()
+        """Subjects that have a version, deleted ones too."""
+        self.schema_count = 0
+        self._subjects: dict[str, dict[int, SchemaValue]] = {}
+        self._contexts: dict[str, _Context] = {}
+        self._known_contexts: set[str] = set()
+        self._referrers: dict[Place, set[tuple[str, int]]] = {}
+        self._configs: dict[str | None, Json] = {}
+        self._modes: dict[str | None, str] = {}
+
+    # --- events
+
+    def apply(self, event: Event) -> None:
+        """Take the next event."""
+        match event:
+            case SchemaPut(value):
+                self._put(value)
+            case SchemaDropped(subject, version):
+                self._drop(subject, version)
+            case SubjectDeleted(subject, last):
+                for version, value in self._subjects.get(subject, {}).items():
+                    value.is_deleted = value.is_deleted or version <= last
+            case SubjectCleared(subject):
+                for name in self._matching(subject):
+                    for value in [each for each in self._subjects[name].values() if each.is_deleted]:
+                        self._drop(name, value.version)
+            case Configured(subject, config):
+                _set(self._configs, subject, config)
+            case ModeSet(subject, mode):
+                _set(self._modes, subject, mode)
+            case ContextNoted(context, exists):
+                (self._known_contexts.add if exists else self._known_contexts.discard)(context)
+
+    def _put(self, value: SchemaValue) -> None:
+        name = context_of(value.subject)
+        context = self._contexts.setdefault(name, _Context())
+        places = context.places.setdefault(value.id, {})
+        known = self._one_of(places)
+        if known is not None:
+            if known.text != value.text:
+                logger.error("id %d comes with another schema at %s version %d", value.id, value.subject, value.version)
+                return
+            value.text = known.text  # one text for all subjects that have it
+        context.max_id = max(context.max_id, value.id)
+        before = self._subjects.get(value.subject, {}).get(value.version)
+        if before is not None and before.id != value.id:
+            self._drop(value.subject, value.version)
+        versions = self._subjects.setdefault(value.subject, {})
+        if not versions:
+            self.names.add(value.subject)
+        self.schema_count += value.version not in versions
+        versions[value.version] = value
+        context.places.setdefault(value.id, places)[value.subject] = value.version
+        context.ids[value.digest] = value.id
+        for place in _references(value):
+            self._referrers.setdefault(place, set()).add((name, value.id))
+
+    def _drop(self, subject: str, version: int) -> None:
+        versions = self._subjects.get(subject, {})
+        value = versions.pop(version, None)
+        if value is None:
+            return
+        self.schema_count -= 1
+        if not versions:
+            del self._subjects[subject]
+            self.names.discard(subject)
+        name = context_of(subject)
+        context = self._contexts[name]
+        places = context.places.get(value.id, {})
+        if places.get(subject) == version:
+            del places[subject]
+            # The same schema may have had an older version here, which was deleted before.
+            others = [each.version for each in versions.values() if each.id == value.id]
+            if others:
+                places[subject] = max(others)
+        if not places:
+            context.places.pop(value.id, None)
+            context.ids.pop(value.digest, None)
+            for place in _references(value):
+                referrers = self._referrers.get(place, set())
+                referrers.discard((name, value.id))
+                if not referrers:
+                    self._referrers.pop(place, None)
+
+    def _one_of(self, places: Mapping[str, int]) -> SchemaValue | None:
+        return next((self._subjects[subject][version] for subject, version in places.items()), None)
+
+    # --- schemas
+
+    def versions(self, subject: str) -> list[SchemaValue]:
+        """All versions of a subject in their order, deleted ones too."""
+        return [value for _, value in sorted(self._subjects.get(subject, {}).items())]
+
+    def version(self, subject: str, version: int, *, with_deleted: bool = False) -> SchemaValue | None:
+        """Find a version; -1 is the latest that is not deleted."""
+        if version == -1:
+            return self.latest(subject)
+        value = self._subjects.get(subject, {}).get(version)
+        return None if value is None or value.is_deleted and not with_deleted else value
+
+    def latest(self, subject: str) -> SchemaValue | None:
+        """Find the latest version that is not deleted."""
+        alive = (each for each in self._subjects.get(subject, {}).values() if not each.is_deleted)
+        return max(alive, key=lambda each: each.version, default=None)
+
+    def has_subject(self, subject: str, *, with_deleted: bool = False) -> bool:
+        """Tell whether a subject has a version; deleted ones count only `with_deleted`."""
+        versions = self._subjects.get(subject, {}).values()
+        return bool(versions) if with_deleted else any(not each.is_deleted for each in versions)
+
+    def by_id(self, schema_id: int, context: str, subject: str = "") -> SchemaValue | None:
+        """Find a schema of a context by its id; with a subject only if it is registered there. Deleted ones are found, too."""
+        places = self._places(schema_id, context)
+        if subject:
+            return self._one_of({subject: places[subject]}) if subject in places else None
+        return self._one_of(places)
+
+    def places_of(self, schema_id: int, context: str, *, with_deleted: bool) -> list[Place]:
+        """Subjects and versions that have this id."""
+        return [
+            place
+            for place in self._places(schema_id, context).items()
+            if with_deleted or not self._subjects[place[0]][place[1]].is_deleted
+        ]
+
+    def id_of(self, digest: bytes, context: str) -> int | None:
+        """Find the id of a schema by its digest."""
+        found = self._contexts.get(context)
+        return None if found is None else found.ids.get(digest)
+
+    def max_id(self, context: str) -> int:
+        """Return the highest id that was ever seen in a context."""
+        found = self._contexts.get(context)
+        return 0 if found is None else found.max_id
+
+    def version_under(self, subject: str, schema_id: int) -> int | None:
+        """Return the version that has this id under a subject; the latest, if there are several."""
+        return self._places(schema_id, context_of(subject)).get(subject)
+
+    def referrers(self, place: Place, *, with_deleted: bool) -> list[tuple[str, int]]:
+        """Contexts and ids of the schemas that refer to a version."""
+        found = sorted(self._referrers.get(place, ()))
+        if with_deleted:
+            return found
+        return [each for each in found if self.places_of(each[1], each[0], with_deleted=False)]
+
+    def contexts(self) -> list[str]:
+        """Names of all contexts, the default one first."""
+        return [DEFAULT_CONTEXT, *sorted(self._known_contexts)]
+
+    def _places(self, schema_id: int, context: str) -> Mapping[str, int]:
+        found = self._contexts.get(context)
+        return {} if found is None else found.places.get(schema_id, {})
+
+    def _matching(self, subject: str | None) -> Iterable[str]:
+        """Subjects that a setting's name means: one, all of a context, or (None) all."""
+        if subject is not None and Subject.parse(subject).name:
+            return [subject] if subject in self._subjects else []
+        return list(self.in_context(subject))
+
+    def in_context(self, subject: str | None) -> Iterator[str]:
+        """All subjects of the context that a qualified name is in; None: of all contexts."""
+        context = None if subject is None else context_of(subject)
+        return (each for each in list(self._subjects) if context is None or context_of(each) == context)
+
+    # --- settings and modes
+
+    def config(self, subject: str | None) -> Json | None:
+        """Settings of a subject or context; those of all (None) are never missing."""
+        found = self._configs.get(subject)
+        if found is None:
+            return {LEVEL: self._default_level} if subject is None or subject == _GLOBAL else None
+        return {LEVEL: self._default_level, **found}
+
+    def own_config(self, subject: str | None) -> Json | None:
+        """Settings as they were given."""
+        return self._configs.get(subject)
+
+    def config_in_scope(self, subject: str | None) -> Json:
+        """Settings that hold for a subject: its own, those of its context, or those of all."""
+        own = None if subject is None else self.config(subject)
+        if own is not None:
+            above = self.config(None) or {}
+            return {name: above[name] for name in _OF_THE_SUBJECT if name in above} | dict(own)
+        for scope in _scopes(subject):
+            if scope in self._configs:
+                return {LEVEL: self._default_level, **self._configs[scope]}
+        return {LEVEL: self._default_level}
+
+    def mode(self, subject: str | None) -> str | None:
+        """Mode of a subject or context; that of all (None) is never missing."""
+        is_all = subject is None or subject == _GLOBAL
+        return self._modes.get(subject) or ("READWRITE" if is_all else None)
+
+    def mode_in_scope(self, subject: str | None) -> str:
+        """Mode that holds for a subject."""
+        for scope in (subject, *_scopes(subject)):
+            if scope in self._modes:
+                return self._modes[scope]
+        return "READWRITE"
+
+    def modes_in(self, context: str) -> list[str]:
+        """Subjects of a context with a mode of their own."""
+        return [each for each in self._modes if each and context_of(each) == context and Subject.parse(each).name]
+
+
+def _scopes(subject: str | None) -> tuple[str | None, ...]:
+    """Places of settings above a subject, the nearest first (`InMemoryCache.config`)."""
+    context = DEFAULT_CONTEXT if subject is None else context_of(subject)
+    return (None if context == DEFAULT_CONTEXT else Subject(context, "").qualified, _GLOBAL)
+
+
+def _set(table: dict[str | None, Any], subject: str | None, value: Any) -> None:
+    if value is None:
+        table.pop(subject, None)
+    else:
+        table[subject] = value
+
+
+def _references(value: SchemaValue) -> Iterator[Place]:
+    return ((resolved(each.subject, value.subject), each.version) for each in value.references)

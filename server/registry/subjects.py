@@ -1,0 +1,137 @@
+"""Names of subjects with their contexts, and a sorted set of names.
+
+    orders-value            a subject of the default context, whose name is "."
+    :.staging:orders-value  a subject of the context ".staging"
+    :.staging:              that context itself, in paths of settings
+    :*:                     all contexts, in prefixes
+
+Each context has ids of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from typing import NamedTuple
+
+DEFAULT_CONTEXT = "."
+GLOBAL_CONTEXT = ".__GLOBAL"
+ALL_CONTEXTS = ":*:"
+_RESERVED = ("__GLOBAL", "__EMPTY")
+_PLAIN = re.compile("[^\x00-\x1f\x7f-\x9f]*")
+
+
+class Subject(NamedTuple):
+    """A subject of a context; an empty name stands for the context itself."""
+
+    context: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> Subject:
+        """Parse a qualified name; every text is one."""
+        if text.startswith(":."):
+            context, _, name = text[1:].partition(":")
+            return cls(context, name)
+        if text.startswith(ALL_CONTEXTS):
+            return cls("*", text[len(ALL_CONTEXTS) :])
+        return cls(DEFAULT_CONTEXT, text)
+
+    @property
+    def qualified(self) -> str:
+        return self.name if self.context == DEFAULT_CONTEXT else f":{self.context}:{self.name}"
+
+    @property
+    def is_default_context(self) -> bool:
+        return self.context == DEFAULT_CONTEXT and not self.name
+
+    def is_valid(self, *, for_settings: bool = False) -> bool:
+        """Tell whether schemas, or settings, may be registered under this name."""
+        if not (_PLAIN.fullmatch(self.context) and _PLAIN.fullmatch(self.name)) or self.name in _RESERVED:
+            return False
+        return for_settings or (self.name not in ("", "*") and self.context != GLOBAL_CONTEXT)
+
+
+def normalized(text: str) -> str:
+    """Normalize a qualified name: the default context is not named."""
+    return Subject.parse(text).qualified
+
+
+def context_of(qualified: str) -> str:
+    """Return the context of a qualified name."""
+    return Subject.parse(qualified).context
+
+
+def resolved(reference: str, parent: str) -> str:
+    """Resolve the subject of a reference: without a context of its own it is in that of the schema that refers to it."""
+    subject = Subject.parse(reference)
+    if subject.context == DEFAULT_CONTEXT:
+        context = context_of(parent)
+        if context != DEFAULT_CONTEXT:
+            return Subject(context, reference).qualified
+    return subject.qualified
+
+
+_PIECE = 512
+
+
+class SortedNames:
+    """Sorted set of names in pieces, so that a name is added to or taken from a million others at once."""
+
+    def __init__(self) -> None:
+        self._pieces: list[list[str]] = [[]]
+        self._lasts: list[str] = [""]  # the highest name of each piece, and of the last piece anything
+
+    def add(self, name: str) -> None:
+        """Add a name; nothing happens if it is there."""
+        index = self._index(name)
+        piece = self._pieces[index]
+        at = bisect_left(piece, name)
+        if at < len(piece) and piece[at] == name:
+            return
+        insort(piece, name)
+        self._lasts[index] = piece[-1]
+        if len(piece) > 2 * _PIECE:
+            right = piece[_PIECE:]
+            del piece[_PIECE:]
+            self._lasts[index] = piece[-1]
+            self._pieces.insert(index + 1, right)
+            self._lasts.insert(index + 1, right[-1])
+
+    def discard(self, name: str) -> None:
+        """Take a name out; nothing happens if it is not there."""
+        index = self._index(name)
+        piece = self._pieces[index]
+        at = bisect_left(piece, name)
+        if at == len(piece) or piece[at] != name:
+            return
+        del piece[at]
+        if piece:
+            self._lasts[index] = piece[-1]
+        elif len(self._pieces) > 1:
+            del self._pieces[index], self._lasts[index]
+        else:
+            self._lasts[index] = ""
+
+    def after(self, name: str, prefix: str, count: int) -> list[str]:
+        """Return up to so many names with this prefix, from this name on, in their order."""
+        found: list[str] = []
+        for each in self._from(max(name, prefix)):
+            if not each.startswith(prefix) or len(found) == count:
+                break
+            found.append(each)
+        return found
+
+    def __len__(self) -> int:
+        return sum(map(len, self._pieces))
+
+    def _from(self, name: str) -> Iterator[str]:
+        index = self._index(name)
+        at = bisect_left(self._pieces[index], name)
+        while index < len(self._pieces):
+            yield from self._pieces[index][at:]
+            index, at = index + 1, 0
+
+    def _index(self, name: str) -> int:
+        return min(bisect_left(self._lasts, name), len(self._pieces) - 1)

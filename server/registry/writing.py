@@ -1,0 +1,385 @@
+"""Changes: schemas are registered and deleted, settings and modes set. Only the primary writes, one change after the other.
+
+The order of the checks is that of `KafkaSchemaRegistry.java`, so that a request that is wrong in two ways is refused for the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import trio
+
+from ottla.server.registry.errors import (
+    ApiError,
+    Code,
+    invalid_schema,
+    invalid_subject,
+    not_permitted,
+    reference_exists,
+    schema_not_found,
+    subject_not_found,
+    version_not_found,
+)
+from ottla.server.registry.judging import Judged, Judging
+from ottla.server.registry.records import (
+    Configured,
+    ContextNoted,
+    Event,
+    Json,
+    ModeSet,
+    SchemaDropped,
+    SchemaPut,
+    SchemaValue,
+    SubjectCleared,
+    SubjectDeleted,
+)
+from ottla.server.registry.requests import SchemaRequest
+from ottla.server.registry.state import LEVEL, RegistryState
+from ottla.server.registry.subjects import DEFAULT_CONTEXT, Subject, context_of
+from ottla.server.registry.topic import SchemasTopic
+
+EVENTS_MAX = 1000
+"""Events in one batch."""
+
+_READ_ONLY = ("READONLY", "READONLY_OVERRIDE")
+
+
+class Writing:
+    """Changes of one registry."""
+
+    def __init__(self, state: RegistryState, topic: SchemasTopic, judging: Judging) -> None:
+        self._state, self._topic, self._judging = state, topic, judging
+        self._turn = trio.Lock()
+
+    # --- schemas
+
+    async def known(self, subject: str, request: SchemaRequest, *, normalizes: bool) -> SchemaValue | None:
+        """Find a schema that is registered as it was sent, without a change. Raises ApiError."""
+        if not request.text.strip() or request.version > 0 or request.id >= 0:
+            return None
+        judged = await self._judging.judged(subject, request, normalizes=normalizes)
+        return self._same(subject, judged, with_deleted=False)
+
+    async def looked_up(
+        self, subject: str, request: SchemaRequest, *, normalizes: bool, with_deleted: bool
+    ) -> SchemaValue:
+        """Find the version of a subject that has this schema. Raises ApiError."""
+        names = [subject]
+        if context_of(subject) == DEFAULT_CONTEXT:
+            names += [Subject(each, subject).qualified for each in self._state.contexts()[1:]]
+        if request.text.strip():
+            for name in names:
+                found = await self._looked_up(name, request, normalizes=normalizes, with_deleted=with_deleted)
+                if found is not None:
+                    return found
+        if not self._state.has_subject(subject, with_deleted=with_deleted):
+            raise subject_not_found(subject)
+        raise schema_not_found()
+
+    async def _looked_up(
+        self, subject: str, request: SchemaRequest, *, normalizes: bool, with_deleted: bool
+    ) -> SchemaValue | None:
+        is_elsewhere = context_of(subject) != DEFAULT_CONTEXT
+        if is_elsewhere and not self._state.has_subject(subject, with_deleted=with_deleted):
+            return None
+        # A registration without metadata takes those of the latest version, so a look-up finds it with them, too.
+        requests = [request]
+        completed = self._with_metadata(request, self._state.latest(subject))
+        if completed != request:
+            requests.append(completed)
+        for each in requests:
+            judged = await self._judging.judged(subject, each, normalizes=normalizes)
+            found = self._same(subject, judged, with_deleted=with_deleted)
+            if found is None:
+                versions = [each for each in self._state.versions(subject) if with_deleted or not each.is_deleted]
+                found = await self._judging.alike(judged, versions[::-1])
+            if found is not None:
+                return found
+        return None
+
+    def _with_metadata(self, request: SchemaRequest, previous: SchemaValue | None) -> SchemaRequest:
+        """Give a schema without metadata or rules those of the version before."""
+        if previous is None:
+            return request
+        return replace(
+            request,
+            metadata=previous.metadata if request.metadata is None else request.metadata,
+            rule_set=previous.rule_set if request.rule_set is None else request.rule_set,
+        )
+
+    def _same(self, subject: str, judged: Judged, *, with_deleted: bool) -> SchemaValue | None:
+        schema_id = self._state.id_of(judged.digest, context_of(subject))
+        version = None if schema_id is None else self._state.version_under(subject, schema_id)
+        return None if version is None else self._state.version(subject, version, with_deleted=with_deleted)
+
+    async def register(
+        self, subject: str, request: SchemaRequest, *, normalizes: bool, forces: bool = False
+    ) -> SchemaValue:
+        """Register a schema under a subject; returns its version, also if that is there already. Raises ApiError."""
+        if not Subject.parse(subject).is_valid():
+            raise invalid_subject(subject)
+        async with self._turn:
+            await self._topic.settle()
+            return await self._register(subject, request, normalizes, forces)
+
+    async def _register(self, subject: str, request: SchemaRequest, normalizes: bool, forces: bool) -> SchemaValue:
+        mode = self._state.mode_in_scope(subject)
+        self._check_mode(subject, request, mode)
+        versions = self._state.versions(subject)
+        alive = [each for each in versions if not each.is_deleted]
+        if mode != "IMPORT":
+            request = self._completed(request, alive)
+        if not request.text.strip():
+            raise invalid_schema("Empty schema")
+        judged = await self._judging.judged(subject, request, normalizes=normalizes, is_new=request.id < 0)
+        schema_id = self._state.id_of(judged.digest, context_of(subject))
+        if schema_id is not None and request.id in (-1, schema_id):
+            found = self._same(subject, judged, with_deleted=False)
+            if found is not None and request.version == 0:
+                return found
+        elif request.id >= 0:
+            schema_id = request.id
+            self._check_id(subject, schema_id, judged)
+        if request.version == 0:
+            candidates = [each for each in alive if schema_id is None or each.id == schema_id]
+            found = await self._judging.alike(judged, candidates[::-1])
+            if found is not None:
+                return found
+        if mode != "IMPORT" and not forces:
+            await self._check_compatibility(subject, judged, alive)
+        next_version = max((each.version for each in versions), default=0) + 1
+        version = request.version if request.version > 0 else next_version
+        if version != next_version and mode != "IMPORT":
+            raise invalid_schema("Version is not one more than previous version")
+        if schema_id is None:
+            schema_id = self._state.max_id(context_of(subject)) + 1
+        value = SchemaValue(
+            subject=subject,
+            version=version,
+            id=schema_id,
+            text=judged.text,
+            type=judged.type,
+            references=judged.references,
+            metadata=judged.metadata,
+            rule_set=judged.rule_set,
+            digest=judged.digest,
+        )
+        await self._topic.append([*self._before(value, versions), SchemaPut(value)])
+        return value
+
+    def _check_mode(self, subject: str, request: SchemaRequest, mode: str) -> None:
+        what = f"Subject {subject} in context {_context_name(subject)}"
+        if mode in _READ_ONLY:
+            raise not_permitted(f"{what} is in read-only mode")
+        if request.id >= 0 and mode != "IMPORT":
+            raise not_permitted(f"{what} is not in import mode")
+        if request.id < 0 and mode != "READWRITE":
+            raise not_permitted(f"{what} is not in read-write mode")
+
+    def _completed(self, request: SchemaRequest, alive: Sequence[SchemaValue]) -> SchemaRequest:
+        """Take what a request leaves out from the latest version."""
+        previous = alive[-1] if alive else None
+        if previous is not None and not request.text.strip():
+            request = replace(request, text=previous.text, type=previous.type, references=previous.references)
+        return self._with_metadata(request, previous)
+
+    def _check_id(self, subject: str, schema_id: int, judged: Judged) -> None:
+        known = self._state.by_id(schema_id, context_of(subject))
+        if known is not None and known.digest != judged.digest:
+            raise not_permitted(
+                f"Overwrite new schema with id {schema_id} in context {_context_name(subject)} is not permitted."
+            )
+
+    async def _check_compatibility(self, subject: str, judged: Judged, alive: Sequence[SchemaValue]) -> None:
+        problems = await self.problems(subject, judged, alive)
+        if problems:
+            raise ApiError(
+                Code.INCOMPATIBLE_SCHEMA,
+                f'Schema being registered is incompatible with an earlier schema for subject "{subject}", '
+                f"details: [{', '.join(problems)}]",
+            )
+
+    async def problems(self, subject: str, judged: Judged, alive: Sequence[SchemaValue]) -> list[str]:
+        """List why a schema does not fit versions of a subject; none if it does."""
+        config = self._state.config_in_scope(subject)
+        if group := config.get("compatibilityGroup"):
+            wanted = _property(judged.metadata, group)
+            alive = [each for each in alive if _property(each.metadata, group) == wanted]
+        found = await self._judging.problems(judged, config[LEVEL], alive)
+        if found:
+            found.append(f"{{validateFields: 'false', compatibility: '{config[LEVEL]}'}}")
+        return found
+
+    def _before(self, value: SchemaValue, versions: Iterable[SchemaValue]) -> list[Event]:
+        """Events that go before a new version: its context, and deleted versions that it replaces."""
+        events: list[Event] = []
+        context = context_of(value.subject)
+        if context not in self._state.contexts():
+            events.append(ContextNoted(context, exists=True))
+        for each in versions:
+            is_replaced = each.is_deleted and each.id == value.id and each.version < value.version
+            if is_replaced and not self._state.referrers((each.subject, each.version), with_deleted=True):
+                events.append(SchemaDropped(each.subject, each.version))
+        return events
+
+    # --- deletion
+
+    async def delete_version(self, subject: str, version: int, *, for_good: bool) -> int:
+        """Delete a version, which stays until it is deleted for good; returns its number. Raises ApiError."""
+        async with self._turn:
+            await self._topic.settle()
+            value = self._to_delete(subject, version, for_good)
+            self._check_writable(subject)
+            if self._state.referrers((subject, value.version), with_deleted=for_good):
+                raise reference_exists(subject, value.version)
+            if not for_good:
+                await self._topic.append([SchemaPut(replace(value, is_deleted=True))])
+                return value.version
+            if not value.is_deleted:
+                text = f"Subject '{subject}' Version {value.version} was not deleted first before being permanently deleted"
+                raise ApiError(Code.VERSION_NOT_SOFT_DELETED, text)
+            events: list[Event] = [SchemaDropped(subject, value.version)]
+            if len(self._state.versions(subject)) == 1:
+                events += self._settings_gone(subject)
+            await self._topic.append(events)
+            return value.version
+
+    def _to_delete(self, subject: str, version: int, for_good: bool) -> SchemaValue:
+        value = self._state.version(subject, version, with_deleted=True)
+        if value is None:
+            has_any = self._state.has_subject(subject, with_deleted=True)
+            raise version_not_found(version) if has_any else subject_not_found(subject)
+        if value.is_deleted and not for_good:
+            text = f"Subject '{subject}' Version {version} was soft deleted.Set permanent=true to delete permanently"
+            raise ApiError(Code.VERSION_SOFT_DELETED, text)
+        return value
+
+    async def delete_subject(self, subject: str, *, for_good: bool) -> list[int]:
+        """Delete all versions of a subject; returns their numbers. Raises ApiError."""
+        async with self._turn:
+            await self._topic.settle()
+            versions = self._state.versions(subject)
+            if not versions:
+                raise subject_not_found(subject)
+            alive = [each for each in versions if not each.is_deleted]
+            if not for_good and not alive:
+                text = f"Subject '{subject}' was soft deleted.Set permanent=true to delete permanently"
+                raise ApiError(Code.SUBJECT_SOFT_DELETED, text)
+            self._check_writable(subject)
+            for each in versions if for_good else alive:
+                self._check_no_other_refers(each, for_good)
+                if for_good and not each.is_deleted:
+                    text = f"Subject '{subject}' was not deleted first before being permanently deleted"
+                    raise ApiError(Code.SUBJECT_NOT_SOFT_DELETED, text)
+            if not for_good:
+                await self._topic.append([SubjectDeleted(subject, alive[-1].version)])
+                return [each.version for each in alive]
+            dropped = [SchemaDropped(subject, each.version) for each in reversed(versions)]
+            await self._append_all([*dropped, *self._settings_gone(subject)])
+            return [each.version for each in versions]
+
+    def _check_no_other_refers(self, value: SchemaValue, for_good: bool) -> None:
+        referrers = self._state.referrers((value.subject, value.version), with_deleted=for_good)
+        for context, schema_id in referrers:
+            places = self._state.places_of(schema_id, context, with_deleted=for_good)
+            if any(subject != value.subject for subject, _ in places):
+                raise reference_exists(value.subject, value.version)
+
+    def _settings_gone(self, subject: str) -> list[Event]:
+        events: list[Event] = []
+        if self._state.mode(subject) is not None:
+            events.append(ModeSet(subject, None))
+        if self._state.config(subject) is not None:
+            events.append(Configured(subject, None))
+        return events
+
+    async def _append_all(self, events: Sequence[Event]) -> None:
+        for start in range(0, len(events), EVENTS_MAX):
+            await self._topic.append(events[start : start + EVENTS_MAX])
+
+    def _check_writable(self, subject: str | None) -> None:
+        if self._state.mode_in_scope(subject) in _READ_ONLY:
+            raise not_permitted(f"Subject {subject} in context {_context_name(subject)} is in read-only mode")
+
+    async def delete_context(self, context: str) -> None:
+        """Delete an empty context. Raises ApiError."""
+        async with self._turn:
+            await self._topic.settle()
+            if next(self._state.in_context(Subject(context, "").qualified), None) is not None:
+                raise ApiError(Code.CONTEXT_NOT_EMPTY, f"The specified context ':{context}:' is not empty.")
+            await self._topic.append([ContextNoted(context, exists=False)])
+
+    # --- settings
+
+    async def configure(self, subject: str | None, changes: Json) -> Json:
+        """Change settings; returns all that are set now. Raises ApiError."""
+        self._check_scope(subject)
+        async with self._turn:
+            await self._topic.settle()
+            self._check_writable(subject)
+            merged: dict[str, Any] = {**(self._state.own_config(subject) or {}), **changes}
+            merged = {name: value for name, value in merged.items() if value is not None}
+            await self._topic.append([Configured(subject, merged)])
+            return merged
+
+    async def unset_config(self, subject: str | None) -> Json:
+        """Take settings back; returns what they were. Raises ApiError."""
+        async with self._turn:
+            await self._topic.settle()
+            before = self._state.config(subject)
+            if before is None:
+                raise subject_not_found(str(subject))
+            self._check_writable(subject)
+            await self._topic.append([Configured(subject, None)])
+            return before
+
+    async def set_mode(self, subject: str | None, mode: str | None, *, forces: bool) -> None:
+        """Set a mode; None takes it back. Raises ApiError."""
+        self._check_scope(subject)
+        async with self._turn:
+            await self._topic.settle()
+            events: list[Event] = []
+            if mode == "IMPORT" and self._state.mode_in_scope(subject) != "IMPORT" and not forces:
+                events = self._cleared(subject)
+            await self._append_all([*events, ModeSet(subject, mode)])
+
+    def _cleared(self, subject: str | None) -> list[Event]:
+        """Make room for an import. Raises ApiError if schemas are there; deleted ones go for good."""
+        is_one = subject is not None and bool(Subject.parse(subject).name)
+        names = [subject] if is_one and subject is not None else list(self._state.in_context(subject))
+        if any(self._state.has_subject(each) for each in names):
+            raise not_permitted("Cannot import since found existing subjects")
+        events: list[Event] = []
+        for value in [value for each in names for value in self._state.versions(each)]:
+            if self._state.referrers((value.subject, value.version), with_deleted=True):
+                raise reference_exists(value.subject, value.version)
+            events.append(SchemaDropped(value.subject, value.version))
+        return [*events, SubjectCleared(subject)]
+
+    async def unset_mode(self, subject: str | None, *, recursively: bool) -> str | None:
+        """Take a mode back; returns what it was. Raises ApiError."""
+        async with self._turn:
+            await self._topic.settle()
+            before = self._state.mode(subject)
+            if before is None and not recursively:
+                raise subject_not_found(str(subject))
+            names: list[str | None] = [subject]
+            if recursively and (subject is None or not Subject.parse(subject).name):
+                names += self._state.modes_in(DEFAULT_CONTEXT if subject is None else context_of(subject))
+            await self._append_all([ModeSet(each, None) for each in names])
+            return before
+
+    def _check_scope(self, subject: str | None) -> None:
+        if subject is not None and not Subject.parse(subject).is_valid(for_settings=True):
+            raise invalid_subject(subject)
+
+
+def _context_name(subject: str | None) -> str:
+    """Name the context of a subject as Confluent's messages do: the default one by nothing."""
+    return "" if subject is None else Subject(context_of(subject), "").qualified
+
+
+def _property(metadata: Json | None, name: str) -> Any:
+    return ((metadata or {}).get("properties") or {}).get(name)

@@ -1,0 +1,278 @@
+"""Schemas are registered, looked up, compared and deleted: conversations with a registry in memory."""
+
+import json
+
+import pytest
+
+from ottla.server.tests.registry.registry import MemoryRegistry, record
+
+A, AB = record("a"), record("a", "b", b=0)
+TEXT_A = json.dumps(A, separators=(",", ":"))
+
+
+async def test_equal_schemas_of_a_context_have_one_id_and_versions_of_their_own() -> None:
+    registry = MemoryRegistry()
+    assert await registry.register("s", A) == 1
+    assert await registry.register("s", AB) == 2
+    assert await registry.register("t", AB) == 2
+    assert await registry.register("s", A) == 1
+    assert await registry.register(":.c:s", AB) == 1
+    assert await registry.ask("GET", "/subjects") == [":.c:s", "s", "t"]
+    assert await registry.ask("GET", "/subjects/s/versions") == [1, 2]
+    assert await registry.ask("GET", "/schemas/ids/2/versions") == [
+        {"subject": "s", "version": 2},
+        {"subject": "t", "version": 1},
+    ]
+    assert await registry.ask("GET", "/contexts") == [".", ".c"]
+    assert len([key for key, _ in registry.topic.records if b"SCHEMA" in key]) == 4
+
+
+async def test_a_schema_with_other_spaces_and_another_order_is_the_same() -> None:
+    registry = MemoryRegistry()
+    await registry.register("s", A)
+    assert await registry.register("s", json.dumps(A, indent=4)) == 1
+    assert await registry.register("s", dict(reversed(A.items()))) == 1
+    # Attributes in another order are another text of the same schema.
+    assert await registry.register("t", {**A, "x": 1, "y": 2}) == 2
+    assert await registry.register("t", {**A, "y": 2, "x": 1}) == 2
+    assert await registry.ask("GET", "/subjects/t/versions") == [1]
+
+
+async def test_a_schema_is_found_by_id_version_and_guid() -> None:
+    registry = MemoryRegistry()
+    await registry.register("s", A)
+    assert await registry.ask("GET", "/schemas/ids/1") == {"schema": TEXT_A}
+    assert await registry.ask("GET", "/schemas/ids/1/schema") == A
+    version = {"subject": "s", "version": 1, "id": 1, "schema": TEXT_A}
+    assert await registry.ask("GET", "/subjects/s/versions/1") == version
+    assert await registry.ask("GET", "/subjects/s/versions/latest") == version
+    assert await registry.ask("GET", "/subjects/s/versions/-1") == version
+    assert await registry.ask("GET", "/subjects/s/versions/1/schema") == A
+    assert await registry.ask("POST", "/subjects/s", {"schema": json.dumps(A)}) == version
+    wide = await registry.ask("GET", "/schemas/ids/1", confluent_accept_unknown_properties="true")
+    assert wide["subject"] == "s" and wide["version"] == 1 and wide["deleted"] is False
+    assert await registry.ask("GET", f"/schemas/guids/{wide['guid']}") == {"guid": wide["guid"], "schema": TEXT_A}
+    assert await registry.ask("GET", f"/schemas/guids/{wide['guid']}/ids") == [{"context": ".", "id": 1}]
+    assert (await registry.ask("GET", "/schemas/guids/x"))[0] == 40403
+
+
+async def test_what_is_not_there_is_told_by_its_code() -> None:
+    registry = MemoryRegistry()
+    await registry.register("s", A)
+    assert await registry.ask("GET", "/subjects/x/versions") == (40401, "Subject 'x' not found.")
+    assert await registry.ask("GET", "/subjects/x/versions/1") == (40401, "Subject 'x' not found.")
+    assert await registry.ask("GET", "/subjects/s/versions/2") == (40402, "Version 2 not found.")
+    assert await registry.ask("GET", "/schemas/ids/9") == (40403, "Schema 9 not found")
+    assert (await registry.ask("POST", "/subjects/x", {"schema": TEXT_A}))[0] == 40401
+    assert await registry.ask("POST", "/subjects/s", {"schema": '"int"'}) == (40403, "Schema not found")
+    for version in ("0", "-2", "x", "2147483648", "1.0"):
+        code, message = await registry.ask("GET", f"/subjects/s/versions/{version}")
+        assert code == 42202 and message.startswith(f"The specified version '{version}' is not a valid version id.")
+    assert (await registry.ask("GET", "/schemas/ids/x"))[0] == 404
+    assert await registry.ask("GET", "/nothing") == (404, "HTTP 404 Not Found")
+    assert await registry.ask("GET", "/subjects/s/versions/1/2/3") == (404, "HTTP 404 Not Found")
+    assert await registry.ask("PUT", "/subjects/s") == (405, "HTTP 405 Method Not Allowed")
+    assert (await registry.ask("GET", "/associations/resources/x"))[0] == 404
+
+
+@pytest.mark.parametrize(
+    "body, code",
+    [
+        (b"", 422),
+        (b"{", 400),
+        (b"[]", 400),
+        (b"[" * 1_000_000, 400),
+        (b'{"schema": 1}', 400),
+        (b'{"schema": "\\"int\\"", "version": "x"}', 400),
+        (b'{"schema": "\\"int\\"", "references": {}}', 400),
+        (b'{"schema": "\\"int\\"", "references": [{"name": "a"}]}', 42201),
+        (b'{"schema": "\\"int\\"", "references": [{"name": "a", "subject": "x", "version": 1}]}', 42201),
+        (b'{"schema": "\\"int\\"", "schemaType": "XML"}', 42201),
+        (b'{"schema": ""}', 42201),
+        (b'{"schema": "{"}', 42201),
+        (json.dumps({"schema": '"' + "x" * 1_100_000 + '"'}).encode(), 42201),
+        (json.dumps({"schema": "[" * 100_000}).encode(), 42201),
+    ],
+)
+async def test_a_body_that_cannot_be_used_is_refused(body: bytes, code: int) -> None:
+    registry = MemoryRegistry()
+    response = await registry.request("POST", "/subjects/s/versions", body)
+    assert isinstance(response.body, bytes)
+    assert json.loads(response.body)["error_code"] == code
+    assert not registry.topic.records
+
+
+async def test_types_of_content() -> None:
+    registry = MemoryRegistry()
+    body = json.dumps({"schema": TEXT_A}).encode()
+    path = "/subjects/s/versions"
+    for kind in ("text/plain", "application/x-www-form-urlencoded"):
+        assert (await registry.request("POST", path, body, content_type=kind)).status == 415
+    for kind in ("application/json; charset=utf-8", "application/octet-stream"):
+        assert (await registry.request("POST", path, body, content_type=kind)).status == 200
+    for accepted, kind in (
+        ("*/*", "application/vnd.schemaregistry.v1+json"),
+        ("application/json", "application/json"),
+        ("application/vnd.schemaregistry+json, application/json; q=0.5", "application/vnd.schemaregistry+json"),
+    ):
+        assert (await registry.request("GET", "/subjects", accept=accepted)).content_type == kind
+
+
+async def test_a_subject_may_have_any_characters() -> None:
+    registry = MemoryRegistry()
+    for encoded, name in (("a%2Fb", "a/b"), ("a%20b", "a b"), ("%C3%A4", "ä"), ("a+b", "a+b"), ("..", "..")):
+        assert await registry.register(encoded, A) == 1
+        assert await registry.ask("GET", f"/subjects/{encoded}/versions") == [1]
+        assert name in await registry.ask("GET", "/subjects")
+    assert (await registry.register("a%0Ab", A))[0] == 42208
+    assert (await registry.register("__GLOBAL", A))[0] == 42208
+
+
+async def test_an_incompatible_schema_is_refused_with_its_reasons() -> None:
+    registry = MemoryRegistry()
+    await registry.register("s", A)
+    code, message = await registry.register("s", record("a", "b"))
+    assert code == 40901
+    assert message.startswith(
+        'Schema being registered is incompatible with an earlier schema for subject "s", details: ['
+    )
+    assert "{oldSchemaVersion: 1}" in message and TEXT_A in message
+    assert message.endswith("{validateFields: 'false', compatibility: 'BACKWARD'}]")
+    path = "/compatibility/subjects/s/versions"
+    bad, good = {"schema": json.dumps(record("a", "b"))}, {"schema": json.dumps(AB)}
+    assert await registry.ask("POST", path, bad) == {"is_compatible": False}
+    assert await registry.ask("POST", f"{path}/1", bad) == {"is_compatible": False}
+    assert await registry.ask("POST", f"{path}/latest", good) == {"is_compatible": True}
+    verbose = await registry.ask("POST", f"{path}/latest?verbose=true", bad)
+    assert verbose["is_compatible"] is False and len(verbose["messages"]) == 4
+    assert await registry.ask("POST", f"{path}?verbose=true", good) == {"is_compatible": True, "messages": []}
+    assert (await registry.ask("POST", f"{path}/9", good))[0] == 40402
+    assert await registry.ask("POST", "/compatibility/subjects/x/versions/latest", good) == {"is_compatible": True}
+    assert (await registry.ask("POST", path, {"schema": "{"}))[0] == 42201
+    found = await registry.ask("POST", f"{path}?verbose=true", {"schema": "{"})
+    assert found["is_compatible"] is False and found["messages"][0].startswith("Invalid schema of type AVRO")
+
+
+# Field b comes with a default, goes, and comes without one: each step alone is a different question.
+@pytest.mark.parametrize(
+    "level, versions, last, is_compatible",
+    [
+        ("NONE", [A], {"type": "array", "items": "int"}, True),
+        ("BACKWARD", [record("a", "b")], record("a"), True),
+        ("BACKWARD", [record("a")], record("a", "b"), False),
+        ("BACKWARD", [record("a"), record("a", "b", b=0)], record("a", "b"), True),
+        ("BACKWARD_TRANSITIVE", [record("a"), record("a", "b", b=0)], record("a", "b"), False),
+        ("FORWARD", [record("a")], record("a", "b"), True),
+        ("FORWARD", [record("a", "b")], record("a"), False),
+        ("FORWARD", [record("a", "b"), record("a", "b", b=0)], record("a"), True),
+        ("FORWARD_TRANSITIVE", [record("a", "b"), record("a", "b", b=0)], record("a"), False),
+        ("FULL", [record("a")], record("a", "b", b=0), True),
+        ("FULL", [record("a")], record("a", "b"), False),
+        ("FULL", [record("a", "b")], record("a"), False),
+        ("FULL", [record("a", "b"), record("a", "b", b=0)], record("a"), True),
+        ("FULL_TRANSITIVE", [record("a", "b"), record("a", "b", b=0)], record("a"), False),
+    ],
+)
+async def test_levels(level: str, versions: list[object], last: object, is_compatible: bool) -> None:
+    registry = MemoryRegistry()
+    await registry.ask("PUT", "/config/s", {"compatibility": "NONE"})
+    for each in versions:
+        await registry.register("s", each)
+    await registry.ask("PUT", "/config/s", {"compatibility": level})
+    found = await registry.ask("POST", "/compatibility/subjects/s/versions", {"schema": json.dumps(last)})
+    assert found == {"is_compatible": is_compatible}
+    assert isinstance(await registry.register("s", last), int) == is_compatible
+
+
+async def test_deletion_has_two_steps() -> None:
+    registry = MemoryRegistry()
+    await registry.register("s", A)
+    await registry.register("s", AB)
+    path = "/subjects/s/versions/1"
+    assert (await registry.ask("DELETE", f"{path}?permanent=true"))[0] == 40407
+    assert await registry.ask("DELETE", path) == 1
+    assert (await registry.ask("DELETE", path))[0] == 40406
+    assert await registry.ask("GET", "/subjects/s/versions") == [2]
+    assert await registry.ask("GET", "/subjects/s/versions?deleted=true") == [1, 2]
+    assert await registry.ask("GET", "/subjects/s/versions?deletedOnly=true") == [1]
+    assert await registry.ask("GET", "/subjects/s/versions?deletedAsNegative=true") == [-1, 2]
+    assert (await registry.ask("GET", path))[0] == 40402
+    assert (await registry.ask("GET", f"{path}?deleted=true"))["id"] == 1
+    assert (await registry.ask("GET", "/schemas/ids/1"))["schema"] == TEXT_A
+    assert (await registry.ask("POST", "/subjects/s", {"schema": TEXT_A}))[0] == 40403
+    assert (await registry.ask("POST", "/subjects/s?deleted=true", {"schema": TEXT_A}))["version"] == 1
+    assert await registry.ask("DELETE", f"{path}?permanent=true") == 1
+    assert (await registry.ask("GET", f"{path}?deleted=true"))[0] == 40402
+    assert (await registry.ask("GET", "/schemas/ids/1"))[0] == 40403
+
+
+async def test_a_deleted_schema_that_comes_again_gets_its_id_and_a_new_version() -> None:
+    registry = MemoryRegistry()
+    await registry.register("s", A)
+    assert await registry.ask("DELETE", "/subjects/s") == [1]
+    assert await registry.register("s", A) == 1
+    assert await registry.ask("GET", "/subjects/s/versions?deleted=true") == [2]
+
+
+async def test_a_subject_is_deleted_whole() -> None:
+    registry = MemoryRegistry()
+    await registry.register("s", A)
+    await registry.register("s", AB)
+    await registry.ask("PUT", "/config/s", {"compatibility": "FULL"})
+    await registry.ask("PUT", "/mode/s", {"mode": "READWRITE"})
+    assert (await registry.ask("DELETE", "/subjects/x"))[0] == 40401
+    assert (await registry.ask("DELETE", "/subjects/s?permanent=true"))[0] == 40405
+    assert await registry.ask("DELETE", "/subjects/s") == [1, 2]
+    assert (await registry.ask("DELETE", "/subjects/s"))[0] == 40404
+    assert await registry.ask("GET", "/subjects") == []
+    assert await registry.ask("GET", "/subjects?deleted=true") == ["s"]
+    assert await registry.ask("GET", "/subjects?deletedOnly=true") == ["s"]
+    assert (await registry.ask("GET", "/subjects/s/versions"))[0] == 40401
+    assert await registry.ask("DELETE", "/subjects/s?permanent=true") == [1, 2]
+    assert await registry.ask("GET", "/subjects?deleted=true") == []
+    assert (await registry.ask("GET", "/config/s"))[0] == 40408
+    assert (await registry.ask("GET", "/mode/s"))[0] == 40409
+    # Ids are not given out twice.
+    assert await registry.register("s", record("c")) == 3
+
+
+async def test_a_schema_that_others_refer_to_stays() -> None:
+    registry = MemoryRegistry()
+    outer = {"type": "record", "name": "Outer", "fields": [{"name": "r", "type": "R"}]}
+    reference = {"name": "R", "subject": "s", "version": 1}
+    await registry.register("s", A)
+    assert await registry.register("t", outer, references=[{**reference, "version": -1}]) == 2
+    found = await registry.ask("GET", "/subjects/t/versions/1")
+    assert found["references"] == [reference]
+    assert await registry.ask("GET", "/subjects/s/versions/1/referencedby") == [2]
+    assert await registry.register("t", outer, references=[reference]) == 2
+    for path in ("/subjects/s", "/subjects/s/versions/1"):
+        assert (await registry.ask("DELETE", path))[0] == 42206
+    resolved = await registry.ask("GET", "/schemas/ids/2?format=resolved")
+    assert json.loads(resolved["schema"])["fields"][0]["type"]["name"] == "R"
+    # The resolved text is known to be the same schema.
+    assert await registry.register("t", resolved["schema"]) == 2
+    await registry.ask("DELETE", "/subjects/t")
+    assert await registry.ask("GET", "/subjects/s/versions/1/referencedby") == []
+    assert await registry.ask("GET", "/subjects/s/versions/1/referencedby?deleted=true") == [2]
+    assert await registry.ask("DELETE", "/subjects/s/versions/1") == 1
+    assert (await registry.ask("DELETE", "/subjects/s/versions/1?permanent=true"))[0] == 42206
+    await registry.ask("DELETE", "/subjects/t?permanent=true")
+    assert await registry.ask("DELETE", "/subjects/s/versions/1?permanent=true") == 1
+
+
+async def test_lists_have_prefixes_and_pages() -> None:
+    registry = MemoryRegistry()
+    for name in ("a1", "a2", "b1", ":.c:a3", ":.c:b2"):
+        await registry.register(name, A)
+        await registry.register(name, AB)
+    assert await registry.ask("GET", "/subjects?subjectPrefix=a") == ["a1", "a2"]
+    assert await registry.ask("GET", "/subjects?subjectPrefix=:.c:") == [":.c:a3", ":.c:b2"]
+    assert await registry.ask("GET", "/subjects?subjectPrefix=:*:a") == ["a1", "a2", ":.c:a3"]
+    assert await registry.ask("GET", "/subjects?offset=1&limit=2") == [":.c:b2", "a1"]
+    assert (await registry.ask("GET", "/subjects?offset=x"))[0] == 404
+    schemas = await registry.ask("GET", "/schemas?subjectPrefix=a")
+    assert [(each["subject"], each["version"]) for each in schemas] == [("a1", 1), ("a1", 2), ("a2", 1), ("a2", 2)]
+    latest = await registry.ask("GET", "/schemas?subjectPrefix=a&latestOnly=true&offset=1")
+    assert [(each["subject"], each["version"]) for each in latest] == [("a2", 2)]
+    assert len(await registry.ask("GET", "/schemas?limit=3")) == 3
