@@ -25,7 +25,7 @@ def test_one_is_written(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     told = capsys.readouterr().out
     assert told.splitlines()[-2:] == ["  ottla start", f"  sh {name}/run.sh"]
     written = {each.name for each in (tmp_path / name).iterdir()}
-    assert {each.name for each in examples()[name].iterdir() if each.name != "__pycache__"} == written
+    assert {each.name for each in examples()[name].iterdir() if each.is_file()} == written
     assert (tmp_path / name / "run.sh").read_bytes() == (examples()[name] / "run.sh").read_bytes()
     assert main(["example", name]) == 1
     assert capsys.readouterr().err == f"ottla: {name} is there already, and not empty\n"

@@ -1,0 +1,106 @@
+"""An archive has what the topic had, ranges of it come back with the same checksums, and records that are gone are told."""
+
+from importlib.util import find_spec
+from secrets import token_hex
+
+import pytest
+
+for package in ("kafka", "pyspark"):
+    if find_spec(package) is None:
+        pytest.skip(f"{package} is not installed (pip install '.[spark]')", allow_module_level=True)
+
+from kafka import KafkaAdminClient, TopicPartition
+from pyspark.errors import StreamingQueryException
+from spark_examples.tests.programs import programs_of
+
+from ottla.server.cli.cli import main
+
+example = programs_of("archive")
+archive, restore, expected, check = example.archive, example.restore, example.expected, example.check
+
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:unclosed:ResourceWarning"),
+]
+
+
+@pytest.fixture
+def ottla(broker):
+    """Runs a command at the broker."""
+
+    def run(*words: str) -> None:
+        assert main([words[0], *words[1:], "-b", broker.bootstrap, "--timeout", "60"]) == 0
+
+    return run
+
+
+@pytest.fixture
+def topic(spark, ottla) -> str:
+    name = f"posts-{token_hex(4)}"
+    ottla("generate", "posts", "-t", name, "--records", "1200", "--poison", "0.02", "-q")
+    for each in ("offsets", "times"):
+        ottla("topics", "create", f"{name}-{each}", "-p", "4")
+    return name
+
+
+def archived(spark, output):
+    rows = restore.archived(spark, output).select("partition", "offset", "value").collect()
+    return sorted((row.partition, row.offset, None if row.value is None else bytes(row.value)) for row in rows)
+
+
+def test_the_example_says_equal(run_example):
+    assert run_example("archive").splitlines()[-1] == "equal"
+
+
+def test_ranges_come_back_as_they_were(spark, broker, topic, tmp_path):
+    query = archive.start_query(spark, broker.bootstrap, topic, tmp_path, records_per_batch=300)
+    while len(query.recentProgress) < 1:
+        assert not query.awaitTermination(0.1), "the job ended before it could be stopped"
+    query.stop()
+    archive.follow(archive.start_query(spark, broker.bootstrap, topic, tmp_path, records_per_batch=500))
+    posts = expected.records(broker.bootstrap, topic)
+    assert archived(spark, tmp_path) == sorted((each.partition, each.offset, each.value) for each in posts)
+    assert any(each.value is None for each in posts), "there is no poison, and the comparison says less than it should"
+
+    records = restore.archived(spark, tmp_path)
+    times = ("2026-01-01T00:00:20Z", "2026-01-01T00:01:30Z")
+    restore.restore(records.where(restore.between_offsets(50, 200)), broker.bootstrap, f"{topic}-offsets")
+    restore.restore(records.where(restore.between_times(*times)), broker.bootstrap, f"{topic}-times")
+    for name, is_wanted in (
+        ("offsets", expected.between_offsets(50, 200)),
+        ("times", expected.between_times(*map(check.ms, times))),
+    ):
+        restored = expected.records(broker.bootstrap, f"{topic}-{name}")
+        wanted = [each for each in posts if is_wanted(each)]
+        assert 0 < len(wanted) < len(posts) and check.is_same(name, restored, wanted)
+        assert not check.is_same(name, restored, wanted[1:])
+
+
+def test_records_that_are_gone_before_they_were_archived(spark, broker, topic, tmp_path):
+    """The first way is Spark's default: the job ends. The second one goes on with what is left."""
+    query = archive.start_query(spark, broker.bootstrap, topic, tmp_path, records_per_batch=400)
+    while len(query.recentProgress) < 1:
+        assert not query.awaitTermination(0.1), "the job ended before it could be stopped"
+    query.stop()
+    before = archived(spark, tmp_path)
+    posts = expected.records(broker.bootstrap, topic)
+    assert 0 < len(before) < len(posts)
+    last = {partition: max(each.offset for each in posts if each.partition == partition) for partition in range(4)}
+    delete_before(broker.bootstrap, topic, last)
+
+    with pytest.raises(StreamingQueryException, match="KAFKA_DATA_LOSS|data may have been lost"):
+        archive.follow(archive.start_query(spark, broker.bootstrap, topic, tmp_path))
+    assert archived(spark, tmp_path) == before
+
+    archive.follow(archive.start_query(spark, broker.bootstrap, topic, tmp_path, accepts_loss=True))
+    left = {(each.partition, each.offset, each.value) for each in posts if each.offset == last[each.partition]}
+    assert set(archived(spark, tmp_path)) == set(before) | left
+
+
+def delete_before(bootstrap, topic, offsets):
+    """What retention does, at once."""
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        admin.delete_records({TopicPartition(topic, partition): offset for partition, offset in offsets.items()})
+    finally:
+        admin.close()
