@@ -82,7 +82,7 @@ docs: .venv/.ready-for-docs  ## make a site of docs/ in .cache/site; a broken li
 	@echo "file://$(abspath $(CACHE)/site/index.html)"
 
 pipeline: .venv/.ready-to-test packages  ## run the Spark example NAME=payments with a broker of its own, up to "equal"
-	@$(BIN)/python spark_examples/pipeline.py $(NAME)
+	@$(BIN)/python spark_examples/pipeline.py $(NAME) $(ARGS)
 
 bench: .venv/.ready-to-bench packages  ## Ottla beside Apache Kafka, measured on this machine (ARGS=--quick: 12 minutes)
 	@$(if $(shell command -v mvn),$(MAKE) --no-print-directory --keep-going --silent $(BENCH_JARS),false) || \

@@ -1,6 +1,8 @@
 """`make pipeline NAME=payments`: runs an example with a broker of its own, which ends with it.
 
-    python spark_examples/pipeline.py NAME
+    python spark_examples/pipeline.py NAME [ARGUMENT ...]
+
+Arguments go to the example's run.sh, behind the broker and the folder: `make pipeline NAME=metrics ARGS=continuous`.
 
 OTTLA_COMPAT_BOOTSTRAP=host:port takes a running broker instead.
 """
@@ -19,25 +21,25 @@ from spark_examples.tests.broker import Broker
 
 def main() -> int:
     names = sorted(path.parent.name for path in HERE.glob("*/run.sh"))
-    name = sys.argv[1] if len(sys.argv) == 2 else ""
+    name, *more = sys.argv[1:] or [""]
     if name not in names:
         print(f"make pipeline NAME=...: one of {', '.join(names)}", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory(prefix=f"ottla-{name}-") as folder:
         if bootstrap := os.environ.get("OTTLA_COMPAT_BOOTSTRAP"):
-            return run(name, bootstrap, folder)
+            return run(name, bootstrap, folder, more)
         broker = Broker(Path(folder))
         broker.start()
         try:
-            return run(name, broker.bootstrap, folder)
+            return run(name, broker.bootstrap, folder, more)
         finally:
             broker.stop()
 
 
-def run(name: str, bootstrap: str, folder: str) -> int:
+def run(name: str, bootstrap: str, folder: str, more: list[str]) -> int:
     # `python` and `ottla` of this virtual environment.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    command = ["sh", str(HERE / name / "run.sh"), bootstrap, f"{folder}/output"]
+    command = ["sh", str(HERE / name / "run.sh"), bootstrap, f"{folder}/output", *more]
     return subprocess.run(command, env=dict(os.environ) | {"PATH": path}, check=False).returncode
 
 
