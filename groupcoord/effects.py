@@ -112,7 +112,7 @@ Steps = Iterator[None]
 
 
 class KeyedState(Protocol):
-    """State that is made of its records alone: for each key the value of the last record, or nothing."""
+    """State rebuilt from records: for each key the value of the last record, or nothing."""
 
     def value_of(self, key: Any) -> Any | None:
         """The value in force for a key, as it could be written again; None: there is none."""
@@ -165,21 +165,21 @@ class Effects:
     # ------------------------------------------------------------------ what takes long
 
     def carry_on(self, steps: Steps) -> None:
-        """Take these steps when the call has returned, behind those that it has left before."""
+        """Queue these steps behind those that the call has left."""
         if self._is_stopped:
             deque(steps, maxlen=0)
         else:
             self._rest.append(steps)
 
     def then(self, settlement: Settlement, error: ErrorCode = ErrorCode.NONE) -> None:
-        """Call a settlement with this error when the steps that are left are taken. If `stop` comes before, that returns it."""
+        """Call a settlement with this error after all remaining steps. If `stop` comes first, it returns the settlement."""
         if self._rest:
             self._rest.append((settlement, error))
         else:
             settlement(error)
 
     def advance(self) -> bool:
-        """Take a step. True if others are left."""
+        """Take one step. True if steps remain."""
         while self._rest:
             work = self._rest[0]
             if isinstance(work, tuple):
@@ -192,7 +192,7 @@ class Effects:
         return False
 
     def rest(self) -> Rest:
-        """Take all steps that are left, as of this call's time, and end the call."""
+        """Take all remaining steps with this call's time, and end the call."""
         now_ms, timestamp_ms = self.now_ms, self.timestamp_ms
         is_left = True
         while is_left:
@@ -203,7 +203,7 @@ class Effects:
         return self.take()
 
     def stop(self) -> Outcome[GroupRecord]:
-        """Return what an unfinished call has collected. The shard is done with: from now on steps are taken at once."""
+        """Return the outcome of an unfinished call; the shard is being unloaded. Later steps are taken immediately."""
         self._is_stopped = True
         outcome, rest, self._rest = self.take(), self._rest, deque()
         return outcome._replace(
@@ -238,7 +238,7 @@ class Effects:
         self._transaction = transaction
 
     def be_cuttable(self) -> None:
-        """Allow several batches for this call's records: each beginning of them leaves a good state."""
+        """Allow the call's records to be split over several batches: each prefix of them leaves a consistent state."""
         self._is_cuttable = True
 
     def compute(
@@ -312,7 +312,7 @@ class Effects:
 
 
 def in_pieces(items: Iterable[T], work: Callable[[T], object]) -> Steps:
-    """Call `work` with each item, a piece of them in each step."""
+    """Call `work` with each item, in steps of a piece each."""
     for number, item in enumerate(items, 1):
         work(item)
         if number % PIECE == 0:

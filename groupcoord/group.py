@@ -50,7 +50,7 @@ PartitionCheck = Callable[[bytes, str, int], ErrorCode]
 
 
 class Group(Protocol):
-    """One group of any type. Calls may collect what they owe in the shard's `Effects`, unless they are reads."""
+    """One group of any type. Calls that change it collect records and replies in the shard's `Effects`."""
 
     last_rebalance: LastRebalance | None
     """For people; None: none since this broker coordinates the group."""
@@ -115,7 +115,7 @@ class Group(Protocol):
     # ------------------------------------------------------------------ the shell's calls
 
     def start_sessions(self) -> Steps:
-        """Let every member have a whole session from now on, some at each step."""
+        """Restart the sessions of all members at their full length, some members at each step."""
 
     def cancel_timers(self) -> None:
         """Cancel all its deadlines: the group is gone. They would hit the next group of that name."""
@@ -124,7 +124,7 @@ class Group(Protocol):
         """Forget a parked caller, whose connection is gone."""
 
     def unload(self, error: ErrorCode) -> Steps:
-        """Answer `error` to everybody who is parked, some at each step: this broker no longer coordinates the group."""
+        """Answer `error` to all parked callers, some at each step: this broker no longer coordinates the group."""
 
 
 def member_reason(member_id: str, what: str) -> str:

@@ -49,7 +49,7 @@ _SECONDS_MAX = 2**63 - 1
 
 
 def duration_ms(text: str) -> int | None:
-    """A duration of ISO 8601 in milliseconds; None if it is none, less than nothing, or more than Java can hold."""
+    """Parse an ISO 8601 duration to milliseconds; None if it is malformed, negative, or too large for Java's long."""
     match = _DURATION.fullmatch(text)
     if match is None or (match[2] is None and not match[3]) or (match[3] or "").upper() == "T":
         return None
@@ -84,7 +84,7 @@ def _own(default: Any, doc: str, **details: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupSettings:
-    """Every setting of one group that is in force: its own, else the broker's."""
+    """All settings in force for one group: its own, else the broker's defaults."""
 
     consumer_session_timeout_ms: int = _of_broker(
         "group.consumer.session.timeout.ms",
@@ -285,7 +285,7 @@ def broker_synonym(declared: Setting) -> str | None:
 
 
 class Bounds(NamedTuple):
-    """The broker settings between which a group setting has to stay."""
+    """Broker settings that bound a group setting."""
 
     minimum: str | None
     maximum: str | None

@@ -11,7 +11,7 @@ def string_hash(text: str) -> int:
 
 
 def _hash(text: str, value: int = 0) -> int:
-    """Continue a hash with a text. `value`: the hash of what stands before it."""
+    """Continue a hash with a text. `value`: the hash of the preceding text."""
     units = text.encode("utf-16-be", "surrogatepass")
     for index in range(0, len(units), 2):
         value = (31 * value + (units[index] << 8) + units[index + 1]) & 0xFFFFFFFF
@@ -31,7 +31,7 @@ def _absolute(value: int) -> int:
 
 
 def absolute_joined_hash(start: str, end: str) -> int:
-    """`absolute_string_hash` of both texts as one. Many ends may follow the same start, however long that is."""
+    """`absolute_string_hash` of two texts joined. The hash of the first text is reused for many second ones."""
     return _absolute(_hash(end, _hash_of_start(start)))
 
 

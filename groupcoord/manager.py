@@ -80,7 +80,7 @@ class MetadataManager:
 
 @dataclass(frozen=True)
 class GroupType:
-    """Registration of a manager: all that is known of it before there is a shard."""
+    """Registration of a group type: the facts about its manager that are known before a shard exists."""
 
     make: Callable[[ShardContext], MetadataManager]
     formats: tuple[RecordFormat, ...] = ()

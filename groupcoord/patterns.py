@@ -46,13 +46,13 @@ class Pattern:
         return self._compiled.fullmatch(text) is not None
 
     def cost(self, text: str) -> int:
-        """Number of steps that matching a text may take: a million of them are some hundred milliseconds."""
+        """Estimated steps of matching one text; a million steps take some hundred milliseconds."""
         steps: int = self._compiled.programsize * (1 + len(text))
         return steps
 
 
 def _is_dear(text: str) -> bool:
-    """True if compiling the pattern would take long; the library holds the interpreter lock meanwhile."""
+    """True if compiling the pattern would be slow; the library holds the interpreter lock while it compiles."""
     # It writes repetitions out before it counts instructions.
     copies = sum([_copies(part.partition("}")[0]) for part in text.split("{")[1:]])
     return copies > INSTRUCTIONS_MAX or text.count("\\p") + text.count("\\P") > PROPERTIES_MAX

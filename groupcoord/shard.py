@@ -108,7 +108,7 @@ class Shard:
     def settle(
         self, settlements: Iterable[Settlement], error: ErrorCode, *, now_ms: int, timestamp_ms: int
     ) -> list[Reply]:
-        """The records of these settlements are committed and replayed, or were not appended because of `error`."""
+        """Settle requests whose records are committed and replayed, or failed to append with `error`."""
         self._begin(now_ms, timestamp_ms)
         for settlement in settlements:
             self._effects.then(settlement, error)
@@ -122,7 +122,7 @@ class Shard:
         return self._effects.timers.next_deadline_ms()
 
     def stands_alone(self, now_ms: int) -> bool:
-        """True if something is due that looks at what records leave behind at their commit."""
+        """True if due work reads state that records leave at their commit."""
         for key in self._lone_timers:
             deadline_ms = self._effects.timers.deadline_ms(key)
             if deadline_ms is not None and deadline_ms <= now_ms:
@@ -130,7 +130,7 @@ class Shard:
         return False
 
     def expire(self, *, now_ms: int, timestamp_ms: int) -> Outcome[GroupRecord]:
-        """Do what is due. When much is due, some of it stays due."""
+        """Do due work, up to a limit; the rest stays due."""
         self._begin(now_ms, timestamp_ms)
         for _ in range(TIMERS_PER_CALL):
             key = self._effects.timers.pop_due(now_ms)
@@ -190,7 +190,7 @@ class Shard:
         return self._outcome()
 
     def start_sessions(self, now_ms: int) -> Iterator[None]:
-        """Every member gets a whole session; others may have a turn whenever this yields."""
+        """Restart all members' sessions at their full length; yields so that other tasks can run."""
         # A copy, because groups come and go whenever this yields.
         for number, group in enumerate(list(self._groups.values()), 1):
             # Another call may have set its own time since the last yield.
@@ -202,11 +202,11 @@ class Shard:
                 yield
 
     def discard(self) -> Outcome[GroupRecord]:
-        """Return what an unfinished call has collected. The shard is done with."""
+        """Return the outcome of an unfinished call, before the shard is dropped."""
         return self._effects.stop()
 
     def unload(self, error: ErrorCode) -> Iterator[Reply]:
-        """Answer everyone who is parked: this broker no longer coordinates these groups. The shard is done with."""
+        """Answer all parked callers: this broker no longer coordinates these groups. The shard is dropped afterwards."""
         for group in self._groups.values():
             for _ in group.unload(error):
                 yield from self._effects.take_replies()
@@ -215,7 +215,7 @@ class Shard:
     # ------------------------------------------------------------------ reads, allowed at any time
 
     def read(self, request: Any, *, now_ms: int) -> Any:
-        """Answer a request that changes nothing but sessions."""
+        """Answer a request that changes at most sessions."""
         # The time of day is not needed, because nothing is written.
         self._effects.now_ms = now_ms
         read = self._adopter(self._adopted_reads, request) or self._reads.get(type(request))
@@ -245,7 +245,7 @@ def _add(mine: dict[Any, Any], theirs: Mapping[Any, Any]) -> None:
 
 
 def in_listing(states: Iterable[str], types: Iterable[str]) -> Callable[[Group], bool]:
-    """Filter of groups in one of these states and of one of these types; none given means all. Case does not matter."""
+    """Filter groups by states and types, ignoring case; an empty filter matches all."""
     wanted = {state.strip().lower() for state in states}
     wanted_types = {each.lower() for each in types}
 

@@ -133,7 +133,7 @@ class ClassicState:
         return self.members.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def _remember_subscriptions(self) -> None:
-        """Keep the members' subscriptions of this generation. They are parsed only when somebody asks."""
+        """Keep the members' subscriptions of this generation, encoded; they are parsed when first read."""
         self._subscribed_topics = None
         self._subscriptions = None
         # Members of other protocols send metadata in a form of their own, from which no topics can be read.
@@ -176,7 +176,7 @@ class ClassicState:
         return member is not None or len(self.members) < size_max
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """True if a member with these protocols could work with the others."""
+        """True if the group's other members support one of these protocols."""
         # The first member of an empty group chooses for the others, but it has to choose something.
         if self.state is EMPTY:
             return bool(protocol_type) and bool(protocols)
@@ -193,7 +193,7 @@ class ClassicState:
         api_version: int,
         is_transactional: bool = False,
     ) -> ErrorCode:
-        """Check a commit: members commit for their generation, others only to an empty group, or in a transaction."""
+        """Check a commit: a member must name the current generation; other clients need an empty group or a transaction."""
         # Tools that reset offsets, and consumers that choose their partitions themselves, commit without being
         # members.
         if generation_id < 0 and self.state is EMPTY:
@@ -362,13 +362,13 @@ class ClassicState:
         return group
 
     def choose_protocol(self) -> Steps:
-        """Choose the protocol that all members share. All members are there."""
+        """Choose the protocol that all members support. The group must have all its members."""
         self.protocol_name = yield from self.members.select_protocol()
         self._remember_subscriptions()
 
 
 def _topics_of(subscriptions: list[bytes]) -> frozenset[str] | None:
-    """The topics of all subscriptions, of whatever version, or None if one of them does not parse."""
+    """Topics of all subscriptions, of any version; None if a subscription does not parse."""
     # Parsing holds the event loop, so more than this is not parsed.
     if sum(map(len, subscriptions)) > SUBSCRIPTION_BYTES_MAX:
         return None

@@ -92,7 +92,7 @@ class ClassicGroupManager(MetadataManager):
                 self._oversized[group_id] = None
 
     def _end(self, record: GroupMetadataRecord, record_offset: int, producer_id: int) -> None:
-        """Remove a group at its tombstone. Other records are ignored after the load: the group in memory is ahead of them."""
+        """Remove a group at its tombstone. The manager replays other records only during the load: its own state is newer."""
         group = self._group(record.key.group)
         # The tombstone of a classic group that was turned into another kind of group leaves that alone.
         if record.value is None and group is not None:

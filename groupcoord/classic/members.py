@@ -227,7 +227,7 @@ class Members:
         self.pending_join.discard(member.member_id)
 
     def remove(self, member_id: str) -> Member | None:
-        """Remove a member or a pending member; if it led, the next one leads. Its parked callers stay with it."""
+        """Remove a member or a pending member, but not its parked callers. If it led, elect the next leader."""
         member = self.by_id.pop(member_id, None)
         if member is not None:
             self._count(member, -1)
@@ -300,7 +300,7 @@ class Members:
         return self._static.get(group_instance_id)
 
     def validate(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Check a member: FENCED_INSTANCE_ID if its instance id belongs to another member now, else NONE."""
+        """Check a member: FENCED_INSTANCE_ID if another member now has its instance id, else NONE."""
         # The instance id comes first. A client whose place was taken must hear that it is fenced, so that it stops.
         # If it heard that it is unknown, it would join again and fence the other one.
         if group_instance_id is not None:
@@ -339,7 +339,7 @@ class Members:
         return min(votes, key=lambda name: (-votes[name], hash_map_slot(name, len(votes))))
 
     def elect_joined_leader(self) -> bool:
-        """Make a member that has joined the leader, if the leader has not; False if nobody has joined."""
+        """Elect a member that has joined as the leader if the leader has not rejoined; False if no member has joined."""
         if self.leader_id is None:
             return False
         # A leader that has not joined would never send an assignment.

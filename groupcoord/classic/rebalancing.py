@@ -100,7 +100,7 @@ class _Replaced(NamedTuple):
 
 
 class ClassicGroup(ClassicState):
-    """A classic group and its rebalances. Calls collect what they owe in the shard's `Effects`."""
+    """A classic group and its rebalances. Calls collect their records and replies in the shard's `Effects`."""
 
     __slots__ = ("_initial_delay_ms", "_initial_remaining_ms", "_lost_count", "_new_member_added", "_reason")
 
@@ -221,7 +221,7 @@ class ClassicGroup(ClassicState):
             self._refuse_join(displaced, member.member_id, ErrorCode.REBALANCE_IN_PROGRESS)
 
     def _answer(self, member: Member, caller: Caller, response: JoinGroupResponse | SyncGroupResponse) -> None:
-        """Answer a member. Until the answer is committed and sent, no heartbeat is expected of it."""
+        """Answer a member. Its session restarts only after the answer is committed and sent."""
         member.answered_as = caller
         self._effects.reply(caller, response)
 
@@ -286,7 +286,7 @@ class ClassicGroup(ClassicState):
     # ------------------------------------------------------------------ the course of a rebalance
 
     def shrink_to_size(self) -> None:
-        """Rebalance a loaded group that is larger than group.max.size by now; the members that join first stay."""
+        """Rebalance a loaded group that exceeds group.max.size; the members that rejoin first stay."""
         if len(self.members) > self._effects.config.group_max_size:
             self.prepare_rebalance("more members than group.max.size allows")
 
@@ -329,7 +329,7 @@ class ClassicGroup(ClassicState):
             self._complete_join()
 
     def expire_join(self) -> None:
-        """Complete the join phase at its deadline; a first rebalance is extended if members came in meanwhile."""
+        """Complete the join phase at its deadline. A first rebalance is extended if more members have joined."""
         if self.state is not PREPARING_REBALANCE:
             return
         remaining_ms = self._initial_remaining_ms
@@ -563,7 +563,7 @@ class ClassicGroup(ClassicState):
         )
 
     def _after_departure(self, reason: str, *, was_member: bool) -> None:
-        """React to a departure: begin a rebalance, or complete the join phase if nobody else is awaited."""
+        """React to a departure: begin a rebalance, or complete the join phase if it waited only for this member."""
         if self.state in (STABLE, COMPLETING_REBALANCE) and was_member:
             self.prepare_rebalance(reason)
         else:

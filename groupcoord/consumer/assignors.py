@@ -257,7 +257,7 @@ class _TopicReaders:
         return self._ordered[0][1]
 
     def most(self, owned: Mapping[int, list[int]]) -> int | None:
-        """Reader with most partitions that has one of this topic; None: nobody can give one."""
+        """Reader that has most partitions, among those that own one of this topic; None if no reader can give one up."""
         while self._ordered:
             number = self._ordered[-1][1]
             if owned.get(number):

@@ -64,7 +64,7 @@ def refused_heartbeat(error: ErrorCode, message: str | None = None) -> ConsumerG
 def is_ordinary(
     group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller, topics: TopicImages
 ) -> bool:
-    """True if the heartbeat changes nothing, and the member has nothing to learn."""
+    """True if the heartbeat changes nothing and the response has no news for the member."""
     member = group.members.get(request.member_id)
     if member is None or request.member_epoch != member.epoch:
         return False

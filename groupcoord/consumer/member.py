@@ -146,7 +146,7 @@ class Member:
 
     @property
     def is_gone(self) -> bool:
-        """True if no record is left of it."""
+        """True if the log holds no record of the member."""
         return self.written is None and self.known_progress is None
 
     def may_commit(self, topic_id: bytes, partition: int, epoch: int) -> bool:

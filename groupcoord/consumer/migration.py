@@ -154,7 +154,7 @@ class Migration:
     # ------------------------------------------------------------------ to the classic protocol
 
     def may_downgrade(self, group: ConsumerGroup, leaving: Sequence[Member], joining: int = 0) -> bool:
-        """True if only classic members are left without these; `joining`: classic members that come in their place."""
+        """True if only classic members remain when these leave; `joining`: classic members that replace them."""
         left = len(group.members) - len(leaving)
         classic_left = group.classic_count - sum(each.uses_classic_protocol for each in leaving)
         if classic_left != left or not left + joining:

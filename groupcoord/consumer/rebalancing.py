@@ -87,7 +87,7 @@ def reconciled(progress: Progress, goal: Goal, *, has_subscription_changed: bool
 
 
 def _has_any(owned: Sequence[TopicPartitions] | None, partitions: EpochsOfPartitions) -> bool:
-    """True if the member still owns one of these; a member that does not report may own all."""
+    """True if the member still owns one of these partitions. A member that does not report its partitions may own all."""
     if owned is None:
         return True
     return any(
@@ -99,7 +99,7 @@ def _has_any(owned: Sequence[TopicPartitions] | None, partitions: EpochsOfPartit
 
 
 def _without_unread(progress: Progress, goal: Goal) -> Progress:
-    """Revoke topics that the member no longer reads. Its target, which is computed later, may still have them."""
+    """Revoke partitions of topics that the member no longer reads. Its target is computed later and may still name them."""
     unread = [each for each in progress.assigned if each not in goal.topic_ids]
     if not unread:
         return progress
@@ -201,7 +201,7 @@ class Rebalancing:
         self._effects.undo_if_refused(restart)
 
     def preferred_assignor(self, group: ConsumerGroup) -> str:
-        """Assignor that most members ask for, among those that ask for one."""
+        """Assignor that most members request; the first configured one if no member requests any."""
         return group.assignors.most_frequent() or self._config.group_consumer_assignors[0]
 
     # ------------------------------------------------------------------ the group's epoch
@@ -293,7 +293,7 @@ class Rebalancing:
         *,
         has_subscription_changed: bool,
     ) -> Member:
-        """Let a member take its next step. Returns it as it is afterwards."""
+        """Advance a member by one step of its reconciliation; return its new state."""
         if member.is_reconciled_to(group.assignment_epoch) and not has_subscription_changed:
             return member
         member_id = member.member_id

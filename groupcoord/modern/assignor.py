@@ -84,7 +84,7 @@ class Reader(NamedTuple):
 
 
 class Readers(NamedTuple):
-    """Source of a `GroupSpec`. Making that may take long, as a pattern may stand for thousands of topics."""
+    """Source of a `GroupSpec`. Building one may be slow, as a pattern can match thousands of topics."""
 
     all: Callable[[], Iterable[Reader]]
     """Makes them, in whatever thread."""
@@ -131,7 +131,7 @@ def in_kafkas_order(member_ids: Iterable[str]) -> list[str]:
 
 
 def by_instance(subscribers: Iterable[Subscriber]) -> list[Subscriber]:
-    """Static members first, by their instance ids; then the others, by their member ids."""
+    """Order static members by instance id, then dynamic members by member id."""
     return sorted(
         subscribers,
         key=lambda each: (

@@ -38,7 +38,7 @@ def invalid(problem: str) -> KafkaError:
 
 
 def check_texts(**texts: str | None) -> None:
-    """Raise KafkaError if one of these, by Kafka's names, is blank, or too long for a record of its group."""
+    """Raise KafkaError if one of these texts (by Kafka's field name) is blank, or too long for a group's record."""
     for name, text in texts.items():
         if text is None:
             continue
@@ -79,7 +79,7 @@ class Counts:
 
 
 class Subscriptions:
-    """The topics of a group by their names: how many members name each, and how many patterns stand for it."""
+    """Subscribed topics of a group by name, with the numbers of members and of patterns that subscribe to each."""
 
     __slots__ = ("by_name", "by_pattern", "patterns")
 
@@ -113,7 +113,7 @@ class Subscriptions:
         return sum(self.by_name.by_key.values()) + by_pattern
 
     def are_alike(self, member_count: int) -> bool:
-        """True if all members read the same topics: everybody names the same ones, or everybody gives the same pattern."""
+        """True if all members subscribe to the same topics: by the same names, or by the same pattern."""
         if not self.patterns.by_key:
             return all(count == member_count for count in self.by_name.by_key.values())
         if next(iter(self.patterns.by_key.values())) != member_count:
@@ -274,7 +274,7 @@ NO_EPOCH = -1
 
 
 class HostedGroup(ABC, Generic[MemberT]):
-    """A group hosted by a shard. Each group type puts one of these classes over its state."""
+    """A group hosted by a shard. Each group type derives its own class and adds its state."""
 
     group_type: str
     """Kafka's name of the kind, which is that of its members' protocol, too."""

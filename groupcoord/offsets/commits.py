@@ -117,7 +117,7 @@ def names_of(
 def split_commit(
     request: OffsetCommitRequest, topics: Topics, *, by_id: bool, denied: Collection[str] = ()
 ) -> tuple[list[OffsetCommitRequestTopic], list[OffsetCommitResponseTopic]]:
-    """Split a commit: topics that exist, each with its name and its id, and the answers to the rest.
+    """Split a commit into existing topics (with name and id) and error results for all others.
 
     `by_id`: the request names topics by their ids. `denied`: topics that the client has no right to, whether they exist or not.
     """
@@ -200,7 +200,7 @@ def with_topics(request: OffsetCommitRequest, topics: list[OffsetCommitRequestTo
 def split_deletion(
     request: OffsetDeleteRequest, topics: Topics, denied: Collection[str] = ()
 ) -> tuple[OffsetDeleteRequest, list[OffsetDeleteResponseTopic]]:
-    """The part of a deletion that names existing partitions, and the answers to the rest; `denied` as for a commit."""
+    """Split a deletion into existing partitions and error results for all others; `denied` as for a commit."""
     known: list[OffsetDeleteRequestTopic] = []
     refused: list[OffsetDeleteResponseTopic] = []
     for requested in request.topics:

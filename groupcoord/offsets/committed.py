@@ -155,7 +155,7 @@ class OffsetTable:
         self._partitions(group_id, topic)[partition] = committed
 
     def put_if_newer(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
-        """Put an offset, unless the present one stands later in the log."""
+        """Put an offset, unless the stored one was written later in the log."""
         partitions = self._partitions(group_id, topic)
         known = partitions.get(partition)
         if known is None or committed.record_offset > known.record_offset:

@@ -106,7 +106,7 @@ class ListCommitted:
 
 
 class AskCommitted:
-    """Internal request for the offsets of one group; the answer is the live table, which nobody may change."""
+    """Internal request for a group's offsets; the result is the live table, which callers must not modify."""
 
     __slots__ = ("group_id",)
 

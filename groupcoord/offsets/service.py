@@ -52,7 +52,7 @@ class OffsetService(OffsetCommits):
         return gathered(answers, lambda groups: fetch_response(groups, api_version))
 
     def _holds_much(self, groups: list[OffsetFetchRequestGroup]) -> bool:
-        """True if the groups of which all offsets are asked for have more than one slice."""
+        """True if the groups whose offsets are all requested hold more offsets than one time slice serves."""
         count = 0
         for group in groups:
             if group.topics is None:
@@ -186,7 +186,7 @@ def _is_much(groups: list[OffsetFetchRequestGroup]) -> bool:
 
 
 def _work_of(group: OffsetFetchRequestGroup) -> int:
-    """Cost of the fetch for one group in elements, its name included; counted only up to what one slice takes."""
+    """Number of elements in a group's fetch, counting its name; counting stops at one time slice's limit."""
     elements = elements_in(group.topics or (), PARTITION_INDEXES, ELEMENTS_PER_SLICE)
     return 1 + len(group.group_id) // NAME_CHARACTERS_PER_ELEMENT + elements
 
@@ -302,7 +302,7 @@ def identify_fetched_topics(response: OffsetFetchResponseGroup, topics: Topics) 
 
 
 def refused_fetch(group: OffsetFetchRequestGroup, error: ErrorCode, api_version: int) -> OffsetFetchResponseGroup:
-    """The answer for a group that cannot be looked up; version 1 can say so only per partition."""
+    """Error response for a group that cannot be looked up; version 1 carries errors only per partition."""
     answers = []
     if api_version < TOP_LEVEL_ERROR_VERSION:
         for topic in group.topics or ():

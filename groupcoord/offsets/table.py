@@ -142,7 +142,7 @@ class Offsets:
         return count
 
     def fetch(self, request: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
-        """The group's offsets of the partitions asked for, or all of them."""
+        """The group's offsets of the requested partitions, or of all."""
         group_id = request.group_id
         requested = request.topics if request.topics is not None else self._all_of(group_id)
         offsets = self._committed.group(group_id)
@@ -197,7 +197,7 @@ class Offsets:
     # ------------------------------------------------------------------ delete and expire
 
     def has(self, group_id: str, topic: str, partition: int) -> bool:
-        """True if there is something to delete, committed or pending."""
+        """True if the group has a committed or pending offset to delete."""
         is_committed = self._committed.get(group_id, topic, partition) is not None
         return is_committed or any(self._pending.may_count(group_id, topic, partition))
 
@@ -213,13 +213,15 @@ class Offsets:
             yield from ((group_id, topic, partition) for partition in partitions if partition not in known)
 
     def places_of(self, group_id: str) -> Iterator[Place]:
-        """Places of the group's committed offsets. Offsets may come and go meanwhile."""
+        """Places of the group's committed offsets; the table may change during the iteration."""
         for topic in list(self._committed.group(group_id)):
             for partition in list(self._committed.group(group_id).get(topic, ())):
                 yield group_id, topic, partition
 
     def places_of_topics(self, topics: Mapping[str, bytes]) -> Iterator[Place | None]:
-        """The places of offsets of deleted topics (name -> id). None stands for an offset of a later topic of that name.
+        """Places of offsets of deleted topics (name -> id).
+
+        None marks a place whose offset belongs to a newer topic of that name.
 
         Offsets may come and go between two of them.
         """

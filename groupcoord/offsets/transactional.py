@@ -65,7 +65,7 @@ class TransactionalOffsetService:
     def txn_offset_commit(
         self, request: TxnOffsetCommitRequest, *, api_version: int, denied: Collection[str] = ()
     ) -> Worked[Given[TxnOffsetCommitResponse]]:
-        """Commit offsets in a transaction. Topics that do not exist are answered without asking anybody, as in Kafka.
+        """Commit offsets in a transaction. Topics that do not exist are refused without a verification, as in Kafka.
 
         `denied`: topics that the client has no right to.
         """
@@ -84,7 +84,7 @@ class TransactionalOffsetService:
     def split(
         self, request: OffsetCommitRequest, api_version: int, denied: Collection[str]
     ) -> tuple[OffsetCommitRequest, list[OffsetCommitResponseTopic]]:
-        """The part of a commit that names what exists, and the answers to the rest."""
+        """Split a commit into existing partitions and error results for all others."""
         by_id = api_version >= TXN_TOPIC_ID_VERSION
         known, refused = split_commit(request, self._topics, by_id=by_id, denied=denied)
         return with_topics(request, known), refused

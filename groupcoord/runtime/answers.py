@@ -57,14 +57,14 @@ class _All(PendingAnswer[U]):
 
 
 def then(answer: Given[T], finish: Callable[[T], U]) -> Given[U]:
-    """Apply `finish` to a response, at once or when it is there."""
+    """Apply `finish` to a response, immediately or when the response is ready."""
     if not isinstance(answer, PendingAnswer):
         return finish(answer)
     return gathered([answer], lambda responses: finish(responses[0]))
 
 
 def gathered(answers: Sequence[Given[T]], finish: Callable[[list[T]], U]) -> Given[U]:
-    """Apply `finish` to all responses, at once or when they are there."""
+    """Apply `finish` to all responses, immediately or when all are ready."""
     # If all are there no object has to be made.
     if not any(isinstance(answer, PendingAnswer) for answer in answers):
         return finish([_response(each) for each in answers])
@@ -152,7 +152,7 @@ class Caller:
                 self.pending.become_ready()
 
     def response_or_pending(self, abandon: Callable[[Caller], None]) -> Given[Any]:
-        """The response if there is one by now, else the answer that will have it. `abandon` is called if its peer leaves."""
+        """The response if it is ready, else a pending answer. The runtime calls `abandon` if the peer disconnects."""
         if self.response is not None:
             return self.response
         self.pending = PendingReply(self, abandon)
@@ -175,7 +175,7 @@ class Queued(NamedTuple):
 
 
 class PendingReply(PendingAnswer[Any]):
-    """The answer to a caller that is parked, stands in line, or waits for a commit."""
+    """Pending answer for a caller that is parked, queued, or waiting for a commit."""
 
     __slots__ = ("_abandon", "_caller")
 

@@ -104,7 +104,7 @@ class InFlightAppends:
         self._appends.append(append)
 
     def reply_after(self, replies: list[Reply]) -> None:
-        """Send replies once everything is committed that has been appended by now."""
+        """Send replies after all records appended so far are committed."""
         if self._appends:
             self._appends[-1].replies += replies
         else:
@@ -129,7 +129,7 @@ class InFlightAppends:
             await self._all_committed.wait()
 
     def abandon(self) -> list[InFlightAppend]:
-        """Wait for none of these any more. They are returned, so that their callers can be answered."""
+        """Return and forget all appends in flight, so that the caller can answer their clients."""
         appends, self._appends = list(self._appends), deque()
         for append in appends:
             # A coroutine that nobody has begun to await has to be closed. The other one ends with its task.
@@ -141,7 +141,7 @@ class InFlightAppends:
 
 
 async def _no_wait() -> None:
-    """Stand in for the commit of what is committed already."""
+    """Return immediately; used for records that are already committed."""
 
 
 TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})

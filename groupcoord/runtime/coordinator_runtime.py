@@ -67,7 +67,7 @@ class Runtime(Generic[ShardT]):
         return self._nursery is not None
 
     def check_running(self) -> None:
-        """Raise KafkaError if there is no coordinator yet, or no longer."""
+        """Raise KafkaError before the coordinator starts and after it stops."""
         if self._nursery is None:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
@@ -157,7 +157,7 @@ class Runtime(Generic[ShardT]):
         self.load_soon(partition)
 
     def on_resignation(self, partition: int) -> None:
-        """Unload a partition that another broker leads: send everybody there."""
+        """Unload a partition that another broker now leads, and answer its clients with NOT_COORDINATOR."""
         known = self._partitions.pop(partition, None)
         if known is not None:
             known.unload(ErrorCode.NOT_COORDINATOR)
@@ -189,7 +189,7 @@ class Runtime(Generic[ShardT]):
         self._nursery.start_soon(function, *arguments)
 
     async def run_in_thread(self, function: Callable[[], Any]) -> Any:
-        """Run work of less than a second in a thread, for which somebody waits."""
+        """Run short work (less than a second) in a thread while a client waits for it."""
         async with self._threads:
             return await self._run_in_thread(function)
 
@@ -282,7 +282,7 @@ class TopicForgetter(Generic[TopicsT]):
                     self._runtime.spawn(self._forget_persistently, partition)
 
     async def _forget(self, topics: TopicsT, partition: PartitionRuntime[Any]) -> bool:
-        """True if nothing is left of these topics in a partition."""
+        """Remove state of these topics from a partition; True when none remains."""
         request = self._request_of(topics)
         while True:
             caller = Caller(lambda error: FORGETTING_REFUSED)

@@ -44,7 +44,7 @@ _crc, _attributes, _producer = struct.Struct(">I"), struct.Struct(">h"), struct.
 
 
 class Transaction(NamedTuple):
-    """A producer's transaction. `guard` shows the log that its coordinator knows of it."""
+    """A producer's transaction; `guard` verifies it at the log."""
 
     producer_id: int
     producer_epoch: int
@@ -111,7 +111,7 @@ class Job(NamedTuple):
 
 
 class Outcome(NamedTuple, Generic[RecordT]):
-    """Duties of the runtime after a call: append the records, send the replies, settle what waits for the records."""
+    """Result of a call: records to append, replies to send, settlements to make after the append."""
 
     records: list[RecordT]
     replies: list[Reply]
@@ -133,7 +133,7 @@ Rest = Generator[list[Reply], None, Outcome[Any]]
 
 
 def together(parts: Sequence[Outcome[RecordT]]) -> Outcome[RecordT]:
-    """Several outcomes that have nothing to do with each other, for one append."""
+    """Combine several independent outcomes into one append."""
     return Outcome(
         [record for part in parts for record in part.records],
         [reply for part in parts for reply in part.replies],
@@ -166,7 +166,7 @@ class CoordinatorShard(Protocol):
         """Do what is due, or much of it."""
 
     def stands_alone(self, now_ms: int) -> bool:
-        """True if something is due that looks at what records leave behind, and so has to wait until all are committed."""
+        """True if due work reads the state that records leave, and so must wait until all appends are committed."""
 
     def start_sessions(self, now_ms: int) -> Iterator[None]:
         """Give every member a whole session from now on, some at each step."""
@@ -178,7 +178,7 @@ class CoordinatorShard(Protocol):
     def loaded(self, *, now_ms: int, timestamp_ms: int) -> Outcome[Any]: ...
 
     def unload(self, error: ErrorCode) -> Iterable[Reply]:
-        """Answer `error` to everybody who is parked; each reply may be made when its turn comes."""
+        """Answer `error` to all parked callers; each reply may be built when it is sent."""
 
     def discard(self) -> Outcome[Any]:
         """Return the outcome of an unfinished call, which is dropped. Nothing is called after this."""
@@ -225,13 +225,13 @@ class Appended(NamedTuple):
 
 
 class CoordinatorLog(Protocol):
-    """The partitions of an internal topic, as much as a coordinator needs of them."""
+    """The operations on an internal topic's partitions that a coordinator needs."""
 
     def partition_count(self) -> int:
         """Number of partitions, or the future one if the topic does not exist."""
 
     def is_fenced(self) -> bool:
-        """True if another broker may coordinate these partitions by now, without this one having heard of it."""
+        """True if another broker may have become the coordinator of these partitions unnoticed."""
 
     def append(
         self, partition: int, batch: bytes, *, transaction_version: int = 0, guard: object | None = None
@@ -242,7 +242,7 @@ class CoordinatorLog(Protocol):
         """
 
     def until_committed(self, partition: int) -> Coroutine[Any, Any, None] | None:
-        """The wait until no other leader can cut off what the partition holds now; None: none can.
+        """Wait until the partition's present records cannot be truncated by another leader; None if that is certain already.
 
         Both raise KafkaError if this broker does not lead it.
         """
@@ -278,7 +278,7 @@ class Host(Protocol[ShardT]):
     def times(self) -> dict[str, int]: ...
 
     def mind(self, shard: ShardT | None) -> None:
-        """Wake up the deadline task in time for this shard."""
+        """Wake the deadline task in time for this shard's next deadline."""
 
     def spawn(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> None: ...
 

@@ -49,7 +49,7 @@ async def replay_log(
     partition: int,
     run_in_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
 ) -> None:
-    """Put everything that the log holds in force. Raises what reading raises."""
+    """Replay all records of the log. Raises the errors of reading."""
     reading = cast("AsyncGenerator[bytes, None]", log.read_batches(partition))
     time_slice = TimeSlice()
     async with aclosing(reading):  # so that a load that is cancelled closes what it reads
@@ -98,7 +98,7 @@ def replay_batches(kind: ShardKind[ShardT], shard: ShardT, batches: bytes) -> It
 def _replay(
     kind: ShardKind[ShardT], shard: ShardT, entries: list[_Entry | _Marker | None]
 ) -> Iterator[_Decoding | None]:
-    """Replay what was collected, some records at each step."""
+    """Replay the collected records, some at each step."""
     work = 0
     for collected in entries:
         entry = collected
@@ -135,7 +135,7 @@ def _collect(
     headers: Iterator[tuple[BatchHeader, int, int]],
     entries: list[_Entry | _Marker | None],
 ) -> Generator[_Decoding | None, None, bool]:
-    """Collect the records of these batches, with None in place of values that a later one has made void.
+    """Collect the records of these batches; None replaces values that a later record of the same key supersedes.
 
     After a batch that was long when it was decompressed the others wait for the next call. Returns whether there are none.
     """
@@ -244,14 +244,14 @@ def last_replies(
 
 
 class Farewell:
-    """Replies that are sent when a shard is gone, some at once and the others in time slices."""
+    """Replies to send after a shard is unloaded: some immediately, the rest in time slices."""
 
     def __init__(self, replies: Iterator[Reply], place: Place) -> None:
         self._replies = replies
         self._place = place
 
     def begin(self, spawn: Callable[..., None] | None) -> None:
-        """Send some replies at once, and the others in a task. None: there are no tasks any more, so send all."""
+        """Send some replies immediately and the rest in a task; without `spawn` (no tasks run any more) send all."""
         if spawn is None:
             self.send_some()
         elif self.send_some(ANSWERED_AT_ONCE):

@@ -77,7 +77,7 @@ LOAD_RETRY_S, LOAD_RETRY_MAX_S = 0.1, 1.0
 #
 # A load brings the shard; `unload` takes it away, at any await. A failed load or commit, or a bug, makes another load.
 class PartitionRuntime(Generic[ShardT]):
-    """One partition of the internal topic that this broker leads, from its election on."""
+    """Runtime of one partition of the internal topic, from this broker's election as leader until it resigns."""
 
     def __init__(self, partition: int, runtime: Host[ShardT]) -> None:
         self.partition = partition
@@ -104,7 +104,7 @@ class PartitionRuntime(Generic[ShardT]):
     # ------------------------------------------------------------------ requests
 
     def shard(self, now_ms: int) -> ShardT:
-        """The shard, for reading at this time: what was due has happened, unless it has to wait for a commit."""
+        """The shard, for reading at this time, after its due work. Work that waits for a commit is not done first."""
         self.expire(now_ms)
         if self._shard is None:
             raise KafkaError(self._absent)
@@ -148,7 +148,7 @@ class PartitionRuntime(Generic[ShardT]):
         return caller.response_or_pending(self.abandon)
 
     def abandon(self, caller: Caller) -> None:
-        """The caller no longer waits. What it asked for may still happen."""
+        """Forget a disconnected caller. Its request may still be carried out."""
         if self._has_line:
             # Something stands alone, so the shard must not be touched. A request that has left the line is carried out.
             self._queue.pop(caller, None)
@@ -201,7 +201,7 @@ class PartitionRuntime(Generic[ShardT]):
     # ------------------------------------------------------------------ handle, append, settle
 
     def _handle(self, request: Any, caller: Caller) -> Outcome[Any]:
-        """Let the shard handle a request. The end of a transaction is alike for every kind, and is written here."""
+        """Let the shard handle a request. Transaction markers are the same for all coordinators and are written here."""
         assert self._shard is not None
         if isinstance(request, TransactionEnd):
             self._write_marker(request, caller)
@@ -212,7 +212,7 @@ class PartitionRuntime(Generic[ShardT]):
         return isinstance(request, TransactionEnd) or self._kind.may_overlap(request)
 
     def _write_marker(self, end: TransactionEnd, caller: Caller) -> None:
-        """End a transaction. Its marker stands behind all that was handled before, and counts when it is committed."""
+        """End a transaction. Its marker follows all records of earlier requests and takes effect once committed."""
         self._append_gathered()
         batch = end.marker(self._runtime.timestamp_ms())
         try:
@@ -327,7 +327,7 @@ class PartitionRuntime(Generic[ShardT]):
     # ------------------------------------------------------------------ appends in flight
 
     def _gather(self, outcome: Outcome[Any]) -> None:
-        """Keep a commit of offsets for the next append, which it shares with others."""
+        """Batch an offset commit with others for the next append."""
         assert self._shard is not None and self._shard.unfinished() is None, "a commit is one step"
         self._begin(outcome)
         if not outcome.records:
@@ -347,7 +347,7 @@ class PartitionRuntime(Generic[ShardT]):
             self._carry_out(together(gathered))
 
     def _append_in_halves(self, outcome: Outcome[Any]) -> None:
-        """Append a gathered outcome that is too large for one batch in halves, so that no caller is refused because of others."""
+        """Split a gathered outcome that is too large for one batch in halves; one caller cannot fail the others."""
         assert len(outcome.records) <= RECORDS_PER_BATCH, "a part of it may be in the log"
         middle = len(outcome.parts) // 2
         halves = [together(outcome.parts[:middle]), together(outcome.parts[middle:])]
@@ -441,7 +441,7 @@ class PartitionRuntime(Generic[ShardT]):
         return self._shard is not None and self._is_due(now_ms) and self._shard.stands_alone(now_ms)
 
     async def _next_in_line(self) -> None:
-        """Handle what is due, or the first queued request; one that stands alone waits until no append is in flight."""
+        """Do the due work, or handle the first queued request. A request that stands alone waits for appends in flight."""
         shard = self._shard
         assert shard is not None
         # Only looked at: it is handled when everything is done that has to come before it.
@@ -478,7 +478,7 @@ class PartitionRuntime(Generic[ShardT]):
             raise
 
     def _finish_later(self, rest: Rest, caller: Caller | None) -> None:
-        """Let the queue's task take the steps that a call has left."""
+        """Let the queue's task take the remaining steps of a call."""
         self._is_unfinished, self._unfinished_caller = True, caller
         self._form_line(partial(self._finish, rest))
 

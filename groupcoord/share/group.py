@@ -89,7 +89,7 @@ class StatePartitions:
         return replace(self, initializing=initializing, deleting=deleting)
 
     def confirm(self, partitions: PartitionsByTopic) -> StatePartitions:
-        """Partitions that the share coordinator has initialized, without those that are no longer initializing."""
+        """Mark partitions as initialized; ignore those that are not initializing."""
         confirmed = {
             topic_id: KnownTopic(known.name, known.partitions.intersection(partitions.get(topic_id, ())))
             for topic_id, known in self.initializing.items()

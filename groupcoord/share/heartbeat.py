@@ -143,7 +143,7 @@ class Heartbeats:
         return HeartbeatResult(response)
 
     def remove_member(self, group: ShareGroup, member_id: str, reason: str) -> None:
-        """Remove a member. The others get its partitions with their next heartbeats."""
+        """Remove a member. Other members receive its partitions in their next heartbeats."""
         group_id = group.group_id
         is_last = len(group.members) == 1
         self._effects.work += len(group.subscriptions)
@@ -236,7 +236,7 @@ class Heartbeats:
         return False
 
     def _update_target(self, group: ShareGroup) -> int:
-        """Make a new target assignment if one is due, a large one in a thread; return the epoch of the one in force."""
+        """Compute the target assignment if one is due, a large one in a thread; return the epoch in force."""
         interval_ms = group.settings.share_assignment_interval_ms
         if (
             group.assignment_epoch >= group.group_epoch

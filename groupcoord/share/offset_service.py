@@ -120,7 +120,7 @@ class ShareOffsets:
     def _named(
         self, topics: Iterable[DescribeShareGroupOffsetsRequestTopic]
     ) -> tuple[dict[bytes, Sequence[int]], list[DescribeShareGroupOffsetsResponseTopic]]:
-        """The partitions of topics that exist, and the results of the others."""
+        """Split request topics into existing partitions and error results."""
         found: dict[bytes, Sequence[int]] = {}
         unknown = []
         for topic in topics:

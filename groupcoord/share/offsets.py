@@ -143,7 +143,7 @@ class OffsetAdministration:
         return AlteredOffsets(response, to_initialize)
 
     def _check_partitions(self, group: ShareGroup, request: AlterShareGroupOffsetsRequest) -> None:
-        """Raise KafkaError if a partition has a negative number. Kafka checks it after all else is recorded."""
+        """Raise KafkaError for a negative partition number. Kafka checks it last, after the state is recorded."""
         for topic in request.topics:
             image = self._images.image(topic.topic_name)
             for each in [each for each in topic.partitions if each.partition_index < 0]:
@@ -190,7 +190,7 @@ class OffsetAdministration:
     # ------------------------------------------------------------------ reports of the share coordinator
 
     def confirm(self, group: ShareGroup, partitions: Mapping[bytes, Iterable[int]]) -> None:
-        """Put partitions in the phase initialized, unless their topic was deleted meanwhile."""
+        """Mark partitions as initialized, except those of deleted topics."""
         existing = {each: set(indexes) for each, indexes in partitions.items() if self._images.image_by_id(each)}
         self._put(group, group.share_partitions.confirm(existing))
 
@@ -229,7 +229,7 @@ def _add_results(
     image: TopicImage | None,
     offsets: Mapping[int, int],
 ) -> None:
-    """Add the results of a topic to those that it has already, if it was named twice."""
+    """Append results to a topic's entry if the request named the topic before."""
     name = topic.topic_name
     if name not in responses:
         topic_id = NO_TOPIC_ID if image is None else image.topic_id

@@ -77,7 +77,7 @@ NEGATIVE = {"partition": "partition id", "leader_epoch": "leader epoch", "state_
 
 
 class RedundantPrefix:
-    """Offset of each share partition's last snapshot; all records before the first of them are redundant."""
+    """Offsets of the last snapshots of all share partitions; records before the smallest are redundant."""
 
     def __init__(self) -> None:
         # In the order of the log, as a snapshot moves its share partition to the end: the first one has the lowest offset.
@@ -94,7 +94,7 @@ class RedundantPrefix:
         self._last_end = offset
 
     def end_offset(self) -> int | None:
-        """The first offset that is needed; None if nothing is redundant."""
+        """First offset to keep; None if no record is redundant."""
         first = next(iter(self._snapshots.values()), self._last_end)
         return first if first > 0 else None
 
@@ -141,7 +141,7 @@ class ShareCoordinatorShard:
     def settle(
         self, settlements: Iterable[Settlement], error: ErrorCode, *, now_ms: int, timestamp_ms: int
     ) -> list[Reply]:
-        """Answer the callers of these settlements: their records are appended, or were refused with `error`."""
+        """Answer callers whose records are appended, or failed with `error`."""
         # The last record is taken back first, because it may rest on those before it.
         for settlement in reversed(list(settlements)) if error else settlements:
             settlement(error)
@@ -156,11 +156,11 @@ class ShareCoordinatorShard:
         return self._cold_scan_at_ms
 
     def stands_alone(self, now_ms: int) -> bool:
-        """True if snapshots are due: a snapshot has the whole state, which must be in the log before it."""
+        """True if snapshots are due. A snapshot holds the full state, so the log must hold that state first."""
         return self._cold_scan_at_ms is not None and self._cold_scan_at_ms <= now_ms
 
     def expire(self, *, now_ms: int, timestamp_ms: int) -> Outcome[ShareRecord]:
-        """Write snapshots of share partitions that are written to rarely. When there are many, some stay due."""
+        """Write snapshots of rarely written share partitions, up to a limit; the rest stay due."""
         if not self.stands_alone(now_ms):
             return Outcome([], [], [])
         if not self._cold_scan:
@@ -207,7 +207,7 @@ class ShareCoordinatorShard:
     # ------------------------------------------------------------------ reads, allowed at any time
 
     def redundant_end_offset(self) -> int | None:
-        """The first offset that is needed; None if nothing before it can be deleted."""
+        """First offset to keep; None if no earlier record can be deleted."""
         return self._redundant.end_offset()
 
     def states(self) -> dict[SharePartitionKey, SharePartitionState]:
@@ -388,7 +388,7 @@ class ShareCoordinatorShard:
         return SnapshotRecord(key, now.snapshot())
 
     def _keys_to_scan(self) -> list[SharePartitionKey]:
-        """All share partitions; none if nothing was written for long: new snapshots would make no others redundant then."""
+        """All share partitions; empty if no record was written for long, as snapshots would then make no records redundant."""
         if all(state.is_quiet for state in self._states.values()):
             return []
         return list(self._states)

@@ -96,7 +96,7 @@ def _from_start(batches: Iterable[StateBatch], start_offset: int) -> Iterator[St
 
 
 def _in_order(batches: list[StateBatch]) -> list[StateBatch]:
-    """Batches that may overlap, put in order by one sweep over the offsets at which any of them begins or ends."""
+    """Sort batches that may overlap, by one sweep over the offsets at which they begin or end."""
     batches.sort(key=_first)
     bounds = sorted({*map(_first, batches), *[batch.last_offset + 1 for batch in batches]})
     swept: list[StateBatch] = []
@@ -117,7 +117,7 @@ def _in_order(batches: list[StateBatch]) -> list[StateBatch]:
 
 
 def _overlaid(known: Sequence[StateBatch], new: Sequence[StateBatch]) -> list[StateBatch]:
-    """Merge two lists in order by one walk along both. A range in only one of them is taken as it is."""
+    """Merge two sorted lists in one pass. A range that is in only one list is kept unchanged."""
     found: list[StateBatch] = []
     left, right = iter(known), iter(new)
     one, other = next(left, None), next(right, None)
@@ -195,7 +195,7 @@ class SharePartitionState:
 
     @property
     def is_quiet(self) -> bool:
-        """True if the last snapshot was written because nothing had been written for long."""
+        """True if the last snapshot was written because the share partition was idle."""
         return self.create_timestamp != self.write_timestamp
 
     def snapshot(self) -> ShareSnapshotValue:

@@ -41,7 +41,7 @@ class Part(NamedTuple):
 
 
 class AcknowledgementBatch(NamedTuple):
-    """Acknowledged records, with one type for all of them or one for each."""
+    """Acknowledged records, with one acknowledgement type for all or one for each."""
 
     first_offset: int
     last_offset: int
@@ -51,7 +51,7 @@ class AcknowledgementBatch(NamedTuple):
 def begin(
     partition: ShareState, change: Change, member_id: str, acknowledgements: Sequence[AcknowledgementBatch], now_ms: int
 ) -> None:
-    """Begin a change. After a KafkaError the caller takes it back, as a part of it may have begun."""
+    """Begin a change of in-flight records. After a KafkaError the caller must roll back the part that began."""
     if len(acknowledgements) > RUNS_MAX:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "These are more acknowledgements than records can be in flight.")
     acknowledging = _Acknowledging(partition, change, member_id, now_ms)
@@ -164,7 +164,7 @@ class _Acknowledging:
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
 
     def acknowledge(self, run: Run, kind: int, *, is_whole: bool) -> None:
-        """Begin the change of these records."""
+        """Begin the acknowledgement of these records."""
         _check_holder(run, self.member_id, is_whole=is_whole)
         if kind != RENEW:
             is_rejected = kind == REJECT

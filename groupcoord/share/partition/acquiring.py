@@ -100,7 +100,7 @@ class AcquireRequest(NamedTuple):
 
 
 class Acquisition:
-    """One member's fetch of one share partition, from the batches that were read. Used once."""
+    """One member's fetch of one share partition from the batches read; single use."""
 
     def __init__(
         self,
@@ -254,7 +254,7 @@ class Acquisition:
         return max(found, offset)
 
     def _add_part(self, first: int, last: int, room: int) -> None:
-        """Add a batch of which only the first records are acquired; the others are free."""
+        """Add a batch of which only the first records are acquired; its other records stay available."""
         batch = InFlightBatch(first, last, State.AVAILABLE, 0)
         self._in_flight.add(batch)
         self._take(batch.within(first, first + room - 1)[0])

@@ -243,7 +243,7 @@ class InFlightBatch:
         return self.runs[start:end]
 
     def touching(self, first: int, last: int) -> Iterator[Run]:
-        """The runs that have records between two offsets; nothing is split."""
+        """In-flight runs that overlap an offset range; runs are not split."""
         start = max(bisect_right(self.runs, first, key=_first) - 1, 0)
         for index in range(start, len(self.runs)):
             run = self.runs[index]

@@ -84,11 +84,11 @@ class ShareSession:
             self._due.discard(key)
 
     def clear_due(self) -> None:
-        """Forget which partitions are due: the next response has all."""
+        """Clear the list of due partitions: the next response includes all."""
         self._due.clear()
 
     def must_include(self, partition: TopicPartition, *, has_records: bool, has_error: bool) -> bool:
-        """True if the response has to include this partition, which is due no longer then."""
+        """True if the response must include this partition; clears its due mark."""
         key = partition.topic_id, partition.partition
         must = has_records or has_error or key in self._due
         # The response after an error has to say that it is over.
