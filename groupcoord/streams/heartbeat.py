@@ -271,7 +271,7 @@ class Heartbeat:
         return value.epoch
 
     def _delay_first_assignment(self) -> None:
-        """Let the first member of an empty group wait for others, so that tasks are not assigned anew for each of them."""
+        """Delay the first assignment of an empty group so that members joining shortly after share one assignment."""
         if not self._state.members:
             self._state.delay_assignment()
 

@@ -154,7 +154,7 @@ class Member:
 
 
 class TaskHolders:
-    """Processes by task: those that run it, and those that still have to give it up."""
+    """Processes by task: those that run the task, and those that must still release it."""
 
     def __init__(
         self,

@@ -61,7 +61,7 @@ def _may_still_have(owned: Tasks | None, tasks: AssignedTasks) -> bool:
 
 
 class _Step:
-    """One step of a member: tasks that it keeps, those that it has to give up, and those that it is granted."""
+    """One step of a member's reconciliation: tasks to keep, to revoke and to grant."""
 
     def __init__(
         self, member: Member, target_epoch: int, target: Tasks, holders: TaskHolders, owned: Tasks | None

@@ -42,7 +42,7 @@ TAGS_MAX = 100
 
 
 def check_size(request: StreamsGroupHeartbeatRequest) -> None:
-    """Raise a KafkaError if the request is too large to be looked at without holding up others. Call it first."""
+    """Raise KafkaError if the request is too large to process in one time slice. Call it before other work."""
     if sum([1 + len(tasks.partitions) for tasks in named_tasks(request)]) > 2 * TASKS_MAX:
         raise invalid("The request names more tasks than a streams group may have.")
     for offsets in (request.task_offsets, request.task_end_offsets):
@@ -118,7 +118,7 @@ def _check_changelogs(topology: Topology) -> None:
 
 
 def owned_tasks(request: StreamsGroupHeartbeatRequest) -> Tasks | None:
-    """The tasks that the member reports to own; None if it reports nothing."""
+    """Tasks that the member reports as owned; None if it reports none."""
     if request.active_tasks is None or request.standby_tasks is None or request.warmup_tasks is None:
         return None
     return Tasks(tasks_of(request.active_tasks), tasks_of(request.standby_tasks), tasks_of(request.warmup_tasks))
@@ -131,7 +131,7 @@ def named_tasks(request: StreamsGroupHeartbeatRequest) -> Iterable[TaskIds]:
 
 
 def refused_heartbeat(error: ErrorCode, message: str | None = None) -> StreamsGroupHeartbeatResponse:
-    """An answer with nothing but an error."""
+    """Heartbeat response that holds only an error."""
     return StreamsGroupHeartbeatResponse(
         error_code=error,
         error_message=message,

@@ -38,7 +38,7 @@ RACK_AWARE_ASSIGNMENT_TAGS = "rack.aware.assignment.tags"
 
 
 def assignment_configs(settings: GroupSettings) -> dict[str, str]:
-    """The settings that an assignment depends on; a change of them makes a new one."""
+    """Settings that an assignment depends on; changing one requires a new assignment."""
     configs = {NUM_STANDBY_REPLICAS: str(settings.streams_num_standby_replicas)}
     if settings.streams_rack_aware_assignment_tags:
         configs[RACK_AWARE_ASSIGNMENT_TAGS] = ",".join(settings.streams_rack_aware_assignment_tags)
@@ -46,7 +46,7 @@ def assignment_configs(settings: GroupSettings) -> dict[str, str]:
 
 
 def target_in_force(state: StreamsState, member: Member) -> Tasks:
-    """The target of a member; for one that takes the place of a static member, that one's."""
+    """Target assignment of a member; a member that replaces a static member has that member's target."""
     replaced = replaced_by(state, member)
     return state.targets.get(member.member_id if replaced is None else replaced, NOTHING)
 
@@ -151,7 +151,7 @@ def put_computed(
 def target_records(
     state: StreamsState, changed: Member | None, targets: Mapping[str, Tasks], epoch: int, timestamp_ms: int
 ) -> Iterator[KeyedRecord]:
-    """Records of new targets: those that are not in force already, and their epoch."""
+    """Records of targets that differ from those in force, and their epoch."""
     former = None if changed is None else replaced_by(state, changed)
     for member_id, target in targets.items():
         if changed is not None and member_id == changed.member_id and former is not None:

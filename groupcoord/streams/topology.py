@@ -33,7 +33,7 @@ class Status(IntEnum):
 
 
 class TopicsNotReady(Exception):
-    """The topics are not as the topology needs them, so there are no tasks yet. Members get the status, and stay."""
+    """Source topics do not fit the topology, so no tasks exist yet. Members stay and receive the status."""
 
     def __init__(self, status: Status, detail: str) -> None:
         super().__init__(detail)

@@ -49,7 +49,7 @@ async def _list_in_slices(
 
 
 def _listed(shards: list[TransactionShard], is_wanted: IsWanted) -> Iterator[ListedTransaction | None]:
-    """Yield for each id its state, or None if it is filtered out or was forgotten meanwhile."""
+    """Yield each id with its state; None if it is filtered out or was forgotten during the listing."""
     for shard in shards:
         for transactional_id in shard.ids():
             known = shard.known(transactional_id)

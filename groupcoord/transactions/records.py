@@ -72,7 +72,7 @@ class TransactionRecord(NamedTuple):
 
 
 def load_codecs() -> None:
-    """Load the codecs of these records. Call it in a thread: it reads files, or generates code."""
+    """Load the record codecs. Call in a thread: it reads files or generates code."""
     for record, version in ((TransactionLogKey, 0), (TransactionLogValue, 0), (TransactionLogValue, 1)):
         for kind in ("encode", "decode"):
             codec(record, version, kind)

@@ -78,7 +78,7 @@ Errors = Mapping[TopicPartition, ErrorCode]
 
 
 class Verdict(NamedTuple):
-    """Result for the partitions of a transaction: one error for all of them, or one for each."""
+    """Verification result of a transaction: one error for all partitions, or one for each."""
 
     of_all: ErrorCode = ErrorCode.NONE
     of_each: Errors | None = None
@@ -367,7 +367,7 @@ class TransactionCoordinator:
         return then(answer, lambda answer: Verdict(_for_client(answer.error, is_fence_known=api_version >= 2)))
 
     def _verified(self, producer: Producer, wanted: Iterable[TopicPartition]) -> Errors:
-        """Errors by partition, NONE for those that take part in the transaction."""
+        """Errors by partition; NONE for partitions in the transaction."""
         transactional_id, producer_id, producer_epoch = producer
         if not transactional_id:
             return dict.fromkeys(wanted, ErrorCode.INVALID_REQUEST)

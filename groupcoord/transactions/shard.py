@@ -184,13 +184,13 @@ class TransactionShard:
         return self.discard()
 
     def abandon(self, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[TransactionRecord]:
-        """Do nothing: requests are never parked here, and an abandoned one goes on."""
+        """Do nothing: requests are never parked here, and a disconnected client's request completes."""
         return self.discard()
 
     def settle(
         self, settlements: Iterable[Settlement], error: ErrorCode, *, now_ms: int, timestamp_ms: int
     ) -> list[Reply]:
-        """Answer the callers of these settlements: their records are appended, or were refused with `error`."""
+        """Answer callers whose records are appended, or failed with `error`."""
         for settlement in settlements:
             settlement(error)
         settled = self.discard()

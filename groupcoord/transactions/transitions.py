@@ -74,7 +74,7 @@ Decision = TransactionMetadata | ErrorCode
 
 
 class InitProducerId(NamedTuple):
-    """Get a producer's id and epoch. `expected`: those that it has, if it means to go on with them."""
+    """Get a producer's id and epoch. `expected`: the id and epoch that the producer wants to continue with."""
 
     transactional_id: str
     timeout_ms: int
@@ -191,7 +191,7 @@ def fence(
     take_producer_id: TakeProducerId,
     timestamp_ms: int,
 ) -> Decision:
-    """Abort a transaction that its producer has not ended in time, or before another producer came.
+    """Abort a transaction whose producer timed out or was replaced.
 
     The epoch is raised in the same record, so that the producer can add nothing any more. No producer gets the
     raised epoch: the next one that comes for the id gets a higher one.
@@ -236,7 +236,7 @@ def add(known: TransactionMetadata | None, request: AddPartitions, *, is_pending
 
 
 def verify(known: TransactionMetadata | None, producer_id: int, producer_epoch: int) -> ErrorCode:
-    """The error if a producer may not verify the partitions of its transaction, else NONE."""
+    """Error for a producer that may not verify partitions of its transaction; NONE if it may."""
     error = check_producer(known, producer_id, producer_epoch)
     if error or known is None:
         return error
@@ -279,7 +279,7 @@ def end(
 def _check_end_in_shared_epoch(
     known: TransactionMetadata, request: EndTransaction, *, is_pending: bool
 ) -> ErrorCode | None:
-    """The answer to an EndTxn that changes nothing, or None if it ends the transaction."""
+    """Response to an EndTxn that changes nothing; None if it ends the transaction."""
     error = check_producer(known, request.producer_id, request.producer_epoch)
     if error:
         return error
@@ -291,7 +291,7 @@ def _check_end_in_shared_epoch(
 
 
 def _check_end(known: TransactionMetadata, request: EndTransaction, *, is_pending: bool) -> ErrorCode | None:
-    """The answer to an EndTxn that changes nothing, or None if it ends the transaction."""
+    """Response to an EndTxn that changes nothing; None if it ends the transaction."""
     # First, because the producer may use a new producer id already, which is still in no record.
     if is_pending:
         return ErrorCode.CONCURRENT_TRANSACTIONS

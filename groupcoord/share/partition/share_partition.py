@@ -179,7 +179,7 @@ class SharePartition(ShareState):
         now_ms: int,
         aborted: Sequence[AbortedTransaction] = (),
     ) -> list[AcquiredRecords]:
-        """Acquire records for a member, of those that were read at `fetch_offset`."""
+        """Acquire records for a member from the batches read at `fetch_offset`."""
         if not self.is_active or request.records_max <= 0 or not fetched:
             return []
         last = fetched[-1].last_offset
