@@ -16,7 +16,7 @@ import pytest
 from compat_tests.support.brokers import OttlaProcess, free_port, wait_until
 
 from ottla.server import cli as commands
-from ottla.server.cli.cli import COMMANDS, VERSION
+from ottla.server.cli.cli import COMMANDS
 from ottla.wire.record_encoding import encode_batch
 from ottla.wire.records import Record
 
