@@ -48,6 +48,8 @@ class Request:
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    pieces: AsyncGenerator[bytes, None] | None = None
+    """A body that comes in chunks, for a route that streams; None: it is read whole."""
     peer: str = ""
     """Address of the client."""
 
@@ -95,6 +97,8 @@ class Route(NamedTuple):
     handler: Handler
     body_bytes_max: int
     check: Check
+    streams: bool = False
+    """A body in chunks is handed over piece by piece, while the answer is sent."""
 
 
 _STRICT = {

@@ -15,6 +15,7 @@ States of one connection
                              (`Pace`): chunks of a byte cost as much as a long answer.
     answer                   ANSWER_S from the call of the handler to the last byte, unless it lasts; SEND_S for each piece of
                              PIECE_BYTES, lasting or not. So a reader that stops, or trickles, is cut off.
+    stream                   a body that is read while it is answered, without a limit of its length; STREAM_IDLE_S until its next piece
     idle again               if both sides keep the connection, and the request was read to its end
 
 h11 knows the protocol: bytes go in, events come out. Whatever it refuses is answered with its hint (400, 431), and the
@@ -23,7 +24,7 @@ connection ends. It has at most HEAD_BYTES_MAX of an incomplete head, and is giv
 A lasting answer has no end, so its reader is listened to while it is sent: when that closes its side, or goes on talking, the
 answer is cancelled. No connection is used again after one.
 
-Whole answers in flight share ANSWERS_BYTES_MAX of memory (`Room`). A long answer should come in pieces. One that is made at once, such
+Whole answers in flight share ANSWERS_BYTES_MAX of memory (`Room`), and so do bodies. A long answer should come in pieces. One that is made at once, such
 as a page of records, stays until a reader has it, and a slow reader has a minute.
 """
 
@@ -58,10 +59,19 @@ ANSWERS_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Room:
-    """Memory of whole answers in flight, of the whole endpoint."""
+    """Memory of whole answers in flight, or of bodies, of the whole endpoint."""
 
     def __init__(self, bytes_max: int = ANSWERS_BYTES_MAX) -> None:
         self._left = self._bytes_max = bytes_max
+
+    def take(self, size: int) -> None:
+        """Count a part of a body until `give`. Raises Refused if others take the room."""
+        if size > self._left:
+            raise Refused(503, "Other requests are being read; try again.", (("Retry-After", "1"),))
+        self._left -= size
+
+    def give(self, size: int) -> None:
+        self._left += size
 
     @contextmanager
     def held(self, size: int) -> Iterator[None]:
@@ -78,6 +88,7 @@ class Room:
 logger = logging.getLogger("ottla.http")
 
 IDLE_S, REQUEST_S, ANSWER_S, SEND_S, LINGER_S = 75.0, 10.0, 60.0, 10.0, 1.0
+STREAM_IDLE_S = 300.0
 HEAD_BYTES_MAX, TARGET_BYTES_MAX, HEADERS_MAX, QUERY_FIELDS_MAX = 16 * 1024, 8 * 1024, 100, 100
 RECEIVE_BYTES, PIECE_BYTES, LINGER_BYTES_MAX = 16 * 1024, 64 * 1024, 256 * 1024
 LENGTH_DIGITS_MAX = 18  # of a Content-Length
@@ -103,11 +114,13 @@ class HttpConnection:
         guard: Guard,
         pace: Pace,
         room: Room | None = None,
+        bodies: Room | None = None,
     ) -> None:
         self._note_idle(is_idle=True)
         self.cancel_scope = trio.CancelScope()
         self._stream, self.peer, self._routes, self._guard, self._pace = stream, peer, routes, guard, pace
-        self._room = room or Room()
+        self._room, self._bodies = room or Room(), bodies or Room()
+        self._body_bytes = 0  # of the request that is read or answered, taken of `_bodies`
         self._method = ""  # of the request that is answered, as far as it is known
         self._worked_s = 0.0  # with what is read, and not paid for yet
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
@@ -136,6 +149,9 @@ class HttpConnection:
             await self._refuse(refused)
         except h11.RemoteProtocolError as error:
             await self._refuse(Refused(error.error_status_hint, f"This is no HTTP request: {error}"))
+        finally:
+            self._bodies.give(self._body_bytes)
+            self._body_bytes = 0
         if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
             return False
         self._http.start_next_cycle()
@@ -144,7 +160,7 @@ class HttpConnection:
     async def _answer(self, request: Request, handler: Handler) -> None:
         with trio.move_on_after(ANSWER_S) as limit:
             response = await self._called(handler, request)
-            if response.is_lasting:
+            if response.is_lasting or request.pieces is not None:
                 limit.deadline = math.inf
             with self._room.held(len(response.body) if isinstance(response.body, bytes) else 0):
                 await self._send(response)
@@ -172,6 +188,10 @@ class HttpConnection:
                 return None
             self._method = event.method.decode("latin-1")
             request, route = self._judged(event)
+            if route.streams and "transfer-encoding" in request.headers:
+                await self._continue()  # before the answer begins
+                return replace(request, pieces=self._pieces()), route.handler
+            self._take(int(request.headers.get("content-length", "0")))
             return replace(request, body=await self._body(route)), route.handler
         raise Refused(408, f"The request was not complete after {REQUEST_S:g} s.")
 
@@ -247,14 +267,36 @@ class HttpConnection:
             raise _too_long(route)
         return request, route
 
+    async def _continue(self) -> None:
+        if self._http.they_are_waiting_for_100_continue:
+            await self._write(self._http.send(h11.InformationalResponse(status_code=100, headers=[])))
+
+    async def _pieces(self) -> AsyncGenerator[bytes, None]:
+        """Yield a body piece by piece. Raises Gone, RemoteProtocolError."""
+        while True:
+            event: h11.Event | None = None
+            with trio.move_on_after(STREAM_IDLE_S):
+                event = await self._event()
+            if isinstance(event, h11.EndOfMessage):
+                return
+            if not isinstance(event, h11.Data):
+                raise Gone
+            yield bytes(event.data)
+
+    def _take(self, size: int) -> None:
+        self._bodies.take(size)
+        self._body_bytes += size
+
     async def _body(self, route: Route) -> bytes:
         body = bytearray()
-        if self._http.they_are_waiting_for_100_continue and route.body_bytes_max:
-            await self._write(self._http.send(h11.InformationalResponse(status_code=100, headers=[])))
+        if route.body_bytes_max:
+            await self._continue()
         while isinstance(event := await self._event(), h11.Data):
             body += event.data
             if len(body) > route.body_bytes_max:
                 raise _too_long(route)
+            if len(body) > self._body_bytes:  # its length was not said
+                self._take(len(body) - self._body_bytes)
         if not isinstance(event, h11.EndOfMessage):
             raise Gone
         return bytes(body)
@@ -297,6 +339,8 @@ class HttpConnection:
                 await self._send_piece(piece)
         except (Gone, trio.BrokenResourceError, trio.ClosedResourceError):
             raise
+        except h11.RemoteProtocolError:  # of a body that is read meanwhile
+            raise Gone from None
         except Exception:
             # Its reader finds out, because the last chunk is missing.
             logger.exception("bug: an answer over HTTP")
@@ -373,11 +417,12 @@ class HttpServer:
         pace: Pace,
         limits: ConnectionLimits | None = None,
         context: ssl.SSLContext | None = None,
+        bodies: Room | None = None,
     ) -> None:
         self._routes, self._guard, self._descriptors, self._pace = routes, guard, descriptors, pace
         self._limits = limits or ConnectionLimits(CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS)
         self._context = context
-        self._room = Room()
+        self._room, self._bodies = Room(), bodies or Room()
         self._connections: set[HttpConnection] = set()
         self._are_taken, self._shortage = Reminder(), Reminder()
 
@@ -438,7 +483,7 @@ class HttpServer:
         # The stream sets options of the socket, and puts up with a peer that has gone already.
         plain = trio.SocketStream(sock)
         stream = plain if self._context is None else _encrypted(plain, self._context)
-        connection = HttpConnection(stream, host, self._routes, self._guard, self._pace, self._room)
+        connection = HttpConnection(stream, host, self._routes, self._guard, self._pace, self._room, self._bodies)
         self._connections.add(connection)
         try:
             await connection.run()
