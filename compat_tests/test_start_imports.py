@@ -29,6 +29,7 @@ NOT_ASKED_FOR = (
     "ottla.server.security.oauth",
     "ottla.server.cli.client.",
     "ottla.server.registry",
+    "ottla.server.rest",
     "ottla.server.admin.console",
     "ottla.server.cluster.coordination.zookeeper",
     "ottla.server.coordinator_factory",

@@ -52,6 +52,7 @@ COMMANDS = {
     "consume": "read records",
     "generate": "write seeded test data, and the result that a job has to find",
     "registry": "run a schema registry with Confluent's HTTP API",
+    "rest": "run a REST proxy with Confluent's HTTP API",
     "bench": "measure a running cluster by a small load",
     "spark": "show the installed Spark and its connector for Kafka",
     "spark-submit": "run spark-submit with that connector",
@@ -66,7 +67,7 @@ COMMANDS = {
 }
 """Summary of each command, in the order of the help."""
 
-_ELSEWHERE = {"registry": "ottla.server.registry.command"}
+_ELSEWHERE = {"registry": "ottla.server.registry.command", "rest": "ottla.server.rest.command"}
 """Modules of commands that are built on the commands' client of a cluster."""
 
 _DESCRIPTION = """\

@@ -1,0 +1,254 @@
+"""A member of a classic group, as which a consumer instance subscribes to topics.
+
+States
+    joining     JoinGroup and SyncGroup are under way. The broker may let both wait until all members have come.
+    stable      partitions are assigned; a heartbeat every HEARTBEAT_S finds out when others come or go
+    failed      the group refuses the member, or no coordinator is found: reading raises `problem` until it joins again
+
+Before it joins anew a member gives its partitions back: `on_revoked` commits what was read of them. Then `on_assigned` has
+the new ones. The leader shares out partitions by range, as Kafka's consumers do by default; so members of other makes can be in the
+same group. It looks every METADATA_S whether topics have got more partitions, or whether others match a pattern.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import trio
+
+from ottla.server.cli.client.cluster import by_topic
+from ottla.server.cli.client.connection import ANSWER_TIMEOUT_S
+from ottla.server.cli.client.groups import assigned
+from ottla.server.rest.client.cluster import KafkaCluster, Partition
+from ottla.server.rest.errors import KafkaFailure, RestError, check
+from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
+from ottla.wire.messages.classic_group import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from ottla.wire.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+    decode_subscription,
+)
+from ottla.wire.schema import Message
+
+T = TypeVar("T")
+
+logger = logging.getLogger("ottla.rest")
+
+SESSION_S, REBALANCE_S, HEARTBEAT_S, RETRY_S, METADATA_S = 45.0, 60.0, 3.0, 0.5, 30.0
+LEAVE_S = 5.0
+PROTOCOL_TYPE, RANGE = "consumer", "range"
+_VERSION = 1  # of subscription and assignment; members of all makes read it
+_REJOINING = (
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.MEMBER_ID_REQUIRED,
+)
+
+FindTopics = Callable[[], Awaitable[Sequence[str]]]
+"""Topics of the subscription that exist now. Raises RestError."""
+
+
+class Membership:
+    """Membership of one instance in its group; `run` carries it."""
+
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        group: str,
+        find_topics: FindTopics,
+        on_assigned: Callable[[Sequence[Partition]], Awaitable[None]],
+        on_revoked: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.member_id = ""
+        self.generation_id = -1
+        self.problem: RestError | None = None
+        self._cluster, self._group = cluster, group
+        self._find_topics, self._on_assigned, self._on_revoked = find_topics, on_assigned, on_revoked
+        self._leads: dict[str, int] | None = None
+        """Partitions of the topics that this member has shared out as the leader."""
+        self._topics: Sequence[str] = ()
+
+    async def run(self) -> None:
+        """Join, and stay a member until cancelled."""
+        while True:
+            try:
+                await self._join()
+                self.problem = None
+                await self._stay()
+            except KafkaFailure as error:
+                self._note(error)
+            except RestError as error:
+                self._fail(error)
+            await self._on_revoked()
+            self._leads = None
+            if self.problem is not None:
+                await trio.sleep(RETRY_S)
+
+    def _note(self, error: KafkaFailure) -> None:
+        if error.error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            self.generation_id = -1
+            self.member_id = "" if error.error == ErrorCode.UNKNOWN_MEMBER_ID else self.member_id
+        if error.error not in _REJOINING:
+            self._fail(error)
+
+    def _fail(self, error: RestError) -> None:
+        if self.problem is None:
+            logger.warning("a member of group %r: %s", self._group, error)
+        self.problem = error
+
+    async def leave(self) -> None:
+        """Leave the group, so that it need not wait for the session's end."""
+        if not self.member_id:
+            return
+        identity = MemberIdentity(member_id=self.member_id, reason="the consumer instance is deleted")
+        request = LeaveGroupRequest(group_id=self._group, member_id=self.member_id, members=[identity])
+        with trio.move_on_after(LEAVE_S):
+            try:
+                await self._cluster.ask_coordinator(self._group, request, lambda answer: check(answer.error_code))
+            except RestError as error:
+                logger.info("a member of group %r could not leave: %s", self._group, error)
+
+    # --- joining
+
+    async def _join(self) -> None:
+        self._topics = sorted(await self._find_topics())
+        joined = await self._joined()
+        self.member_id, self.generation_id = joined.member_id, joined.generation_id
+        assignments = []
+        if joined.leader == joined.member_id and not joined.skip_assignment:
+            assignments = await self._shared_out(joined)
+        blob = await self._synced(joined, assignments)
+        await self._on_assigned(assigned(blob))
+
+    async def _joined(self) -> JoinGroupResponse:
+        subscription = ConsumerProtocolSubscription(topics=list(self._topics))
+        metadata = _VERSION.to_bytes(2, "big") + subscription.encode(_VERSION)
+
+        def take(answer: JoinGroupResponse) -> JoinGroupResponse:
+            if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+                self.member_id = answer.member_id
+            check(answer.error_code)
+            return answer
+
+        while True:
+            request = JoinGroupRequest(
+                group_id=self._group,
+                session_timeout_ms=int(SESSION_S * 1000),
+                rebalance_timeout_ms=int(REBALANCE_S * 1000),
+                member_id=self.member_id,
+                protocol_type=PROTOCOL_TYPE,
+                protocols=[JoinGroupRequestProtocol(name=RANGE, metadata=metadata)],
+            )
+            try:
+                return await self._ask(request, take, waits=True, timeout_s=REBALANCE_S + ANSWER_TIMEOUT_S)
+            except KafkaFailure as error:
+                if error.error != ErrorCode.MEMBER_ID_REQUIRED:
+                    raise
+
+    async def _synced(self, joined: JoinGroupResponse, assignments: list[SyncGroupRequestAssignment]) -> bytes:
+        request = SyncGroupRequest(
+            group_id=self._group,
+            generation_id=self.generation_id,
+            member_id=self.member_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=joined.protocol_name,
+            assignments=assignments,
+        )
+
+        def take(answer: Any) -> bytes:
+            check(answer.error_code)
+            return bytes(answer.assignment)
+
+        return await self._ask(request, take, waits=True, timeout_s=REBALANCE_S + ANSWER_TIMEOUT_S)
+
+    async def _ask(self, request: Message, take: Callable[[Any], T], *, waits: bool = False, timeout_s: float) -> T:
+        return await self._cluster.ask_coordinator(self._group, request, take, waits=waits, timeout_s=timeout_s)
+
+    async def _shared_out(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
+        wanted = {each.member_id: _topics_in(bytes(each.metadata)) for each in joined.members}
+        counts = await self._counts(sorted({topic for topics in wanted.values() for topic in topics}))
+        self._leads = counts
+        return [
+            SyncGroupRequestAssignment(member_id=member_id, assignment=_encoded(partitions))
+            for member_id, partitions in range_assignment(wanted, counts).items()
+        ]
+
+    async def _counts(self, topics: Sequence[str]) -> dict[str, int]:
+        if not topics:
+            return {}
+        answer = await self._cluster.refreshed(topics)
+        return {each.name or "": len(each.partitions) for each in answer.topics if not each.error_code}
+
+    # --- staying
+
+    async def _stay(self) -> None:
+        """Beat until the group rebalances. Raises RestError."""
+        looked_at_s = trio.current_time()
+        failing_since_s: float | None = None
+        while True:
+            await trio.sleep(HEARTBEAT_S)
+            try:
+                await self._beat()
+                failing_since_s = None
+                if trio.current_time() - looked_at_s > METADATA_S:
+                    looked_at_s = trio.current_time()
+                    if await self._has_changed():
+                        return
+            except RestError as error:
+                if isinstance(error, KafkaFailure) and (error.error in _REJOINING or not error.error.retriable):
+                    raise
+                failing_since_s = failing_since_s or trio.current_time()
+                if trio.current_time() - failing_since_s > SESSION_S:
+                    raise
+
+    async def _beat(self) -> None:
+        request = HeartbeatRequest(group_id=self._group, generation_id=self.generation_id, member_id=self.member_id)
+        await self._ask(request, lambda answer: check(answer.error_code), timeout_s=SESSION_S / 3)
+
+    async def _has_changed(self) -> bool:
+        """Tell whether other topics match, or those that this member has shared out have other partitions."""
+        if sorted(await self._find_topics()) != list(self._topics):
+            return True
+        return self._leads is not None and await self._counts(list(self._leads)) != self._leads
+
+
+def _topics_in(metadata: bytes) -> list[str]:
+    """Topics of a subscription; none of a member that writes something else."""
+    try:
+        return list(decode_subscription(metadata).topics)
+    except (KafkaError, ProtocolViolation, ValueError, IndexError):
+        return []
+
+
+def range_assignment(wanted: Mapping[str, Sequence[str]], counts: Mapping[str, int]) -> dict[str, list[Partition]]:
+    """Give each member a range of the partitions of each topic that it wants; the first members get one more."""
+    found: dict[str, list[Partition]] = {member_id: [] for member_id in wanted}
+    for topic, count in sorted(counts.items()):
+        members = sorted(member_id for member_id, topics in wanted.items() if topic in topics)
+        if not members:
+            continue
+        each, more = divmod(count, len(members))
+        start = 0
+        for index, member_id in enumerate(members):
+            end = start + each + (index < more)
+            found[member_id] += [(topic, number) for number in range(start, end)]
+            start = end
+    return found
+
+
+def _encoded(partitions: Sequence[Partition]) -> bytes:
+    topics = [TopicPartition(topic=topic, partitions=numbers) for topic, numbers in by_topic(partitions).items()]
+    return _VERSION.to_bytes(2, "big") + ConsumerProtocolAssignment(assigned_partitions=topics).encode(_VERSION)

@@ -1,0 +1,1 @@
+"""The third version of the API: administration, and produce by streams."""
