@@ -18,12 +18,17 @@ NODE_MODULES := $(CACHE)/node/node_modules/.ready
 PYJKS := 'pyjks>=20'
 CLIENT_SUITE := $(CACHE)/suites/kafka_python/.ready
 GO_CLIENTS := $(patsubst %,$(CACHE)/%/.ready,kgo go_admin)
+# Other people's software: each Python package has an environment of its own, because their requirements exclude each other.
+ECOSYSTEM := compat_tests/ecosystem
+ENVIRONMENTS := $(patsubst $(ECOSYSTEM)/%/requirements.txt,$(CACHE)/ecosystem/%/.ready,$(wildcard $(ECOSYSTEM)/*/requirements.txt))
+SHORT_ENVIRONMENTS := $(patsubst %,$(CACHE)/ecosystem/%/.ready,faststream celery)
+ECOSYSTEM_JARS := $(patsubst %/pom.xml,$(CACHE)/jars/%/.ready,$(wildcard $(ECOSYSTEM)/*/pom.xml compat_tests/migration/*/pom.xml))
 # Apart from .venv, where a package needs the setuptools of old.
 DIST_TOOLS := $(CACHE)/dist_tools/.ready
 GO = $(shell PATH="$$PATH:/usr/local/go/bin" command -v go)
 
 .DEFAULT_GOAL := help
-.PHONY: help start test proofs check format lint docs pipeline bench golden golden-hunt chaos siege simulate dist release setup packages clean
+.PHONY: help start test proofs ecosystem check format lint docs pipeline bench golden golden-hunt chaos siege simulate dist release setup packages clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -40,6 +45,13 @@ test: setup lint  ## check and test everything, with every client
 
 proofs: setup  ## the tests that take longest; each has a shorter twin in `make test`
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m long $(ARGS)
+
+# A package or a jar that cannot be had does not stop the others: its tests are skipped, and say so.
+ecosystem: setup  ## stream processors, task queues, connectors and log shippers of others, against Ottla (ARGS="-k faust")
+	@sh compat_tests/setup/debian_packages.sh ecosystem
+	@$(MAKE) --no-print-directory --keep-going --silent $(ENVIRONMENTS) $(if $(shell command -v mvn),$(ECOSYSTEM_JARS)) || \
+	    echo "make: some software could not be set up; its tests will be missing" >&2
+	$(BIN)/python -m pytest -m "ecosystem or not long" -rs $(ECOSYSTEM) compat_tests/migration $(ARGS)
 
 golden: setup  ## ask Apache Kafka anew what the golden answers are
 	OTTLA_RECORD_GOLDEN=1 $(BIN)/python -m pytest compat_tests/differential $(ARGS)
@@ -92,7 +104,7 @@ bench: .venv/.ready-to-bench packages  ## Ottla beside Apache Kafka, measured on
 setup: .venv/.ready-to-test packages
 	@# A second make, because what the packages step installs decides which clients can be set up. A client that
 	@# cannot be set up does not stop the others: its tests are skipped, or fail under CI=true.
-	@$(MAKE) --no-print-directory --keep-going --silent $(CLIENT_SUITE) $(DIST_TOOLS) \
+	@$(MAKE) --no-print-directory --keep-going --silent $(CLIENT_SUITE) $(DIST_TOOLS) $(SHORT_ENVIRONMENTS) \
 	    $(if $(shell command -v npm),$(NODE_MODULES)) $(if $(shell command -v mvn),$(JARS)) $(if $(GO),$(GO_CLIENTS)) || \
 	    echo "make: some clients could not be set up; their tests will be missing" >&2
 	@$(BIN)/python -m compat_tests.apache.class_sharing || echo "make: no classes are shared; JVMs will start later" >&2
@@ -133,6 +145,12 @@ clean:  ## remove what was built and downloaded
 $(DIST_TOOLS): pyproject.toml
 	@rm -rf $(@D) && $(PYTHON) -m venv $(@D)
 	@$(@D)/bin/python -m pip --disable-pip-version-check --quiet install 'setuptools>=80' 'wheel>=0.45'
+	@touch $@
+
+$(ENVIRONMENTS): $(CACHE)/ecosystem/%/.ready: $(ECOSYSTEM)/%/requirements.txt
+	@echo "making an environment for $*"
+	@rm -rf $(@D) && $(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip --disable-pip-version-check --quiet install --requirement $<
 	@touch $@
 
 # A pom.xml in the folder above is the parent: it names the versions.

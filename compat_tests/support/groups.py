@@ -33,17 +33,21 @@ def wait_for_groups(bootstrap: str) -> None:
 
 
 def ask_coordinator(ask: Callable[[], list[TopicPartition]]) -> int:
-    """The one offset of the answer; while a coordinator is moving or begins, whoever is asked may have to say so."""
+    """The one offset of the answer."""
+    [told] = answered(ask)
+    return told.offset
 
-    def answer() -> TopicPartition | None:  # an object, which is true whatever its offset is
+
+def answered(ask: Callable[[], list[TopicPartition]]) -> list[TopicPartition]:
+    """The answer without errors; while a coordinator is moving or begins, whoever is asked may have to say so."""
+
+    def answer() -> list[TopicPartition] | None:
         try:
-            [told] = ask()
-            if told.error is None:
-                return told
-            failure = told.error
+            told = ask()
+            failures = [each.error for each in told if each.error is not None]
         except KafkaException as exception:
-            failure = exception.args[0]
-        assert failure.code() in MOVING, failure
-        return None
+            failures = [exception.args[0]]
+        assert all(failure.code() in MOVING for failure in failures), failures
+        return None if failures else told
 
-    return wait_until(answer, "the coordinator answers").offset
+    return wait_until(answer, "the coordinator answers")

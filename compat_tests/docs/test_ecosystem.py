@@ -1,0 +1,28 @@
+"""docs/ecosystem.md names every test of the ecosystem, in the versions that are pinned."""
+
+import re
+
+from compat_tests.docs.pages import DOCS, ROOT
+
+PAGE = DOCS / "ecosystem.md"
+FOLDERS = ("ecosystem", "migration")
+
+
+def row_of(test: str) -> str:
+    """The rows with a link to it."""
+    return "\n".join(line for line in PAGE.read_text().splitlines() if f"{test})" in line)
+
+
+def test_every_test_has_a_row() -> None:
+    pages = PAGE.read_text() + (DOCS / "migration.md").read_text()
+    tests = [path for folder in FOLDERS for path in (ROOT / "compat_tests" / folder).glob("test_*.py")]
+    assert len(tests) >= 6
+    assert [path.name for path in tests if path.name not in pages] == []
+
+
+def test_rows_have_the_versions_of_the_requirements() -> None:
+    found = {path.parent.name: path.read_text() for path in ROOT.glob("compat_tests/ecosystem/*/requirements.txt")}
+    assert len(found) >= 6
+    for name, requirements in found.items():
+        version = re.search(r">=([\d.]+)", requirements)[1]
+        assert f"| {version} |" in row_of(f"{name}/program.py"), f"the row of {name} has another version than {version}"
