@@ -76,6 +76,8 @@ def test_data_that_would_be_deleted_at_once_is_refused(ottla, unique):
     [
         (("--late", "0.3", "--poison", "0.3"), "more than 0.5 together"),
         (("-c", "nonsense"), "must be SETTING=VALUE"),
+        (("--registry", "http://localhost"), "--registry is for --format avro"),
+        (("--format", "avro", "--registry", "localhost"), "must be http://HOST:PORT"),
         (("--expected", "/nowhere/at/all"), "cannot write /nowhere/at/all: No such file or directory"),
     ],
 )

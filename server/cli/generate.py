@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ottla.server.cli.client.output import Progress, RequestFailed, UsageError, print_json, print_pairs, say
 from ottla.server.cli.command_line import EXIT_OK, count
-from ottla.server.cli.generation.arrival import DATA_RATE, DELAY_RECORDS, Arrival, Row, Shares, Written
+from ottla.server.cli.generation.arrival import DATA_RATE, DELAY_RECORDS, Arrival, Encoding, Json, Row, Shares, Written
 from ottla.server.cli.generation.kinds import KINDS, names
 from ottla.server.cli.on_cluster import add_connection, add_json, client_settings, run_on_cluster, wants_json
 from ottla.server.cli.produce import ACKS, CODECS
@@ -30,6 +30,7 @@ BEGIN = "2026-01-01T00:00:00Z"
 CHUNK_RECORDS = 1000
 CHUNKS_A_SECOND = 10
 ALL = ACKS["all"]
+REGISTRY = "http://localhost:8081"
 
 DESCRIPTION = """\
 Writes data to try a job with, and the result that the job has to find. The same seed gives the same records on every machine.
@@ -39,8 +40,8 @@ Writes data to try a job with, and the result that the job has to find. The same
   metrics  readings of hosts                result: count, min, max and sum by minute, host and metric
   changes  a table's changes (Debezium)     result: the rows of the table at the end
 
-Values are JSON, keyed by user, author, host or primary key. Late events are part of the result. Copies of doubled ones are not,
-and poison is not: values that are cut, not UTF-8, null, no object, or have no time that anybody could read.
+Values are JSON, or Avro with a schema registry, keyed by user, author, host or primary key. Late events are part of the result. Copies of
+doubled ones are not, and poison is not: values that are cut, null, not UTF-8, no object, without a readable time, or of no known schema.
 """
 
 EXAMPLES = f"""\
@@ -48,6 +49,7 @@ examples:
   ottla generate clicks --records 10000 --expected sessions.jsonl
   ottla generate metrics -t readings --late 0.05 --doubled 0.01 --poison 0.001 --closing
   ottla generate posts --rate 100 --begin now          100 a second, with the times of today
+  ottla generate clicks --format avro --registry http://localhost:8081
   ottla generate changes --expected table.jsonl -c cleanup.policy=compact
 
 A late record and the copy of a doubled one come at most some {DELAY_RECORDS} records after their time. A topic that is not there is
@@ -84,7 +86,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--closing", action="store_true", help="add one record of a day later, so that watermarks pass all windows"
     )
     parser.add_argument("--expected", type=Path, metavar="FILE", help="write the result to it, a JSON object a line")
-    parser.add_argument("--format", choices=("json",), default="json", help="format of the values (default: json)")
+    parser.add_argument("--format", choices=("json", "avro"), default="json", help="format of values (default: json)")
+    parser.add_argument(
+        "--registry", metavar="URL", help=f"schema registry that gets Avro's schema (default: {REGISTRY})"
+    )
     parser.add_argument("-p", "--partitions", type=count, metavar="N", help="of a topic that is created (default: 4)")
     parser.add_argument(
         "--replicas", type=count, default=1, metavar="N", help="of each partition of a topic that is created"
@@ -141,20 +146,23 @@ def _generate(cluster: Cluster, options: argparse.Namespace) -> int:
         raise UsageError("--closing: changes of a table have no windows that could be closed")
     rate = options.rate or DATA_RATE
     topic = options.topic or options.kind
+    if options.registry is not None and options.format != "avro":
+        raise UsageError("--registry is for --format avro")
+    encoding = _avro(options.kind, topic, options.registry or REGISTRY) if options.format == "avro" else Json()
     _prepare_topic(cluster, topic, options, options.begin)
     with _expected(options.expected) as file:
         result = _Result(file)
-        arrival = Arrival(
-            KINDS[options.kind](result.add, rate, options.seed),
-            options.records,
-            options.seed,
-            options.begin,
-            rate,
-            shares,
-        )
+        kind = KINDS[options.kind](result.add, rate, options.seed)
+        arrival = Arrival(kind, options.records, options.seed, options.begin, rate, shares, encoding)
         _write(cluster, topic, arrival, options)
     _show(topic, arrival, result, options)
     return EXIT_OK
+
+
+def _avro(kind: str, topic: str, registry: str) -> Encoding:
+    from ottla.server.cli.generation.avro import SCHEMAS, Avro, registered
+
+    return Avro(SCHEMAS[kind], registered(registry, f"{topic}-value", SCHEMAS[kind]))
 
 
 class _Result:

@@ -25,8 +25,8 @@ DAY_MS = 86_400_000
 DATA_RATE = 10
 """Records a second, by their timestamps, without --rate."""
 
-POISON = ("cut", "not_utf8", "not_an_object", "bad_time", "null")
-"""Kinds of poison, which take turns; null is left out where it is a tombstone."""
+NULL = "null"
+"""Poison of every format; it is left out where null is a tombstone."""
 
 Row = dict[str, Any]
 
@@ -62,6 +62,19 @@ class Kind(Protocol):
         """Give out the last rows of the result."""
 
 
+class Encoding(Protocol):
+    """Format of the values."""
+
+    poison: tuple[str, ...]
+    """Names of its kinds of poison but null, which take turns."""
+
+    def encode(self, value: Row) -> bytes:
+        """Encode a value."""
+
+    def poisonous(self, name: str, number: int, time_ms: int) -> bytes:
+        """Make a value that nobody can read."""
+
+
 class Shares(NamedTuple):
     """Shares of late, doubled and poisonous records, from 0 to 1."""
 
@@ -88,7 +101,17 @@ class Arrival:
     that stay together; poison; a new event. A late event is put aside, and its position goes to another one.
     """
 
-    def __init__(self, kind: Kind, count: int, seed: int, begin_ms: int, rate: int, shares: Shares) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        count: int,
+        seed: int,
+        begin_ms: int,
+        rate: int,
+        shares: Shares,
+        encoding: Encoding | None = None,
+    ) -> None:
+        """`encoding` is JSON without one."""
         self.events = self.late = self.doubled = self.tombstones = 0
         self.lateness_ms = 0
         """Longest time between an event and its first arrival."""
@@ -100,7 +123,8 @@ class Arrival:
         self._held: list[_Held] = []
         self._serial = 0
         self._rest: deque[Event] = deque()
-        self._poisons = [each for each in POISON if each != "null" or kind.null_is_poison]
+        self._encoding = encoding or Json()
+        self._poisons = [*self._encoding.poison, NULL] if kind.null_is_poison else list(self._encoding.poison)
 
     def time_ms(self, position: int) -> int:
         """Return the timestamp of a position."""
@@ -115,7 +139,10 @@ class Arrival:
         """Make the record that may follow all others, a day later; None if the kind has none."""
         at_ms = self.time_ms(self._count) + DAY_MS
         event = self._kind.closing(at_ms)
-        return None if event is None else Written(event.key.encode(), encoded(event.value), at_ms)
+        return None if event is None else Written(event.key.encode(), self._encoded(event.value), at_ms)
+
+    def _encoded(self, value: Row | None) -> bytes | None:
+        return None if value is None else self._encoding.encode(value)
 
     def _at(self, position: int) -> Written:
         while True:
@@ -140,12 +167,12 @@ class Arrival:
 
     def _new(self, event: Event, position: int) -> Written:
         self.tombstones += event.value is None
-        return Written(event.key.encode(), encoded(event.value), self.time_ms(position))
+        return Written(event.key.encode(), self._encoded(event.value), self.time_ms(position))
 
     def _hold(self, event: Event, position: int, *, is_copy: bool) -> None:
         due = position + 1 + int(self._random.random() * self._delay)
         self._serial += 1
-        held = _Held(due, self._serial, position, is_copy, event.key.encode(), encoded(event.value))
+        held = _Held(due, self._serial, position, is_copy, event.key.encode(), self._encoded(event.value))
         heapq.heappush(self._held, held)
 
     def _released(self, held: _Held, position: int) -> Written:
@@ -161,27 +188,28 @@ class Arrival:
         name = self._poisons[number % len(self._poisons)]
         self.poison[name] += 1
         at_ms = self.time_ms(position)
-        return Written(b"poison-%d" % number, poisonous(name, number, at_ms), at_ms)
+        value = None if name == NULL else self._encoding.poisonous(name, number, at_ms)
+        return Written(b"poison-%d" % number, value, at_ms)
 
 
-def poisonous(name: str, number: int, time_ms: int) -> bytes | None:
-    """Make the value of a poisonous record."""
-    whole = {"id": f"poison-{number}", "time": iso(time_ms)}
-    match name:
-        case "null":
-            return None
-        case "cut":
-            return (encoded(whole) or b"")[:-9]
-        case "not_utf8":
-            return b"\xff\xfe\x00{\xc3("
-        case "not_an_object":
-            return b'["poison"]'
-    return encoded(whole | {"time": "yesterday"})
+class Json(Encoding):
+    """Values as JSON without spaces."""
 
+    poison = ("cut", "not_utf8", "not_an_object", "bad_time")
 
-def encoded(value: Row | None) -> bytes | None:
-    """Encode a value as JSON; None stays None."""
-    return None if value is None else json.dumps(value, separators=(",", ":")).encode()
+    def encode(self, value: Row) -> bytes:
+        return json.dumps(value, separators=(",", ":")).encode()
+
+    def poisonous(self, name: str, number: int, time_ms: int) -> bytes:
+        whole = {"id": f"poison-{number}", "time": iso(time_ms)}
+        match name:
+            case "cut":
+                return self.encode(whole)[:-9]
+            case "not_utf8":
+                return b"\xff\xfe\x00{\xc3("
+            case "not_an_object":
+                return b'["poison"]'
+        return self.encode(whole | {"time": "yesterday"})
 
 
 def iso(time_ms: int) -> str:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ottla.server.cli.cli import main
 from ottla.server.cli.command_line import EXIT_USAGE
 from ottla.server.cli.generate import _begin
-from ottla.server.cli.generation.arrival import DAY_MS, DELAY_RECORDS, POISON, Arrival, Shares, Written
+from ottla.server.cli.generation.arrival import DAY_MS, DELAY_RECORDS, NULL, Arrival, Json, Shares, Written
 from ottla.server.cli.generation.kinds import KINDS
 
 BEGIN_MS = 1_767_225_600_000
@@ -143,7 +143,7 @@ def test_the_shares_are_those_that_were_asked_for(kind: str):
     assert 0.04 * events < arrival.late < 0.06 * events
     assert 0.015 * events < arrival.doubled < 0.025 * events
     assert 150 < arrival.poison.total() < 250
-    kinds = set(POISON) - ({"null"} if kind == "changes" else set())
+    kinds = {*Json.poison} | (set() if kind == "changes" else {NULL})
     assert arrival.poison.keys() == kinds and max(arrival.poison.values()) - min(arrival.poison.values()) <= 1
     # What is due at one position goes one by one.
     assert 0 < arrival.lateness_ms <= 1.2 * DELAY_RECORDS * 1000 / 10
