@@ -20,8 +20,10 @@ from typing import NamedTuple
 from ottla.server.cli.client.output import RequestFailed, print_json, print_pairs
 from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, fail
 
-LAST_WITH_CONNECTOR = "4.2.0"
-"""Latest Spark whose connector was in Maven Central when this was written; a later pyspark may come without one."""
+LAST_WITH_CONNECTOR = {"3": "3.5.7", "4": "4.2.0"}
+"""Latest Spark of each major version whose connector was in Maven Central when this was written; a later pyspark may come without one."""
+
+NEWEST = LAST_WITH_CONNECTOR["4"]
 
 FIRST_OF_JAVA_17 = (4, 0)
 JAVA_TIMEOUT_S = 30
@@ -29,7 +31,8 @@ JAVA_TIMEOUT_S = 30
 DESCRIPTION = f"""\
 Shows the Spark that `ottla spark-submit` runs: that of $SPARK_HOME, or pyspark of this Python, or the spark-submit on $PATH. Names its
 connector for Kafka, for a program of your own. A connector of another version, or of another version of Scala, is the commonest
-failure. Ends with 1 if there is no Spark, no Java, or no connector; the latest Spark known to have one is {LAST_WITH_CONNECTOR}.
+failure. Ends with 1 if there is no Spark, no Java, or no connector; the latest ones known to have one are
+{" and ".join(LAST_WITH_CONNECTOR.values())}.
 """
 
 EXAMPLES = """\
@@ -63,11 +66,12 @@ class Spark(NamedTuple):
     @property
     def problem(self) -> str:
         """Reason why this Spark has no connector; empty if it should have one."""
-        if _numbers(self.version) <= _numbers(LAST_WITH_CONNECTOR):
+        last = LAST_WITH_CONNECTOR.get(self.version.partition(".")[0], NEWEST)
+        if _numbers(self.version) <= _numbers(last):
             return ""
         return (
             f"Maven Central had no connector for Spark {self.version} when this Ottla was made; "
-            f"`pip install pyspark=={LAST_WITH_CONNECTOR}` has one"
+            f"`pip install pyspark=={last}` has one"
         )
 
 
@@ -83,7 +87,7 @@ def find_spark(environment: Mapping[str, str]) -> Spark:
         return _spark_in(Path(spec.origin).parent, sys.executable)
     command = shutil.which("spark-submit", path=environment.get("PATH"))
     if command is None:
-        raise RequestFailed(f"there is no Spark here: `pip install pyspark=={LAST_WITH_CONNECTOR}`, or set SPARK_HOME")
+        raise RequestFailed(f"there is no Spark here: `pip install pyspark=={NEWEST}`, or set SPARK_HOME")
     return _of_command(Path(command))
 
 

@@ -243,7 +243,8 @@ def _fetch(maven: str, spark: Spark, folder: Path) -> None:
         except subprocess.TimeoutExpired:
             raise RequestFailed(f"Maven has not brought {spark.connector} after {MAVEN_TIMEOUT_S} s") from None
         if done.returncode != 0 or not any(jars.glob(f"{CONNECTOR}*.jar")):
-            reason = next((line for line in done.stdout.splitlines() if "ERROR" in line), "it says nothing")
+            told = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
+            reason = next((line for line in told.splitlines() if "ERROR" in line), "it says nothing")
             raise RequestFailed(f"Maven does not bring {spark.connector}: {reason}")
         if not folder.is_dir():  # another one may have brought it meanwhile
             jars.rename(folder)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ottla.server.cli.cli import main
 from ottla.server.cli.client.output import RequestFailed, UsageError
-from ottla.server.cli.spark import LAST_WITH_CONNECTOR, Spark, find_spark, java_of, refuse_old_java
+from ottla.server.cli.spark import NEWEST, Spark, find_spark, java_of, refuse_old_java
 from ottla.server.cli.spark_submit import (
     CONNECTOR,
     added_environment,
@@ -30,7 +30,7 @@ JAVA = "#!/bin/sh\necho 'openjdk version \"{}\" 2025-04-15' >&2\n"
 MAVEN = """#!/bin/sh
 for each in "$@"; do case $each in -DoutputDirectory=*) folder=${each#*=};; esac; done
 echo "$@" >>"$MAVEN_LOG"
-[ -n "$MAVEN_FAILS" ] && { echo "[ERROR] it cannot be found"; exit 1; }
+[ -n "$MAVEN_FAILS" ] && { printf '\\033[31m[ERROR] it cannot be found\\033[0m'; exit 1; }
 mkdir -p "$folder" && touch "$folder/kafka-clients.jar" "$folder/spark-sql-kafka-0-10.jar"
 """
 
@@ -86,10 +86,21 @@ def test_the_connector_is_that_of_spark_and_scala(tmp_path: Path):
         assert (found.home, found.problem) == (home, "")
 
 
-def test_a_spark_that_has_no_connector_names_one_that_has(tmp_path: Path):
-    home = spark_home(tmp_path / "spark", "4.3.0")
-    assert f"pip install pyspark=={LAST_WITH_CONNECTOR}" in find_spark({"SPARK_HOME": str(home)}).problem
-    assert not spark(LAST_WITH_CONNECTOR).problem
+@pytest.mark.parametrize(
+    ("version", "instead"),
+    [
+        ("4.3.0", "4.2.0"),
+        ("3.5.9", "3.5.7"),
+        ("5.0.0", "4.2.0"),
+        ("4.2.0", ""),
+        ("4.0.2", ""),
+        ("3.5.7", ""),
+        ("3.4.1", ""),
+    ],
+)
+def test_a_spark_that_has_no_connector_names_one_that_has(version: str, instead: str):
+    problem = spark(version).problem
+    assert f"`pip install pyspark=={instead}` has one" in problem if instead else problem == ""
 
 
 def test_a_folder_that_is_no_spark(tmp_path: Path):
@@ -99,7 +110,7 @@ def test_a_folder_that_is_no_spark(tmp_path: Path):
 
 def test_spark_is_that_of_a_command_if_this_python_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("ottla.server.cli.spark.find_spec", lambda name: None)
-    with pytest.raises(RequestFailed, match=f"no Spark here: `pip install pyspark=={LAST_WITH_CONNECTOR}`"):
+    with pytest.raises(RequestFailed, match=f"no Spark here: `pip install pyspark=={NEWEST}`"):
         find_spark({"PATH": str(tmp_path)})
     # A virtual environment: the command is in bin/, pyspark is with the packages.
     venv = tmp_path / "venv"
@@ -282,7 +293,7 @@ def test_maven_brings_the_jars_once(run, tmp_path: Path):
     program(tmp_path / "maven" / "mvn", MAVEN)
     variables = {"PATH": f"{tmp_path}/maven:/usr/bin:/bin", "MAVEN_LOG": str(tmp_path / "log")}
     failed = run("spark-submit", "job.py", MAVEN_FAILS="1", **variables)
-    assert failed.returncode == 1 and "Maven does not bring org.apache.spark" in failed.stderr
+    assert failed.returncode == 1 and ":4.0.0: [ERROR] it cannot be found\n" in failed.stderr
     folder = tmp_path / "cache" / "ottla" / "spark" / "spark-sql-kafka-0-10_2.13-4.0.0"
     jars = f"<--jars><{folder}/kafka-clients.jar,{folder}/spark-sql-kafka-0-10.jar>"
     words = ("spark-submit", "--conf", "spark.log.level=INFO", "job.py")
