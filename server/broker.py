@@ -343,11 +343,14 @@ class Broker:
                 # Kafka's clients look for another leader when they hear this.
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Partition {topic}-{index} is offline")
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        # A fenced member may have been replaced without knowing it. It must not answer as a leader then. Nobody replaces
-        # a broker that is alone, which asks for every batch that it takes.
-        if self.is_in_cluster and (partition.must_hear or self.member.is_fenced):
+        # Nobody replaces a broker that is alone, which asks for every batch that it takes.
+        if self.is_in_cluster and self.may_be_replaced_at(partition):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This broker may have been replaced as a leader")
         return partition
+
+    def may_be_replaced_at(self, partition: Partition) -> bool:
+        """Tell whether another broker may lead a partition without this one having heard. It must not answer as a leader then."""
+        return partition.must_hear or self.member.is_fenced
 
     async def ensure_internal_topic(self, name: str) -> None:
         """Return once an internal topic exists; raises KafkaError if it cannot be made."""

@@ -41,6 +41,9 @@ class BrokerParts(Protocol):
     def partition(self, topic: str, index: int) -> Partition:
         """Find a partition with a replica here; raises Kafka's error for any other one."""
 
+    def may_be_replaced_at(self, partition: Partition) -> bool:
+        """Tell whether another broker may lead a partition without this one having heard."""
+
     @property
     def replicas(self) -> ReplicaManager:
         """Logs of this broker and their background work."""

@@ -6,8 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
-from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
-from ottla.wire.text import JAVA_REPLACE
+from ottla.wire.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("ottla.server")
 
@@ -76,7 +75,6 @@ class RequestContext(Generic[PortT_co]):
     """
 
     __slots__ = (
-        "_client_id_raw",
         "_complaints",
         "_on_close",
         "api_version",
@@ -112,7 +110,6 @@ class RequestContext(Generic[PortT_co]):
         self.broker = broker
         self.api_version = api_version
         self.client_id = client_id
-        self._client_id_raw = b""
         self.client_host = client_host
         self.client_software = UNNAMED_SOFTWARE
         """Name and version, as the client has told them with ApiVersions."""
@@ -139,18 +136,6 @@ class RequestContext(Generic[PortT_co]):
         except OSError:
             return None
         return int(address[1]) if isinstance(address, tuple) else None
-
-    def read_client_id(self, buffer: Any, position: int, length: int, end: int) -> int:
-        """Note the client id of a request in `buffer[position:end]`; returns where it ends. ProtocolViolation: it is too long."""
-        length = max(length, 0)  # Kafka takes any length below zero for null, and null for empty
-        if position + length > end:
-            raise ProtocolViolation("a client id longer than its frame")
-        raw = buffer[position : position + length]
-        # A client sends the same id with every request, so it is decoded once.
-        if raw != self._client_id_raw:
-            self._client_id_raw = bytes(raw)
-            self.client_id = raw.decode("utf-8", JAVA_REPLACE)
-        return position + length
 
     def complain(self, what: str) -> None:
         """Log what the client does that cannot be right, once a minute; its connection stays."""

@@ -77,6 +77,7 @@ from ottla.wire.answers import PendingAnswer
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.headers import skip_tagged_fields
 from ottla.wire.schema import Struct
+from ottla.wire.text import JAVA_REPLACE
 
 if TYPE_CHECKING:
     from ottla.server.network.authentication import Authentication, ExpiringCalls
@@ -102,6 +103,7 @@ class Connection:
     __slots__ = (
         "_authentication",
         "_calls",
+        "_client_id",
         "_complaints",
         "_context",
         "_held_memory",
@@ -143,6 +145,7 @@ class Connection:
             socket=self._socket,
         )
         self._quotas = listener.quotas  # at hand, because every request looks whether there are any
+        self._client_id = b""  # of the last request, as it was sent
         self._throttling = Throttling(listener.quotas)
         self._inbox = Inbox(listener.buffers, listener.frame_bytes_max)
         self._outbox = Outbox()
@@ -350,7 +353,14 @@ class Connection:
             if len(self._pending) >= PENDING_MAX:
                 self._inbox.put_back(start)
                 return ROOM
-        position = context.read_client_id(buffer, start + _HEADER_BYTES, client_id_length, end)
+        id_start = position = start + _HEADER_BYTES
+        # Kafka takes any length below zero for null, and null for empty.
+        if client_id_length > 0 and (position := id_start + client_id_length) > end:
+            raise ProtocolViolation("a client id longer than its frame")
+        # A client sends the same id with every request, so it is decoded once.
+        if (client_id := buffer[id_start:position]) != self._client_id:
+            self._client_id = bytes(client_id)
+            context.client_id = client_id.decode("utf-8", JAVA_REPLACE)
         if call.flexible:
             # Nearly every client sends an empty section, a single zero byte, which is skipped without a call. Behind
             # the end of the frame lie foreign bytes, so the end is looked at first; `skip_tagged_fields` raises there.

@@ -170,7 +170,10 @@ class Inbox:
                 return total
             # What is left of a read needs a buffer of its own. Without room no more is read than a small frame may
             # take: a crowd whose large frames begin at once would go far beyond the limit.
-            self.end = transport.receive_into(self.buffer, 0 if self.memory.has_room() else FREE_BUFFER_BYTES)
+            # `has_room` without a call, because every read asks.
+            memory = self.memory
+            has_room = memory.used < memory.total and not memory.line
+            self.end = transport.receive_into(self.buffer, 0 if has_room else FREE_BUFFER_BYTES)
             return self.end
         if worker and self._hands_over and self._for_worker() >= HANDED_OVER_BYTES_MIN and worker.is_wanted:
             raise HandOver

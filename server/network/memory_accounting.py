@@ -51,13 +51,11 @@ class _Place(NamedTuple):
 class MemoryBudget:
     """The bytes that connections hold, and the line of those that wait for room."""
 
-    __slots__ = ("_admitted", "_line", "_numbers", "_over", "_promised", "_total", "most_used", "used")
+    __slots__ = ("_admitted", "_numbers", "_over", "_promised", "line", "most_used", "total", "used")
 
     def __init__(self, total: int = DEFAULT_BYTES) -> None:
-        self._total = total
-        self._line: OrderedDict[str, deque[_Place]] = (
-            OrderedDict()
-        )  # by address; the one whose turn is next comes first
+        self.total = total
+        self.line: OrderedDict[str, deque[_Place]] = OrderedDict()  # by address; the one whose turn is next comes first
         self._over: object = None  # who may go beyond the limit
         self._admitted: dict[object, int] = {}  # with their numbers in line
         self._promised: set[object] = set()  # those of them who were admitted since the last look
@@ -73,19 +71,18 @@ class MemoryBudget:
     @property
     def is_short(self) -> bool:
         """Tell whether somebody waits for room."""
-        return bool(self._line)
+        return bool(self.line)
 
     def has_room(self) -> bool:
         """Tell whether there is room for somebody who does not stand in line."""
-        # No property: every read asks, and a method is called for a third of what a property costs.
         # Those in line come first, or else a stream of newcomers would take whatever becomes free.
-        return self.used < self._total and not self._line
+        return self.used < self.total and not self.line
 
     def may_take(self, holder: object) -> bool:
         """Tell whether `holder` may take more, and count that it does. Nobody takes what those in line wait for."""
         if self._over is holder:
             return True
-        if self.used >= self._total or (self._line and holder not in self._admitted):
+        if self.used >= self.total or (self.line and holder not in self._admitted):
             return False
         self._end_admission(holder)
         return True
@@ -99,12 +96,12 @@ class MemoryBudget:
         self.used += count
         self.most_used = max(self.most_used, self.used)
         # Whoever has taken its part may have left room for the next one.
-        if self._line:
+        if self.line:
             self._admit()
 
     def give_back(self, count: int) -> None:
         self.used -= count
-        if self._line:
+        if self.line:
             self._admit()
 
     def is_beyond(self, holder: object) -> bool:
@@ -134,7 +131,7 @@ class MemoryBudget:
         """Return when there seems to be room for `holder`. It has to ask `may_take` again: what needs no leave may be quicker."""
         number = self._end_admission(holder)
         place = _Place(next(self._numbers) if number is None else number, holder, address, trio.Event())
-        of_address = self._line.setdefault(address, deque())
+        of_address = self.line.setdefault(address, deque())
         if number is None:
             of_address.append(place)
         else:
@@ -142,7 +139,7 @@ class MemoryBudget:
             of_address.insert(
                 next((at for at, each in enumerate(of_address) if each.number > number), len(of_address)), place
             )
-            self._line.move_to_end(address, last=False)
+            self.line.move_to_end(address, last=False)
         # Perhaps nothing happens later that would admit it: those in line may hold everything themselves.
         self._admit()
         try:
@@ -154,30 +151,30 @@ class MemoryBudget:
             else:
                 of_address.remove(place)
                 if not of_address:
-                    del self._line[address]
+                    del self.line[address]
             raise
 
     def _next(self) -> _Place:
         """Take the one out of line whose turn it is."""
-        address, places = next(iter(self._line.items()))
+        address, places = next(iter(self.line.items()))
         place = places.popleft()
         if places:
-            self._line.move_to_end(address)
+            self.line.move_to_end(address)
         else:
-            del self._line[address]
+            del self.line[address]
         place.admitted.set()
         return place
 
     def _admit(self) -> None:
         """Let the first in line go on, and more of them if there is room for more; without room one goes beyond the limit."""
-        line = self._line
-        if self.used >= self._total:
+        line = self.line
+        if self.used >= self.total:
             # Those in line may hold all the memory themselves, with the beginnings of their frames. They would wait for
             # each other if nobody went beyond the limit.
             if line and self._over is None:
                 self._over = self._next().holder
             return
-        left = self._total - self.used - len(self._promised) * PROMISED_BYTES
+        left = self.total - self.used - len(self._promised) * PROMISED_BYTES
         is_first = True
         while line and (is_first or left > 0):
             place = self._next()

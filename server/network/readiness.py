@@ -184,7 +184,7 @@ class Readiness:
         if work.goes_on:  # this round of work is not over
             work.goes_on = False
             return []
-        if work:  # somebody stands in line, and sleeps until the next round
+        if work.line:  # somebody stands in line, and sleeps until the next round
             timeout = 0
         served, runnable, poll = self._served, self._runnable, self._epoll.poll
         until = time.monotonic() + timeout if timeout > 0 else 0.0
@@ -215,8 +215,11 @@ class Readiness:
                 else:
                     self._left.append(event)
             # 4. Back to trio if it has something to do: a socket of its own, a task that a step has woken, a deadline.
-            if others or runnable or work or timeout <= 0 or (timeout := until - time.monotonic()) <= 0:
-                work.begin_round()
+            if others or runnable or work.line or timeout <= 0 or (timeout := until - time.monotonic()) <= 0:
+                # A round of awaited work begins, for which there is seldom somebody in line.
+                work.round_end = time.monotonic() + ROUND_S
+                if work.line:
+                    work.wake_first()
                 return others
 
     def _after_those_left(self, events: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -183,41 +183,36 @@ class WorkQueue:
     there is time. So the work that is awaited gets its share of the time, also where the sockets never leave any.
     """
 
-    __slots__ = ("_end", "_line", "goes_on")
+    __slots__ = ("goes_on", "line", "round_end")
 
     def __init__(self) -> None:
-        self._line: deque[trio.lowlevel.Task] = deque()
-        self._end = math.inf  # where no round ever begins there is no limit
+        self.line: deque[trio.lowlevel.Task] = deque()
+        self.round_end = math.inf  # where no round ever begins there is no limit
         self.goes_on = False
         """True if the next task in line was woken in this round: it comes before another look at the sockets."""
 
-    def __bool__(self) -> bool:
-        return bool(self._line)
-
     def has_time(self) -> bool:
         """Tell whether work that comes now may go on without standing in line."""
-        return not self._line and time.monotonic() <= self._end
+        return not self.line and time.monotonic() <= self.round_end
 
     async def turn(self) -> None:
         """Stand in line. Cancellation does not end that: it belongs into the work, which gets it where it waits next."""
-        self._line.append(trio.lowlevel.current_task())
+        self.line.append(trio.lowlevel.current_task())
         await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
         # The next one runs after the piece of work that begins here.
-        if self._line and time.monotonic() <= self._end:
+        if self.line and time.monotonic() <= self.round_end:
             self.goes_on = True
-            trio.lowlevel.reschedule(self._line.popleft())
+            self.wake_first()
 
-    def begin_round(self) -> None:
-        """The sockets were looked at. The first in line has its turn, however late it is."""
-        self._end = time.monotonic() + ROUND_S
-        if self._line:
-            trio.lowlevel.reschedule(self._line.popleft())
+    def wake_first(self) -> None:
+        """Let the first in line have its turn, however late it is."""
+        trio.lowlevel.reschedule(self.line.popleft())
 
     def close(self) -> None:
         """Let all go on: no more rounds begin."""
-        self._end = math.inf
-        while self._line:
-            trio.lowlevel.reschedule(self._line.popleft())
+        self.round_end = math.inf
+        while self.line:
+            self.wake_first()
 
 
 class Work(Protocol):

@@ -89,10 +89,11 @@ class FastPath:
             context, AclOperation.WRITE, ResourceType.TOPIC, known.name, quietly=True
         ):
             return None
-        try:
-            return broker.partition(known.name, index)
-        except KafkaError:
+        partition = broker.replicas.partition(known.name, index)
+        # As in `Broker.partition`; a broker that is alone is spared a call.
+        if partition is None or (broker.is_in_cluster and broker.may_be_replaced_at(partition)):
             return None
+        return partition
 
 
 FAST_PATH = {version: FastPath(version).answer for version in range(FIRST_VERSION, LAST_VERSION + 1)}

@@ -62,6 +62,7 @@ class Leader:
     """What the produce handler needs of a broker: it leads topic t, which broker 2 follows and is in sync with."""
 
     authorizer = None
+    is_in_cluster = True
 
     def __init__(self) -> None:
         self.authorizer = None
@@ -72,7 +73,9 @@ class Leader:
             endpoint = BrokerEndpoint(broker, f"host-{broker}", 9092, None)
             self.cluster.put_broker(BrokerRegistration(broker, {"PLAINTEXT": endpoint}, None))
         self.replicas = SimpleNamespace(
-            produce_purgatory=ProducePurgatory(), retry_window=RetryWindow(), partition=self.partition
+            produce_purgatory=ProducePurgatory(),
+            retry_window=RetryWindow(),
+            partition=lambda topic, index: self.partitions[index] if topic == "t" else None,
         )
         self.deadlines = Deadlines()
         self.environment = Environment()
@@ -87,10 +90,15 @@ class Leader:
     def partition(self, topic: str, index: int) -> Partition:
         if topic != "t":
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if self.fences:
-            self.fences -= 1
+        found = self.partitions[index]
+        if self.may_be_replaced_at(found):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        return self.partitions[index]
+        return found
+
+    def may_be_replaced_at(self, _: Partition) -> bool:
+        is_fenced = self.fences > 0
+        self.fences -= is_fenced
+        return is_fenced
 
     def commit(self, index: int, offset: int) -> None:
         self.partitions[index].on_follower_fetch(FOLLOWER, offset, 0, now_ms=0)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from ottla.server.network.sliced_work import FREED_AT_ONCE, QueuedWork, WorkQueue, free_in_slices, is_short
+from ottla.server.network.sliced_work import FREED_AT_ONCE, ROUND_S, QueuedWork, WorkQueue, free_in_slices, is_short
 from ottla.wire import time_slice
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 from ottla.wire.messages.offsets import OffsetFetchRequest, OffsetFetchRequestTopic
@@ -35,7 +35,10 @@ def spend(queue: WorkQueue, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Awa
 
     async def round_() -> None:
         nonlocal now
-        queue.begin_round()
+        # As `Readiness.wait` begins one.
+        queue.round_end = now + ROUND_S
+        if queue.line:
+            queue.wake_first()
         now += 1
         await trio.testing.wait_all_tasks_blocked()
 
