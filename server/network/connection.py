@@ -6,7 +6,7 @@ is `_step`.
 
 States
     served    the task sleeps in `serve`. The event loop calls `_step` when the socket is ready (`readiness.py`), or when
-              `_note_ready` says that a pending answer is. A step that can do everything at once wakes nobody
+              `PendingAnswers` says that an answer is. A step that can do everything at once wakes nobody
     awake     a step returned a `Waiting`, so the task has it: it sends what is answered, awaits the one thing, answers the
               frames that are left, and is served again. Nothing is received meanwhile. The kinds of `Waiting`:
 
@@ -44,16 +44,20 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ottla.groupcoord.runtime.answers import finished
 from ottla.server.dispatch.context import ANONYMOUS, RequestContext
 from ottla.server.dispatch.dispatch import CloseConnection
 from ottla.server.network.inbox import HandOver, Inbox, NoRoom
-from ottla.server.network.large_requests import LARGE_FRAME_BYTES, check_large, encode_large, error_answer, handle_large
+from ottla.server.network.large_requests import (
+    LARGE_FRAME_BYTES,
+    answer_awaited,
+    check_large,
+    error_answer,
+    handle_large,
+)
 from ottla.server.network.listener_context import authentication_at
 from ottla.server.network.memory_accounting import ConnectionMemory
-from ottla.server.network.outbox import (
-    BLOCKED,
-    DONE,
+from ottla.server.network.outbox import BLOCKED, DONE, Outbox, unreadable
+from ottla.server.network.pending import (
     DRAIN,
     END_OF_STREAM,
     END_OF_TURN,
@@ -63,20 +67,16 @@ from ottla.server.network.outbox import (
     RECEIVE,
     ROOM,
     UNKNOWN_CALL,
-    Outbox,
     PendingAnswers,
     Waiting,
-    unreadable,
 )
 from ottla.server.network.protocol_detection import HTTP, HTTP_ANSWER, WrongProtocol
 from ottla.server.network.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
-from ottla.server.network.sliced_work import QueuedWork, free_in_slices, is_short
+from ottla.server.network.sliced_work import QueuedWork
 from ottla.server.network.throttling import Throttling, Timed
 from ottla.server.network.transport import PlainTransport
-from ottla.wire.answers import PendingAnswer
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.headers import skip_tagged_fields
-from ottla.wire.schema import Struct
 from ottla.wire.text import JAVA_REPLACE
 
 if TYPE_CHECKING:
@@ -114,9 +114,7 @@ class Connection:
         "_pending",
         "_quotas",
         "_readiness",
-        "_ready",
         "_route",
-        "_socket",
         "_throttling",
         "_transport",
         "_turn_end",
@@ -127,7 +125,6 @@ class Connection:
 
     def __init__(self, transport: Transport, host: str, listener: ListenerContext, principal: str = ANONYMOUS) -> None:
         self._transport = transport
-        self._socket = transport.socket
         self._peer = host
         self._complaints = listener.complaints
         self._calls: Calls | ExpiringCalls = listener.calls
@@ -142,16 +139,14 @@ class Connection:
             listener_name=listener.name,
             security_protocol=listener.security_protocol,
             complaints=self._complaints,
-            socket=self._socket,
+            socket=transport.socket,
         )
         self._quotas = listener.quotas  # at hand, because every request looks whether there are any
         self._client_id = b""  # of the last request, as it was sent
         self._throttling = Throttling(listener.quotas)
         self._inbox = Inbox(listener.buffers, listener.frame_bytes_max)
         self._outbox = Outbox()
-        self._pending = PendingAnswers(self._outbox, self._throttling)
-        # Two ways to send an answer that became ready: the event if the task waits for it, else a poke of the step.
-        self._ready: trio.Event | None = None  # set while the task waits for the first of the pending
+        self._pending = PendingAnswers(self._outbox, self._throttling, listener.readiness, transport.socket)
         self.cancel_scope = trio.CancelScope()
         self._held_memory = ConnectionMemory(self._inbox.memory)
         self._is_parked = False
@@ -224,14 +219,14 @@ class Connection:
                 await self._finish(waiting)
                 waiting = MUTED if self._throttling.is_muted else self._answer_frames()
             # About to sleep. `_step` takes parts in the outbox for a socket that is full, so none are left there.
-            self._answer_pending()
+            self._pending.hand_over_ready(self._turn_end)
             await self._flush()
             if not self._throttling.is_muted:
                 break
             waiting = MUTED  # one of these answers begins a pause
         self._inbox.detach()
         # A poke is forgotten if nobody serves the socket, so one that came meanwhile is made again.
-        self._note_ready()  # while nobody looked
+        self._pending.note_ready()
 
     async def _authenticate(self, authentication: Authentication) -> None:
         """Find out who the peer is, at the beginning or anew."""
@@ -251,7 +246,7 @@ class Connection:
             # Only a second answer could be one too many for this turn.
             if len(self._pending) > 1:
                 self._turn_end = self._readiness.turn_end(time.monotonic())
-            self._answer_pending()
+            self._pending.hand_over_ready(self._turn_end)
             # A poke, as nearly always. A peer that waited for nothing else has hardly asked for more already, and to look
             # in vain is a system call and an exception. If it has asked, the next look at the sockets tells.
             if self._outbox.parts and not self._pending and not is_blocked:
@@ -265,7 +260,7 @@ class Connection:
         # 2. Receive. After a poke there may be no input, but pending answers to send.
         try:
             if not self._inbox.receive(self._transport, self._worker):
-                # The task sends what `_answer_pending` left in the outbox.
+                # The task sends what `hand_over_ready` left in the outbox.
                 return END_OF_STREAM
         except BlockingIOError:
             return self._send() if self._outbox.parts else WAIT_READABLE
@@ -400,12 +395,12 @@ class Connection:
             result = error_answer(call, error, request)
         # The ordinary case first: an answer that is there, and none before it to wait for.
         if type(result) is call.response_class and not self._pending:
-            self._outbox.add(call, correlation_id, call.encoded(result))
+            self._outbox.add_response(call, correlation_id, result)
         elif isinstance(result, CoroutineType):
             # The coroutine has not begun. The task awaits it, after sending the answers before it.
             return Waiting(call, correlation_id, QueuedWork(result, self._readiness.work), request=request)
         else:
-            self._answer_in_order(call, correlation_id, result)
+            self._pending.answer(call, correlation_id, result)
         return None
 
     def _handle_charged(
@@ -424,7 +419,7 @@ class Connection:
             charge.spent_ns = time.perf_counter_ns() - began
         if isinstance(result, CoroutineType):
             return self._later(call, correlation_id, result, charge, request)
-        self._answer_in_order(call, correlation_id, result, charge)
+        self._pending.answer(call, correlation_id, result, charge)
         return MUTED if self._throttling.is_muted else None
 
     def _later(
@@ -484,18 +479,15 @@ class Connection:
         self._is_parked = True
         try:
             while throttling.muted_until > trio.current_time():
-                self._answer_pending()
+                self._pending.hand_over_ready(self._turn_end)
                 await self._flush()
                 if self._pending.is_first_ready:  # the turn was over
                     await trio.lowlevel.checkpoint()
                     self._note_time()
                     continue
-                self._ready = trio.Event()
                 with trio.move_on_at(throttling.muted_until):
-                    await self._ready.wait()
-                self._ready = None
+                    await self._pending.until_ready()
         finally:
-            self._ready = None
             self._is_parked = False
         throttling.unmute()
 
@@ -537,64 +529,17 @@ class Connection:
         try:
             # A large request is limited already: the budget counts it with what its answer may take.
             async with _long_answers if route.few_at_once and not waiting.is_large else nullcontext():
-                await self._answer_awaited(waiting)
+                await answer_awaited(waiting, self._pending)
         finally:
             route.note_time(time.monotonic() - began, is_answered=not self._pending)
             self._is_parked = False
 
-    async def _answer_awaited(self, waiting: Waiting) -> None:
-        call = waiting.call
-        # Whoever asks for much, or for the whole cluster, gets an answer that a thread has to encode.
-        may_be_long = waiting.is_large or call.route.answers_at_length
-        try:
-            response = await waiting.work
-        except KafkaError as error:
-            if waiting.request is None:
-                raise  # a large request has been answered where it was decoded
-            response = await finished(error_answer(call, error, waiting.request))
-            may_be_long = True
-        if may_be_long and type(response) is call.response_class and not self._pending and not is_short(response):
-            if waiting.charge is not None:
-                response = self._throttling.settle(call, response, waiting.charge)
-            parts = await encode_large(call, response)
-            self._outbox.add(call, waiting.correlation_id, parts)
-            encoded: list[Struct] = [response]
-            del response
-            # The list above is the last to hold the answer, which may be tens of thousands of objects.
-            await free_in_slices(encoded)
-        else:
-            self._answer_in_order(call, waiting.correlation_id, response, waiting.charge)
-
-    # ------------------------------------------------------------------ answers that come later
-
-    def _answer_in_order(self, call: Call, correlation_id: int, answer: Any, charge: Charge | None = None) -> None:
-        """Answer when it is ready, and after all that are kept already. None: nobody waits for an answer."""
-        if not isinstance(answer, PendingAnswer):
-            self._pending.answer(call, correlation_id, answer, charge)
-            return
-        answer.on_ready = self._note_ready
-        self._pending.wait_for(call, correlation_id, answer, charge)
-        # It may have become ready before it knew whom to tell.
-        if answer.is_ready:
-            self._note_ready()
-
-    def _note_ready(self) -> None:
-        """A pending answer has become ready: send it soon if it is its turn."""
-        if self._pending.is_first_ready:
-            if self._ready is not None:
-                self._ready.set()
-            elif self._readiness.is_inside_the_wait:
-                self._readiness.poke(self._socket)
-
-    def _answer_pending(self) -> None:
-        """Put the pending answers whose turn it is into the outbox, until the turn of this connection is over."""
-        if self._pending.hand_over_ready(self._turn_end):
-            self._note_ready()
+    # ------------------------------------------------------------------ answers go out
 
     async def _drain(self, count: int, *, is_end: bool = False) -> None:
         """Wait until no more than `count` answers are pending; at the end not for those that only a living peer needs."""
         while True:
-            self._answer_pending()
+            self._pending.hand_over_ready(self._turn_end)
             await self._flush()
             pending = self._pending
             if len(pending) <= count:
@@ -606,11 +551,7 @@ class Connection:
                 # A long poll or a join is of no use to a peer that asks nothing more.
                 if is_end and pending[0].is_abandonable:
                     return
-                self._ready = trio.Event()
-                try:
-                    await self._ready.wait()
-                finally:
-                    self._ready = None
+                await pending.until_ready()
 
     async def _flush(self) -> None:
         """Send everything that was answered, waiting for a slow peer and for cold pages of the log."""

@@ -22,7 +22,8 @@ from ottla.wire.limits import REQUEST_WITH_LONG_BYTES_MAX, REQUEST_WITHOUT_RECOR
 if TYPE_CHECKING:
     from ottla.server.dispatch.context import RequestContext
     from ottla.server.network.calls import Call
-    from ottla.wire.schema import Message
+    from ottla.server.network.pending import PendingAnswers, Waiting
+    from ottla.wire.schema import Message, Struct
 
 # Smaller frames are decoded at once: a hop to a thread and back costs about 86 us.
 LARGE_FRAME_BYTES = 64 * 1024
@@ -77,6 +78,31 @@ async def handle_large(
         del request, result
         await free_in_slices(decoded)
     return response
+
+
+async def answer_awaited(waiting: Waiting, pending: PendingAnswers) -> None:
+    """Await the response to a request, and answer when all before it are answered."""
+    call = waiting.call
+    # Whoever asks for much, or for the whole cluster, gets an answer that a thread has to encode.
+    may_be_long = waiting.is_large or call.route.answers_at_length
+    try:
+        response = await waiting.work
+    except KafkaError as error:
+        if waiting.request is None:
+            raise  # a large request has been answered where it was decoded
+        response = await finished(error_answer(call, error, waiting.request))
+        may_be_long = True
+    if may_be_long and type(response) is call.response_class and not pending and not is_short(response):
+        if waiting.charge is not None:
+            response = pending.throttling.settle(call, response, waiting.charge)
+        parts = await encode_large(call, response)
+        pending.outbox.add(call, waiting.correlation_id, parts)
+        encoded: list[Struct] = [response]
+        del response
+        # The list above is the last to hold the answer, which may be tens of thousands of objects.
+        await free_in_slices(encoded)
+    else:
+        pending.answer(call, waiting.correlation_id, response, waiting.charge)
 
 
 async def encode_large(call: Call, response: Any) -> list[Any]:

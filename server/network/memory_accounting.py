@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import trio
 
 if TYPE_CHECKING:
-    from ottla.server.network.outbox import Waiting
+    from ottla.server.network.pending import Waiting
 
 DEFAULT_BYTES = 96 * 1024 * 1024
 STALLED_S = 30.0

@@ -1,31 +1,22 @@
 """Answers on their way out: bytes, and file regions that go from the page cache to the socket without a copy.
 
-Outbox          parts of answers that can be sent. Buffers are joined for one call, and with them regions so small that
-                copying them twice costs less than the calls that it saves
-PendingAnswers  requests that are answered later. Answers leave in the order of the requests
-Waiting         a request that the connection's task has to await before the connection goes on
+Buffers are joined for one call, and with them regions so small that copying them twice costs less than the calls that it saves.
 """
 
 from __future__ import annotations
 
 import enum
 import time
-from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ottla.replication.system import MSG_MORE
-from ottla.server.network.calls import Call
 from ottla.server.network.transport import PageMissing
-from ottla.server.security.quotas.client_quotas import Charge
-from ottla.wire.answers import EncodedAnswer, PendingAnswer
 from ottla.wire.time_slice import SLICE_S
 
 if TYPE_CHECKING:
     from ottla.replication.log.storage import FileRegion
-    from ottla.server.network.sliced_work import QueuedWork
-    from ottla.server.network.throttling import Throttling
+    from ottla.server.network.calls import Call
     from ottla.server.network.transport import Transport
-    from ottla.wire.schema import Message
 
 # So much is looked for in memory at a time, and read from the disk at a time if it is not there.
 SENDFILE_CHUNK_BYTES = 1024 * 1024
@@ -79,6 +70,12 @@ class Outbox:
             parts[0] = call.envelope(size, correlation_id) + parts[0]
             self.parts += parts
         call.route.response_bytes += size
+
+    def add_response(self, call: Call, correlation_id: int, response: Any) -> None:
+        """Encode a response and put it behind the others."""
+        parts: list[Any] = []
+        call.encode(response, parts.append)
+        self.add(call, correlation_id, parts)
 
     def add_encoded(self, call: Call, correlation_id: int, body: bytes) -> None:
         """Put an answer behind the others whose body is encoded already. Others who asked the same are sent the same body."""
@@ -208,126 +205,3 @@ def unreadable(region: FileRegion, failure: OSError) -> ConnectionError:
     """Make the error to raise for a region that cannot be read: its log directory hears of it, and the connection ends."""
     region.fail(failure)
     return ConnectionError(f"the log cannot be read: {failure}")
-
-
-class Pending(NamedTuple):
-    """A request whose turn to be answered has not come: its response as bytes, or what will have it."""
-
-    call: Call
-    correlation_id: int
-    answer: EncodedAnswer | PendingAnswer[Any]
-    charge: Charge | None = None  # that the answer has to be settled with
-    since: float = 0.0  # when the wait began
-
-    @property
-    def is_ready(self) -> bool:
-        # Both kinds are asked alike: to look at the type of an abstract class takes longer than all the rest.
-        return self.answer.is_ready
-
-    @property
-    def is_abandonable(self) -> bool:
-        return isinstance(self.answer, PendingAnswer) and self.answer.is_abandonable
-
-
-class PendingAnswers(deque[Pending]):
-    """Requests of one connection that are answered later, in their order, on their way to its outbox.
-
-    It is a deque and does not have one, because every request asks whether it is empty.
-    """
-
-    __slots__ = ("_outbox", "_throttling", "queued_bytes")
-
-    def __init__(self, outbox: Outbox, throttling: Throttling) -> None:
-        super().__init__()
-        self._outbox = outbox
-        self._throttling = throttling
-        self.queued_bytes = 0  # of answers that are there, behind one that is not
-
-    @property
-    def is_first_ready(self) -> bool:
-        """Tell whether an answer can go out. Clients expect them in the order of their requests, so only the first one matters."""
-        return bool(self) and self[0].is_ready
-
-    def wait_for(self, call: Call, correlation_id: int, answer: PendingAnswer[Any], charge: Charge | None) -> None:
-        """Keep an answer that comes later."""
-        self.append(Pending(call, correlation_id, answer, charge, time.monotonic()))
-
-    def answer(self, call: Call, correlation_id: int, answer: Any, charge: Charge | None) -> None:
-        """Send an answer that is there, after all that are kept already. None: nobody waits for an answer."""
-        if charge is not None:
-            answer = self._throttling.settle(call, answer, charge)
-        if answer is None:
-            pass
-        elif self:
-            # As bytes, which take a tenth of the memory that the objects do, and are quickly handed over in the end. Only
-            # produce requests go on while an answer is pending, so there are no regions of files in between.
-            encoded = answer if type(answer) is EncodedAnswer else EncodedAnswer(b"".join(call.encoded(answer)))
-            self.queued_bytes += len(encoded.body)
-            self.append(Pending(call, correlation_id, encoded, since=time.monotonic()))
-        else:
-            self._hand_over(call, correlation_id, answer)
-
-    def hand_over_ready(self, turn_end: float) -> bool:
-        """Encode the answers whose turn it is, until that of this connection is over; returns whether some may be left."""
-        while self and self[0].is_ready:
-            call, correlation_id, answer, charge, since = self.popleft()
-            call.route.note_time(time.monotonic() - since)
-            if isinstance(answer, EncodedAnswer):
-                self.queued_bytes -= len(answer.body)
-                response: Any = answer
-            else:
-                # Made only now: a fetch that waits keeps no file open, and its answer takes no memory.
-                response = answer.response()
-                if charge is not None:
-                    response = self._throttling.settle(call, response, charge)
-            if response is not None:
-                self._hand_over(call, correlation_id, response)
-            # One commit may make a hundred answers ready, each about thousands of partitions.
-            if self and time.monotonic() > turn_end:
-                return True
-        return False
-
-    def _hand_over(self, call: Call, correlation_id: int, response: Any) -> None:
-        if type(response) is EncodedAnswer:
-            self._outbox.add_encoded(call, correlation_id, response.body)
-        else:
-            self._outbox.add(call, correlation_id, call.encoded(response))
-
-    def abandon(self) -> None:
-        """The peer has left. Partitions and groups would go on waking a connection that has ended."""
-        for each in self:
-            if isinstance(each.answer, PendingAnswer):
-                each.answer.abandon()
-        self.clear()
-
-
-class Waiting(NamedTuple):
-    """A request without an answer yet: its call, its correlation id, and the work that gives the answer."""
-
-    call: Call
-    correlation_id: int
-    work: QueuedWork
-    is_large: bool = False
-    charge: Charge | None = None
-    request: Message | None = None
-    """The request that an error would answer; None of a large one, whose errors `handle_large` answers."""
-
-
-END_OF_TURN = Waiting(None, 0, None)  # type: ignore[arg-type]
-"""In place of a request: other connections are due."""
-FLUSH = Waiting(None, 1, None)  # type: ignore[arg-type]
-"""In place of a request: what is to be sent has to come from the disk first."""
-DRAIN = Waiting(None, 2, None)  # type: ignore[arg-type]
-"""In place of a request: the answers to those before it are due first."""
-ROOM = Waiting(None, 3, None)  # type: ignore[arg-type]
-"""In place of a request: too many answers are pending."""
-MEMORY = Waiting(None, 4, None)  # type: ignore[arg-type]
-"""In place of a request: there is no memory for the rest of a large one."""
-RECEIVE = Waiting(None, 8, None)  # type: ignore[arg-type]
-"""In place of a request: a thread is to receive the rest of a large one."""
-MUTED = Waiting(None, 5, None)  # type: ignore[arg-type]
-"""In place of a request: the client has to pause."""
-UNKNOWN_CALL = Waiting(None, 6, None)  # type: ignore[arg-type]
-"""In place of a request: the first of its kind, or the broker does not know its cluster yet."""
-END_OF_STREAM = Waiting(None, 7, None)  # type: ignore[arg-type]
-"""In place of a request: the peer will send no more."""

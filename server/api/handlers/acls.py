@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ottla.server.broker import Broker
-from ottla.server.dispatch.access import AclOperation, ResourceType, may_on_cluster, refusal_on_cluster
+from ottla.server.cluster.acl_store import AclStore
+from ottla.server.dispatch.access import AclOperation, ResourceType, refusal_on_cluster
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.dispatch.dispatch import CloseConnection, handles
 from ottla.server.network.sliced_work import each_in_slices
@@ -27,7 +28,7 @@ from ottla.wire.messages.acls import (
 )
 from ottla.wire.time_slice import TimeSlice
 
-CHANGES_MAX = 10_000  # Kafka's QuorumController.MAX_RECORDS_PER_USER_OP
+CHANGES_MAX = REMOVED_MAX = 10_000  # Kafka's QuorumController.MAX_RECORDS_PER_USER_OP
 
 
 @handles(CreateAclsRequest)
@@ -48,17 +49,12 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext[Broker
     for each in request.creations:
         if not (each.resource_type and each.resource_pattern_type and each.operation and each.permission_type):
             raise CloseConnection("CreateAcls with elements of type UNKNOWN")
-    if not may_on_cluster(context, AclOperation.ALTER):
-        return _refused_creations(
-            request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Request CreateAcls needs ALTER permission."
-        )
-    acls = context.broker.member.acls
-    if acls is None:
-        return _refused_creations(request, ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
-    if len(request.creations) > CHANGES_MAX:
-        return _refused_creations(
-            request, ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation."
-        )
+    try:
+        acls = _changeable(context, "CreateAcls")
+        if len(request.creations) > CHANGES_MAX:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+    except KafkaError as error:
+        return CreateAclsResponse(results=[_creation_result(error)] * len(request.creations))
     time_slice = TimeSlice()
     wanted: list[Acl | str] = []
     for each in request.creations:
@@ -71,6 +67,17 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext[Broker
             for each in wanted
         ]
     )
+
+
+def _changeable(context: RequestContext[Broker], api: str) -> AclStore:
+    """Return the rules that a client may change; raises the error of each of them if there are none."""
+    denied = refusal_on_cluster(context, AclOperation.ALTER, api)
+    if denied is not None:
+        raise denied
+    acls = context.broker.member.acls
+    if acls is None:
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+    return acls
 
 
 def _checked_creation(creation: AclCreation) -> Acl | str:
@@ -92,10 +99,6 @@ def _checked_creation(creation: AclCreation) -> Acl | str:
     if problem is None and not can_be_stored(acl.pattern.name):
         return f"ACL binding contains invalid resource name: {acl.pattern.name}"
     return acl if problem is None else problem
-
-
-def _refused_creations(request: CreateAclsRequest, code: ErrorCode, message: str) -> CreateAclsResponse:
-    return CreateAclsResponse(results=[_creation_result(KafkaError(code, message))] * len(request.creations))
 
 
 def _creation_result(error: KafkaError | None) -> AclCreationResult:
@@ -163,9 +166,6 @@ def _resource(pattern: Pattern, entries: list[Entry]) -> DescribeAclsResource:
     )
 
 
-REMOVED_MAX = 10_000  # Kafka's QuorumController.MAX_RECORDS_PER_USER_OP
-
-
 @handles(DeleteAclsRequest)
 async def delete_acls(request: DeleteAclsRequest, context: RequestContext[Broker]) -> DeleteAclsResponse:
     """DeleteAcls: remove the rules of the authorizer that filters find.
@@ -184,20 +184,14 @@ async def delete_acls(request: DeleteAclsRequest, context: RequestContext[Broker
     for each in request.filters:
         if not (each.resource_type_filter and each.pattern_type_filter and each.operation and each.permission_type):
             raise CloseConnection("DeleteAcls with elements of type UNKNOWN")
-    if not may_on_cluster(context, AclOperation.ALTER):
-        return _refused_filters(
-            request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Request DeleteAcls needs ALTER permission."
-        )
-    acls = context.broker.member.acls
-    if acls is None:
-        return _refused_filters(request, ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
-    if len(request.filters) > REMOVED_MAX:
-        return _refused_filters(request, ErrorCode.INVALID_REQUEST, f"There are more than {REMOVED_MAX} filters")
-    filters = await each_in_slices(request.filters, _filter)
     try:
+        acls = _changeable(context, "DeleteAcls")
+        if len(request.filters) > REMOVED_MAX:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"There are more than {REMOVED_MAX} filters")
+        filters = await each_in_slices(request.filters, _filter)
         removed = iter(await acls.remove([each for each in filters if each.problem is None], REMOVED_MAX))
     except KafkaError as error:
-        return _refused_filters(request, error.code, error.message)
+        return DeleteAclsResponse(filter_results=[_failed(error.code, error.message)] * len(request.filters))
     return DeleteAclsResponse(
         filter_results=await each_in_slices(
             filters,
@@ -240,7 +234,3 @@ def _matching(acl: Acl, error: KafkaError | None) -> DeleteAclsMatchingAcl:
 
 def _failed(code: ErrorCode, message: str | None) -> DeleteAclsFilterResult:
     return DeleteAclsFilterResult(error_code=code, error_message=message, matching_acls=[])
-
-
-def _refused_filters(request: DeleteAclsRequest, code: ErrorCode, message: str | None) -> DeleteAclsResponse:
-    return DeleteAclsResponse(filter_results=[_failed(code, message)] * len(request.filters))

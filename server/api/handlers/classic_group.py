@@ -3,9 +3,8 @@
 from ottla.groupcoord.classic.group import refused_join
 from ottla.server.broker import Broker
 from ottla.server.coordinator_factory import groups_of
-from ottla.server.dispatch.access import AclOperation, ResourceType, may, require
+from ottla.server.dispatch.access import AclOperation, ResourceType, hidden_topics, may, require
 from ottla.server.dispatch.context import RequestContext
-from ottla.server.dispatch.deciding import hidden_topics
 from ottla.server.dispatch.dispatch import handles
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode

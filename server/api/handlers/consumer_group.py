@@ -4,15 +4,13 @@ from collections.abc import Collection, Iterator
 
 from ottla.groupcoord.consumer.group import undescribed
 from ottla.groupcoord.consumer.heartbeat import refused_heartbeat
+from ottla.server.api.visible_groups import Kind, describe_groups, describe_turned_off
 from ottla.server.broker import Broker
 from ottla.server.cluster.features import GROUP_VERSION
 from ottla.server.coordinator_factory import groups_of
-from ottla.server.dispatch.access import AclOperation, ResourceType, require
+from ottla.server.dispatch.access import AclOperation, ResourceType, decided, hidden_topics, require
 from ottla.server.dispatch.context import RequestContext
-from ottla.server.dispatch.deciding import decided, hidden_topics
 from ottla.server.dispatch.dispatch import handles
-from ottla.server.dispatch.visible_groups import Kind, describe_groups
-from ottla.server.network.sliced_work import answer_each
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.consumer_group import (
@@ -53,17 +51,11 @@ def consumer_group_heartbeat(
     return decided(context, AclOperation.DESCRIBE, ResourceType.TOPIC, names, go_on)
 
 
-def _turned_off(
-    request: ConsumerGroupDescribeRequest, context: RequestContext[Broker]
-) -> Answer[ConsumerGroupDescribeResponse]:
-    return answer_each(
-        list(dict.fromkeys(request.group_ids)),
-        lambda group_id: undescribed(group_id, ErrorCode.UNSUPPORTED_VERSION),
-        lambda groups: ConsumerGroupDescribeResponse(groups=groups),
-    )
-
-
-@handles(ConsumerGroupDescribeRequest, feature=GROUP_VERSION, turned_off=_turned_off)
+@handles(
+    ConsumerGroupDescribeRequest,
+    feature=GROUP_VERSION,
+    turned_off=describe_turned_off(undescribed, ConsumerGroupDescribeResponse),
+)
 def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, context: RequestContext[Broker]
 ) -> Answer[ConsumerGroupDescribeResponse]:
@@ -71,7 +63,7 @@ def consumer_group_describe(
 
     Behaviour
     * A group that does not exist, or is of another kind, has an error of its own.
-    * What the client may not see is refused as `server/dispatch/visible_groups.py` says.
+    * What the client may not see is refused as `server/api/visible_groups.py` says.
     * While the feature of such groups is at level 0, each is UNSUPPORTED_VERSION.
     """
     return describe_groups(Kind(groups_of(context.broker).consumer.describe, undescribed, _topics_of), request, context)

@@ -14,9 +14,8 @@ from ottla.server.broker import Broker
 from ottla.server.cluster.administration import Administration
 from ottla.server.config.changes import creation_texts
 from ottla.server.config.repository import ConfigRepository, effective_topic_value, topic_settings
-from ottla.server.dispatch.access import AclOperation, ResourceType, may, may_on_cluster
+from ottla.server.dispatch.access import AclOperation, ResourceType, denied_of, may, may_on_cluster
 from ottla.server.dispatch.context import RequestContext, mutations_of
-from ottla.server.dispatch.deciding import denied_of
 from ottla.server.dispatch.dispatch import handles
 from ottla.server.network.sliced_work import each_in_slices
 from ottla.wire.errors import ErrorCode, KafkaError, bare

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ottla.replication.cluster.metadata_cache import MetadataCache, is_internal_topic
 from ottla.server.broker import Broker
-from ottla.server.dispatch.access import AclOperation, ResourceType, may_on_cluster
+from ottla.server.dispatch.access import AclOperation, ResourceType, decided, denied_of, may_on_cluster
 from ottla.server.dispatch.context import RequestContext, mutations_of
-from ottla.server.dispatch.deciding import decided, denied_of
 from ottla.server.dispatch.dispatch import handles
 from ottla.server.network.sliced_work import PARTITIONS_PER_SLICE, answer_partitions, each_in_slices
 from ottla.wire.answers import Answer, Given, PendingAnswer, Worked

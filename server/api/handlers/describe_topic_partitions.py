@@ -28,8 +28,7 @@ from ottla.replication.cluster.metadata_cache import (
     topic_name_problem,
 )
 from ottla.server.broker import Broker
-from ottla.server.dispatch.access import AclOperation, ResourceType, authorized_operations
-from ottla.server.dispatch.deciding import denied_of
+from ottla.server.dispatch.access import AclOperation, ResourceType, authorized_operations, denied_of
 from ottla.server.dispatch.dispatch import handles
 from ottla.server.network.sliced_work import each_in_slices, sorted_in_slices
 from ottla.wire.answers import Answer

@@ -14,9 +14,8 @@ from ottla.replication.cluster.metadata_cache import topic_name_problem
 from ottla.replication.log.producers import ProducerEntry
 from ottla.server.broker import Broker
 from ottla.server.coordinator_factory import transactions_of
-from ottla.server.dispatch.access import AclOperation, ResourceType
+from ottla.server.dispatch.access import AclOperation, ResourceType, decided, denied_of
 from ottla.server.dispatch.context import RequestContext
-from ottla.server.dispatch.deciding import decided, denied_of
 from ottla.server.dispatch.dispatch import handles
 from ottla.server.network.sliced_work import each_in_slices
 from ottla.wire.answers import Answer, Worked

@@ -21,9 +21,8 @@ from ottla.replication.cluster.metadata_cache import (
 )
 from ottla.server.broker import Broker
 from ottla.server.coordinator_factory import groups_of, share_coordinator_of, transactions_of
-from ottla.server.dispatch.access import REFUSALS, AclOperation, ResourceType, may_on_cluster
+from ottla.server.dispatch.access import REFUSALS, AclOperation, ResourceType, decided, may_on_cluster
 from ottla.server.dispatch.context import RequestContext
-from ottla.server.dispatch.deciding import decided
 from ottla.server.dispatch.dispatch import handles
 from ottla.server.network.sliced_work import answer_each
 from ottla.wire.answers import Answer, Worked

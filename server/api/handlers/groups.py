@@ -11,9 +11,16 @@ from ottla.groupcoord.classic.manager import undescribed
 from ottla.groupcoord.runtime.answers import finished
 from ottla.server.broker import Broker
 from ottla.server.coordinator_factory import groups_of
-from ottla.server.dispatch.access import AclOperation, ResourceType, authorized_operations, may_on_cluster
+from ottla.server.dispatch.access import (
+    AclOperation,
+    ResourceType,
+    authorized_operations,
+    completed,
+    decided,
+    denied_of,
+    may_on_cluster,
+)
 from ottla.server.dispatch.context import RequestContext
-from ottla.server.dispatch.deciding import completed, decided, denied_of
 from ottla.server.dispatch.dispatch import handles
 from ottla.wire.answers import Answer, Worked
 from ottla.wire.errors import ErrorCode

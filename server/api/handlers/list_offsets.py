@@ -34,9 +34,8 @@ from ottla.replication.partition.reading import (
     LATEST_TIMESTAMP,
 )
 from ottla.server.broker import Broker
-from ottla.server.dispatch.access import AclOperation, ResourceType
+from ottla.server.dispatch.access import AclOperation, ResourceType, decided
 from ottla.server.dispatch.context import RequestContext
-from ottla.server.dispatch.deciding import decided
 from ottla.server.dispatch.dispatch import handles
 from ottla.server.network.sliced_work import PARTITIONS_PER_SLICE, answer_partitions, each_in_slices
 from ottla.wire.answers import Answer, Worked

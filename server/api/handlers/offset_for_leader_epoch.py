@@ -14,9 +14,8 @@ from collections.abc import Collection
 from operator import attrgetter
 
 from ottla.server.broker import Broker
-from ottla.server.dispatch.access import AclOperation, ResourceType, may_on_cluster
+from ottla.server.dispatch.access import AclOperation, ResourceType, decided, may_on_cluster
 from ottla.server.dispatch.context import RequestContext
-from ottla.server.dispatch.deciding import decided
 from ottla.server.dispatch.dispatch import handles
 from ottla.server.network.sliced_work import answer_partitions
 from ottla.wire.answers import Answer, Worked

@@ -9,13 +9,12 @@ from typing import Any
 import trio
 
 from ottla.groupcoord.offsets.commits import TOPIC_ID_VERSION, names_of
+from ottla.server.api.visible_groups import rights_of
 from ottla.server.broker import Broker
 from ottla.server.coordinator_factory import groups_of
-from ottla.server.dispatch.access import AclOperation, ResourceType, may, require
+from ottla.server.dispatch.access import AclOperation, ResourceType, decided, may, require
 from ottla.server.dispatch.context import RequestContext
-from ottla.server.dispatch.deciding import decided
 from ottla.server.dispatch.dispatch import handles
-from ottla.server.dispatch.visible_groups import rights_of
 from ottla.server.network.sliced_work import answer_partitions
 from ottla.wire.answers import Answer, EncodedAnswer, Worked
 from ottla.wire.errors import ErrorCode

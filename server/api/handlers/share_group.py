@@ -1,18 +1,18 @@
 """Share groups (KIP-932): their members, and where their share partitions start."""
 
 from collections.abc import Collection, Iterator
+from typing import Any
 
 from ottla.groupcoord.effects import NAMED_MAX
 from ottla.groupcoord.share.manager import refused_alteration, refused_deletion, refused_heartbeat, undescribed
 from ottla.groupcoord.share.service import MEMBER_ID_LENGTH_MAX
+from ottla.server.api.visible_groups import Kind, describe_groups, describe_turned_off, rights_of
 from ottla.server.broker import Broker
 from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.coordinator_factory import groups_of
-from ottla.server.dispatch.access import AclOperation, ResourceType, may, require
+from ottla.server.dispatch.access import AclOperation, ResourceType, decided, denied_of, may, require
 from ottla.server.dispatch.context import RequestContext
-from ottla.server.dispatch.deciding import decided, denied_of
 from ottla.server.dispatch.dispatch import handles
-from ottla.server.dispatch.visible_groups import Kind, describe_groups, rights_of
 from ottla.server.network.sliced_work import answer_each
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode
@@ -64,17 +64,11 @@ def share_group_heartbeat(
     return decided(context, AclOperation.DESCRIBE, ResourceType.TOPIC, names, go_on)
 
 
-def _describe_turned_off(
-    request: ShareGroupDescribeRequest, context: RequestContext[Broker]
-) -> Answer[ShareGroupDescribeResponse]:
-    return answer_each(
-        list(dict.fromkeys(request.group_ids)),
-        lambda group_id: undescribed(group_id, ErrorCode.UNSUPPORTED_VERSION),
-        lambda groups: ShareGroupDescribeResponse(groups=groups),
-    )
-
-
-@handles(ShareGroupDescribeRequest, feature=SHARE_VERSION, turned_off=_describe_turned_off)
+@handles(
+    ShareGroupDescribeRequest,
+    feature=SHARE_VERSION,
+    turned_off=describe_turned_off(undescribed, ShareGroupDescribeResponse),
+)
 def share_group_describe(
     request: ShareGroupDescribeRequest, context: RequestContext[Broker]
 ) -> Answer[ShareGroupDescribeResponse]:
@@ -82,7 +76,7 @@ def share_group_describe(
 
     Behaviour
     * A group that does not exist, or is of another kind, is GROUP_ID_NOT_FOUND.
-    * What the client may not see is refused as `server/dispatch/visible_groups.py` says.
+    * What the client may not see is refused as `server/api/visible_groups.py` says.
     * While the feature of such groups is at level 0, each is UNSUPPORTED_VERSION.
     """
     return describe_groups(Kind(groups_of(context.broker).share.describe, undescribed, _topics_of), request, context)
@@ -124,13 +118,11 @@ async def describe_share_group_offsets(
     return await groups_of(context.broker).share.offsets.describe(request, rights_of(context))
 
 
-def _alter_offsets_turned_off(
-    request: AlterShareGroupOffsetsRequest, context: RequestContext[Broker]
-) -> AlterShareGroupOffsetsResponse:
-    return refused_alteration(ErrorCode.UNSUPPORTED_VERSION)
-
-
-@handles(AlterShareGroupOffsetsRequest, feature=SHARE_VERSION, turned_off=_alter_offsets_turned_off)
+@handles(
+    AlterShareGroupOffsetsRequest,
+    feature=SHARE_VERSION,
+    turned_off=lambda *_: refused_alteration(ErrorCode.UNSUPPORTED_VERSION),
+)
 async def alter_share_group_offsets(
     request: AlterShareGroupOffsetsRequest, context: RequestContext[Broker]
 ) -> AlterShareGroupOffsetsResponse:
@@ -145,17 +137,23 @@ async def alter_share_group_offsets(
     share = groups_of(context.broker).share
     if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
         return refused_alteration(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    names = (topic.topic_name for topic in request.topics)
-    denied = await denied_of(context, AclOperation.READ, ResourceType.TOPIC, names)
-    # What names too many is refused as a whole.
-    if not denied or sum([1 + len(topic.partitions) for topic in request.topics]) > NAMED_MAX:
-        return await share.alter_offsets(request)
-    refused = [each for each in request.topics if each.topic_name in denied]
-    request.topics = [each for each in request.topics if each.topic_name not in denied]
+    refused = await _take_refused(request, context, sum([1 + len(topic.partitions) for topic in request.topics]))
     response = await share.alter_offsets(request)
     if not response.error_code:
         response.responses = [*(_refused_alteration(each, context.broker) for each in refused), *response.responses]
     return response
+
+
+async def _take_refused(request: Any, context: RequestContext[Broker], named: int) -> list[Any]:
+    """Take topics that the client may not read out of a request that names so many things."""
+    names = (topic.topic_name for topic in request.topics)
+    denied = await denied_of(context, AclOperation.READ, ResourceType.TOPIC, names)
+    # What names too many is refused as a whole.
+    if not denied or named > NAMED_MAX:
+        return []
+    refused = [each for each in request.topics if each.topic_name in denied]
+    request.topics = [each for each in request.topics if each.topic_name not in denied]
+    return refused
 
 
 def _refused_alteration(
@@ -176,13 +174,11 @@ def _refused_alteration(
     )
 
 
-def _delete_offsets_turned_off(
-    request: DeleteShareGroupOffsetsRequest, context: RequestContext[Broker]
-) -> DeleteShareGroupOffsetsResponse:
-    return refused_deletion(ErrorCode.UNSUPPORTED_VERSION)
-
-
-@handles(DeleteShareGroupOffsetsRequest, feature=SHARE_VERSION, turned_off=_delete_offsets_turned_off)
+@handles(
+    DeleteShareGroupOffsetsRequest,
+    feature=SHARE_VERSION,
+    turned_off=lambda *_: refused_deletion(ErrorCode.UNSUPPORTED_VERSION),
+)
 async def delete_share_group_offsets(
     request: DeleteShareGroupOffsetsRequest, context: RequestContext[Broker]
 ) -> DeleteShareGroupOffsetsResponse:
@@ -198,16 +194,10 @@ async def delete_share_group_offsets(
     share = groups_of(context.broker).share
     if not may(context, AclOperation.DELETE, ResourceType.GROUP, request.group_id):
         return refused_deletion(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    names = (topic.topic_name for topic in request.topics)
-    denied = await denied_of(context, AclOperation.READ, ResourceType.TOPIC, names)
-    # What names too many is refused as a whole.
-    if not denied or len(request.topics) > NAMED_MAX:
-        return await share.delete_offsets(request)
-    refused = [each.topic_name for each in request.topics if each.topic_name in denied]
-    request.topics = [each for each in request.topics if each.topic_name not in denied]
+    refused = await _take_refused(request, context, len(request.topics))
     response = await share.delete_offsets(request)
     if not response.error_code:
-        response.responses = [*map(_refused_deletion, refused), *response.responses]
+        response.responses = [*(_refused_deletion(each.topic_name) for each in refused), *response.responses]
     return response
 
 

@@ -1,5 +1,12 @@
-"""State of share partitions (KIP-932), which their leaders keep at the share coordinator."""
+"""State of share partitions (KIP-932), which their leaders keep at the share coordinator.
 
+These requests are for brokers. To others, which may not do a ClusterAction, every share partition is CLUSTER_AUTHORIZATION_FAILED.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from ottla.groupcoord.share.coordinator.service import ShareCoordinator
 from ottla.server.broker import Broker
 from ottla.server.coordinator_factory import share_coordinator_of
 from ottla.server.dispatch.access import AclOperation, may_on_cluster
@@ -21,6 +28,13 @@ from ottla.wire.messages.share_group_state import (
 )
 
 
+def _answered(request: Any, context: RequestContext[Broker], answer: Callable[..., Answer[Any]]) -> Answer[Any]:
+    coordinator = share_coordinator_of(context.broker)
+    if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
+        return coordinator.refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return answer(coordinator, request, api_version=context.api_version)
+
+
 @handles(InitializeShareGroupStateRequest)
 def initialize_share_group_state(
     request: InitializeShareGroupStateRequest, context: RequestContext[Broker]
@@ -31,13 +45,9 @@ def initialize_share_group_state(
     * A share partition of a lower state epoch than the known one is FENCED_STATE_EPOCH. What is so already stays as it
       is.
     * Otherwise it begins at the given offset, and nothing is known of its records.
-    * This is for brokers. To others, which may not do a ClusterAction, every share partition is
-      CLUSTER_AUTHORIZATION_FAILED.
     * Each share partition has an error of its own. A request without a group gets no results.
     """
-    if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
-        return share_coordinator_of(context.broker).refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    return share_coordinator_of(context.broker).initialize(request, api_version=context.api_version)
+    return _answered(request, context, ShareCoordinator.initialize)
 
 
 @handles(ReadShareGroupStateRequest)
@@ -49,14 +59,10 @@ def read_share_group_state(
     Behaviour
     * A leader of a lower leader epoch than any before it is FENCED_LEADER_EPOCH. A higher one is written down, which
       fences the leaders before it.
-    * This is for brokers. To others, which may not do a ClusterAction, every share partition is
-      CLUSTER_AUTHORIZATION_FAILED.
     * Each share partition has an error of its own. A request without a group, or with a topic without partitions, gets
       no results.
     """
-    if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
-        return share_coordinator_of(context.broker).refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    return share_coordinator_of(context.broker).read(request, api_version=context.api_version)
+    return _answered(request, context, ShareCoordinator.read)
 
 
 @handles(WriteShareGroupStateRequest)
@@ -69,14 +75,10 @@ def write_share_group_state(
     * Leaders and states of lower epochs than the known ones are FENCED_LEADER_EPOCH and FENCED_STATE_EPOCH.
     * What was not initialized is INVALID_REQUEST.
     * Answered when the state is safely in the log.
-    * This is for brokers. To others, which may not do a ClusterAction, every share partition is
-      CLUSTER_AUTHORIZATION_FAILED.
     * Each share partition has an error of its own. A request without a group, or with a topic without partitions, gets
       no results.
     """
-    if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
-        return share_coordinator_of(context.broker).refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    return share_coordinator_of(context.broker).write(request, api_version=context.api_version)
+    return _answered(request, context, ShareCoordinator.write)
 
 
 @handles(ReadShareGroupStateSummaryRequest)
@@ -87,14 +89,10 @@ def read_share_group_state_summary(
 
     Behaviour
     * No leader has to ask, so no epoch is checked. What is not known starts at -1, with epochs of 0.
-    * This is for brokers. To others, which may not do a ClusterAction, every share partition is
-      CLUSTER_AUTHORIZATION_FAILED.
     * Each share partition has an error of its own. A request without a group, or with a topic without partitions, gets
       no results.
     """
-    if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
-        return share_coordinator_of(context.broker).refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    return share_coordinator_of(context.broker).read_summary(request, api_version=context.api_version)
+    return _answered(request, context, ShareCoordinator.read_summary)
 
 
 @handles(DeleteShareGroupStateRequest)
@@ -105,11 +103,7 @@ def delete_share_group_state(
 
     Behaviour
     * What is not known is deleted already.
-    * This is for brokers. To others, which may not do a ClusterAction, every share partition is
-      CLUSTER_AUTHORIZATION_FAILED.
     * Each share partition has an error of its own. A request without a group, or with a topic without partitions, gets
       no results.
     """
-    if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
-        return share_coordinator_of(context.broker).refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    return share_coordinator_of(context.broker).delete(request, api_version=context.api_version)
+    return _answered(request, context, ShareCoordinator.delete)

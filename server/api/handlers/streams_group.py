@@ -11,15 +11,13 @@ from ottla.groupcoord.streams.heartbeat import HeartbeatResult
 from ottla.groupcoord.streams.requests import check_size, refused_heartbeat
 from ottla.groupcoord.streams.topology import Status
 from ottla.replication.cluster.metadata_cache import is_internal_topic, topic_name_problem
+from ottla.server.api.visible_groups import Kind, describe_groups, describe_turned_off
 from ottla.server.broker import Broker
 from ottla.server.cluster.features import STREAMS_VERSION
 from ottla.server.coordinator_factory import groups_of
-from ottla.server.dispatch.access import AclOperation, ResourceType, denied_names, may_on_cluster, require
+from ottla.server.dispatch.access import AclOperation, ResourceType, decided, denied_names, may_on_cluster, require
 from ottla.server.dispatch.context import RequestContext
-from ottla.server.dispatch.deciding import decided
 from ottla.server.dispatch.dispatch import handles
-from ottla.server.dispatch.visible_groups import Kind, describe_groups
-from ottla.server.network.sliced_work import answer_each
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages import streams_group as wire
@@ -139,17 +137,11 @@ def _tell(response: StreamsGroupHeartbeatResponse, detail: str) -> None:
     response.status = [*(response.status or ()), status]
 
 
-def _turned_off(
-    request: StreamsGroupDescribeRequest, context: RequestContext[Broker]
-) -> Answer[StreamsGroupDescribeResponse]:
-    return answer_each(
-        list(dict.fromkeys(request.group_ids)),
-        lambda group_id: undescribed(group_id, ErrorCode.UNSUPPORTED_VERSION),
-        lambda groups: StreamsGroupDescribeResponse(groups=groups),
-    )
-
-
-@handles(StreamsGroupDescribeRequest, feature=STREAMS_VERSION, turned_off=_turned_off)
+@handles(
+    StreamsGroupDescribeRequest,
+    feature=STREAMS_VERSION,
+    turned_off=describe_turned_off(undescribed, StreamsGroupDescribeResponse),
+)
 def streams_group_describe(
     request: StreamsGroupDescribeRequest, context: RequestContext[Broker]
 ) -> Answer[StreamsGroupDescribeResponse]:
@@ -159,7 +151,7 @@ def streams_group_describe(
     * What is not a streams group is GROUP_ID_NOT_FOUND, with a text that says which of both it is not.
     * Nobody keeps descriptions of topologies, as in a Kafka broker without a plugin for them: whoever asks hears
       NOT_STORED.
-    * What the client may not see is refused as `server/dispatch/visible_groups.py` says.
+    * What the client may not see is refused as `server/api/visible_groups.py` says.
     * While the feature of such groups is at level 0, each is UNSUPPORTED_VERSION.
     """
     kind = Kind(

@@ -12,9 +12,16 @@ from ottla.replication.cluster.metadata_cache import is_internal_topic
 from ottla.server.api.produce.markers import write_markers
 from ottla.server.broker import Broker
 from ottla.server.coordinator_factory import groups_of, transactions_of
-from ottla.server.dispatch.access import AclOperation, ResourceType, may, may_on_cluster, require, require_on_cluster
+from ottla.server.dispatch.access import (
+    AclOperation,
+    ResourceType,
+    decided,
+    may,
+    may_on_cluster,
+    require,
+    require_on_cluster,
+)
 from ottla.server.dispatch.context import RequestContext
-from ottla.server.dispatch.deciding import decided
 from ottla.server.dispatch.dispatch import handles
 from ottla.server.network.sliced_work import answer_partitions
 from ottla.wire.answers import Answer, Worked

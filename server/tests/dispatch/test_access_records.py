@@ -89,7 +89,7 @@ async def test_topics_that_the_client_has_no_right_for_are_as_if_nobody_knew_the
 ) -> None:
     broker = await with_records(tmp_path)
     for names_at_once in (200, 1):
-        monkeypatch.setattr("ottla.server.dispatch.deciding.NAMES_AT_ONCE", names_at_once)
+        monkeypatch.setattr("ottla.server.dispatch.access.NAMES_AT_ONCE", names_at_once)
         authorizer = guard(broker, (operation, TOPIC, "t"), (operation, TOPIC, "missing"))
         response = await ask(broker, request_for(NAMES), version)
         assert codes(response) == {"hidden": FORBIDDEN, "u": FORBIDDEN, "missing": MISSING, "t": 0}

@@ -590,7 +590,7 @@ async def list_settings(broker: AdministeredBroker) -> list[Any]:
 
 
 async def test_many_names_are_decided_about_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.server.dispatch.deciding.NAMES_AT_ONCE", 1)
+    monkeypatch.setattr("ottla.server.dispatch.access.NAMES_AT_ONCE", 1)
     broker = await with_topics(tmp_path, "a", "t")
     guard(
         broker, *on("t", AclOperation.DESCRIBE, AclOperation.ALTER, AclOperation.DELETE), *on("n", AclOperation.CREATE)

@@ -107,7 +107,7 @@ async def test_for_the_listener_among_brokers_the_one_that_was_silent_longest_ma
         silent, lively = door.connect(1), door.connect(1)
         await door.settle(0, 2)
         for connection in door.listeners[1].connections:
-            is_lively = connection._socket.getpeername() == lively.getsockname()
+            is_lively = connection._transport.socket.getpeername() == lively.getsockname()
             connection.last_active = time.monotonic() - (1 if is_lively else 2)
         door.connect(0)
         await door.settle(1, 2)
@@ -168,7 +168,7 @@ async def test_a_silent_connection_ends_whatever_waits_on_it(monkeypatch):
         silent.send(b"\0")  # which came, long ago
         await door.settle(2)
         for connection in door.listeners[0].connections:
-            if connection._socket.getpeername() == silent.getsockname():
+            if connection._transport.socket.getpeername() == silent.getsockname():
                 connection.last_active -= 61
         await door.listeners[0]._end_idle_connections()
         await door.settle(1)
@@ -222,7 +222,7 @@ async def test_a_dead_machine_is_noticed_by_the_kernel():
         door.connect()
         await door.settle(1)
         (connection,) = door.listeners[0].connections
-        assert connection._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert connection._transport.socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
 
 
 @pytest.mark.parametrize("overrides", ["a" * 64 + ".com:5, 127.0.0.1:1", "127.0.0.1:" + "9" * 5000])

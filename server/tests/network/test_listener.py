@@ -41,7 +41,7 @@ async def accepted(**settings):
                 await trio.lowlevel.checkpoint()
             (connection,) = listener.connections
             sizes = {
-                name: connection._socket.getsockopt(socket.SOL_SOCKET, option)
+                name: connection._transport.socket.getsockopt(socket.SOL_SOCKET, option)
                 for name, option in (("send", socket.SO_SNDBUF), ("receive", socket.SO_RCVBUF))
             }
         nursery.cancel_scope.cancel()

@@ -37,6 +37,7 @@ from ottla.server.network.connection import PENDING_MAX, Connection
 from ottla.server.network.deadlines import Deadlines
 from ottla.server.network.inbox import ReceiveBuffers
 from ottla.server.network.listener_context import Complaints
+from ottla.server.network.pending import PendingAnswers
 from ottla.server.network.readiness import Readiness, serve_in_task
 from ottla.server.network.transport import PlainTransport
 from ottla.server.security.quotas.client_quotas import ClientQuotas
@@ -492,14 +493,14 @@ async def test_answers_that_are_ready_together_are_given_in_several_turns(
     await appended(leader, 20)
     monkeypatch.setattr(Readiness, "turn_end", lambda *_: 0.0)  # each turn is over as soon as it begins
     encoded: list[int] = []
-    answer = Connection._answer_pending
+    hand_over = PendingAnswers.hand_over_ready
 
-    def count(connection: Connection) -> None:
-        before = len(connection._pending)
-        answer(connection)
-        encoded.append(before - len(connection._pending))
+    def count(pending: PendingAnswers, turn_end: float) -> None:
+        before = len(pending)
+        hand_over(pending, turn_end)
+        encoded.append(before - len(pending))
 
-    monkeypatch.setattr(Connection, "_answer_pending", count)
+    monkeypatch.setattr(PendingAnswers, "hand_over_ready", count)
     leader.commit(0, 20)
     assert [await producer.acknowledged() for _ in range(20)] == [(number, 0, number - 1) for number in range(1, 21)]
     assert max(encoded) <= 1 or not producer.is_inside_the_wait

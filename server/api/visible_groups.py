@@ -14,14 +14,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import trio
 
 from ottla.groupcoord.runtime.answers import finished
-from ottla.server.dispatch.access import AclOperation, ResourceType, authorized_operations, denied_names, may
-from ottla.server.dispatch.deciding import decided, denied_of
+from ottla.server.dispatch.access import (
+    AclOperation,
+    ResourceType,
+    authorized_operations,
+    decided,
+    denied_names,
+    denied_of,
+    may,
+)
+from ottla.server.network.sliced_work import answer_each
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.server.dispatch.access import Guarded
     from ottla.server.dispatch.context import RequestContext
+    from ottla.server.dispatch.dispatch import Handler
     from ottla.wire.answers import Answer
+    from ottla.wire.schema import Message
 
 
 Operations = Callable[[str], int]
@@ -36,6 +46,19 @@ class Kind(NamedTuple):
     undescribed: Callable[[str, ErrorCode, str | None], Any]
     topics_of: Callable[[Any], Iterable[str]]
     why_hidden: str = "The group has described topic(s) that the client is not authorized to describe."
+
+
+def describe_turned_off(undescribed: Callable[[str, ErrorCode], Any], response_class: type[Message]) -> Handler:
+    """Make the handler that answers while the feature of such groups is at level 0: each is UNSUPPORTED_VERSION."""
+
+    def handle(request: Any, context: RequestContext[Guarded]) -> Answer[Any]:
+        return answer_each(
+            list(dict.fromkeys(request.group_ids)),
+            lambda group_id: undescribed(group_id, ErrorCode.UNSUPPORTED_VERSION),
+            lambda groups: response_class(groups=groups),
+        )
+
+    return handle
 
 
 def describe_groups(kind: Kind, request: Any, context: RequestContext[Guarded]) -> Answer[Any]:

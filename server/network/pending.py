@@ -1,0 +1,172 @@
+"""Requests of a connection whose answers are not there yet.
+
+PendingAnswers  answers that come later without a task that waits for them. They leave in the order of the requests
+Waiting         a request that the connection's task has to await before the connection goes on
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import trio
+
+from ottla.server.network.calls import Call
+from ottla.server.security.quotas.client_quotas import Charge
+from ottla.wire.answers import EncodedAnswer, PendingAnswer
+
+if TYPE_CHECKING:
+    import socket
+
+    from ottla.server.network.outbox import Outbox
+    from ottla.server.network.readiness import Readiness
+    from ottla.server.network.sliced_work import QueuedWork
+    from ottla.server.network.throttling import Throttling
+    from ottla.wire.schema import Message
+
+
+class Pending(NamedTuple):
+    """A request whose turn to be answered has not come: its response as bytes, or what will have it."""
+
+    call: Call
+    correlation_id: int
+    answer: EncodedAnswer | PendingAnswer[Any]
+    charge: Charge | None = None  # that the answer has to be settled with
+    since: float = 0.0  # when the wait began
+
+    @property
+    def is_ready(self) -> bool:
+        # Both kinds are asked alike: to look at the type of an abstract class takes longer than all the rest.
+        return self.answer.is_ready
+
+    @property
+    def is_abandonable(self) -> bool:
+        return isinstance(self.answer, PendingAnswer) and self.answer.is_abandonable
+
+
+class PendingAnswers(deque[Pending]):
+    """Requests of one connection that are answered later, in their order, on their way to its outbox.
+
+    It is a deque and does not have one, because every request asks whether it is empty.
+    """
+
+    __slots__ = ("_readiness", "_ready", "_socket", "outbox", "queued_bytes", "throttling")
+
+    def __init__(self, outbox: Outbox, throttling: Throttling, readiness: Readiness, sock: socket.socket) -> None:
+        super().__init__()
+        self.outbox = outbox
+        self.throttling = throttling
+        self.queued_bytes = 0  # of answers that are there, behind one that is not
+        # Two ways to send an answer that became ready: the event if the task waits for it, else a poke of the step.
+        self._ready: trio.Event | None = None
+        self._readiness = readiness
+        self._socket = sock
+
+    @property
+    def is_first_ready(self) -> bool:
+        """Tell whether an answer can go out. Clients expect them in the order of their requests, so only the first one matters."""
+        return bool(self) and self[0].is_ready
+
+    def answer(self, call: Call, correlation_id: int, answer: Any, charge: Charge | None = None) -> None:
+        """Answer when it is ready, and after all that are kept already. None: nobody waits for an answer."""
+        if isinstance(answer, PendingAnswer):
+            answer.on_ready = self.note_ready
+            self.append(Pending(call, correlation_id, answer, charge, time.monotonic()))
+            # It may have become ready before it knew whom to tell.
+            if answer.is_ready:
+                self.note_ready()
+            return
+        if charge is not None:
+            answer = self.throttling.settle(call, answer, charge)
+        if answer is None:
+            pass
+        elif self:
+            # As bytes, which take a tenth of the memory that the objects do, and are quickly handed over in the end. Only
+            # produce requests go on while an answer is pending, so there are no regions of files in between.
+            encoded = answer if type(answer) is EncodedAnswer else EncodedAnswer(b"".join(call.encoded(answer)))
+            self.queued_bytes += len(encoded.body)
+            self.append(Pending(call, correlation_id, encoded, since=time.monotonic()))
+        else:
+            self._hand_over(call, correlation_id, answer)
+
+    def note_ready(self) -> None:
+        """A pending answer has become ready: have it sent soon if it is its turn."""
+        if self.is_first_ready:
+            if self._ready is not None:
+                self._ready.set()
+            elif self._readiness.is_inside_the_wait:
+                self._readiness.poke(self._socket)
+
+    async def until_ready(self) -> None:
+        """Return when the first answer, which is not ready, has become ready."""
+        self._ready = trio.Event()
+        try:
+            await self._ready.wait()
+        finally:
+            self._ready = None
+
+    def hand_over_ready(self, turn_end: float) -> None:
+        """Put the answers whose turn it is into the outbox, until the turn of this connection is over."""
+        while self and self[0].is_ready:
+            call, correlation_id, answer, charge, since = self.popleft()
+            call.route.note_time(time.monotonic() - since)
+            if isinstance(answer, EncodedAnswer):
+                self.queued_bytes -= len(answer.body)
+                response: Any = answer
+            else:
+                # Made only now: a fetch that waits keeps no file open, and its answer takes no memory.
+                response = answer.response()
+                if charge is not None:
+                    response = self.throttling.settle(call, response, charge)
+            if response is not None:
+                self._hand_over(call, correlation_id, response)
+            # One commit may make a hundred answers ready, each about thousands of partitions.
+            if self and time.monotonic() > turn_end:
+                self.note_ready()
+                return
+
+    def _hand_over(self, call: Call, correlation_id: int, response: Any) -> None:
+        if type(response) is EncodedAnswer:
+            self.outbox.add_encoded(call, correlation_id, response.body)
+        else:
+            self.outbox.add_response(call, correlation_id, response)
+
+    def abandon(self) -> None:
+        """The peer has left. Partitions and groups would go on waking a connection that has ended."""
+        for each in self:
+            if isinstance(each.answer, PendingAnswer):
+                each.answer.abandon()
+        self.clear()
+
+
+class Waiting(NamedTuple):
+    """A request without an answer yet: its call, its correlation id, and the work that gives the answer."""
+
+    call: Call
+    correlation_id: int
+    work: QueuedWork
+    is_large: bool = False
+    charge: Charge | None = None
+    request: Message | None = None
+    """The request that an error would answer; None of a large one, whose errors `handle_large` answers."""
+
+
+END_OF_TURN = Waiting(None, 0, None)  # type: ignore[arg-type]
+"""In place of a request: other connections are due."""
+FLUSH = Waiting(None, 1, None)  # type: ignore[arg-type]
+"""In place of a request: what is to be sent has to come from the disk first."""
+DRAIN = Waiting(None, 2, None)  # type: ignore[arg-type]
+"""In place of a request: the answers to those before it are due first."""
+ROOM = Waiting(None, 3, None)  # type: ignore[arg-type]
+"""In place of a request: too many answers are pending."""
+MEMORY = Waiting(None, 4, None)  # type: ignore[arg-type]
+"""In place of a request: there is no memory for the rest of a large one."""
+RECEIVE = Waiting(None, 8, None)  # type: ignore[arg-type]
+"""In place of a request: a thread is to receive the rest of a large one."""
+MUTED = Waiting(None, 5, None)  # type: ignore[arg-type]
+"""In place of a request: the client has to pause."""
+UNKNOWN_CALL = Waiting(None, 6, None)  # type: ignore[arg-type]
+"""In place of a request: the first of its kind, or the broker does not know its cluster yet."""
+END_OF_STREAM = Waiting(None, 7, None)  # type: ignore[arg-type]
+"""In place of a request: the peer will send no more."""
