@@ -32,7 +32,7 @@ class BrokerParts(Protocol):
 
     @property
     def authorizer(self) -> Authorizer | None:
-        """The authorizer; None if everybody may do everything. Ask by way of `gate/access.py`."""
+        """The authorizer; None if everybody may do everything. Ask by way of `server/dispatch/access.py`."""
 
     @property
     def cluster(self) -> MetadataCache:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from ottla.server.admin.http.metrics.process import (
     EXPONENTS,
-    LOOK_S,
     SHARES,
+    TIMES_LOOK_S,
     WINDOW_S,
     ApiTotals,
     RecentTimes,
@@ -112,16 +112,16 @@ def test_quantiles_are_those_of_the_last_minutes() -> None:
 
     recent = RecentTimes(1000.0)
     assert much(recent, {}, 1000) == 0
-    assert much(recent, told(1), 1000 + LOOK_S) == 1
+    assert much(recent, told(1), 1000 + TIMES_LOOK_S) == 1
     assert much(recent, told(1, 1), 1000 + WINDOW_S) == 2
     # What was there at the first look is now too old.
-    assert much(recent, told(1, 1, 1), 1000 + LOOK_S + WINDOW_S) == 2
+    assert much(recent, told(1, 1, 1), 1000 + TIMES_LOOK_S + WINDOW_S) == 2
     assert much(recent, told(1, 1, 1), 1000 + 3 * WINDOW_S) == 0
     # Nobody scraped for long: since the last time.
     assert much(recent, told(1, 1, 1, 1), 1000 + 100 * WINDOW_S) == 1
     for look in range(1000):
-        recent.since(told(1), 1_000_000 + look * LOOK_S)
-    assert len(recent._looks) <= WINDOW_S / LOOK_S + 2
+        recent.since(told(1), 1_000_000 + look * TIMES_LOOK_S)
+    assert len(recent._looks) <= WINDOW_S / TIMES_LOOK_S + 2
 
 
 def test_what_is_told() -> None:
