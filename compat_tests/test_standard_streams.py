@@ -22,7 +22,7 @@ from ottla.wire.records import Record
 
 VALUE = "\U0001f600 \u20ac \u202e \x1b[31m"
 GROUP = "gr\u00fcppe-\u20ac"
-LONG_RUNNING = ("start", "cluster", "registry")  # tested on their own
+LONG_RUNNING = ("start", "cluster", "registry", "rest")  # tested on their own
 HANDED_ON = ("spark-submit",)  # another program has the streams
 PROGRAM = [sys.executable, "-m", "ottla"]
 
@@ -234,21 +234,24 @@ def test_a_cluster_that_cannot_say_anything_serves_all_the_same(trouble: str, nu
 
 @pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("trouble", ["closed", "full", "unread"])
-def test_a_registry_that_cannot_say_anything_serves_all_the_same(trouble: str, number: int, told_by: str) -> None:
+@pytest.mark.parametrize("command", ["registry", "rest"])
+def test_a_service_that_cannot_say_anything_serves_all_the_same(
+    command: str, trouble: str, number: int, told_by: str
+) -> None:
     port = free_port()
     streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
     def serves() -> bool:
         try:
-            return urlopen(f"http://127.0.0.1:{port}/subjects", timeout=5).read() == b"[]"
+            return urlopen(f"http://127.0.0.1:{port}/", timeout=5).read() == b"{}"
         except OSError:
             return process.poll() is not None
 
     with (
         broken(trouble) as of_stream,
-        started("registry", "--listen", f"127.0.0.1:{port}", "-b", told_by, **streams | of_stream(number)) as process,
+        started(command, "--listen", f"127.0.0.1:{port}", "-b", told_by, **streams | of_stream(number)) as process,
     ):
-        wait_until(serves, "the registry serves")
+        wait_until(serves, f"{command} serves")
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
 

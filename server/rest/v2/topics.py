@@ -32,6 +32,7 @@ class TopicsV2:
         self._cluster, self._producer = cluster, producer
 
     def add_to(self, api: RestApi) -> None:
+        api.add("GET", "/", self._root)
         api.add("GET", "/topics", self._list)
         api.add("GET", "/topics/{}", self._topic)
         api.add("GET", "/topics/{}/partitions", self._partitions)
@@ -40,6 +41,9 @@ class TopicsV2:
         api.add("GET", "/brokers", self._brokers)
         api.add("POST", "/topics/{}", self._produce)
         api.add("POST", "/topics/{}/partitions/{}", self._produce)
+
+    async def _root(self, call: Call) -> Any:
+        return {}
 
     async def _list(self, call: Call) -> Any:
         answer = await self._cluster.refreshed(None)
