@@ -50,7 +50,7 @@ def _throttled_replicas(name: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class LogConfig:
-    """One topic's settings, defaults filled in."""
+    """One topic's settings, with defaults for all that are not set."""
 
     cleanup_policy: tuple[str, ...] = setting(
         ("delete",),

@@ -11,7 +11,7 @@ from ottla.wire.time_slice import TimeSlice
 
 
 class KeyedLock:
-    """Locks that exist only while somebody holds them. First come, first served."""
+    """Locks by key, which exist only while a task holds or awaits them. Waiters are served in order."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, ParkingLot | None] = {}  # for each name that is held; None: nobody has waited for it

@@ -115,7 +115,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Let the whole multi fail unless the node has this version."""
+    """Version check in a multi: the multi fails unless the node has this version."""
 
     path: str
     version: int
@@ -148,12 +148,12 @@ OnSessionChange = Callable[[], None]
 
 
 class Coordination(Protocol):
-    """Coordination service as the controller and the broker use it; the module says what it promises."""
+    """Coordination service of the controller and the brokers; the module's docstring lists its guarantees."""
 
     async def get(self, path: str) -> Node: ...
 
     async def get_all(self, paths: Sequence[str]) -> list[Node | None]:
-        """Get many nodes in one call; None for those that do not exist."""
+        """Get many nodes in one call; the result is None for each missing node."""
 
     async def children(self, path: str) -> list[str]: ...
 
@@ -182,7 +182,7 @@ class Coordination(Protocol):
         """
 
     def session_now(self) -> float:
-        """`trio.current_time()`, but time for which the machine was suspended counts as well."""
+        """Session clock in seconds: `trio.current_time()` plus the time that the machine was suspended."""
 
     def watch_session(self, on_change: OnSessionChange) -> Callable[[], None]:
         """Call when the session is no longer sure, is sure again, or has ended; returns the function that cancels."""

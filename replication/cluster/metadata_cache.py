@@ -138,7 +138,7 @@ class MetadataCache:
         return state.partitions[index] if state is not None and 0 <= index < len(state.partitions) else None
 
     def put_topic(self, topic: TopicState) -> None:
-        """Add a topic or replace what is known of it."""
+        """Add a topic or replace its cached state."""
         known = self.topics.get(topic.name)
         if known is None:
             self._sorted_names = None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class PeerUnavailable(Exception):
-    """The broker cannot be reached, hung up, or did not answer in time; the request may or may not have had its effect."""
+    """The broker cannot be reached, hung up, or did not answer in time; the request may have taken effect."""
 
 
 class Peer(Protocol):
@@ -28,7 +28,7 @@ class Peer(Protocol):
         """
 
     async def aclose(self) -> None:
-        """Hang up; whoever waits gets PeerUnavailable."""
+        """Close the connection; pending requests raise PeerUnavailable."""
 
 
 class Peers(Protocol):

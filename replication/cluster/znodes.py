@@ -78,7 +78,7 @@ Kafka 3.9 makes and never uses.
 
 
 class MalformedNode(ValueError):
-    """A node's data is not what Kafka writes there."""
+    """A node holds data in another format than Kafka's."""
 
 
 @dataclass(frozen=True, slots=True)

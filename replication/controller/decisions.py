@@ -109,7 +109,7 @@ class ControlBatch:
             self.update_metadata.setdefault(broker, {})
 
     def introduce_brokers(self, brokers: Iterable[int]) -> None:
-        """Announce the live brokers when some of them are new to these."""
+        """Send the live brokers to receivers that do not know some of them."""
         for broker in brokers:
             self.update_metadata.setdefault(broker, {})
             self.introduced.add(broker)
@@ -349,7 +349,7 @@ class TopicCreation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicExtension:
-    """More partitions of a topic, and first states of them. All of it is one write, as of a creation."""
+    """New partitions of a topic with their first states, written in one multi like a new topic."""
 
     change: TopicChange
     states: tuple[StateChange, ...]
@@ -369,7 +369,7 @@ class TopicExtension:
 
 @dataclass(frozen=True, slots=True)
 class NodeRemoval:
-    """Nodes of a topic that is being deleted, children first; `topic` is named when these are the last of it."""
+    """Nodes of a topic under deletion, children first; `topic` is set if these are its last nodes."""
 
     paths: tuple[str, ...]
     topic: str | None = None
@@ -389,7 +389,7 @@ Change = StateChange | TopicChange | TopicCreation | TopicExtension | NodeRemova
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Changes to write, and what to tell the brokers besides.
+    """Changes to write to the tree, and requests to send to brokers.
 
     `answers` says for each partition that a request named what it comes to if the writes succeed.
     """
@@ -399,7 +399,7 @@ class Decision:
     answers: Mapping[TopicPartition, Answer] = field(default_factory=dict)
 
     def operations(self, controller_epoch_version: int) -> list[Operation]:
-        """One multi; it fails if this controller is the controller no more. Empty if there is nothing to write."""
+        """The operations of one multi, which fails if another controller was elected; empty if nothing is to be written."""
         operations = [operation for change in self.changes for operation in change.operations]
         # A controller that was replaced without hearing of it must not write: its successor has raised the epoch.
         fence = Check(znodes.CONTROLLER_EPOCH, controller_epoch_version)
@@ -407,7 +407,7 @@ class Decision:
 
     @property
     def is_refusable(self) -> bool:
-        """True if all of it is a request that can be refused: without room for it there is no such topic or partition."""
+        """True if the decision only creates topics or partitions; the write may then fail for lack of room without other harm."""
         return bool(self.changes) and all(isinstance(each, TopicCreation | TopicExtension) for each in self.changes)
 
     def parts(self, limit: int = OPERATIONS_PER_MULTI) -> Iterator[Decision]:

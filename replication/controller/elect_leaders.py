@@ -29,7 +29,7 @@ class ElectionType(IntEnum):
 def elect_leaders(
     states: PartitionStates, partitions: Iterable[TopicPartition], election_type: ElectionType
 ) -> Decision:
-    """Hold an election for each of these partitions; the results are new states or errors."""
+    """Hold an election for each of these partitions; return a new state or an error for each."""
     answers: dict[TopicPartition, Answer] = {}
     changes: dict[TopicPartition, StateChange] = {}
     for partition in partitions:

@@ -54,7 +54,7 @@ def reassignment_election(state: PartitionState, online: Container[int]) -> Part
 
 
 def is_complete(state: PartitionState) -> bool:
-    """True if all target replicas of a reassignment are in sync, so that the others can be removed."""
+    """True if all target replicas of a reassignment are in sync, so that the old replicas can be removed."""
     return state.is_being_reassigned and set(state.target_replicas) <= set(state.isr)
 
 

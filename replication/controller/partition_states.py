@@ -83,12 +83,12 @@ Leads = Callable[[TopicPartition, int], bool]
 
 
 def leads_nothing(partition: TopicPartition, leader_epoch: int) -> bool:
-    """Answer of a broker that leads nothing: it has just started, or is not asked."""
+    """Stub for brokers that lead no partition (`leads`): always False."""
     return False
 
 
 def nothing() -> Steps[Decision]:
-    """Decides that nothing is to be done."""
+    """Empty decision."""
     yield
     return Decision()
 
@@ -144,7 +144,7 @@ class PartitionStates(PartitionTable):
     # ------------------------------------------------------------------ brokers
 
     def compare(self, registrations: Mapping[int, BrokerRegistration]) -> BrokerChanges:
-        """Compare the children of /brokers/ids with the brokers known so far."""
+        """Compare the children of /brokers/ids with the known brokers."""
         changes = BrokerChanges([], [], [])
         for node_id, broker in sorted(registrations.items()):
             known = self.brokers.get(node_id)
@@ -205,7 +205,7 @@ class PartitionStates(PartitionTable):
         return self.decision([], batch)
 
     def controlled_shutdown(self, broker: int, broker_epoch: int) -> Steps[Decision]:
-        """Elect other leaders for the partitions that a broker leads; after the commit `led_by` has those that are left."""
+        """Elect other leaders for a broker's partitions; after the commit `led_by` lists those that it still leads."""
         known = self.brokers.get(broker)
         if known is None:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"Broker id {broker} does not exist.")
@@ -415,7 +415,7 @@ class PartitionStates(PartitionTable):
         return self.decision([])
 
     def pending(self) -> Decision | None:
-        """Decide what earlier decisions lead to, or None; call it after the last part of each decision."""
+        """Next decision that earlier ones require, or None; call it after the last part of each decision."""
         if names := self.deletions.not_started():
             return self._deletion_start(self._some(names))
         # Each reassignment and each deletion takes one step: the topic's node follows a reassignment that is complete,
@@ -474,7 +474,7 @@ class PartitionStates(PartitionTable):
     # ------------------------------------------------------------------ parts of decisions
 
     def _elected(self, partition: TopicPartition, state: PartitionState) -> StateChange | None:
-        """A first state, or what a loss leads to, or the end of being offline; None if all is as it should be."""
+        """Next state of a partition that is new, has lost a leader, or can come online again; None if no change is needed."""
         online = self.online(partition, state.replicas)
         # New: there are no records yet, so everybody who is online is in sync from the start.
         if state.partition_epoch == NO_PARTITION_EPOCH:
@@ -496,7 +496,7 @@ class PartitionStates(PartitionTable):
     def _losses(
         self, partitions: Iterable[tuple[TopicPartition, PartitionState]], others: Iterable[Change] = ()
     ) -> Steps[Decision]:
-        """Decide on partitions some of whose replicas are not alive any more; `others` become part of the decision."""
+        """Decide on partitions that lost live replicas; `others` become part of the decision."""
         batch = ControlBatch()
         # Everybody hears which brokers are left, even if no leader changes.
         batch.announce_brokers(self.brokers)

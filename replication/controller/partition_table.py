@@ -73,7 +73,7 @@ class TopicDeletions:
             self._left[name].discard((index, broker))
 
     def left_on(self, broker: int) -> list[TopicPartition]:
-        """The replicas that a broker has not deleted yet. When it comes up again it is asked again."""
+        """Replicas of a topic under deletion that a broker still has. The controller asks again when the broker restarts."""
         return [
             (name, index) for name in sorted(self._started) for index, at in sorted(self._left[name]) if at == broker
         ]
@@ -154,7 +154,7 @@ class PartitionTable:
         return self.alive(partition, replicas) - self.shutting_down
 
     def led_by(self, broker: int) -> list[TopicPartition]:
-        """Partitions that a broker leads and others replicate: what is left after a controlled shutdown."""
+        """Partitions that a broker leads and other brokers replicate: the remainder of a controlled shutdown."""
         # A sole replica cannot be handed over. If it counted, a broker that stops would ask again in vain.
         return [name for name, state in self.partitions() if state.leader == broker and len(state.replicas) > 1]
 
@@ -270,7 +270,7 @@ class PartitionTable:
         self.forget_nodes(name)
 
     def forget_nodes(self, name: str) -> None:
-        """Forget what failed writes have shown of a topic's nodes."""
+        """Forget what failed writes have revealed about a topic's nodes."""
         self.nodes = {path: exists for path, exists in self.nodes.items() if not _belongs(path, name)}
 
     def _note_reassignment(self, partition: TopicPartition, state: PartitionState) -> None:
@@ -304,7 +304,7 @@ class PartitionTable:
         deleted: Iterable[int] = (),
         completes: bool = False,
     ) -> StateChange:
-        """A next state by this controller. Who holds no log of it yet is a newcomer."""
+        """State change decided by this controller. Recipients without a log of the partition are newcomers."""
         # A newcomer makes its log even where one of its log directories has failed, because the log cannot be in
         # there. Version 0 is the first state of a partition: nobody had a log before.
         receivers = tuple(sorted(recipients))
@@ -381,7 +381,7 @@ def assigned(assignment: TopicAssignment, index: int) -> PartitionState:
 
 
 def assigned_all(assignment: TopicAssignment, partitions: Iterable[int]) -> dict[int, PartitionState]:
-    """The states of partitions before anybody was elected. Those with the same replicas share one.
+    """Initial states of partitions, before any election. Partitions with equal replicas share one state.
 
     To make one for each of ten thousand partitions would hold the event loop.
     """

@@ -294,7 +294,7 @@ class TopicPlanner:
             )
 
     def _new_partitions(self, replicas: Sequence[Sequence[int]]) -> tuple[PartitionState, ...]:
-        """New partitions with these replicas. Thousands of them are few different states."""
+        """Plan new partitions with these replicas. Partitions with equal replicas share one state."""
         # To make one for each of ten thousand partitions would hold the event loop.
         states = {ids: self._new_partition(ids) for ids in {tuple(each) for each in replicas}}
         return tuple([states[tuple(ids)] for ids in replicas])

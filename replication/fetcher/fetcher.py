@@ -73,7 +73,7 @@ class FetcherContext:
 
 
 class Fetcher:
-    """One task that fetches from one leader."""
+    """Task that fetches from one leader."""
 
     def __init__(
         self,
@@ -117,14 +117,14 @@ class Fetcher:
         return self._fetch.has_failed(following)
 
     def _interrupt(self) -> None:
-        """End the wait for the leader's answer: there is something new to fetch."""
+        """Interrupt the wait for the leader's response, because there is more to fetch."""
         self._wake.set()
         self._leader.interrupt()
 
     # --- the task
 
     async def run(self) -> None:
-        """Fetch until there is nothing to fetch."""
+        """Fetch until no partition is left."""
         try:
             while True:
                 # Nobody reports a change of num.replica.fetchers, so every round looks for it.
@@ -314,7 +314,7 @@ class Fetcher:
         self._fetch.note_unused(following)  # the high watermark that came along
 
     async def _cut(self, following: PartitionFetchState, offset: int) -> bool:
-        """Drop what is beyond `offset`, a few segments at a time; False: this is not the fetcher's any more.
+        """Truncate the log to `offset`, a few segments at a time; False if the partition left this fetcher meanwhile.
 
         What has to be read for it is read in a thread. KafkaError: not all could be dropped.
         """
@@ -376,7 +376,7 @@ class Fetcher:
     async def _leader_offsets(
         self, wanted: list[PartitionFetchState], timestamp: int
     ) -> dict[PartitionFetchState, int]:
-        """An end of the leader's log for each partition; those that it refuses are left alone for a while."""
+        """Request one offset of the leader's log for each partition; partitions that the leader refuses are delayed."""
         offsets: dict[PartitionFetchState, int] = {}
         for each, (code, offset) in (await self._leader.list_offsets(wanted, timestamp)).items():
             if code == ErrorCode.NONE and offset >= 0:
@@ -386,7 +386,7 @@ class Fetcher:
         return offsets
 
     async def _cut_off(self, following: PartitionFetchState, leader_end: int | None) -> bool:
-        """Truncate what the leader does not have; returns whether that settles it."""
+        """Truncate records that the leader does not have; True if no further truncation is needed."""
         # The log may have moved on while the leader was asked. Its answer would cut what is right.
         if leader_end is None or not following.awaits_answer:
             return True
@@ -402,7 +402,7 @@ class Fetcher:
         return True
 
     async def _start_at(self, following: PartitionFetchState, leader_start: int | None) -> None:
-        """Restart the log at the leader's log start if this replica ends before it; else ask again."""
+        """Restart the log at the leader's log start offset if this replica ends before it; else request the offset again."""
         if leader_start is None or not following.awaits_answer:
             return
         partition = following.partition
@@ -464,7 +464,7 @@ def pieces(records: memoryview, size_max: int) -> Iterator[memoryview]:
 
 
 async def _until_synced(following: PartitionFetchState) -> None:
-    """Wait until what was fetched and has to be on disk is there, or never will be, or is not this fetcher's any more.
+    """Wait until the fetched records are synced, cannot be synced, or the partition left this fetcher.
 
     Not for what comes after it: a partition that is led here by now may never be synced to its end.
     """

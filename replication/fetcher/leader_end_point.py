@@ -28,7 +28,7 @@ class LeaderEndPoint:
     """Connection of one fetcher to one leader; each method but `interrupt` is for the fetcher's task alone."""
 
     def __init__(self, node_id: int, *, connect: Callable[[], Peer], config: Callable[[], ReplicationConfig]) -> None:
-        """`connect` is asked for a new connection after each loss; it may raise PeerUnavailable."""
+        """`connect` opens a new connection after each loss; it may raise PeerUnavailable."""
         self._node_id = node_id
         self._connect = connect
         self._config = config
@@ -38,7 +38,7 @@ class LeaderEndPoint:
         self._interruptions = 0  # since the last answer
 
     def interrupt(self) -> None:
-        """End the wait for the answer to a fetch: there is something new to fetch."""
+        """Interrupt the wait for the response to a fetch, because there is more to fetch."""
         if self._asking is None:
             return
         soon = trio.current_time() + GRACE_S

@@ -136,7 +136,7 @@ class PartitionFetchState:
 
 
 class ReplicaFetch:
-    """One fetcher's partitions and its session. One request is on its way at a time."""
+    """Partitions and session of one fetcher, with one request in flight at a time."""
 
     def __init__(self, node_id: int, leader_id: int, throttle: ReplicationThrottle) -> None:
         self._node_id = node_id
@@ -233,7 +233,7 @@ class ReplicaFetch:
     def next_request(
         self, config: ReplicationConfig, broker_epoch: int, now_ms: int
     ) -> tuple[FetchRequest, int] | None:
-        """A request and its version; None if there is nothing to ask for."""
+        """Next fetch request with its version; None if no partition is ready."""
         self._look_around(now_ms)
         uses_topic_ids = not self._without_topic_id
         # One request names all its topics by id or all by name, and a session keeps to that.
@@ -254,7 +254,7 @@ class ReplicaFetch:
         return self._request(changed, forgotten, config, broker_epoch), version
 
     def due_ms(self, now_ms: int, backoff_ms: int) -> int | None:
-        """Time of the next look for work in ms; None: only when something is added."""
+        """Time in ms when delayed or throttled partitions are checked next; None if there are none."""
         # Nobody says when a throttle lets go, so it is asked again after a while.
         if self._throttled:
             return now_ms + backoff_ms
@@ -361,7 +361,7 @@ class ReplicaFetch:
         self._session_epoch = INITIAL_EPOCH
 
     def take(self, response: FetchResponse) -> list[tuple[PartitionFetchState, PartitionData]] | None:
-        """Match an answer's parts with their partitions; use one only if it `awaits_answer`. None: nothing is of use."""
+        """Match a response with the requested partitions; skip those that do not `awaits_answer`. None if no part is usable."""
         if response.error_code != ErrorCode.NONE:
             self._on_session_error(response.error_code)
             return None

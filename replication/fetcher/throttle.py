@@ -43,7 +43,7 @@ class _Window:
 
 
 class ReplicationThrottle:
-    """One limit and the replicas it concerns. Both are read each time, so they may change at run time.
+    """One replication quota and the replicas that it limits. Both may change at run time.
 
     `throttled_replicas(topic)` is the topic's setting.
     """
@@ -77,7 +77,7 @@ class ReplicationThrottle:
         return moved * 1000 > limit.bytes_per_second * elapsed_ms
 
     def record(self, size: int, now_ms: int) -> None:
-        """So many bytes of throttled replicas were moved."""
+        """Record bytes moved for throttled replicas."""
         limit = self._limit()
         windows = self._windows
         # Whole windows, not single answers: their number, and with it the cost of `is_exceeded`, stays bounded.

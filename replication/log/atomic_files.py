@@ -30,7 +30,7 @@ def always() -> bool:
 
 
 class HasDirectory(Protocol):
-    """Owner of a directory, which learns of every rename of it."""
+    """Owner of a directory, notified of each rename in it."""
 
     @property
     def directory(self) -> str: ...

@@ -80,7 +80,7 @@ class AppendOrigin(Enum):
 
 
 class TooManyForTheLoop(Exception):
-    """Raised before anything has changed: a thread has to look at the records once more, or at so many single ones."""
+    """The batch has too many records for the event loop. Raised before any change; a thread must repeat the check."""
 
 
 class ValidationRules(NamedTuple):
@@ -127,7 +127,7 @@ class ValidationRules(NamedTuple):
 
 
 class CheckedRecords(NamedTuple):
-    """One good batch that still needs its offsets."""
+    """One valid batch without its final offsets."""
 
     buffer: memoryview | bytearray
     header: BatchHeader
@@ -135,14 +135,14 @@ class CheckedRecords(NamedTuple):
     log_append_time_ms: int
 
     def assign(self, next_offset: int, leader_epoch: int) -> BatchHeader:
-        """Write offsets and leader epoch into the buffer; returns the header as it stands there then."""
+        """Write offsets and leader epoch into the buffer; return the resulting header."""
         buffer, header, _, _ = self
         _FRONT.pack_into(buffer, 0, next_offset, header[1], leader_epoch)  # none of it under the checksum
         # Put together by hand: `_replace` would cost every batch more.
         return new_tuple(BatchHeader, (next_offset, header[1], leader_epoch) + header[3:])
 
     def take_back(self) -> None:
-        """Undo `assign`: the batch is not appended, and stands in its buffer as it came."""
+        """Undo `assign`: restore the buffer because the batch was not appended."""
         _FRONT.pack_into(self.buffer, 0, *self.header[:3])
 
 
@@ -288,7 +288,7 @@ def check_own(records: memoryview, rules: ValidationRules) -> CheckedRecords | N
 def check_quickly(
     records: memoryview, header: BatchHeader, rules: ValidationRules, *, now_ms: int
 ) -> CheckedRecords | None:
-    """Check a batch with an `ordinary_header` in one go; None wherever something is to be refused or changed, or may take long.
+    """Check a batch with an `ordinary_header` on the fast path; None if it must be refused, changed or checked in a thread.
 
     DOUBTFUL instead of None if finding out took so long that nobody should begin anew on the event loop.
     """
@@ -312,7 +312,7 @@ def check_quickly(
 
 
 def _may_be_long(records: memoryview, codec: int, rules: ValidationRules) -> bool:
-    """Tell if a compressed batch is not for the quick check: it may be long, or the topic wants something of it."""
+    """True if a compressed batch needs the thorough check: it may be long, or the topic's rules require more."""
     if (
         codec > Compression.ZSTD
         # The topic takes it as it is, and sets no limit to single records that may matter here.

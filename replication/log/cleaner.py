@@ -68,7 +68,7 @@ class Cleanable(NamedTuple):
 
 
 def cleanable(log: PartitionLog, last_stable_offset: int, high_watermark: int, now_ms: int) -> Cleanable | None:
-    """Find the dirty part of a compacted log; None if cleaning it is not worth it yet."""
+    """Find the dirty part of a compacted log; None if it is too small to clean."""
     first_dirty = log.first_dirty_offset
     # The checkpoint is missing or of another log, or retention has passed it: all that is left counts as dirty.
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:
@@ -115,7 +115,7 @@ class _Aborted(Exception):
 
 @contextlib.contextmanager
 def _in_vain_unless(check: Callable[[], None]) -> Iterator[None]:
-    """Ignore file errors if the log was replaced meanwhile; `check` raises then."""
+    """Call `check` after a file error: it raises if the log was replaced meanwhile; else the file error is raised."""
     try:
         yield
     except (FileNotFoundError, CorruptSegment, CorruptIndex, KafkaError):
@@ -146,7 +146,7 @@ class LogCleaner:
 
     @property
     def paused_count(self) -> int:
-        """Number of logs whose last cleaning has failed; one that is due again counts until it is cleaned."""
+        """Number of logs whose last cleaning failed, until one succeeds."""
         return len(self._pauses)
 
     def look_at(self, log: PartitionLog, last_stable_offset: int, high_watermark: int) -> Cleanable | None:

@@ -114,7 +114,7 @@ class LastBatch(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Memory of one pass: of its map, and of what it reads and writes in one piece."""
+    """Memory limits of one pass: for its offset map and its read buffer."""
 
     map_bytes: int
     io_bytes: int
@@ -134,7 +134,7 @@ class Task(NamedTuple):
 
 
 class Compaction:
-    """One pass over one log; see the module's docstring."""
+    """One compaction pass over one log."""
 
     def __init__(
         self, storage: Storage, task: Task, limits: Limits, *, now_ms: int, give_way: Callable[[], None] = lambda: None
@@ -175,7 +175,7 @@ class Compaction:
             self.end_offset = source.end_offset
 
     def _remove_leftovers(self) -> None:
-        """Remove what earlier passes could not, because the disk refused it or the folder got another name under them.
+        """Remove files that earlier passes left, after a disk error or a rename of the folder.
 
         A start that finds an unfinished segment takes a `.swap` file above it for a half, and removes it. If that were one of
         this pass, and the old segments gone, their records would be lost.
@@ -273,7 +273,7 @@ class Compaction:
         return Segment.create(files, self._task.directory, base_offset, created_ms=self._now_ms, suffix=CLEANED_SUFFIX)
 
     def clean(self, group: Sequence[Source], cleaned: Segment) -> Iterator[int]:
-        """Copy what stays of a group into a new segment, durably. Groups in order, once."""
+        """Copy a group's retained records into a new, synced segment. Call once for each group, in order."""
         for source in group:
             self._transactions.reach(source.end_offset)
             modified_ms = self._storage.modified_ms(source.path)
@@ -329,7 +329,7 @@ class Compaction:
         return _rebuilt(header, compress(self._records(header, data), kept), horizon_ms)
 
     def _kept_of_marker(self, header: BatchHeader, data: memoryview, cleaned: Segment) -> tuple[bytearray, bool]:
-        """Select the records of a control batch that stay; also tell whether they stay only for a while."""
+        """Select the records of a control batch to retain; also tell if they are retained only for a while."""
         records = list(decode_records(data))
         is_obsolete, aborted = self._transactions.end(header, records)
         if aborted is not None:
@@ -340,7 +340,7 @@ class Compaction:
         return bytearray([not is_over] * len(records)), is_obsolete
 
     def _kept_of_data(self, header: BatchHeader, data: memoryview, modified_ms: int) -> tuple[bytearray, bool]:
-        """Select the records that stay, one byte for each; also tell whether a tombstone is among them."""
+        """Select the records to retain, one byte for each; also tell if a tombstone is among them."""
         retains_deletes, has_deletes = self._retains_deletes(header, modified_ms), False
         kept = bytearray()
         for record in self._records(header, data):

@@ -34,7 +34,7 @@ class FilesKeptOpen(Protocol):
         """Number of open files."""
 
     def shrink(self) -> None:
-        """Close those that are more than `Descriptors.files_max` allows."""
+        """Close files until no more than `Descriptors.files_max` are open."""
 
 
 class Descriptors:

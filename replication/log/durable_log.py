@@ -55,7 +55,7 @@ class EpochsJob:
 
     @property
     def replacement(self) -> Replacement:
-        """The new contents, to be written together with others."""
+        """New contents of the file, to be written together with other files."""
         return Replacement(self.path, self.data, self._is_still)
 
     def begin(self) -> bool:
@@ -134,7 +134,7 @@ class FlushJob:
         return len(self._files)
 
     def run(self) -> None:
-        """Wait for the disk. OSError: nothing is certain; after a `SyncFailed` another try would prove nothing."""
+        """Sync the files. After OSError no record is certain to be durable; after `SyncFailed` a retry proves nothing."""
         # A directory that is gone was deleted with its topic meanwhile.
         # All below has to be on the disk before the recovery point moves, because a start does not read what lies
         # below it.
@@ -305,12 +305,12 @@ class DurableLog(LogReader):
         return EpochsJob(self._epochs, path, encode_epochs(self._epochs.entries), keeps_directory(self))
 
     def save_indexes(self) -> None:
-        """Write out what the active indexes hold in memory, for a log that has gone quiet."""
+        """Write the active segment's index entries from memory, for an idle log."""
         with contextlib.suppress(OSError):  # not needed before the segment is finished
             self._segments[-1].save_indexes()
 
     def release_files(self) -> None:
-        """Let go of all files; they open again when they are needed."""
+        """Close all files; they are opened again on demand."""
         for segment in self._segments:
             segment.release_files()
 

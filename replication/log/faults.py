@@ -66,7 +66,7 @@ _FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMLINK, errno.
 
 
 def classify(error: OSError) -> Fault:
-    """Classify `error`. An errno nobody knows counts as a broken disk."""
+    """Classify `error`. An unknown errno counts as a broken disk."""
     # First, because it carries the errno of its cause, which may be a passing one.
     if isinstance(error, Irreparable):
         return Fault.BROKEN

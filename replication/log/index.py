@@ -41,7 +41,7 @@ class CorruptIndex(Exception):
 
 
 class IndexCut(NamedTuple):
-    """The part of an index that stays when its log is cut: the number of entries, and the last of them."""
+    """The retained part of a truncated index: the number of its entries, and the last one."""
 
     entries: int
     last_entry: tuple[int, int] | None
@@ -101,7 +101,7 @@ class SparseIndex(ABC):
                 self.save()
 
     def save(self) -> None:
-        """Let the file hold all entries and nothing else. OSError: the rest stays in memory."""
+        """Make the file hold exactly the index's entries. OSError: unsaved entries stay in memory."""
         tail = self._tail
         if self._is_snapshot or (not tail and not self._is_stale):
             return
@@ -217,7 +217,7 @@ class SparseIndex(ABC):
 
     @abstractmethod
     def _take_last(self, entry: tuple[int, int] | None) -> None:
-        """Remember what the last entry says."""
+        """Cache the last entry."""
 
 
 class OffsetIndex(SparseIndex):
@@ -239,7 +239,7 @@ class OffsetIndex(SparseIndex):
         self._take_last(self._last_saved())
 
     def save(self) -> None:
-        """Let the file hold all entries and nothing else. OSError: the rest stays in memory."""
+        """Make the file hold exactly the index's entries. OSError: unsaved entries stay in memory."""
         if self.saved_first is not None and not self._is_snapshot:
             self.saved_first.save()
         super().save()
@@ -292,7 +292,7 @@ class TimeIndex(SparseIndex):
         self.last_timestamp, self.last_offset = timestamp, self.base_offset + relative_offset
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
-        """Add an entry, in memory, if it says anything new."""
+        """Add an entry in memory if its timestamp exceeds the last one."""
         # An equal time says nothing new: whoever looks for it wants the first record that has it.
         if timestamp > self.last_timestamp and (offset >= self.last_offset or not self.entries):
             self._append(timestamp, offset - self.base_offset)

@@ -15,7 +15,7 @@ from ottla.replication.log.atomic_files import PRIVATE_FILE
 
 
 class FileLock:
-    """Lock that is held until it is released or garbage collected. Without a descriptor (-1) nothing is locked."""
+    """File lock, held until it is released or garbage collected. With descriptor -1 it locks nothing."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -78,7 +78,7 @@ def translated(log: LogReader, error: Exception) -> KafkaError:
 
 
 class LogReader:
-    """Segments in order, and reads of them."""
+    """Reader of a log's segments, in order."""
 
     __slots__ = (
         "_segments",
@@ -120,7 +120,7 @@ class LogReader:
         return self._segments
 
     def enter_service(self, on_damage: OnDamage) -> None:
-        """Let the event loop read this log from now on; it repairs no large segment itself, but calls `on_damage`."""
+        """Serve reads on the event loop from now on. A damaged large segment is not repaired there; `on_damage` is called."""
         self.on_damage = on_damage
         for segment in self._segments:
             segment.defers_repair = True

@@ -102,7 +102,7 @@ def segment_path(directory: str, offset: int, kind: str, suffix: str = "") -> st
 
 
 def is_partition_name(topic: str, partition: int) -> bool:
-    """Tell if there can be such a topic with such a partition: a directory has to be called after both."""
+    """True if the topic's name and the partition's number are valid, as a directory is named after both."""
     # Characters are bytes here, because `_is_topic` lets only ASCII through.
     fits = len(topic) + len(f"-{partition}") <= DIRECTORY_NAME_LENGTH_MAX
     return fits and 0 <= partition <= PARTITION_MAX and _is_topic(topic)

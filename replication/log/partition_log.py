@@ -74,7 +74,7 @@ class AppendInfo(NamedTuple):
 
 
 class PartitionLog(SegmentedLog):
-    """One replica's log. See the module for what may be called where."""
+    """Log of one replica. The module's docstring says which methods may run where."""
 
     __slots__ = (
         "_coordinator_rules",
@@ -126,7 +126,7 @@ class PartitionLog(SegmentedLog):
 
     @classmethod
     def load(cls, log_directory: LogDirectory, name: str, config: LogConfig, options: LoadOptions) -> PartitionLog:
-        """Bring back the log in directory `name`, repairing what needs it. OSError if the disk fails."""
+        """Load the log in directory `name` and repair it if necessary. Raises OSError if the disk fails."""
         parsed = parse_partition_directory(name)
         assert parsed is not None, name
         directory = path_in(log_directory.path, name)
@@ -178,7 +178,7 @@ class PartitionLog(SegmentedLog):
         transaction_version: int = 0,
         guard: VerificationGuard | None = None,
     ) -> AppendInfo:
-        """Append a batch, which is checked before unless it is `checked` already. KafkaError: nothing was appended.
+        """Append a batch, after a check unless it is `checked`. KafkaError: no record was appended.
 
         After an error the batch stands in its buffer as the client sent it, and may be appended again.
         """
@@ -264,7 +264,7 @@ class PartitionLog(SegmentedLog):
         return None
 
     def append_as_follower(self, records: memoryview, *, leader_epoch: int = EPOCH_MAX, now_ms: int) -> AppendInfo:
-        """Write what the leader of this epoch sent. KafkaError: nothing was appended."""
+        """Append batches from the leader of this epoch. KafkaError: no record was appended."""
         self.log_directory.check_online()
         size, batches, markers = check_replicated(records, self.log_end_offset, leader_epoch, self.name)
         # The leader may have sent only a part of a batch, or batches of a later epoch.
@@ -326,7 +326,7 @@ class PartitionLog(SegmentedLog):
         return end if last_offset - end <= RELATIVE_OFFSET_MAX else first_offset
 
     def producer_state(self) -> ProducerStateManager:
-        """State of the producers, for others to read only."""
+        """State of the log's producers; callers must not change it."""
         producers = self._producers
         if producers is None:
             producers = self._producers = ProducerStateManager()
@@ -362,7 +362,7 @@ class PartitionLog(SegmentedLog):
         return {} if self._producers is None else self._producers.producers
 
     def remove_expired_producers(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
-        """Forget idle producers, a piece of them with each step; gives how many they were."""
+        """Forget expired producers, some in each step; returns their number."""
         return iter(()) if self._producers is None else self._producers.remove_expired(now_ms, expiration_ms)
 
     # --- the directory ------------------------------------------------------------------------------------------------
@@ -387,7 +387,7 @@ class PartitionLog(SegmentedLog):
         self.moved_to(directory)
 
     def take_over_from(self, log: PartitionLog) -> None:
-        """Go on as `log`, which is not used any more: this one has its records, and now all else it knows."""
+        """Adopt the state of `log`, whose records this log has copied; `log` is not used afterwards."""
         self.config = log.config
         self.log_end_offset = log.log_end_offset  # there may be nothing between the last batch and the end
         self.increase_log_start_offset(log.log_start_offset)
@@ -397,13 +397,13 @@ class PartitionLog(SegmentedLog):
 
     @guarded
     def note_producers_of(self, log: PartitionLog) -> None:
-        """Write down what `log` knows of producers, before going on as that log: the records of some may be gone."""
+        """Save the producer state of `log` before this log replaces it, because the records of some producers may be gone."""
         if log._producers is not None:
             self._snapshots.take(log.log_end_offset, log._producers, may_wait=True)
 
     @guarded
     def assign_topic_id(self, topic_id: bytes) -> None:
-        """Write the topic's id down, where it is not known yet."""
+        """Write the topic's id into a partition without one."""
         path = path_in(self.directory, PARTITION_METADATA)
         self.log_directory.storage.write(path, encode_partition_metadata(topic_id))
         self.topic_id = topic_id
@@ -465,7 +465,7 @@ class ReplicatedBatches(NamedTuple):
 
 
 def check_replicated(records: memoryview, next_offset: int, leader_epoch: int, name: str) -> ReplicatedBatches:
-    """Check what a follower's leader sent: checksums, and offsets from `next_offset` on in order.
+    """Check batches from a leader: checksums, and consecutive offsets from `next_offset` on.
 
     A batch that is cut off at the end is left out.
 

@@ -32,7 +32,7 @@ RETRIES_MS = 15 * 60_000  # longer than clients try by default
 
 
 def marker_of(header: BatchHeader, batch: Buffer) -> EndTxnMarker | None:
-    """The transaction marker in a batch; None for data, for other control records, and for what compaction emptied."""
+    """Transaction marker of a batch; None for data, other control records and batches emptied by compaction."""
     if not header.is_control or header.producer_id < 0:
         return None
     return end_txn_marker_in(batch)
@@ -76,7 +76,7 @@ def producers_at(
 
 
 def _fill_windows(producers: ProducerStateManager, segments: Sequence[Segment], now_ms: int) -> None:
-    """Find the batches before those that a snapshot holds, of producers that may still send them again.
+    """Restore the batches before a snapshot's last ones, for producers that may still resend them.
 
     As far as they cannot be found, they are not known, as in Kafka.
     """

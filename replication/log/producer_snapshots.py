@@ -64,7 +64,7 @@ class PendingSnapshot:
             self.is_written = True
 
     def release(self) -> None:
-        """Let the producers change again."""
+        """Unlock the producer entries."""
         self._producers.release()
 
 
@@ -81,7 +81,7 @@ class ProducerSnapshots:
         self.pending: PendingSnapshot | None = None
 
     def copied(self) -> ProducerSnapshots:
-        """Copy of these snapshots for a thread to read. It removes no file, which the log may have written again meanwhile."""
+        """Copy for a thread to read; the copy removes no files, because the log may have replaced them."""
         return ProducerSnapshots(self._storage, self.directory, self.offsets, is_copy=True)
 
     def up_to(self, end: int) -> ProducerSnapshots:
@@ -145,7 +145,7 @@ class ProducerSnapshots:
                 insort(self.offsets, written.offset)
 
     def load_latest(self, *, now_ms: int, expiration_ms: int) -> tuple[int, list[ProducerEntry]] | None:
-        """(offset, producers) of the newest snapshot that can be believed; the others are removed on the way."""
+        """Offset and producers of the newest valid snapshot; invalid ones are removed."""
         while self.offsets:
             offset = self.offsets[-1]
             try:
@@ -156,7 +156,7 @@ class ProducerSnapshots:
         return None
 
     def forget(self, offsets: Iterable[int]) -> None:
-        """Forget snapshots that somebody else has removed."""
+        """Forget snapshots whose files are deleted already."""
         gone = frozenset(offsets)
         self.offsets = [offset for offset in self.offsets if offset not in gone]
 
@@ -168,7 +168,7 @@ class ProducerSnapshots:
             self.offsets.remove(offset)
 
     def remove_outside(self, start: int, end: int) -> None:
-        """Delete the snapshots that say nothing about [start, end]."""
+        """Delete the snapshots outside [start, end]."""
         if self.pending is not None and not start <= self.pending.offset <= end:
             self._give_up_pending()
         for offset in [offset for offset in self.offsets if not start <= offset <= end]:

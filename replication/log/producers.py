@@ -144,7 +144,7 @@ class ProducerEntry:
         return None
 
     def copy(self) -> ProducerEntry:
-        """An independent copy, for changes that may not come about."""
+        """Independent copy, for changes that may be discarded."""
         entry = ProducerEntry(self.producer_id)
         entry.epoch = self.epoch
         entry.coordinator_epoch = self.coordinator_epoch
@@ -336,7 +336,7 @@ class ProducerStateManager:
         return update
 
     def apply(self, update: ProducerUpdate) -> list[AbortedTransaction]:
-        """Put an append into force that has been written; returns what belongs into the transaction index."""
+        """Apply a completed append; returns the transactions for the transaction index."""
         # Whole entries are put in place of the old ones, so a thread that holds those sees no change.
         self.producers.update(update.entries)
         if self.verifications.by_producer:
@@ -435,7 +435,7 @@ class ProducerStateManager:
                 self._ongoing[entry.current_txn_first_offset] = entry.producer_id
 
     def remember_earlier(self, headers: Iterable[BatchHeader]) -> None:
-        """Fill the windows with what the log holds before a snapshot, as far as it ends where the snapshot does."""
+        """Restore producers' earlier batches from the log before a snapshot, as far as these batches adjoin the snapshot's."""
         earlier: dict[int, ProducerEntry] = {}
         for header in headers:
             # A producer that the snapshot does not have is forgotten, and stays so.
@@ -459,7 +459,7 @@ class ProducerStateManager:
         return self.producers.copy()
 
     def release(self) -> None:
-        """Let entries change again, after a thread is done."""
+        """Unlock the entries after a thread has read them."""
         self._holds -= 1
 
 
@@ -483,7 +483,7 @@ def encode_producers(producers: Collection[ProducerEntry]) -> bytes:
 
 
 def decode_snapshot(data: bytes, *, now_ms: int, expiration_ms: int) -> list[ProducerEntry]:
-    """Read a `.snapshot` file, leaving out producers that have expired meanwhile."""
+    """Decode a `.snapshot` file, without expired producers."""
     try:
         version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
         # A torn write shows here, before anything of it is believed.

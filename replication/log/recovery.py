@@ -106,7 +106,7 @@ class LoadOptions(NamedTuple):
 
 
 def load_log(log_directory: LogDirectory, directory: str, config: LogConfig, options: LoadOptions) -> LoadedLog:
-    """Read what is in a partition's directory. OSError if the disk fails."""
+    """Load a partition's directory. Raises OSError if the disk fails."""
     return _Loader(log_directory, directory, config, options).load()
 
 
@@ -292,7 +292,7 @@ class _Loader:
         del self._segments[index:]
 
     def _first_to_recover(self, recovery_point: int) -> int:
-        """The segment that holds the recovery point; if that is empty, what is beyond may be in the one before."""
+        """Segment that holds the recovery point; the one before it if that segment is empty."""
         first = bisect_right(self._segments, recovery_point, key=base_offset_of) - 1
         while first > 0 and not self._segments[first].size:
             first -= 1
@@ -301,7 +301,7 @@ class _Loader:
     def _recover_segment(
         self, segment: Segment, producers: ProducerStateManager, *, gives_up_later_ones: bool = False
     ) -> bool:
-        """Make all files of a segment anew from its batches; returns whether all of it was good."""
+        """Rebuild all files of a segment from its batches; returns True if all batches were valid."""
         file = segment.log_file.open()
         size = file.size()
         segment.size = size

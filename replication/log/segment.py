@@ -96,7 +96,7 @@ class Segment(SegmentFiles):
     def create(
         cls, files: FileCache, directory: str, base_offset: int, *, created_ms: int, suffix: str = ""
     ) -> Segment:
-        """A new, empty segment. Files of these names left from before are emptied. OSError: no file is left of it."""
+        """Create an empty segment and truncate old files of the same names. OSError: no new file remains."""
         segment = cls(files, directory, base_offset, size=0, created_ms=created_ms, suffix=suffix)
         storage, path = files.storage, segment._log.path
         try:
@@ -236,7 +236,7 @@ class Segment(SegmentFiles):
         return self.known_first_timestamp
 
     def append(self, buffer: Buffer, batches: Sequence[BatchHeader], config: LogConfig) -> None:
-        """Write batches. OSError, CorruptSegment: nothing was appended, unless it is `Irreparable`."""
+        """Write batches. OSError, CorruptSegment: no batch was appended, except after `Irreparable`."""
         if self._max_timestamp is None:
             # Plan: after the write nothing may be read any more, as a failure then could not be undone.
             self._make_ready(batches[0].base_offset)
@@ -266,7 +266,7 @@ class Segment(SegmentFiles):
             position += batch[1] + LOG_OVERHEAD
 
     def _make_ready(self, next_offset: int) -> None:
-        """Read what index entries of batches from `next_offset` on depend on."""
+        """Load the state on which index entries from `next_offset` on depend."""
         offset_index, time_index = self.offset_index, self.time_index
         # Such an entry is of batches that are gone, and the next ones would not fit in behind it.
         if any(index.entries and index.last_offset >= next_offset for index in (offset_index, time_index)):
@@ -479,7 +479,7 @@ class Segment(SegmentFiles):
         return snapshot
 
     def learn(self, snapshot: Segment) -> None:
-        """Take over from a snapshot what a thread found out. Nothing was cut off since; there may be more batches."""
+        """Adopt a thread's findings from a snapshot. The segment may have grown since, but was not truncated."""
         if snapshot._was_rebuilt:
             self._learn_indexes(snapshot)
         elif self._offset_index is None and snapshot._offset_index is not None and snapshot._time_index is not None:
@@ -499,7 +499,7 @@ class Segment(SegmentFiles):
     # --- cutting, closing ---------------------------------------------------------------------------------------------
 
     def plan_cut(self, offset: int) -> SegmentCut:
-        """Find out what has to go for the segment to end before the batch that holds `offset`. Nothing changes."""
+        """Find the truncation that ends the segment before the batch that holds `offset`, without changing anything."""
         # Everything is looked up in the indexes before any of them is cut.
         position = self.locate(offset)
         transactions = 0 if self.txn_index is None else self.txn_index.cut_at(offset)
@@ -507,7 +507,7 @@ class Segment(SegmentFiles):
         return SegmentCut(self._log.open(), position, offset_index, time_index, transactions)
 
     def cut(self, cut: SegmentCut, now_ms: int) -> None:
-        """Carry out what `plan_cut` found. OSError: nothing has changed."""
+        """Truncate the segment as `plan_cut` has found. OSError: the segment is unchanged."""
         if cut.position is not None:
             # The call that decides comes first. If it fails, no index has changed; those follow in memory.
             insist(cut.file.truncate, cut.position)

@@ -30,7 +30,7 @@ KINDS = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 
 class SegmentCut(NamedTuple):
-    """Everything that has to be known to cut a segment. `position` is None where no batch goes."""
+    """Plan of a segment's truncation. `position` is None if no batch is removed."""
 
     file: StorageFile
     position: int | None
@@ -87,7 +87,7 @@ def remove_files(storage: Storage, paths: Sequence[str]) -> None:
 
 
 def remove_unfinished(storage: Storage, paths: Sequence[str]) -> None:
-    """Remove the files of a segment that could not be made. Without its `.log` the rest counts for nothing."""
+    """Remove the files of a segment whose creation failed. Files without a `.log` are ignored at the next load."""
     remove_files(storage, paths[:1])
     for path in paths[1:]:
         with contextlib.suppress(OSError):
@@ -195,13 +195,13 @@ class SegmentFiles:
     # --- on the disk --------------------------------------------------------------------------------------------------
 
     def save_indexes(self) -> None:
-        """Write what the indexes hold in memory only."""
+        """Write index entries that are only in memory."""
         for index in (self._time_index, self._offset_index, self.txn_index):
             if index is not None:
                 index.save()
 
     def files_to_sync(self, *, is_active: bool = False) -> list[LazyFile]:
-        """Everything that must be durable for the segment to be, in-memory parts written out.
+        """Files that must be synced for the segment to be durable; writes entries from memory first.
 
         The active one is read through after a crash, which makes its offset and time index anew.
         """
@@ -213,7 +213,7 @@ class SegmentFiles:
         return files
 
     def release_files(self) -> None:
-        """Let go of all files without writing anything."""
+        """Close all files without writing unsaved entries."""
         self._log.close()
         for index in (self._offset_index, self._time_index, self.txn_index):
             if index is not None:

@@ -39,7 +39,7 @@ class SnapshotJob(ABC):
         self._failure = KeptError()
 
     def run(self) -> None:
-        """Do the work, in a thread; `finish` tells what went wrong."""
+        """Do the work in a thread; `finish` raises its errors."""
         try:
             for _, snapshot in self._pairs:
                 try:
@@ -58,7 +58,7 @@ class SnapshotJob(ABC):
         """Work on the snapshot of one segment."""
 
     def finish(self) -> bool:
-        """Hand the results to the log. False: the log has changed, and nothing is certain. Raises what went wrong."""
+        """Hand the results to the log. False if the log has changed and the results are void. Raises the thread's error."""
         # This comes before the failure: files that were removed meanwhile cannot be read, and that is no fault of the
         # disk.
         if self._log.layout != self._layout:
@@ -83,7 +83,7 @@ PRODUCERS_AT_ONCE = 1000
 
 
 class Truncation:
-    """A cut of a log at `offset`, of which a thread finds out which producers are known there. `segments` stay.
+    """Truncation of a log at `offset`; a thread loads the producer state there. `segments` are retained.
 
     The state of the producers at an offset is the newest snapshot up to there and the batches after it, which may be the
     whole of a segment. So a thread reads that first, and the cut itself is little work:

@@ -180,7 +180,7 @@ class SegmentedLog(DurableLog):
         return True
 
     def _drop_segments(self, keep: int, now_ms: int) -> bool:
-        """Give up all but the first segments, the last one first: what is there is the beginning of the log at any time."""
+        """Remove all segments beyond `keep`, last one first, so that the rest is always a prefix of the log."""
         is_cut = False
         while len(self._segments) > keep:
             try:
@@ -243,7 +243,7 @@ class SegmentedLog(DurableLog):
 
     @guarded
     def replace_segments(self, sources: Sequence[Source], cleaned: Segment, *, now_ms: int) -> bool:
-        """Swap a compacted segment in for the ones it was made of; False if those are not what they were."""
+        """Replace source segments by the compacted one; False if the sources changed during the compaction."""
         bases = [segment.base_offset for segment in self._segments[:-1]]
         # The cleaner worked in a thread meanwhile. Retention or a cut may have taken what it read, and then its work is
         # void.

@@ -64,7 +64,7 @@ class StorageFile(Protocol):
         """Current length in bytes."""
 
     def append(self, buffer: Buffer) -> None:
-        """Write the whole buffer at the end, or raise OSError with any part of it written."""
+        """Write the whole buffer at the end. After OSError any part of it may be written."""
 
     def read_at(self, position: int, length: int) -> bytes:
         """Up to `length` bytes from `position`; fewer only at the end of the file."""
@@ -84,7 +84,7 @@ class DirectoryLock(Protocol):
 
 
 class Storage(Protocol):
-    """A file system, reduced to what a log needs. Paths are absolute strings."""
+    """File system operations that a log needs. Paths are absolute strings."""
 
     def open(self, path: str, *, create: bool = False, private: bool = False) -> StorageFile:
         """Open for reading and appending; only its owner can open a private file."""
@@ -96,7 +96,7 @@ class Storage(Protocol):
         """Tell if `path` is an existing directory."""
 
     def exists(self, path: str) -> bool:
-        """Tell if anything has this name."""
+        """True if a file or directory has this name."""
 
     def size(self, path: str) -> int:
         """Length of a file."""
@@ -154,7 +154,7 @@ class NotCached(Exception):
         self._length = length
 
     def warm(self) -> None:
-        """In a thread: bring the bytes into memory. Whether the disk fails is found out when they are read again."""
+        """Read the bytes into the page cache, in a thread. Disk errors show when the caller reads again."""
         with contextlib.suppress(OSError):
             self._file.read_at(self._position, self._length)
 
@@ -392,7 +392,7 @@ class FileCache:
             self._ring.append(lazy)
 
     def shrink(self) -> None:
-        """Close what is more than the budget of descriptors allows now."""
+        """Close files beyond the present budget of descriptors."""
         with self._lock:
             self._close_down_to(self._allowed())
 
@@ -488,7 +488,7 @@ class FileRegion:
 
 
 class LogDirectory:
-    """One entry of `log.dirs`, shared by every log in it."""
+    """One directory of `log.dirs`, shared by its logs."""
 
     def __init__(
         self,

@@ -78,7 +78,7 @@ class TimestampSearch:
         return self._job is None
 
     def run(self) -> None:
-        """Do in a thread what `advance` asked for."""
+        """Search in a thread, as `advance` has requested."""
         if self._job is not None:
             self._job.run()
 
@@ -164,7 +164,7 @@ def _max_timestamp_of(segment: Segment) -> int:
 def find_in(
     segment: Segment, timestamp: int, start_offset: int, record_bytes_max: int = UNLIMITED, *, is_at_once: bool = False
 ) -> TimestampedOffset | None:
-    """The record in one segment, if it is there. TooLarge: that would take long, and was to be `is_at_once`."""
+    """Find the record in one segment; None if it holds none. TooLarge: `is_at_once` is set and the search would take long."""
     # An index that contradicts the log is made anew, and the search done again, once. A second contradiction is
     # damage of the log itself.
     for is_repaired in (False, True):
@@ -198,7 +198,7 @@ def _find_not_older(
 
 
 class _Wanted(NamedTuple):
-    """Target of a search. `promised`: the offset of a batch that the time index says is late enough."""
+    """Target of a search. `promised`: offset of a batch that is late enough according to the time index."""
 
     timestamp: int
     start_offset: int
@@ -207,7 +207,7 @@ class _Wanted(NamedTuple):
     is_exact: bool
 
     def look(self, segment: Segment, start: int, is_at_once: bool) -> TimestampedOffset | None:
-        """Read on from position `start`. CorruptIndex: the batch that was promised is another one."""
+        """Search from file position `start`. CorruptIndex: the batch there is not the `promised` one."""
         file = segment.log_file.open()
         for header, position in scan_batches(file, start, segment.size, SCAN_BYTES if is_at_once else LARGE_SCAN_BYTES):
             # Headers of a few kilobytes are the most that the event loop reads here.
@@ -243,7 +243,7 @@ _MESSAGE_FRONTS = (14, 22)  # bytes of a message of magic 0 and 1 behind its siz
 
 
 def check_sizes_until(batch: Buffer, offset: int, limit: int) -> None:
-    """Raise INVALID_RECORD if a record up to this offset is longer than `limit`, in a good batch that is compressed."""
+    """Raise INVALID_RECORD if a record of a valid, compressed batch exceeds `limit` bytes, up to this offset."""
     header = read_header(batch)
     if not header.is_compressed:
         return

@@ -114,7 +114,7 @@ class TransactionIndex:
             self.save()
 
     def save(self) -> None:
-        """Let the file hold all entries and nothing else. OSError: the rest stays in memory."""
+        """Make the file hold exactly the index's entries. OSError: unsaved entries stay in memory."""
         if not self._tail and not self._is_stale:
             return
         file = self._file.open(create=True)
@@ -130,7 +130,7 @@ class TransactionIndex:
         self._tail.clear()
 
     def collect(self, found: AbortedInRange) -> bool:
-        """Add the transactions that touch the range. True if later segments have none of them."""
+        """Collect the transactions that overlap the range. True if later segments hold none of them."""
         self._survey()
         # Entries are in the order of their markers. A transaction whose marker is below the start has no records there.
         slots = range(self.entries)
@@ -194,7 +194,7 @@ class TransactionIndex:
         return self._read(0, self.entries) if self.entries else []
 
     def read_all(self) -> Iterator[AbortedTransaction]:
-        """Every entry, with no more than a few of them in memory."""
+        """Yield every entry, with only a few in memory."""
         for slot in range(0, self.entries, _BLOCK):
             yield from self._read(slot, min(_BLOCK, self.entries - slot))
 
@@ -322,7 +322,7 @@ class TransactionFilter:
         return False
 
     def end(self, batch: BatchHeader, records: Sequence[Record]) -> tuple[bool, AbortedTransaction | None]:
-        """For a control batch: whether it is obsolete, and the aborted transaction it ends if that is to be indexed."""
+        """Process a control batch; returns whether it is obsolete, and the aborted transaction to index when it ends one."""
         self._advance(batch.last_offset)
         # An earlier pass has emptied the batch, so what it said is not there any more.
         if not records:

@@ -85,7 +85,7 @@ _new_tuple = tuple.__new__
 def check_thoroughly(
     records: memoryview, rules: ValidationRules, *, now_ms: int, topic_partition: str = "", at_once: bool = False
 ) -> CheckedRecords:
-    """Check all but the offsets; KafkaError says what is wrong. A writable buffer is changed in place, a read-only one is copied.
+    """Check all of a batch but its offsets; raises KafkaError. A writable buffer is changed in place, a read-only one copied.
 
     `TooManyForTheLoop` if it should be done `at_once`, and compressed records have to be decompressed a second time or very many
     be looked at one by one. Coordinators append at once, and never hear of this.
@@ -231,7 +231,7 @@ def _check_size(size: int, rules: ValidationRules) -> None:
 
 
 def _check_record_sizes(area: Buffer, rules: ValidationRules) -> None:
-    """Refuse a good record that is longer than the topic takes."""
+    """Refuse a valid record that exceeds the topic's size limit."""
     limit, position = rules.record_bytes_max, 0
     # Nearly never: by default the limit is beyond what is decompressed at all.
     while position + limit < len(area):
@@ -242,7 +242,7 @@ def _check_record_sizes(area: Buffer, rules: ValidationRules) -> None:
 
 
 def _highest_timestamp(header: BatchHeader, summary: RecordsSummary, rules: ValidationRules, now_ms: int) -> int | None:
-    """The highest timestamp if the summary alone tells that all is well, else None: each record has to be looked at."""
+    """Highest timestamp if the summary shows that all timestamps are valid; None if each record must be checked."""
     is_log_append_time = header.attributes & LOG_APPEND_TIME_FLAG
     if is_log_append_time:
         # With this flag the header's time is that of all records, whatever their deltas say.
@@ -383,7 +383,7 @@ def _checked(batch: bytes, rules: ValidationRules, max_timestamp: int) -> Checke
 def _check_message_set(
     records: memoryview, rules: ValidationRules, now_ms: int, topic_partition: str
 ) -> CheckedRecords:
-    """Check messages of magic 0 and 1, and make one batch of them."""
+    """Check messages of magic 0 and 1, and convert them to one batch."""
     found = list(iter_batches(records))
     # First what Kafka checks of all entries, then the messages in them.
     source = 0
@@ -465,7 +465,7 @@ class InvalidRecords(KafkaError):
 
 
 class RecordErrors:
-    """Collects what is wrong, in Kafka's words, since clients show them.
+    """Collector of record errors in Kafka's words, which clients display.
 
     It lists `RECORD_ERRORS_MAX` of them, and counts all. A client takes the general message for those not listed.
     """
