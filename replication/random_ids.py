@@ -39,7 +39,7 @@ class UuidSupply:
         self._left = memoryview(b"")
 
     def clear(self) -> None:
-        """Forget what is left of the system's last answer."""
+        """Discard unused bytes of the last system call."""
         self._left = memoryview(b"")
 
     def take(self) -> bytes:

@@ -28,7 +28,7 @@ def log_with_count(untold: int, log: Log, text: str, *arguments: object) -> None
 
 
 class Reminders:
-    """Rate limits by name, such as an address: at most `kept_max` names in a minute; all others share one.
+    """Rate limits by name, such as an address: at most `kept_max` names a minute; all further names share one.
 
     Whoever can make up names without end, such as a client its client ids, is their `source`: of one source no more than
     SOURCE_MAX are told in a minute, and its others count as one. So it takes no room from those who have something to tell.
@@ -46,17 +46,17 @@ class Reminders:
         self._others: Reminders | None = None
 
     def tell(self, name: Hashable, log: Log, text: str, *arguments: object, source: Hashable = None) -> None:
-        """Log the line, or only count it, if the last one about `name` is not a minute old. `text` is what `log` takes."""
+        """Log the line; only count it if `name` was logged in the last minute. `text` is the argument of `log`."""
         untold = self.untold(name, source)
         if untold is not None:
             log_with_count(untold, log, text, *arguments)
 
     def is_due(self, name: Hashable) -> bool:
-        """True if a line about `name` may be logged now, for those that have to do more than that then."""
+        """True if a line about `name` may be logged now; for callers that must do work to build it."""
         return self.untold(name) is not None
 
     def untold(self, name: Hashable, source: Hashable = None) -> int | None:
-        """Number of lines left out since the last one, if one is due now; None: none is due, and this one is counted."""
+        """Number of suppressed lines since the last one, if a line is due; None if none is due, and this one is counted."""
         now = self._clock_s()
         if name not in self._due:
             own = self._names_of.get(source, {})

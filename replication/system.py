@@ -160,7 +160,7 @@ class FilePipe:
         return sent
 
     def _drop(self, count: int) -> None:
-        """Let go of pages for which the socket had no room: they stay in the page cache."""
+        """Discard pages that the socket did not accept; they remain in the page cache."""
         with contextlib.suppress(OSError):
             while count and (dropped := os.splice(self._descriptors[0], self._descriptors[2], count)):
                 count -= dropped
@@ -243,7 +243,7 @@ def boot_time() -> float:
 
 
 def has_closed_its_side(sock: socket.socket) -> bool:
-    """True if the peer of a TCP connection will send nothing more; False if the system does not tell."""
+    """True if the peer of a TCP connection has closed its sending side; False if the system cannot tell."""
     if _TCP_INFO is None:
         return False
     try:

@@ -179,7 +179,7 @@ class FetchSession:
 
 
 class FetchContext:
-    """One fetch request's targets, and how its answer relates to a session."""
+    """Targets of one fetch request, and the relation of its response to a session."""
 
     __slots__ = ("_begin", "_epoch", "error", "session", "targets")
 
@@ -191,7 +191,7 @@ class FetchContext:
         session: FetchSession | None = None,
         begin: Callable[[list[FetchTarget]], FetchSession | None] | None = None,
     ) -> None:
-        """`session`: the one that an incremental fetch goes on with; `begin` makes one of a full fetch's targets."""
+        """`session`: the one that an incremental fetch continues; `begin` creates one for a full fetch."""
         self.targets = targets
         self.error = error
         self.session = session
@@ -205,7 +205,7 @@ class FetchContext:
         return self.session.session_id if self.session is not None else NO_SESSION
 
     def begin(self, answers: list[tuple[FetchTarget, PartitionData]]) -> bool:
-        """Begin a session with the targets of `answers` if the request asked for one. False: tell none of `answers`."""
+        """Begin a session with the targets of `answers` if the request wants one. False: send none of `answers`."""
         if self._begin is not None:
             # The session holds the partitions in the order of the answer.
             self.session = session = self._begin([target for target, _ in answers])
@@ -221,7 +221,7 @@ class FetchContext:
         return True
 
     def select(self, answers: list[tuple[FetchTarget, PartitionData]]) -> list[tuple[FetchTarget, PartitionData]]:
-        """Choose the answers that go into the response, and remember what the client then knows. After `begin`."""
+        """Choose the partitions of the response and remember their state as sent. Call after `begin`."""
         if self._begin is not None:
             # A full fetch is told everything. `has_news` is called only because it remembers what is told.
             for target, data in answers:
@@ -281,7 +281,7 @@ class FetchContext:
         follower: Follower | None,
         circumstances: object,
     ) -> None:
-        """Let `target` idle until it changes; only where `may_let_idle` says so, after `select`."""
+        """Let `target` idle until its partition changes; call after `select`, if `may_let_idle` allows it."""
         assert self.session is not None
         self.session.circumstances = circumstances
         self.session.let_idle(target, partition, role, follower)
@@ -297,7 +297,7 @@ class FetchContext:
         self.targets.append(target)
 
     def sort_targets(self) -> None:
-        """Put those that were added into their places."""
+        """Sort the targets after new ones were added."""
         self.targets.sort(key=_by_place)
 
 
@@ -423,7 +423,7 @@ class FetchSessionCache:
         return session
 
     def _evict(self, size: int, is_follower: bool, now_ms: int) -> bool:
-        """Make room for a session of `size` partitions: the longest unused one if stale, else a smaller, older one."""
+        """Make room for a session of `size` partitions: evict the least recently used one if stale, else a smaller, older one."""
         if not self._sessions:
             return False
         # Kafka's order: first whatever nobody uses, then what is worth least. Followers are worth more than

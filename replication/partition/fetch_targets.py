@@ -36,7 +36,7 @@ IDLE_FROM = 4  # partitions in a session: reading two or three again costs no mo
 
 
 class FetchTarget:
-    """One partition of a fetch: the last question about it, and the offsets of the last answer (-1: none yet)."""
+    """One partition of a fetch: its last request, and the offsets last sent (-1 for none yet)."""
 
     __slots__ = ("asked", "idle", "key", "place", "told_high_watermark", "told_log_start_offset", "topic", "topic_id")
 
@@ -53,7 +53,7 @@ class FetchTarget:
         self.idle: IdleTarget | None = None
 
     def has_news(self, data: PartitionData) -> bool:
-        """Tell if an incremental answer must mention `data`; remember what it tells."""
+        """True if an incremental response must include `data`; remembers `data` as sent."""
         # No early return: what is told has to be remembered below in any case. As in Kafka, a last stable offset that
         # moved alone is no news.
         news = bool(data.records) or data.preferred_read_replica >= 0 or data.diverging_epoch.epoch >= 0

@@ -37,7 +37,7 @@ IsEligible = Callable[[int, int], bool]
 
 
 class Holder(NamedTuple):
-    """An in-sync follower that holds what a consumer asks for."""
+    """An in-sync follower that holds the offset a consumer fetches."""
 
     broker: int
     log_end_offset: int
@@ -89,7 +89,7 @@ class Follower:
         self._rests_on = last_fetch
 
     def wake(self, last_fetch: LastFetch) -> None:
-        """End the rest: the partition is about to change, or has changed since the last fetch."""
+        """End the follower's idle state: the partition is about to change, or has changed since its last fetch."""
         # What the session has shown so far is kept, since its later fetches say nothing about this partition.
         if self._rests_on is last_fetch:
             self._caught_up_ms = self.caught_up_ms
@@ -259,7 +259,7 @@ class Followers:
         return self.now_ms >= follower.ineligible_until_ms and self._is_eligible(broker, follower.broker_epoch)
 
     def without_laggards(self, leader_end_offset: int, now_ms: int) -> tuple[int, ...] | None:
-        """The ISR without those who fell behind, if there are any."""
+        """The ISR without lagging followers, if there are any."""
         self.now_ms = now_ms
         if self.proposed is not None:
             return None

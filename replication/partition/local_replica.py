@@ -49,7 +49,7 @@ class Watchers:
         return iter(tuple(self._functions))
 
     def call(self) -> None:
-        """Call all functions, but those that were removed in the meantime."""
+        """Call all watchers, except those removed during the calls."""
         functions = self._functions
         for function in tuple(functions):
             if function in functions:
@@ -127,7 +127,7 @@ class LocalReplica:
 
     @property
     def last_stable_offset(self) -> int:
-        """Everything below is decided: committed, aborted or outside any transaction."""
+        """Last stable offset: all transactions below it are decided."""
         unstable = self.log.first_unstable_offset
         high_watermark = self.high_watermark
         return high_watermark if unstable is None or unstable > high_watermark else unstable
@@ -152,7 +152,7 @@ class LocalReplica:
         return self._watchers
 
     def notify_watchers(self) -> None:
-        """Call the watchers after a change, also one that only others know of, such as a failed disk."""
+        """Call the watchers after any change, such as a failed disk."""
         if self._watchers:
             self._watchers.call()
 
@@ -161,7 +161,7 @@ class LocalReplica:
     def append_as_follower(
         self, records: memoryview, *, leader_high_watermark: int, leader_log_start_offset: int, now_ms: int
     ) -> AppendInfo:
-        """Write the leader's records, and take over its high watermark and log start. KafkaError: nothing is written."""
+        """Append the leader's records and adopt its high watermark and log start. KafkaError: no record is written."""
         log = self.log
         # Only a log without records can begin anew at another offset.
         if log.log_end_offset == log.log_start_offset:
@@ -208,7 +208,10 @@ class LocalReplica:
         return divergence_from_leader(self.log, epoch, end_offset)
 
     def truncate_to(self, offset: int, *, now_ms: int, truncation: Truncation | None = None) -> None:
-        """Drop everything from `offset` on, which the leader does not have. `truncation`: what a thread read for it."""
+        """Truncate the log to `offset`, where it diverges from the leader's.
+
+        `truncation`: data that a thread has read for this.
+        """
         # The watermark falls here only because the records above it are gone. It never decides where to cut.
         if self.log.truncate_to(offset, now_ms=now_ms, truncation=truncation):
             self.high_watermark = min(self.high_watermark, offset)

@@ -261,7 +261,7 @@ class Partition(LocalReplica):
         transaction_version: int = 0,
         guard: VerificationGuard | None = None,
     ) -> AppendInfo:
-        """Append a batch. KafkaError: nothing was appended. `acknowledgement` says whether it is committed."""
+        """Append a batch. KafkaError: no record was appended. `acknowledgement` tells when it is committed."""
         # This covers a deleted partition, too; see `mark_deleted`.
         if self.leader_id != self._local_id:
             raise self._not_leader()
@@ -344,7 +344,9 @@ class Partition(LocalReplica):
         return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if len(in_sync) < self.min_isr else ErrorCode.NONE
 
     def is_held_in_sync(self, next_offset: int) -> bool:
-        """Tell if all replicas in sync hold everything below an offset, however few they are. KafkaError: this one does not lead.
+        """True if all in-sync replicas hold everything below an offset, even below min ISR.
+
+        KafkaError: this replica does not lead.
 
         No leader that is elected among them cuts it off.
         """
@@ -380,7 +382,7 @@ class Partition(LocalReplica):
         return self.followers.joiner(broker, self.high_watermark, self.leader_epoch_start_offset)
 
     def shrunk_isr(self, now_ms: int) -> tuple[int, ...] | None:
-        """The ISR to propose without those who fell behind, if there are any."""
+        """The ISR to propose without lagging replicas, if there are any."""
         if self.followers is None or not self.is_leader:
             return None
         return self.followers.without_laggards(self.log.log_end_offset, now_ms)
@@ -499,7 +501,7 @@ class Partition(LocalReplica):
     # --- deleting -----------------------------------------------------------------------------------------------------
 
     def delete_records(self, offset: int) -> int:
-        """Let the log begin at `offset`, or at the high watermark for -1; returns which offset that is."""
+        """Raise the log start offset to `offset`, or to the high watermark for -1; returns the new log start offset."""
         log = self.leading_log()
         log.log_directory.check_online()
         if log.config.is_compacted and not log.config.is_deleting:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ReadInfo(NamedTuple):
-    """Result of a read. `aborted_transactions` is None unless only committed data was asked for.
+    """Result of a read. `aborted_transactions` is None unless the isolation level is read_committed.
 
     `diverging_epoch` is (epoch, end offset) when the reader's log has left ours; then there are no records.
     `bytes_available` and `is_behind` are a `LogRead`'s.
@@ -36,7 +36,7 @@ class ReadInfo(NamedTuple):
 
 
 def in_same_rack(rack: str, leader: int, holders: Iterable[Holder], rack_of: Callable[[int], str | None]) -> int | None:
-    """The furthest follower in the consumer's rack (KIP-392); None: the leader, which is best if it is there itself."""
+    """The in-sync follower in the consumer's rack with the highest offset (KIP-392); None: read from the leader."""
     if not rack or rack_of(leader) == rack:
         return None
     near = [each for each in holders if rack_of(each.broker) == rack]
@@ -63,7 +63,7 @@ def look_up(
     is_behind: bool,
     search: TimestampSearch | None = None,
 ) -> TimestampedOffset | TimestampSearch:
-    """Look up the offset of a timestamp, or of a number that stands for a place, for a reader that sees the log up to `bound`.
+    """Look up the offset of a timestamp, or of a special value, below the reader's `bound`.
 
     `is_behind`: a new leader does not know yet what was committed before its epoch; some answers have to wait for that.
     Where that takes long the answer is a search, which is to `run` in a thread; then ask again with it.

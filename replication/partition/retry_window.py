@@ -71,7 +71,7 @@ Place = tuple[str, bytes, int]
 
 
 class _Gap(NamedTuple):
-    """A gap of a producer that has written nothing in a leader epoch."""
+    """A producer's gap in its sequences, if it has written no batch in a leader epoch."""
 
     producer_epoch: int
     leader_epoch: int
@@ -94,7 +94,7 @@ class _Run:
         return bisect_left(self.sequences, 0, key=lambda each: _distance(sequence, each))
 
     def insert(self, sequence: int, code: ErrorCode) -> None:
-        """Note one more batch, or another error of one that is there."""
+        """Record a refused batch, or replace the error of a recorded one."""
         position = self.position(sequence)
         if position < len(self.sequences) and self.sequences[position] == sequence:
             self.codes[position] = code
@@ -127,7 +127,7 @@ class RetryWindow:
         self._gaps: dict[tuple[int, Place], _Gap] = {}
 
     def note(self, place: Place, batch: BatchHeader, code: ErrorCode) -> None:
-        """Note a batch that was refused before anything of it was written."""
+        """Record a batch that was refused before any of it was written."""
         run = self._run(place, batch)
         # The producer sends in order. If it sends this batch, it has those behind it to send as well, and each will be
         # noted when it comes.
@@ -143,7 +143,7 @@ class RetryWindow:
             run.insert(batch.base_sequence, code)
 
     def missing(self, place: Place, batch: BatchHeader, entry: ProducerEntry | None) -> ErrorCode | None:
-        """The error of a refused batch that has to come again before this one; `entry`: what the log knows of the producer."""
+        """Error of an earlier refused batch that must be resent before this one; `entry`: the log's state of the producer."""
         # Three cases in which the run says nothing: none, a batch of an older epoch, which the log refuses, and a newer
         # one.
         run = self.by_producer.get(batch.producer_id, {}).get(place)
@@ -170,7 +170,7 @@ class RetryWindow:
     def may_come_yet(
         self, place: Place, batch: BatchHeader, entry: ProducerEntry | None, leader_epoch: int, start: int, now_s: float
     ) -> bool:
-        """Tell if what is missing before a batch may be on its way from the leader before this one.
+        """True if earlier batches that the log lacks may still arrive from the previous leader.
 
         `start`: where this leader's epoch begins in the log.
         """

@@ -65,7 +65,7 @@ class Traffic:
             self.gone.add(left)
 
     def total(self) -> TopicTraffic:
-        """Sum over all topics, those that are gone too."""
+        """Sum over all topics, deleted ones included."""
         total = TopicTraffic()
         for each in (self.gone, *self.by_topic.values()):
             total.add(each)

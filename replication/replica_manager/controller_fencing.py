@@ -135,7 +135,7 @@ class ControllerFencing:
     async def live_brokers(
         self, received: Mapping[int, BrokerRegistration], known: Collection[int]
     ) -> Mapping[int, BrokerRegistration]:
-        """Live brokers among `received` and `known` by the tree. This broker has heard of `known` before."""
+        """Live brokers among `received`, and `known` ones that the tree lists; this broker has registered `known` before."""
         # The tree may have brokers that no controller has introduced. They do not count before one does.
         named = {*received, *known}
         # First what was read before, then a plain look, then one behind a barrier. What agrees ends it.
@@ -240,7 +240,7 @@ class ControllerFencing:
         return await self._patiently(lambda: self._coordination.get_all(wanted))
 
     async def _barrier(self) -> None:
-        """Let the next read see at least what any broker has written before now."""
+        """Make the next read see all writes that any broker made before this call."""
         # If the node is missing, the multi fails, but it has passed through the leader all the same.
         with suppress(NoNode):
             await self._patiently(lambda: self._coordination.multi([Check(znodes.CONTROLLER_EPOCH, ANY_VERSION)]))

@@ -77,7 +77,7 @@ ControllerRequest = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataReq
 
 
 class NewPartition(NamedTuple):
-    """A partition that the controller gives to this broker, which has no log of it yet."""
+    """A partition that the controller assigns to this broker, which has no log of it yet."""
 
     topic: str
     number: int
@@ -154,7 +154,7 @@ class ControllerRequests:
         self._lock = trio.Lock()  # held by the request that is being carried out
 
     def begin_anew(self) -> None:
-        """Stop serving as a leader after a new registration: another broker may lead by now."""
+        """Resign from all partitions after a new registration, as another broker may lead them by now."""
         for partition in self._replicas.partitions():
             if partition.is_leader:
                 partition.must_hear = True
@@ -234,7 +234,7 @@ class ControllerRequests:
     async def _make_missing_logs(
         self, request: LeaderAndIsrRequest, time_slice: TimeSlice
     ) -> dict[TopicPartition, ErrorCode]:
-        """Make the logs of partitions that are new here, with their topics' settings; returns those that cannot be had."""
+        """Create the logs of new partitions with their topics' settings; returns those that failed."""
         unmade: dict[TopicPartition, ErrorCode] = {}
         missing: list[tuple[str, int, bytes]] = []
         for name, index, topic_id, is_new in await self._new_partitions(request, unmade, time_slice):
@@ -297,7 +297,7 @@ class ControllerRequests:
         return [each for each in found if (each.topic, each.number) not in refused]
 
     def _apply_or_refuse(self, name: TopicPartition, topic_id: bytes, state: LeaderAndIsrPartitionState) -> ErrorCode:
-        """Apply the state of a partition; a failure is returned and does not stop the others."""
+        """Apply the state of a partition; returns a failure, so that the other partitions can proceed."""
         try:
             return self._apply(name, topic_id, state)
         except KafkaError as error:

@@ -184,7 +184,7 @@ class HeldDirectory:
             return None
 
     def write_checkpoint(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Write one of the checkpoints, if it would say anything new."""
+        """Write one of the checkpoints if its contents changed."""
         data = encode_offsets(offsets)
         # Checkpoints are due again and again, and in a quiet broker they always say the same.
         if self._written.get(name) != data:
@@ -196,7 +196,7 @@ class HeldDirectory:
             self._recorded[name] = set(offsets)
 
     def mentions(self, logs: Collection[tuple[str, int]]) -> bool:
-        """True if a checkpoint may say anything of one of these logs."""
+        """True if a checkpoint may have an entry of one of these logs."""
         return any(not recorded.isdisjoint(logs) for recorded in self._recorded.values())
 
     def release(self) -> None:

@@ -72,7 +72,7 @@ class Flusher:
         self._postponed.pop(partition, None)
 
     async def run(self) -> None:
-        """Flush what is asked for; until cancelled."""
+        """Flush logs on request, until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 await self._wanted.wait()
@@ -88,7 +88,7 @@ class Flusher:
                     nursery.start_soon(self._try_again_later, postponed)
 
     async def _try_again_later(self, postponed: dict[Partition, KafkaError]) -> None:
-        """Request the postponed flushes again after a pause; other logs are flushed meanwhile."""
+        """Request the postponed flushes again after a pause; the task flushes other logs during the pause."""
         text = "%d logs cannot be flushed for now, and are tried again: %s"
         self._reminder.tell(logger.warning, text, len(postponed), next(iter(postponed.values())))
         await trio.sleep(FLUSH_RETRY_S)
@@ -101,7 +101,7 @@ class Flusher:
             partitions = await self._flush_some(partitions, include_active)
 
     async def _flush_some(self, partitions: Sequence[Partition], include_active: bool | None = None) -> list[Partition]:
-        """Sync each log, or a part of a long one; returns those that need another round."""
+        """Sync each log, or a part of a long one; return the logs that need another round."""
         waiting = deque(partitions)
         unfinished: list[Partition] = []
         while waiting:

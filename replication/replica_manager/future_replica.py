@@ -158,7 +158,7 @@ class FutureReplica:
 
     @staticmethod
     def _config(config: LogConfig) -> LogConfig:
-        """The topic's settings without retention: a future log deletes only what the current one has deleted."""
+        """Topic settings without retention: a future log deletes only records that the current log has deleted."""
         return replace(config, retention_ms=-1, retention_bytes=-1)
 
     def finish_job(self) -> None:
@@ -167,7 +167,7 @@ class FutureReplica:
             self._hold_acknowledgements()
 
     def pause(self) -> None:
-        """Pause the move: nobody waits for the next job."""
+        """Pause the move: no further copy job starts."""
         self._floor = None
         self._synced_to = -1
         self.let_acknowledge()
@@ -178,12 +178,12 @@ class FutureReplica:
         self.partition.on_flushed()
 
     def let_acknowledge(self) -> None:
-        """Mark what was acknowledged only after a second look as acknowledged."""
+        """Lift the partition's limit on acknowledgements, and acknowledge the records that waited."""
         self.partition.durability_limit = LONG_MAX
         self.partition.on_flushed()
 
     def take_over(self, name_of_deleted: str) -> PartitionLog:
-        """Let the future log be the current one; returns the old one. KafkaError: everything is as before."""
+        """Replace the current log by the future log; returns the old one. KafkaError: nothing has changed."""
         partition, log, old = self.partition, self.log, self.partition.log
         # Phase 1: what may fail. Until the old log has its new name
         # the move can go on later, as if nothing had happened.
@@ -262,7 +262,7 @@ class FutureReplica:
         self.sync()
 
     def sync(self) -> None:
-        """Let the whole of the future log be on the disk."""
+        """Sync the whole future log."""
         log = self.log
         end_offset = log.log_end_offset
         log.flush()

@@ -176,7 +176,7 @@ class Housekeeping:
 
     @property
     def not_compacted(self) -> int:
-        """Number of compacted logs that are left alone, for a while or until a restart, after a compaction failed."""
+        """Number of compacted logs that are skipped after a failed compaction, for a while or until a restart."""
         return self._cleaner.paused_count if "_cleaner" in self.__dict__ else 0
 
     @cached_property
@@ -215,7 +215,7 @@ class Housekeeping:
         await apply_retention(partitions, self._repairer, self._clock_ms)
 
     async def compact(self) -> None:
-        """Compact the logs that need it, several at a time if that is set, and let retention take what it may of them."""
+        """Compact the logs that need it, several at a time if configured, and apply retention to them."""
         config = self._config()
         if not (config.log_cleaner_enable and config.log_cleaner_threads):
             return

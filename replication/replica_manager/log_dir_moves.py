@@ -201,7 +201,7 @@ class LogDirMoves:
         log.log_directory = directory  # it was loaded with one of its own, because threads work on future logs
 
     async def cancel(self, partition: Partition) -> None:
-        """End the move of a partition, if there is one, and give up what was copied."""
+        """Cancel the move of a partition, if there is one, and remove its copy."""
         # Removed before the await, so no worker and no second request takes it up again.
         move = self._moves.pop((partition.topic, partition.index), None)
         if move is not None:
@@ -232,7 +232,7 @@ class LogDirMoves:
     # --- work ---------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Move what is to be moved; until cancelled."""
+        """Carry out requested moves, until cancelled."""
         async with trio.open_nursery() as nursery:
             for _ in self._directories():
                 nursery.start_soon(self._work_on_moves)
@@ -351,7 +351,7 @@ class LogDirMoves:
             await trio.sleep(RETRY_S)
 
     async def close(self) -> None:
-        """Leave what was copied as an orderly shutdown leaves logs. Nothing moves any more."""
+        """Close future logs as in an orderly shutdown; no move continues."""
         # The next start goes on with these moves, and trusts a synced copy without reading it through.
         for move in list(self._moves.values()):
             if move.target.is_online:

@@ -48,7 +48,7 @@ Known = Mapping[bytes, KnownDirectory]
 
 
 class SeenDirectory(NamedTuple):
-    """A log directory as it was found. `meta` is None for one that is nobody's yet, or that is offline."""
+    """A log directory as found at the start. `meta` is None if it is unclaimed or offline."""
 
     path: str
     is_online: bool
@@ -60,7 +60,7 @@ class SeenDirectory(NamedTuple):
 
 
 class Identities(NamedTuple):
-    """The ids of the directories that are online, by path, and what the tree is to know from now on."""
+    """Ids of the online directories by path, and the ids to write into the tree."""
 
     ids: Mapping[str, bytes]
     known: Known
@@ -69,7 +69,7 @@ class Identities(NamedTuple):
 def identify(
     known: Known | None, seen: Sequence[SeenDirectory], *, accepted: Collection[str], new_uuid: Callable[[], bytes]
 ) -> Identities:
-    """Decide the ids of all directories. LogDirectoryProblem: one that is not `accepted` is not what it was."""
+    """Decide the ids of all directories. LogDirectoryProblem: a directory that is not `accepted` has changed."""
     # A copy first: with two directories of one id no other question has an answer.
     _refuse_copies(seen)
     if known is None:
@@ -202,12 +202,12 @@ class LogDirectoryRegistry:
         self._run_in_thread = run_in_thread
 
     async def take(self) -> None:
-        """Take the directories. LogDirectoryProblem says what stands in the way."""
+        """Lock the directories. LogDirectoryProblem says why one cannot be used."""
         self.all = await self._run_in_thread(self._hold)
         self._cordon()
 
     def cordon(self, log_dirs: Iterable[str]) -> None:
-        """Place no new logs in these directories from now on; allow them in all others."""
+        """Cordon these directories against new logs; uncordon all others."""
         self._cordoned = {os.path.abspath(path) for path in log_dirs}
         self._cordon()
 
@@ -238,7 +238,7 @@ class LogDirectoryRegistry:
         return [SeenDirectory(held.path, held.log_directory.is_online, held.meta) for held in self.all]
 
     async def mark(self, ids: Mapping[str, bytes], cluster_id: str) -> set[str]:
-        """Write their ids into the log directories; returns the paths of those that have them now."""
+        """Write ids into the log directories; returns the paths that now have them."""
         # A directory whose disk fails here is left out of the answer, and stays `is_new` in the tree.
         for held in self.online():
             try:
@@ -251,7 +251,7 @@ class LogDirectoryRegistry:
         held.settle(node_id=self._node_id, cluster_id=cluster_id, directory_id=directory_id)
 
     def found_partitions(self) -> list[FoundPartition]:
-        """The partitions on disk, whether anybody knows of them or not; only before they are loaded.
+        """Partitions on disk, registered or not; call it only before they are loaded.
 
         A directory that cannot be read is offline from then on. A broker that took it for empty would put its logs aside
         and begin them anew.

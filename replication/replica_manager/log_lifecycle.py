@@ -55,7 +55,7 @@ class PartitionRegistry:
         return list(self._topics)
 
     def partitions(self) -> Iterator[Partition]:
-        """All partitions, also those that come or go meanwhile."""
+        """All partitions; safe while partitions are added or removed."""
         # Copies, because callers give way between two partitions, and topics are made and deleted meanwhile.
         for topic in list(self._topics):
             yield from self.partitions_of(topic)
@@ -169,7 +169,7 @@ class LogCreation:
         return failures
 
     def _place(self, hosted: HostedPartition, counts: dict[str, int]) -> LogDirectory:
-        """Choose a directory: the preferred one, or that with the fewest logs among those that are not cordoned."""
+        """Choose a directory: the preferred one, else the uncordoned one with the fewest logs."""
         preferred = self._take_preferred(hosted.topic, hosted.index)
         online = [directory for directory in self._directories() if directory.is_online]
         if not online:
@@ -298,7 +298,7 @@ class LogDeletion:
         self._unrenamed[log.topic, log.partition] = log
 
     async def free_names(self, names: Iterable[Name]) -> None:
-        """Rename the logs of these names that were given up. Those that cannot be renamed now are tried again later."""
+        """Rename abandoned logs that occupy these names. Failed renames are retried later."""
         logs: defaultdict[LogDirectory, list[PartitionLog]] = defaultdict(list)
         for name in names:
             if (log := self._unrenamed.get(name)) is not None:
@@ -369,7 +369,7 @@ class LogDeletion:
             del self._unrenamed[log.topic, log.partition]
 
     async def run(self) -> None:
-        """Remove what is due, until cancelled."""
+        """Delete due logs, until cancelled."""
         while True:
             await self._rename_due()
             for directory in self._directories():
@@ -386,7 +386,7 @@ class LogDeletion:
             await self.free_names(list(self._unrenamed))
 
     def _remove(self, paths: Sequence[str]) -> list[str]:
-        """Remove files and directories; returns those that are still there."""
+        """Delete files and directories; returns those that remain."""
         left = []
         for path in paths:
             try:

@@ -140,7 +140,7 @@ class ReplicaManager:
     # --- start --------------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Take the log directories. LogDirectoryProblem says what stands in the way."""
+        """Lock the log directories. LogDirectoryProblem says why one cannot be used."""
         await self.directories.take()
         # Only now is there anybody to call. `load` looks at the directories that failed while they were taken.
         for held in self.directories.all:
@@ -283,7 +283,9 @@ class ReplicaManager:
         return self.directories.log_directories()
 
     async def create_partitions(self, hosted: Sequence[HostedPartition]) -> None:
-        """Make the logs of new partitions. OSError if the disk will not have some; then the rest of their topics is not made.
+        """Create the logs of new partitions.
+
+        OSError if the disk refuses some; the remaining logs of their topics are not created.
 
         KafkaError if one of them has a name that cannot be; then none is made.
         """
@@ -347,7 +349,7 @@ class ReplicaManager:
         self._prepared.update({(each.hosted.topic, each.hosted.index): each for each in made})
 
     def _take_up_prepared(self, wanted: Sequence[HostedPartition]) -> list[HostedPartition]:
-        """Register the wanted logs that were prepared; returns the others."""
+        """Register the wanted logs that were prepared; returns the partitions without a prepared log."""
         missing = []
         for each in wanted:
             prepared = self._prepared.get((each.topic, each.index))
@@ -361,7 +363,7 @@ class ReplicaManager:
         return missing
 
     async def discard_prepared(self, hosted: Sequence[HostedPartition]) -> None:
-        """Remove prepared logs that are not needed. Those of another topic with the same name stay."""
+        """Discard prepared logs that are not needed, unless they are of another topic with the same name."""
         async with self._locks.hold(each.topic for each in hosted):
             found = [self._prepared.get((each.topic, each.index)) for each in hosted]
             gone = [
@@ -477,7 +479,7 @@ class ReplicaManager:
             held.release()
 
     async def _close_logs(self) -> set[LogDirectory]:
-        """Close all logs; the directories of those that are not on the disk to their end."""
+        """Close all logs; return the directories of logs that could not be synced completely."""
         left_behind = set()
         time_slice = TimeSlice()
         for partition in self.partitions():

@@ -149,7 +149,7 @@ class MetadataUpdates:
         self._cluster.put_topic(TopicState(name, topic_id, partitions, is_internal_topic(name)))
 
     def _resign_if_moved(self, topic: str, received: UpdateMetadataPartitionState) -> None:
-        """Stop leading a partition that was reassigned away while this broker could not hear of it.
+        """Resign from a partition that was reassigned away while the controller could not reach this broker.
 
         The controller does not speak of it to a broker that is no replica any more. The log stays, as with Kafka.
         """
@@ -177,7 +177,7 @@ def _registration(broker: UpdateMetadataBroker) -> BrokerRegistration:
 
 
 def _is_older(received: UpdateMetadataPartitionState, known: PartitionState) -> bool:
-    """True if a later request has overtaken this one, which the controller had sent again meanwhile.
+    """True if a later request has overtaken this one, which the controller had resent.
 
     Apache Kafka would believe it, and show a former leader to clients until the partition changes once more.
     """

@@ -30,7 +30,7 @@ _MARKERS = {0: "abort", 1: "commit"}
 
 @dataclass
 class Page:
-    """Wanted records, and those found so far. `position`: the offset to read on from."""
+    """Records found so far, and the criteria of the search. `position`: the offset to read on from."""
 
     position: int
     until: int
@@ -137,7 +137,7 @@ class Page:
         self.shown_bytes += _length(shown)
 
     def show_whole(self, header: BatchHeader, reason: str) -> None:
-        """Show a batch as one line, because its records cannot be shown, and go on behind it."""
+        """Show a batch as one line, because its records cannot be decoded, and continue after it."""
         self.records.append(
             {
                 "offset": max(header.base_offset, 0),

@@ -30,7 +30,7 @@ class ClusterView:
         self._counts: dict[str, int] = {}
 
     async def overview(self, request: Request) -> dict[str, Any]:
-        """State of the cluster for every tab, and what the page may do."""
+        """State of the cluster for every tab, and the actions that the page may offer."""
         cluster = self._broker.cluster
         write = {"writeToken": self._access.token} if self._access.may_write else {}
         return {

@@ -58,7 +58,7 @@ class _File(NamedTuple):
 
 
 class Pages:
-    """Static files, read when the first of them is asked for. Other names do not exist."""
+    """Static files, loaded at the first request for one of them; all other names are 404."""
 
     def __init__(self) -> None:
         self._files: dict[str, _File] = {}
@@ -135,7 +135,7 @@ class LogTail(logging.Handler):
         return {"lines": lines[-LINES_PER_PAGE:]}
 
     async def loop(self, request: Request) -> dict[str, Any]:
-        """Answer the histogram of the event loop's lag. The page makes a history of it."""
+        """Return the histogram of the event loop's lag. The page builds its history."""
         buckets = self._lag.buckets
         return {"bounds": BOUNDS, "buckets": buckets, "looks": sum(buckets), "seconds": self._lag.seconds}
 
@@ -152,7 +152,7 @@ View = Callable[[Request], Awaitable[Any]]
 
 
 def add_console(routes: Routes, broker: Broker, lag: LoopLag, pace: Pace) -> Callable[[], Awaitable[None]]:
-    """Add the page and its views; returns their background work. The broker's HTTP address is known by now."""
+    """Add the page and its views; returns their background work. The broker's HTTP address must be known."""
     access = Access.of(broker)
     if not access.is_open and access.is_generated:
         broker.http_token = access.token

@@ -50,7 +50,7 @@ class Lags:
         self._kept: OrderedDict[str, tuple[float, Lag]] = OrderedDict()
 
     async def of(self, group_ids: Iterable[str], time_slice: PacedTimeSlice) -> list[Lag]:
-        """Lags of these groups, in their order."""
+        """Lags of the given groups, in the given order."""
         found, left = [], OFFSETS_PER_PAGE_MAX
         for group_id in group_ids:
             kept = self._kept.get(group_id)
@@ -86,7 +86,7 @@ class Lags:
         return Lag(lag, is_whole=True), count
 
     def _committed(self, group_id: str) -> Iterator[tuple[str, int, int]]:
-        """Yield topic, partition, offset. From copies, because other tasks run meanwhile, and no more than may be counted."""
+        """Yield topic, partition and offset from bounded copies, because other tasks run in between."""
         topics = groups_of(self._broker).committed(group_id)
         for topic, partitions in list(islice(topics.items(), OFFSETS_PER_GROUP_MAX + 1)):
             for index, committed in list(islice(partitions.items(), OFFSETS_PER_GROUP_MAX + 1)):
@@ -136,7 +136,7 @@ class GroupsView:
         }
 
     async def group(self, request: Request) -> dict[str, Any]:
-        """One group. `type` as it is listed."""
+        """Description of one group; `type` is the one from the listing."""
         group_id, kind = requests.text(request, "id"), requests.text(request, "type", "classic")
         described = await self._described(group_id, kind)
         if described.error_code:

@@ -67,7 +67,7 @@ _JOIN_AGAIN = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS, Err
 
 
 class Reader:
-    """One member of the group. With `is_lost` it leaves silently when cancelled, and the group waits for its session to end."""
+    """One member of the group. With `is_lost` it leaves silently when cancelled, and the group waits for its session timeout."""
 
     def __init__(self, broker: Broker, records: Records, group_id: str, topic: str) -> None:
         self._broker, self._records = broker, records
@@ -151,7 +151,7 @@ class Reader:
         self._positions = {index: max(0, committed.get(index, 0)) for index in wanted}
 
     def _assigned(self, assignment: bytes) -> set[int]:
-        """Decode an assignment. The leader may be a foreign client, which may have sent anything."""
+        """Decode an assignment; tolerates any bytes, because a foreign client may be the leader."""
         try:
             found = ConsumerProtocolAssignment.decode(assignment, 0, start=2)
         except ProtocolViolation:
@@ -213,7 +213,7 @@ class Reader:
         await ask(self._broker, request, COMMIT_VERSION)
 
     def _may_go_on(self, code: int) -> bool:
-        """Return False if the member has to join, now or once the coordinator is there. Raises Refused for a permanent error."""
+        """False if the member must rejoin, now or when the coordinator is available. Raises Refused for a permanent error."""
         error = ErrorCode.of(code)
         if error is not ErrorCode.NONE and not error.retriable and error not in _JOIN_AGAIN:
             raise refusal(error)
@@ -244,7 +244,7 @@ class Learning:
         self.group_id = GROUP
 
     async def run(self) -> None:
-        """Sleep until somebody starts the load, again and again, until cancelled."""
+        """Run loads on request, until cancelled."""
         while True:
             await self._started.wait()
             self._problem = ""

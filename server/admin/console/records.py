@@ -187,7 +187,7 @@ class Records:
         return Response(self._events(topic, positions), content_type=EVENT_STREAM, is_lasting=True)
 
     async def _events(self, topic: str, positions: dict[int, int]) -> AsyncGenerator[bytes, None]:
-        """Look four times a second, which costs a producer nothing; skip records that nobody could read so fast."""
+        """Poll four times a second, at no cost to producers; skip records when there are too many to read."""
         # Asked again: between the question and here the head was sent, which a slow reader may hold up.
         if self._live_readers >= LIVE_READERS_MAX:
             yield b"data: " + _encoded({"ended": "there are too many live views"}) + b"\n\n"

@@ -170,7 +170,7 @@ async def produced(broker: Broker, topic: str, partition: int, records: Sequence
 
 
 def _text(body: Mapping[str, Any], name: str, length_max: int = TEXT_BYTES_MAX) -> str:
-    """Read a text that Kafka's clients could have sent, too: they will be told what is stored here."""
+    """Read a text from the request's body. Raises Refused if it is missing, too long for Kafka's clients, or not UTF-8."""
     value = body.get(name)
     if not isinstance(value, str):
         raise Refused(400, f"{name} must be a text.")

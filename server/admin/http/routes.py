@@ -67,7 +67,7 @@ class Response:
 
 
 class Refused(Exception):
-    """A handler refuses a request: a status, and a sentence for whoever asked."""
+    """Refusal of a request: a status, and a sentence for the client."""
 
     def __init__(self, status: int, sentence: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
         super().__init__(sentence)
@@ -112,7 +112,7 @@ _STRICT = {
 
 
 class Routes:
-    """Table of paths. A path that ends with a slash stands for all paths that begin with it, the longest of them first."""
+    """Table of paths. A path with a trailing slash matches all paths that begin with it; the longest match wins."""
 
     headers: Mapping[str, str] = _STRICT
     """Headers of every answer for browsers, unless it has its own."""
@@ -126,7 +126,7 @@ class Routes:
         self._below: dict[str, dict[str, Route]] = {}
 
     def get(self, path: str, handler: Handler, *, check: Check = anybody) -> None:
-        """Answer GET and HEAD of a path; the handler changes nothing."""
+        """Register a handler for GET and HEAD of a path; the handler must not change state."""
         self._add(path, "GET", Route(handler, 0, check))
 
     def post(self, path: str, handler: Handler, *, body_bytes_max: int, check: Check = anybody) -> None:
@@ -191,7 +191,7 @@ class Guard:
             raise Refused(403, "Pages of other sites may not read anything here.")
 
     def check_change(self, headers: Mapping[str, str]) -> None:
-        """Raise Refused if a request that changes something comes, or may come, from another site."""
+        """Raise Refused if a changing request comes, or may come, from another site."""
         if _is_of_another_site(headers):
             raise Refused(403, "Pages of other sites may not change anything here.")
         if headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
@@ -234,7 +234,7 @@ class Pace:
         self._rested_at = 0.0
 
     async def request(self) -> None:
-        """Return when another request may be read and answered; what that costs is paid in advance."""
+        """Wait until the next request may be handled; its cost is charged in advance."""
         await self.pay(REQUEST_S)
 
     async def pay(self, worked_s: float) -> None:
@@ -245,7 +245,7 @@ class Pace:
 
     @asynccontextmanager
     async def piece(self) -> AsyncIterator[None]:
-        """Do a piece of work that does not await: whoever reads an answer slowly holds up nobody meanwhile."""
+        """Run a piece of work without awaits, and rest afterwards so that other tasks keep most of the loop."""
         async with self._line:
             await self._until_rested()
             begun = trio.current_time()
@@ -260,7 +260,7 @@ class Pace:
 
 
 class PacedTimeSlice(TimeSlice):
-    """A time slice of a long HTTP answer: each pause lasts until the endpoint may work again, so all answers together stay in its share."""
+    """Time slice of a long HTTP answer: it pauses until the endpoint may work again, so that all answers share one quota."""
 
     def __init__(self, pace: Pace) -> None:
         super().__init__()

@@ -75,7 +75,7 @@ class Room:
 
     @contextmanager
     def held(self, size: int) -> Iterator[None]:
-        """Count an answer while it is sent. Raises Refused if others take the room; a single answer may have any size."""
+        """Reserve memory while an answer is sent. Raises Refused if other answers use it all; a lone answer may have any size."""
         if size > self._left and self._left < self._bytes_max:
             raise Refused(503, "Other answers are on their way, which have not been read.")
         self._left -= size
@@ -101,7 +101,7 @@ class Gone(Exception):
 
 
 class HttpConnection:
-    """One connection and its requests, answered one after the other.
+    """One connection, which answers its requests in order.
 
     `is_idle`: it may be ended without cutting anything off; `since`: when it became idle, or else when its request began.
     """
@@ -209,7 +209,7 @@ class HttpConnection:
         return bytes(await self._stream.receive_some(RECEIVE_BYTES))
 
     async def _event(self, *, is_head: bool = False) -> h11.Event | None:
-        """Read the next event of h11; None if nothing more comes in this request."""
+        """Read the next event of h11; None if the request is complete."""
         while True:
             if is_head:
                 self._check_lines()

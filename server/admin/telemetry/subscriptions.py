@@ -90,14 +90,14 @@ COST_MAX = 20_000  # steps of a match, some milliseconds
 
 
 class Wanted(NamedTuple):
-    """Metrics that a client is asked for, in Java's order, and the push interval."""
+    """Metrics that a client shall push, in Java's order, and the push interval."""
 
     metrics: tuple[str, ...]
     interval_ms: int
 
 
 class Subscription:
-    """One valid resource. Its patterns are compiled at the first match, maybe in a thread."""
+    """One valid subscription. Its patterns are compiled at the first match, possibly in a thread."""
 
     def __init__(self, name: str, config: ClientMetricsConfig) -> None:
         self.metrics = config.metrics
@@ -196,7 +196,7 @@ _MAY_GET_AGAIN = frozenset([ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPO
 
 
 class Instance:
-    """An instance of a client, and the metrics that it is asked for."""
+    """An instance of a client, and the metrics that it shall push."""
 
     __slots__ = (
         "client",
@@ -215,7 +215,7 @@ class Instance:
     def __init__(
         self, instance_id: bytes, principal: str, client: Client, wanted: Wanted, subscription_id: int, version: int
     ) -> None:
-        """`version`: of the subscriptions that `wanted` was made from."""
+        """`version`: the version of the subscriptions from which `wanted` was computed."""
         self.instance_id = instance_id
         self.principal = principal
         self.client = client
@@ -227,14 +227,14 @@ class Instance:
         self.last_error = ErrorCode.NONE
 
     def may_get(self, now_ms: int) -> bool:
-        """Tell whether a get is in time, and note it if it is."""
+        """True if a GetTelemetrySubscriptions request is on time; records it if so."""
         if now_ms - max(self.last_get_ms, self.last_push_ms) >= self.wanted.interval_ms:
             self.last_get_ms = now_ms
             return True
         return self.last_error in _MAY_GET_AGAIN
 
     def may_push(self, now_ms: int) -> bool:
-        """Tell whether a push is in time, and note it if it is."""
+        """True if a push is on time; records it if so."""
         if self.last_get_ms > self.last_push_ms or now_ms - self.last_push_ms >= self.wanted.interval_ms:
             self.last_push_ms = now_ms
             return True
@@ -269,7 +269,7 @@ class Instances:
         return found
 
     def put(self, instance: Instance, connection: object, now_ms: int) -> None:
-        """Add an instance in place of the former ones of its id and of its connection."""
+        """Add an instance; it replaces earlier ones with its id or connection."""
         before = self._of_connection.get(connection)
         if before is not None:
             self._forget(before)

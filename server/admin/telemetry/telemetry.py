@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 
 class FairLock:
-    """A lock that is fair to owners: behind a lock for each of them, so that of all tasks of one owner only one stands in the line.
+    """Lock that is fair to owners: only one task of each owner queues for it at a time.
 
     So a client waits for one piece of work of each of the others, however much of it somebody has brought.
     """

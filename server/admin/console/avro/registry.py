@@ -54,7 +54,7 @@ class Registry:
         self._down: tuple[str, float] = "", 0.0
 
     async def schemas(self, ids: Iterable[int]) -> dict[int, Known]:
-        """Look up or ask for schemas; returns after WAIT_S and the time that others wait before."""
+        """Look up or request schemas; waits at most WAIT_S plus its turn in the queue."""
         wanted = list(dict.fromkeys(ids))
         found = {each: known for each in wanted if (known := self._known(each)) is not None}
         missing = [each for each in wanted if each not in found]

@@ -177,7 +177,7 @@ class Union:
 
 
 def _counted(data: Data) -> Any:
-    """Iterate once for each item. Items come in blocks, which may begin with their length in bytes."""
+    """Iterate once per item of an Avro array or map, whose blocks may begin with their size in bytes."""
     while count := data.long():
         if count < 0:
             count = -count
@@ -276,7 +276,7 @@ _TIMES = {"timestamp-millis": "milliseconds", "timestamp-micros": "microseconds"
 
 
 class Schema:
-    """One schema. `name`: of its outermost type."""
+    """One schema. `name`: the name of its outermost type."""
 
     def __init__(self, name: str, root: Node) -> None:
         self.name, self._root = name, root

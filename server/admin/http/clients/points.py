@@ -75,11 +75,11 @@ class Piece(NamedTuple):
 
 
 class Malformed(ValueError):
-    """These bytes are no message of protobuf."""
+    """Malformed protobuf message."""
 
 
 class Cut:
-    """Cuts a push into single metrics. `left_out` counts those that are too long, and one for the rest behind FIELDS_MAX."""
+    """Splits a push into metrics. `left_out` counts metrics that are too long, and once those beyond FIELDS_MAX."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
@@ -101,7 +101,7 @@ class Cut:
                         yield Piece(resource, metric)
 
     def _fields(self, data: memoryview, wanted: tuple[int, ...]) -> Iterator[tuple[int, memoryview]]:
-        """Yield the fields of these numbers that have a length."""
+        """Yield the length-delimited fields with these numbers."""
         position, end = 0, len(data)
         while position < end:
             if not self._fields_left:
@@ -156,7 +156,7 @@ _DELTA = 1  # AGGREGATION_TEMPORALITY_DELTA
 
 
 class Number(NamedTuple):
-    """One sample. `ending` is the part of its name behind that of its family; `labels` are text as between the braces."""
+    """One sample. `ending`: suffix of the family's name; `labels`: text between the braces."""
 
     family: str
     kind: str
@@ -214,7 +214,7 @@ class _Reading:
 
     @property
     def is_full(self) -> bool:
-        """True once nothing more is taken of this push."""
+        """True if this push has reached its limits."""
         return len(self.numbers) >= NUMBERS_MAX or self.points >= POINTS_MAX or self.text_bytes >= TEXT_BYTES_MAX
 
     def take(self, metric: Any, labels: Labels) -> None:

@@ -156,7 +156,7 @@ def _pushed(receiver: ClientMetrics, exposition: Exposition) -> Iterator[str]:
 
 
 def _grouped(numbers: Mapping[Key, float]) -> list[tuple[Key, float]]:
-    """Copy numbers so that those of the same labels stand together, as OpenMetrics wants it, whenever each of them came."""
+    """Copy numbers so that equal labels are adjacent, as OpenMetrics requires."""
     by_labels: dict[str, list[tuple[Key, float]]] = {}
     for each in numbers.items():
         by_labels.setdefault(each[0][1], []).append(each)
@@ -164,7 +164,7 @@ def _grouped(numbers: Mapping[Key, float]) -> list[tuple[Key, float]]:
 
 
 def _together(lines: Iterable[str]) -> Iterator[str]:
-    """Join lines to pieces. All of one client may be megabytes, and other tasks want the event loop meanwhile."""
+    """Join lines to pieces in time slices, because one client may have megabytes."""
     found: list[str] = []
     size = 0
     for line in lines:

@@ -80,7 +80,7 @@ class Shares:
         return instance
 
     def note_push(self, instance: Instance, interval_s: float, now_s: float) -> None:
-        """Note a push; the next one is due in `interval_s`."""
+        """Record a push; the next one is due in `interval_s`."""
         instance.overdue_s = now_s + max(OVERDUE_MIN_S, OVERDUE_INTERVALS * interval_s)
         self.instances.move_to_end(instance.instance_id)
         instance.owner.instances.move_to_end(instance.instance_id)
@@ -102,7 +102,7 @@ class Shares:
         return instance
 
     def victim(self, owner: Owner, kind: int, now_s: float) -> Instance | None:
-        """Choose the instance to evict if this owner finds no room of a kind; None: nobody."""
+        """Choose the instance to evict when this owner finds no room; None if none may be evicted."""
         oldest = next(iter(self.instances.values()), None)
         if oldest is not None and oldest.used[kind] and oldest.overdue_s < now_s:
             return oldest
@@ -207,7 +207,7 @@ class ClientNumbers:
                 self.left_out += 1
 
     def _has_room(self, owner: Owner, kind: int, size: int, limit: int) -> bool:
-        """Make room for an owner, if need be by evicting others; False if that is not possible."""
+        """Make room for an owner, if necessary by evicting others; False if that is impossible."""
         while self._shares.used[kind] + size > limit:
             if kind in self._without_victims or self._work_left <= 0:
                 return False
@@ -262,7 +262,7 @@ class ClientNumbers:
         return told
 
     def expire(self, now_s: float) -> None:
-        """Forget expired instances, and families that nobody pushes any more."""
+        """Forget expired instances, and families without instances."""
         for instance_id in [key for key, each in self._shares.instances.items() if each.expires_s <= now_s]:
             self.forget(instance_id)
 

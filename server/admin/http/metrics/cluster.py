@@ -96,7 +96,7 @@ COUNTED = {
 
 
 class PartitionLabels:
-    """Labels of all partitions, kept from one scrape to the next: making them costs as much as the rest of a line."""
+    """Labels of all partitions, cached between scrapes because building them is half the cost of a line."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], str] = {}

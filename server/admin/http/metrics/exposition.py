@@ -73,7 +73,7 @@ def escaped(text: str) -> str:
 
 
 def wanted(accept: str) -> Exposition:
-    """Choose the format of an Accept header: OpenMetrics if it is preferred by name, else Prometheus' own."""
+    """Choose the format by an Accept header: OpenMetrics if the header prefers it by name, else Prometheus' own."""
     quality: dict[str, float] = {}
     for media_type, parameters in _accepted(accept):
         if media_type == "application/openmetrics-text" and parameters.get("version", "1.0.0") != "1.0.0":
