@@ -77,7 +77,7 @@ PartT = TypeVar("PartT", bound=LatePart)
 
 
 class Broker:
-    """Everything a handler may need; one per process."""
+    """All parts of one broker, for its handlers; one per process."""
 
     def __init__(
         self, config: BrokerConfig, environment: Environment | None = None, readiness: Readiness | None = None
@@ -174,7 +174,7 @@ class Broker:
 
     @property
     def begun_groups(self) -> GroupCoordinator | None:
-        """None until somebody has asked for groups, or this broker leads a partition that they live in."""
+        """Group coordinator; None until a client uses groups or this broker leads a partition of theirs."""
         return self.__dict__.get("groups")
 
     @cached_property
@@ -234,7 +234,7 @@ class Broker:
 
     @property
     def begun_telemetry(self) -> Telemetry | None:
-        """None until a client has asked what to push."""
+        """Client telemetry; None until a client asks for its subscriptions."""
         return self.__dict__.get("telemetry")
 
     @cached_property
@@ -282,7 +282,7 @@ class Broker:
         return StreamsTopics(self.administration, self.environment.clock_ms)
 
     def _started(self, part: PartT) -> PartT:
-        """Start a part now, or with all others when the broker begins to run."""
+        """Start a part now if the broker runs, else together with it."""
         if self._nursery is None:
             self._early.append(part)
         else:
@@ -359,7 +359,7 @@ class Broker:
     # ------------------------------------------------------------------ life
 
     async def open(self, sessions: trio.Nursery) -> None:
-        """Load the logs and settings; nobody is served yet. In `sessions` the session with the coordination tree is held."""
+        """Load logs and settings; no client is served yet. A task in `sessions` holds the coordination session."""
         await self.replicas.open()
         await self._keep_out_workers()
         await sessions.start(self.member.hold)
@@ -392,7 +392,7 @@ class Broker:
                 raise JoinProblem(f"--add-scram: user {user.name!r} cannot be kept: {reason}") from None
 
     async def close(self) -> None:
-        """Everything to disk, and the directories free for the next broker."""
+        """Sync everything and unlock the directories."""
         # Whatever cancels the broker, its logs have to reach the disk.
         with trio.CancelScope(shield=True):
             await self.replicas.shutdown(self.member.broker_epoch if self.is_in_cluster else NO_BROKER_EPOCH)

@@ -225,7 +225,7 @@ def _start_lines(rehearsal: Rehearsal) -> Iterator[str]:
 
 
 def _is_of_log(change: Change) -> bool:
-    """Tell whether a change is worth a line. Checkpoints of all logs are rewritten all the time."""
+    """True if a change is worth a line. Checkpoints of all logs are rewritten all the time."""
     return not change.path.endswith("-checkpoint") or change.path.endswith("leader-epoch-checkpoint")
 
 

@@ -131,7 +131,7 @@ class DownConversion:
 
 
 def converted(reading: Reading) -> Worked[FetchResponse]:
-    """Answer a client that knows no batches: at once if that is little work, else the connection waits."""
+    """Convert a response for clients without batches: immediately if the work is small, else the connection waits."""
     if len(reading.opened.targets) > PARTITIONS_PER_SLICE:
         return _convert_later(reading, is_read=False)
     try:
@@ -161,7 +161,7 @@ async def _convert_later(reading: Reading, *, is_read: bool) -> FetchResponse:
 
 
 def _conversion(reading: Reading) -> tuple[DownConversion, dict[int, Conversion]]:
-    """The conversion of all reads, and its parts by index of the read."""
+    """Down-conversion of all reads, and its parts by the index of the read."""
     conversion = DownConversion(0 if reading.reader.version < MAGIC_1_SINCE else 1, reading.bytes_max)
     places: dict[int, Conversion] = {}
     for place, read in enumerate(reading.reads):

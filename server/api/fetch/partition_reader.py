@@ -70,7 +70,7 @@ class FetchRights:
         self.rules = (context.principal, context.client_host, authorizer.version)
 
     def refuse(self, topic: str | None) -> bool:
-        """True if the topic must not be read. None stands for an unknown topic id, which is no secret to consumers."""
+        """True if the client may not read the topic. None stands for an unknown topic id, which consumers may know."""
         name = CLUSTER_NAME if self._is_follower else topic
         if name is None:
             return False
@@ -106,7 +106,7 @@ class LimitsRegions:
         return self._regions_taken >= self._regions_max
 
     def with_files(self, room: int, *, is_first: bool) -> int:
-        """The part of `room` to fill: if no region is left, few bytes for the first partition and none for others."""
+        """Bytes that may be read: `room`, or when regions run out a few for the first partition and 0 for the rest."""
         if self._regions_taken < self._regions_max:
             return room
         return min(room, BYTES_WITHOUT_FILES) if is_first else 0

@@ -41,7 +41,7 @@ PARTITION_BYTES, ENVELOPE_BYTES = 50, 20
 
 
 async def each_warmed(elements: Sequence[Element], do: Callable[[Element], None]) -> None:
-    """Call `do` for each element, yielding in between, and again if it raised NotCached and so changed nothing."""
+    """Call `do` for each element with yields in between; retry after NotCached, when `do` has changed nothing."""
     time_slice = TimeSlice()
     for element in elements:
         tries = 0

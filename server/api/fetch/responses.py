@@ -30,7 +30,7 @@ def confirm_idle(reading: Reading) -> None:
 
 
 def let_idle(reading: Reading) -> None:
-    """Let partitions without news be idle from now on."""
+    """Let partitions without new records idle from now on."""
     circumstances, reader = _circumstances(reading), reading.reader
     if circumstances is None:
         return
@@ -54,7 +54,7 @@ def let_idle(reading: Reading) -> None:
 
 
 def _circumstances(reading: Reading) -> object:
-    """Everything but the partition on which its answer depends. None: no partition may be idle."""
+    """Facts other than the partition that determine its answer. None: no partition may idle."""
     reader = reading.reader
     # With a rack another replica may be preferred each time. With a limit below zero an answer may be an error.
     if reader.rack or reading.bytes_max < 0:

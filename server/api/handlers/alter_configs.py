@@ -208,7 +208,7 @@ def _response(resource: Resource, error: KafkaError | None) -> AlterConfigsResou
 
 @handles(AlterConfigsRequest)
 async def alter_configs(request: AlterConfigsRequest, context: RequestContext[Broker]) -> AlterConfigsResponse:
-    """AlterConfigs: replace all settings of a topic, a group or this broker; what is not named goes back to its default.
+    """AlterConfigs: replace all settings of a topic, a group or this broker; unnamed settings return to their defaults.
 
     Behaviour
     * Rules, resources and errors are those of IncrementalAlterConfigs, which replaced this API in clients (KIP-339).

@@ -44,7 +44,7 @@ NAMES_SINCE = 5
 
 @handles(SyncGroupRequest)
 def sync_group(request: SyncGroupRequest, context: RequestContext[Broker]) -> Answer[SyncGroupResponse]:
-    """SyncGroup: hand in the assignment as the leader, receive one's part of it as a member.
+    """SyncGroup: submit the assignment as the leader, receive one's own as a member.
 
     Behaviour
     * Members wait until their leader has handed in the assignment and it is safely in the log.

@@ -26,7 +26,7 @@ from ottla.wire.messages.consumer_group import (
 def consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: RequestContext[Broker]
 ) -> Answer[ConsumerGroupHeartbeatResponse]:
-    """ConsumerGroupHeartbeat: come to, stay in or leave a consumer group whose assignments the broker makes (KIP-848).
+    """ConsumerGroupHeartbeat: join, stay in or leave a consumer group whose assignments the broker computes (KIP-848).
 
     Behaviour
     * The client has to have the right to read the group and to describe all topics that it names. Of topics that its
@@ -59,7 +59,7 @@ def consumer_group_heartbeat(
 def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, context: RequestContext[Broker]
 ) -> Answer[ConsumerGroupDescribeResponse]:
-    """ConsumerGroupDescribe: the members of consumer groups, what they have and what they shall have.
+    """ConsumerGroupDescribe: members of consumer groups with current and target assignments (KIP-848).
 
     Behaviour
     * A group that does not exist, or is of another kind, has an error of its own.

@@ -33,7 +33,7 @@ from ottla.wire.messages.controller_requests import (
 
 @handles(LeaderAndIsrRequest)
 def leader_and_isr(request: LeaderAndIsrRequest, context: RequestContext[Broker]) -> Answer[LeaderAndIsrResponse]:
-    """LeaderAndIsr: the controller says what this broker leads and follows; see
+    """LeaderAndIsr: the controller assigns this broker's roles as leader and follower; see
     `replication/replica_manager/controller_requests.py`.
 
     Behaviour
@@ -91,7 +91,7 @@ def _refused_to_stop(request: StopReplicaRequest, code: ErrorCode) -> Worked[Sto
 
 @handles(UpdateMetadataRequest)
 def update_metadata(request: UpdateMetadataRequest, context: RequestContext[Broker]) -> Answer[UpdateMetadataResponse]:
-    """UpdateMetadata: the controller says who lives and who leads what; see
+    """UpdateMetadata: the controller sends live brokers and partition leaders; see
     `replication/replica_manager/controller_requests.py`.
 
     Behaviour

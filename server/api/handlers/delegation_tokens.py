@@ -165,7 +165,7 @@ async def expire_delegation_token(
 async def describe_delegation_token(
     request: DescribeDelegationTokenRequest, context: RequestContext[Broker]
 ) -> DescribeDelegationTokenResponse:
-    """DescribeDelegationToken: which tokens there are, with what logs in by them (KIP-48).
+    """DescribeDelegationToken: describe existing tokens (KIP-48).
 
     Behaviour
     * Only for clients that are known, and by something other than a token: else DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.

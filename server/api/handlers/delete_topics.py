@@ -48,7 +48,7 @@ class _Asked(NamedTuple):
 
 
 class _Denied(NamedTuple):
-    """Names of topics that the client may not describe, and of those that it may not delete."""
+    """Names of topics that the client may not describe, and of topics that it may not delete."""
 
     to_describe: Collection[str]
     to_delete: Collection[str]
@@ -107,7 +107,7 @@ async def _all_refused(named: Sequence[DeleteTopicState], code: ErrorCode) -> De
 async def _sorted_out(
     named: Sequence[DeleteTopicState],
 ) -> tuple[list[DeleteTopicState], list[DeletableTopicResult]]:
-    """Separate topics that are named rightly and only once from the answers for everything else."""
+    """Separate valid topics, named once, from error results for all others."""
     counts: Counter[tuple[str | None, bytes]] = Counter()
     responses: list[DeletableTopicResult] = []
     time_slice = TimeSlice()
@@ -142,7 +142,7 @@ async def _denied(context: RequestContext[Broker], names: Sequence[str]) -> _Den
 async def _found(
     context: RequestContext[Broker], asked: Sequence[DeleteTopicState], given_ids: Collection[bytes]
 ) -> tuple[list[_Asked], list[DeletableTopicResult]]:
-    """Topics to delete, and answers for those that are denied, missing or named in both ways."""
+    """Find topics to delete; error results for topics that are denied, missing or named by both name and id."""
     cluster = context.broker.cluster
     # Ids are looked up once: the client was not asked for rights to a topic that comes meanwhile.
     names = await each_in_slices(asked, lambda state: _name(cluster, state))
@@ -277,7 +277,7 @@ class Deletion(PendingAnswer[DeleteRecordsResponse]):
     """Deletion of one request, which waits for the followers."""
 
     def __init__(self, broker: Broker, denied: Collection[str]) -> None:
-        """`denied`: topics from which nothing may be deleted."""
+        """`denied`: topics from which the client may not delete."""
         super().__init__()
         self._broker = broker
         self._denied = denied

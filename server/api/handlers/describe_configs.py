@@ -138,7 +138,7 @@ def describe_configs(
 async def _describe_allowed(
     describer: _Describer, resources: Sequence[DescribeConfigsResource], context: RequestContext[Broker]
 ) -> DescribeConfigsResponse:
-    """Describe the resources that the client may see, and refuse the others."""
+    """Describe the resources that the client may see; refuse the rest."""
     allowed: list[DescribeConfigsResource] = []
     refused: list[DescribeConfigsResult] = []
     time_slice = TimeSlice()

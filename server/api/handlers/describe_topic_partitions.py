@@ -98,7 +98,7 @@ async def _describe_in_slices(
 def _names_to_tell(
     request: DescribeTopicPartitionsRequest, names: Sequence[str], denied: Collection[str] = ()
 ) -> Sequence[str] | ErrorCode:
-    """Sorted names that the answer describes, or the error that refuses all of them."""
+    """Sorted names to describe, or the error that refuses all of them."""
     found = _names_from_cursor(request, names)
     if found is None:
         return ErrorCode.INVALID_REQUEST
@@ -116,7 +116,7 @@ def _names_from_cursor(request: DescribeTopicPartitionsRequest, names: Sequence[
 
 
 class _Page:
-    """One answer, filled up to a number of partitions."""
+    """One page of the answer, with a limited number of partitions."""
 
     def __init__(self, request: DescribeTopicPartitionsRequest, context: RequestContext[Broker]) -> None:
         self._request = request

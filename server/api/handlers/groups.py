@@ -86,7 +86,7 @@ def _describe(
     request: DescribeGroupsRequest,
     context: RequestContext[Broker],
 ) -> None:
-    """Add the descriptions of these groups."""
+    """Append the descriptions of the given groups."""
     request.groups = names
     described = groups_of(context.broker).classic.describe_groups(request, api_version=context.api_version).groups
     if request.include_authorized_operations:

@@ -107,7 +107,7 @@ Wanted = dict[str, set[int]] | None
 def describe_log_dirs(
     request: DescribeLogDirsRequest, context: RequestContext[Broker]
 ) -> Worked[DescribeLogDirsResponse]:
-    """DescribeLogDirs: what the log directories hold and how full their volumes are.
+    """DescribeLogDirs: sizes of logs, and of the volumes that hold them.
 
     Behaviour
     * Only for those who may describe the cluster. Others are told of no directory; before v3 there is no room for the

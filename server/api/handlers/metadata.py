@@ -271,7 +271,7 @@ class Topics:
         return self.missing + self.not_created + self.not_described
 
     def take_allowed(self, view: TopicView, names: Collection[str]) -> None:
-        """Take the existing topics that the client may describe, and hide the others."""
+        """Select the existing topics that the client may describe; hide the rest."""
         topics = view.cluster.topics
         allowed = allowed_names(view.context, AclOperation.DESCRIBE, ResourceType.TOPIC, names)
         self.found += [topics[name] for name in allowed if name in topics]

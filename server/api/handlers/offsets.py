@@ -76,7 +76,7 @@ _long_answers = trio.CapacityLimiter(2)  # at once: each may be a hundred thousa
 
 @handles(OffsetFetchRequest)
 def offset_fetch(request: OffsetFetchRequest, context: RequestContext[Broker]) -> Answer[OffsetFetchResponse]:
-    """OffsetFetch: what groups have committed.
+    """OffsetFetch: committed offsets of groups.
 
     Behaviour
     * No commit is offset -1 without an error. Topics null means everything that is committed.

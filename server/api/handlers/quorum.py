@@ -25,7 +25,7 @@ NO_QUORUM = KafkaError(ErrorCode.UNSUPPORTED_VERSION, "This broker is alone, and
 
 @handles(DescribeQuorumRequest)
 def describe_quorum(request: DescribeQuorumRequest, context: RequestContext[Broker]) -> DescribeQuorumResponse:
-    """DescribeQuorum: who keeps Kafka's metadata. Nobody does here, and a client is told so.
+    """DescribeQuorum: refused, as there is no KRaft quorum.
 
     Behaviour
     * Only for those who may describe the cluster.

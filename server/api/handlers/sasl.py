@@ -17,7 +17,7 @@ MISPLACED = "it speaks SASL, and this listener does not; the client's security.p
 
 @handles(SaslHandshakeRequest)
 def sasl_handshake(request: SaslHandshakeRequest, context: RequestContext[object]) -> SaslHandshakeResponse:
-    """SaslHandshake: choose a mechanism. Here it comes too late, or has no place at all.
+    """SaslHandshake: refused after authentication, or on listeners without SASL.
 
     Before authentication, and to authenticate anew, it is answered by `server/network/authentication.py`. What arrives
     here came on a listener without SASL, or in a session that has no end or was authenticated anew less than a second

@@ -52,7 +52,7 @@ INT_MAX = (1 << 31) - 1
 
 @handles(ShareFetchRequest, feature=SHARE_VERSION)
 def share_fetch(request: ShareFetchRequest, context: RequestContext[Broker]) -> Answer[ShareFetchResponse]:
-    """ShareFetch: a member of a share group acquires records, and says what became of earlier ones.
+    """ShareFetch: acquire records for a share group's member, and acknowledge earlier ones.
 
     Behaviour
     * A member has a session with each leader (`groupcoord/share/partition/sessions.py`). Records come from the
@@ -106,7 +106,7 @@ def _has_gone_on(session: ShareSession, epoch: int) -> bool:
 
 
 def _is_stale(begun: ShareSession | None, session: ShareSession | None, epoch: int) -> bool:
-    """Tell whether the session is over or has a later request, so that nobody would get the records that this request acquires."""
+    """True if the session is over or has a later request; records acquired for this request would be lost to the client."""
     if begun is not None:
         return begun.is_over
     return session is not None and (session.is_over or _has_gone_on(session, epoch))
@@ -141,7 +141,7 @@ class FetchWork:
         self._acknowledged = Acknowledgement(groups, broker.cluster, Member(*key.member, self._renews), self._rights)
 
     def _open(self, key: SessionKey, context: RequestContext[Broker]) -> list[TopicPartition]:
-        """Begin a session or go on with it; returns its partitions."""
+        """Begin or continue a session; returns its partitions."""
         request, sessions, cluster = self._request, self._groups.sessions, self._broker.cluster
         epoch = request.share_session_epoch
         if epoch == FINAL_EPOCH:
@@ -188,7 +188,7 @@ class FetchWork:
                 yield
 
     def _resolved(self, wanted: TopicPartition) -> TopicPartition:
-        """Add the topic's name. The session may have begun before this broker heard of the topic, and names it only once."""
+        """Resolve the topic's name. A session names a topic only once, possibly before this broker knows it."""
         if wanted.topic is not None:
             return wanted
         return named(self._broker.cluster, wanted.topic_id, [wanted.partition])[0]
@@ -259,7 +259,7 @@ class FetchWork:
 def share_acknowledge(
     request: ShareAcknowledgeRequest, context: RequestContext[Broker]
 ) -> Answer[ShareAcknowledgeResponse]:
-    """ShareAcknowledge: a member of a share group says what became of records that it holds.
+    """ShareAcknowledge: acknowledge records that a share group's member holds.
 
     Behaviour
     * The request goes on with the member's share session, or ends it with epoch -1: then what the member still holds is

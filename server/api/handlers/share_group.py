@@ -41,7 +41,7 @@ from ottla.wire.schema import ZERO_UUID
 def share_group_heartbeat(
     request: ShareGroupHeartbeatRequest, context: RequestContext[Broker]
 ) -> Answer[ShareGroupHeartbeatResponse]:
-    """ShareGroupHeartbeat: a member of a share group joins, says that it is there, or leaves, and hears what it may read.
+    """ShareGroupHeartbeat: join, stay in or leave a share group, and receive the assignment.
 
     Behaviour
     * Members choose their own ids, of at most 36 characters. Member epoch 0 joins and needs topics, -1 leaves.

@@ -39,7 +39,7 @@ FAILURES_TOLD_MAX = 3
 def streams_group_heartbeat(
     request: StreamsGroupHeartbeatRequest, context: RequestContext[Broker]
 ) -> Answer[StreamsGroupHeartbeatResponse]:
-    """StreamsGroupHeartbeat: join, stay in or leave a streams group, whose tasks the broker assigns.
+    """StreamsGroupHeartbeat: join, stay in or leave a streams group whose tasks the broker assigns.
 
     Behaviour
     * What the group makes of a heartbeat: `ottla.groupcoord.streams.heartbeat`.
@@ -94,7 +94,7 @@ def _topic_names(topology: Topology) -> Iterator[str]:
 
 
 def _with_topics(answered: HeartbeatResult, context: RequestContext[Broker]) -> StreamsGroupHeartbeatResponse:
-    """Have missing topics created; the answer reports an earlier failure to create them."""
+    """Request the creation of missing topics; the answer reports earlier failures."""
     response, missing = answered.response, answered.missing_topics
     if not missing:
         return response

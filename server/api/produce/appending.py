@@ -168,7 +168,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         return bool(self._deferred)
 
     def release_records(self) -> None:
-        """Let go of the views of the receive buffer: whoever waits for disks and followers needs none of the records.
+        """Release the views of the receive buffer, because waiting for disks and followers needs no records.
 
         The names stay, for an error of the whole request.
         """
@@ -177,7 +177,7 @@ class Appending(PendingAnswer[ProduceResponse]):
                 data.records = None
 
     def append_all(self) -> None:
-        """Append what can be appended at once; copy the rest."""
+        """Append the batches that can be appended immediately; copy the rest."""
         append = self._append_or_refuse()
         for topic in without_repetitions(self._request.topic_data):
             self._answer_topic(topic, [append(topic, data) for data in topic.partition_data])
@@ -220,7 +220,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         return isinstance(error, NotVerified)
 
     def append_in_slices(self) -> Coroutine[Any, Any, Answered]:
-        """Append a great many partitions or bytes, giving way in between; or what is not verified yet."""
+        """Append many partitions or bytes, or unverified batches, in time slices."""
         # The copies are made here and not in the coroutine: that begins to run when the shared receive buffer may hold
         # the bytes of another connection already.
         if not has_a_buffer(self._request):
@@ -252,7 +252,7 @@ class Appending(PendingAnswer[ProduceResponse]):
                 await self._give_way()
 
     async def _give_way(self) -> None:
-        """Let others have their turn, if the time of this one is over."""
+        """Yield to other tasks if the time slice is over."""
         if time.monotonic() > self._turn_end:
             await trio.lowlevel.checkpoint()
             self._turn_end = time.monotonic() + TURN_S
@@ -331,7 +331,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         header: BatchHeader | None,
         checked: CheckedRecords | None,
     ) -> bool:
-        """Append a batch and note what becomes of it. False: nothing was done, because a thread has to check it first."""
+        """Append a batch and record its result. False: a thread must check the batch first; nothing was done."""
         header = header or numbered_batch(records)
         now_ms, acks = self._context.now_ms, self._request.acks
         try:
@@ -397,7 +397,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         partition: Partition | None,
         batch: BatchHeader | None,
     ) -> None:
-        """Answer a refused batch; what follows it has to wait for it if it will come again."""
+        """Answer a refused batch. If the producer will resend it, later batches must wait for it."""
         # Only producers that number their batches can leave a gap.
         if batch is None or batch.producer_id < 0:
             self._fail(answer, error, partition)
@@ -491,7 +491,7 @@ class Appending(PendingAnswer[ProduceResponse]):
             self._deferred.append(deferred._replace(is_long=True))
 
     def answer(self) -> Answered:
-        """Return the response if nothing has to be committed first, else this pending answer."""
+        """Response if no append needs to be committed first, else this pending answer."""
         if not self._uncommitted:
             return self.response()
         # A producer that grants no time hears so at once. The records stay in the log.

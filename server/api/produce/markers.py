@@ -206,7 +206,7 @@ class _Markers(PendingAnswer[WriteTxnMarkersResponse]):
             self.become_ready()
 
     def answer(self) -> Given[WriteTxnMarkersResponse]:
-        """The response if every result is known, else this, which will have it."""
+        """Response if all results are known, else this pending answer."""
         self._is_writing = False
         if not self._undecided:
             self._stop_waiting()

@@ -42,7 +42,7 @@ _LENGTH_MAX = 2**31 - 1 - LOG_OVERHEAD
 
 
 def without_repetitions(topics: list[TopicProduceData]) -> list[TopicProduceData]:
-    """Each topic and partition once, as clients send them."""
+    """Merge repeated topics and partitions, so that each comes once."""
     # Nearly all small requests end here; the rest would cost them a few objects for nothing.
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return topics
@@ -66,7 +66,7 @@ def named_topic(broker: BrokerParts, topic: TopicProduceData) -> str:
 
 
 def has_a_buffer(request: ProduceRequest) -> bool:
-    """Tell if the request is so large that it has a receive buffer of its own, in which its records may stay."""
+    """True if the request has its own receive buffer, in which its records may stay."""
     for topic in request.topic_data:
         for data in topic.partition_data:
             if data.records is not None:
@@ -135,7 +135,7 @@ UNKNOWN_LEADER = (-1, -1)
 
 
 def current_leader(broker: BrokerParts, topic: str, index: int) -> tuple[int, int]:
-    """A partition's leader and epoch: from the replica here, which the controller keeps up to date, else from the metadata."""
+    """A partition's leader and epoch: from the local replica, which is newer, else from the metadata."""
     partition = broker.replicas.partition(topic, index)
     # LeaderAndIsr changes the replica before UpdateMetadata changes the metadata, so the replica knows the new leader
     # first.
@@ -146,7 +146,7 @@ def current_leader(broker: BrokerParts, topic: str, index: int) -> tuple[int, in
 
 
 def endpoints(broker: BrokerParts, leaders: Iterable[int], listener: str) -> list[BrokerEndpoint]:
-    """Endpoints of these brokers, of those that live."""
+    """Endpoints of the given brokers that are alive."""
     # A broker that leads several of the partitions is named once.
     found = [broker.cluster.endpoint(node_id, listener) for node_id in sorted(set(leaders))]
     return [each for each in found if each is not None]

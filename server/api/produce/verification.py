@@ -113,13 +113,13 @@ class Verification:
     # ------------------------------------------------------------------ asking
 
     def begin(self) -> bool:
-        """Ask the coordinator about transactions that are not verified. False: the answer is to come, or is to be asked for again."""
+        """Ask the coordinator about unverified transactions. False: the answer is pending, or must be requested again."""
         for _ in self._look_at_all():
             pass
         return self._ask()
 
     async def begin_in_slices(self) -> None:
-        """Ask about a long request, with others served in between, and wait for the answer."""
+        """Verify the transactions of a long request in time slices, and wait for the answer."""
         time_slice = TimeSlice()
         for _ in self._look_at_all():
             await time_slice.yield_if_over()
@@ -153,7 +153,7 @@ class Verification:
         return self._take_up(answer)
 
     def _take_up(self, errors: Errors) -> bool:
-        """Note what the coordinator has answered. False: it is to be asked again."""
+        """Record the coordinator's answer. False if it must be asked again."""
         bumps = self._support is TransactionSupport.EPOCH_BUMP
         if bumps and ErrorCode.CONCURRENT_TRANSACTIONS in errors.values() and self._may_ask_again():
             return False

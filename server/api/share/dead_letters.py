@@ -286,7 +286,7 @@ def _offsets(pending: deque[DeadLetter]) -> Iterator[tuple[int, DeadLetter]]:
 
 
 def _take(pending: deque[DeadLetter], offset: int) -> None:
-    """Remove the letters up to this record, which belongs to the first of them."""
+    """Remove the letters up to this record, which the first of them holds."""
     if pending[0].last_offset == offset:
         pending.popleft()
     else:

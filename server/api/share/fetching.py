@@ -106,7 +106,7 @@ def limits_of(request: ShareFetchRequest, fetch_bytes_max: int) -> Limits:
 
 
 class ShareFetching:
-    """One share fetch. `found` is complete when `is_done`; then `on_done` is called if it is set."""
+    """One share fetch. `found` is complete once `is_done`; `on_done` is then called if set."""
 
     def __init__(
         self,
@@ -230,7 +230,7 @@ class ShareFetching:
     # ------------------------------------------------------------------ tries, which may take several time slices
 
     def _try(self, *, is_last: bool = False) -> None:
-        """Acquire records if there are enough. A long try goes on in a task."""
+        """Try to acquire records if there are enough. A long try continues in a task."""
         self._is_trying, self._has_news = True, False
         steps = self._steps(is_last=is_last)
         cost = 0
@@ -330,7 +330,7 @@ class ShareFetching:
     # ------------------------------------------------------------------ reading and acquiring
 
     def _look_at(self, share: SharePartitionLeader) -> None:
-        """Note the bytes of a share partition. Raises NotCached and changes nothing then."""
+        """Update the available bytes of a share partition. NotCached: nothing has changed."""
         if share not in self._targets:
             return
         try:
@@ -345,7 +345,7 @@ class ShareFetching:
         self._hopeful[share] = available
 
     def _pass_over(self, cold: NotCached, *, is_last: bool) -> None:
-        """Raise `cold` unless this is the last try, which takes what is in memory.
+        """Raise `cold` unless this is the last try, which takes only records in memory.
 
         A thread reads more, because a member that never waits has only last tries.
         """

@@ -158,7 +158,7 @@ class _Later(PendingAnswer[Any]):
         return self._response
 
     def abandon(self) -> None:
-        """The task goes on, because its request is needed all the same."""
+        """Do nothing when the client leaves: the request is needed without it."""
 
 
 class RoutedPersister:

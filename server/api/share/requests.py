@@ -172,7 +172,7 @@ class Acknowledgement:
             self._acknowledge(partition, batches)
 
     def end(self) -> None:
-        """Call after the last `add`. As in Kafka, partitions without batches have a result only beside others with some."""
+        """Complete the results after the last `add`. As in Kafka, partitions without batches have results only beside others."""
         if self._has_acknowledged:
             for partition in self._empty:
                 self.results.setdefault(partition, Result(ErrorCode.NONE))

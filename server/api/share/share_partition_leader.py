@@ -307,7 +307,7 @@ class SharePartitionLeader:
         return partition.last_stable_offset if self.machine.settings.reads_committed else partition.high_watermark
 
     def serve(self) -> None:
-        """Let waiting fetches try in their order as long as there are records: some now, the others in a task."""
+        """Let waiting fetches acquire in order while records are left: some now, the rest in a task."""
         if self._is_serving:
             # A fetch that acquires calls `after`, which calls this: the fetches behind it try anyway. But records that
             # came before it are still news to the fetches in front of it.
@@ -331,7 +331,7 @@ class SharePartitionLeader:
         self._is_serving = False
 
     async def _serve_others(self, waiters: Iterable[FetchWaiter]) -> None:
-        """Let the others try, and all again if there are new records meanwhile."""
+        """Let the remaining fetches acquire; repeat if new records arrive."""
         time_slice = TimeSlice()
         try:
             while True:
@@ -351,7 +351,7 @@ class SharePartitionLeader:
             self._is_serving = self._has_news = False
 
     def _offer(self, waiter: FetchWaiter) -> bool:
-        """Let a fetch try that still waits; return False if no records are left."""
+        """Let a waiting fetch acquire; False if no records are left."""
         if not self.has_records():
             return False
         if waiter in self._waiters:

@@ -54,7 +54,7 @@ def nullable(data: bytes | None) -> bytes:
 
 
 def values_area(values: Iterable[bytes], key_part: bytes, headers_part: bytes) -> bytes:
-    """Encode records of these values, at most BATCH_RECORDS_MAX, with one key (`nullable`) and the same headers."""
+    """Encode at most BATCH_RECORDS_MAX records with these values, one key (`nullable`) and equal headers."""
     varints = _varints()
     parts: list[bytes] = []
     add = parts.append
@@ -71,7 +71,7 @@ def values_area(values: Iterable[bytes], key_part: bytes, headers_part: bytes) -
 
 
 def pairs_area(pairs: Iterable[tuple[bytes | None, bytes | None]], headers_part: bytes) -> bytes:
-    """Encode records of these keys and values, at most BATCH_RECORDS_MAX, with the same headers."""
+    """Encode at most BATCH_RECORDS_MAX records with these keys and values, and equal headers."""
     varints = _varints()
     parts: list[bytes] = []
     add = parts.append
@@ -105,7 +105,7 @@ RECORD_BYTES_MAX = 90 << 20
 
 
 def records_in(descriptor: int, delimiter: bytes, before_wait: Callable[[], None]) -> Iterator[list[bytes]]:
-    """Yield lists of records, each for one batch. `before_wait` is called when no input is there yet. Raises RequestFailed."""
+    """Yield lists of records, one list per batch. `before_wait` runs when no input is ready. Raises RequestFailed."""
     rest = bytearray()
     while piece := _piece(descriptor, before_wait):
         # Only in what is new, for the rest has been looked through; a delimiter may begin in it.
@@ -142,7 +142,7 @@ def batches(records: list[bytes]) -> Iterator[list[bytes]]:
 
 
 def _piece(descriptor: int, before_wait: Callable[[], None]) -> bytes:
-    """Read the input that is there or comes within LINGER_S; empty at the end."""
+    """Read a piece of input, and wait at most LINGER_S for more of it. Empty at the end."""
     if not select.select([descriptor], [], [], 0)[0]:
         before_wait()
     piece = os.read(descriptor, PIECE_BYTES)

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class TemporaryFailure(Exception):
-    """A broker refused something with a retriable error; the text says why."""
+    """A broker refused a request with a retriable error; the text says why."""
 
 
 def parse_bootstrap(text: str) -> list[Address]:
@@ -65,7 +65,7 @@ def failed(what: str, code: int, message: str | None = None) -> RequestFailed:
 
 
 def only(answered: Sequence[T], what: str) -> T:
-    """Return the one result of a request that asked for one thing. Raises RequestFailed for any other number."""
+    """Return a response's only result. Raises RequestFailed for any other number."""
     if len(answered) != 1:
         raise RequestFailed(
             f"{what}: the broker gives {len(answered)} answers, where one is wanted; is it a Kafka broker?"
@@ -87,7 +87,7 @@ class Cluster:
 
     @classmethod
     def reached(cls, servers: Sequence[Address], security: Security, timeout_s: float) -> Cluster:
-        """Connect to the first of these brokers that answers and learn the others from it. Raises RequestFailed within `timeout_s`."""
+        """Connect to the first broker that answers, and learn the others from it. Raises RequestFailed within `timeout_s`."""
         deadline_s = time.monotonic() + timeout_s
         failure: RequestFailed | None = None
         for index, address in enumerate(servers):
@@ -110,7 +110,7 @@ class Cluster:
     # --- whom to ask
 
     def metadata(self, topics: Iterable[str] | None, *, creates: bool = False) -> MetadataResponse:
-        """Ask for the metadata of these topics (None: of all)."""
+        """Request the metadata of the given topics (None: of all)."""
         answer = self.ask_any(lambda broker: self._metadata_of(broker, topics, creates, ANSWER_TIMEOUT_S))
         self._learn(answer)
         return answer
@@ -183,7 +183,7 @@ class Cluster:
     # --- how to ask
 
     def ask_any(self, question: Callable[[BrokerConnection], T]) -> T:
-        """Ask the broker that was found first, or another one if that one is gone."""
+        """Send a request to the bootstrap broker, or to another one if that one is gone."""
         failure: ConnectionLost | TemporaryFailure | None = None
         if not self.first.is_closed:
             try:

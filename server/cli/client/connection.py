@@ -67,7 +67,7 @@ class Address(NamedTuple):
 
 
 class BrokerConnection:
-    """One connection, made by `connect`. Each method raises ConnectionLost when the connection is of no more use."""
+    """One connection, made by `connect`. All methods raise ConnectionLost when the connection is unusable."""
 
     def __init__(self, sock: socket.socket, address: Address) -> None:
         self.address = address
@@ -232,7 +232,7 @@ class BrokerConnection:
 
 
 def connect(address: Address, security: Security, timeout_s: float) -> BrokerConnection:
-    """Open a connection and log in. Raises RequestFailed, at the latest after `timeout_s`, which says what is wrong."""
+    """Open a connection and log in. Raises RequestFailed with a reason, at the latest after `timeout_s`."""
     deadline_s = time.monotonic() + timeout_s
     sock = _connected(address, deadline_s, timeout_s)
     try:
@@ -254,7 +254,7 @@ def connect(address: Address, security: Security, timeout_s: float) -> BrokerCon
 
 
 def _speaks_http(sock: socket.socket) -> bool:
-    """Probe for HTTP: some servers wait for the end of a line. A broker that has not answered in time is given up anyway."""
+    """True if the server answers a blank line as HTTP servers do. The caller closes the connection afterwards."""
     try:
         sock.settimeout(HTTP_PROBE_S)
         sock.sendall(b"\r\n\r\n")

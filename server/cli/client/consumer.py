@@ -47,7 +47,7 @@ _NAMES_MAX_VERSION = 12  # of Fetch: later ones name topics by their ids
 
 
 class Batch(NamedTuple):
-    """One batch as it lies in an answer: `buffer[start:end]`, valid until the next one is asked for."""
+    """One batch in a response buffer: `buffer[start:end]`, valid until the next batch is requested."""
 
     place: Partition
     broker: int
@@ -60,14 +60,14 @@ class Batch(NamedTuple):
 
 
 class AtEnd(NamedTuple):
-    """Notice that all records of a partition that are there have been read."""
+    """Notice that the consumer has reached the end of a partition."""
 
     place: Partition
     offset: int
 
 
 class Consumer:
-    """Reads partitions until each of them is closed."""
+    """Consumer that reads its partitions until all are closed."""
 
     def __init__(self, cluster: Cluster, begins: Mapping[Partition, int], isolation: int) -> None:
         self.positions = dict(begins)
@@ -324,7 +324,7 @@ def parse_bounds(texts: Sequence[str]) -> Bounds:
 def begin_and_end(
     cluster: Cluster, partitions: Mapping[str, Sequence[int]], bounds: Bounds, isolation: int = READ_COMMITTED
 ) -> dict[Partition, tuple[int, int | None]]:
-    """Resolve bounds to the first offset of each partition, and the one before which to end (None: go on)."""
+    """Resolve bounds to each partition's first offset and end offset (None: no end)."""
     begins = _begins(cluster, partitions, bounds, isolation)
     if bounds.until_ms is None:
         return {place: (begin, None) for place, begin in begins.items()}

@@ -45,7 +45,7 @@ class Listed(NamedTuple):
 
 
 def list_groups(cluster: Cluster) -> list[Listed]:
-    """List the groups of all brokers by name. Raises RequestFailed if a broker cannot be asked."""
+    """List the groups of all brokers by name. Raises RequestFailed if a broker does not answer."""
     cluster.metadata(())
     asked = [(node_id, partial(cluster.broker, node_id)) for node_id in cluster.brokers()]
     return sorted(
@@ -223,7 +223,7 @@ def _member(found: Any, partitions: Iterable[Partition] = (), tasks: Iterable[Ta
 
 
 def assigned(blob: bytes) -> tuple[Partition, ...]:
-    """Decode a classic consumer's assignment; empty if it is no such thing, for members may write what they like."""
+    """Decode a classic consumer's assignment; empty if it is malformed, as members may send any bytes."""
     version = int.from_bytes(blob[:2], "big", signed=True)
     if len(blob) < 2 or version < 0:
         return ()

@@ -15,7 +15,7 @@ from typing import Any
 
 
 class RequestFailed(Exception):
-    """The cluster did not answer, or refused; exit code 1. The text is for stderr and says what to do."""
+    """Failed or refused request; exit code 1. The text goes to stderr and says what to do."""
 
 
 class UsageError(Exception):
@@ -23,11 +23,11 @@ class UsageError(Exception):
 
 
 class ConnectionLost(RequestFailed):
-    """An open connection is gone, or gave no answer in time. Another broker may still answer."""
+    """Lost or unresponsive connection. Another broker may still answer."""
 
 
 class NoResponse(ConnectionLost):
-    """The peer is there and sends nothing."""
+    """Connected peer that sends no response."""
 
 
 SHOWN_BYTES_MAX = 8 * 1024
@@ -114,7 +114,7 @@ INTERVAL_S = 0.5
 
 
 class Progress:
-    """One line of progress on stderr, written over twice a second; silent unless stderr is a terminal, or if the work ends at once."""
+    """Progress line on stderr, rewritten twice a second; silent without a terminal, or for short work."""
 
     def __init__(self, *, is_quiet: bool = False) -> None:
         self._is_shown = sys.stderr.isatty() and not is_quiet
@@ -123,7 +123,7 @@ class Progress:
         self._width = 0
 
     def note(self, records: int, size: int) -> None:
-        """Show the records and bytes done so far."""
+        """Update the records and bytes done."""
         if not self._is_shown or (now_s := time.monotonic()) < self._next_s:
             return
         self._next_s = now_s + INTERVAL_S
