@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the cluster until it is told to stop, or ask one that runs."""
+    """Run the cluster until a stop is requested, or control a running one."""
     if options.status and options.action is None:
         options.action = STATUS
     if (options.action == START_BROKER) != (options.number is not None):

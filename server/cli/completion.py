@@ -106,7 +106,7 @@ FILES = Candidate(":files")
 
 
 def candidates(line: str) -> list[Candidate]:
-    """Complete the last word of a line, which ends at the cursor; FILES alone stands for names of files."""
+    """Complete the last word of a line up to the cursor; FILES alone stands for file names."""
     *before, current = _words(line)
     parser, _ = parser_for(before)
     place = walk(parser, before)
@@ -127,7 +127,7 @@ def candidates(line: str) -> list[Candidate]:
 
 
 def behind_word_breaks(line: str, candidate: str) -> str:
-    """Strip the words that bash splits off a candidate: bash replaces only the last of them."""
+    """Strip the part of a candidate before bash's last word break: bash replaces only the rest."""
     current = _words(line)[-1]
     last = max(current.rfind(each) for each in _BREAKS)
     return candidate[last + 1 :]

@@ -64,7 +64,7 @@ def examples() -> dict[str, Path]:
 
 
 def summary(folder: Path) -> str:
-    """Return what the heading of an example's README says behind its name."""
+    """Summary of an example: the heading of its README after the name."""
     return (folder / "README.md").read_text(encoding="utf-8").partition("\n")[0].partition(": ")[2]
 
 

@@ -36,7 +36,7 @@ examples:
 
 
 class FeatureLevels(NamedTuple):
-    """Levels of a feature: those that all brokers support, and the finalized one, 0 for none."""
+    """A feature's supported levels of all brokers, and its finalized level, 0 for none."""
 
     feature: str
     finalized: int

@@ -30,7 +30,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the files and the details to show; the longer names are those of kafka-dump-log.sh."""
+    """Add arguments for files and level of detail; long names are those of kafka-dump-log.sh."""
     parser.add_argument("paths", nargs="+", type=Path, metavar="FILE", help="files, or folders of partitions")
     parser.add_argument("--records", "--print-data-log", action="store_true", help="show the records, too")
     decoders = parser.add_mutually_exclusive_group()

@@ -46,7 +46,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 class Actions:
-    """Actions of a command, such as `ottla topics list`; all of them take the common options, also before their names."""
+    """Actions of a command, such as `ottla topics list`; the common options may stand before or after an action's name."""
 
     def __init__(self, parser: argparse.ArgumentParser, default: str, act: Act) -> None:
         """Without an action `act` runs, which is the action called `default`."""

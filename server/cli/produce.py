@@ -200,7 +200,7 @@ class _BatchMaker:
         self._spread = Spread(self._partitions, random.randrange(len(self._partitions)))
 
     def batches(self, records: list[bytes]) -> dict[int, tuple[bytes, int]]:
-        """Make a batch for each partition that gets some of these records, with their number."""
+        """Make a batch for each partition that receives records, with its number of records."""
         from ottla.server.cli.client.batches import pairs_area, values_area
 
         if self._key_delimiter is None and not (self._null and b"" in records):

@@ -139,7 +139,7 @@ def _joined(cells: Iterable[str], widths: Sequence[int]) -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Wrap a text; a word that is longer stays whole."""
+    """Wrap a text; a longer word stays whole."""
     import textwrap
 
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]

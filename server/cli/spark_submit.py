@@ -51,7 +51,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add an argument for the help; spark-submit reads all of them itself."""
+    """Add an argument for the help only; spark-submit parses all of them itself."""
     parser.add_argument("arguments", nargs="*", metavar="FILE", help="arguments of spark-submit, program and its own")
 
 
@@ -105,7 +105,7 @@ class Given(NamedTuple):
 
     @property
     def asks_only(self) -> bool:
-        """Nothing is to be run: help, the version, or no program."""
+        """True if no program is run: help or version is requested, or no program is named."""
         return not self.program or any(name in ("-h", "--help", "--version") for name, _ in self.options)
 
     @property

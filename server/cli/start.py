@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run a broker until it is told to stop."""
+    """Run a broker until a stop is requested."""
     with _without_collections():
         from ottla.server.config.broker_config import ConfigError, load_config
 
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Import something: what is imported stays, and collections of garbage would look at it again and again."""
+    """Import modules without garbage collection, and freeze them: they stay, and the collector need not scan them."""
     gc.disable()
     try:
         yield
@@ -197,7 +197,7 @@ def _run_workers(texts: Mapping[str, str], config: BrokerConfig, count: int, log
 
 
 def _announce(broker: Broker) -> None:
-    """Print what is running and where; scripts wait for the last line."""
+    """Print the running servers and their addresses; scripts wait for the last line."""
     from ottla.server.config.endpoint import host_and_port
 
     config = broker.config

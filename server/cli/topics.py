@@ -203,7 +203,7 @@ def create_topic(
 
 
 def _has_to_be(cluster: Cluster, name: str, *, is_there: bool) -> None:
-    """Raise TemporaryFailure until the broker that is asked knows of a change, which with KRaft lags behind the controller."""
+    """Raise TemporaryFailure until the queried broker knows of a change; KRaft brokers lag behind the controller."""
     topic = only(cluster.metadata([name]).topics, f"topic {name}")
     # Who may make topics may not be one who may see them.
     if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:

@@ -73,7 +73,7 @@ class AclStore:
         has_readers: bool,
         clock_ms: Callable[[], int],
     ) -> None:
-        """`has_readers`: other brokers read the same tree, and have to hear of changes."""
+        """`has_readers`: other brokers read the same tree and must be notified of changes."""
         self._authorizer = authorizer
         self._coordination = coordination
         self._refusal = refusal
@@ -89,7 +89,7 @@ class AclStore:
     # ------------------------------------------------------------------ what there is
 
     async def matching(self, acl_filter: AclFilter) -> dict[Pattern, list[Entry]]:
-        """The rules that a filter means, by what they are about."""
+        """Rules that a filter matches, by pattern."""
         known = self._authorizer.index.entries
         patterns: Collection[Pattern] = acl_filter.patterns.only or list(known)
         found: dict[Pattern, list[Entry]] = {}
@@ -105,7 +105,7 @@ class AclStore:
     # ------------------------------------------------------------------ changing
 
     async def add(self, acls: Sequence[Acl]) -> list[KafkaError | None]:
-        """Add rules; for each None, or why it was not added. What is there already stays."""
+        """Add rules; returns None or an error for each. Existing rules stay."""
         added: dict[Pattern, set[Entry]] = {}
         for acl in acls:
             added.setdefault(acl.pattern, set()).add(acl.entry)
@@ -121,7 +121,7 @@ class AclStore:
         return [errors.get(acl.pattern) for acl in acls]
 
     async def remove(self, filters: Sequence[AclFilter], limit: int) -> list[list[tuple[Acl, KafkaError | None]]]:
-        """Remove what filters mean: for each filter the rules that it found, and None or why they could not be removed.
+        """Remove the rules that filters match; returns for each filter its rules, and None or an error.
 
         Raises KafkaError if the filters find more than `limit` rules, or the same ones again and again.
         """
@@ -173,7 +173,10 @@ class AclStore:
     async def _change(
         self, patterns: Sequence[Pattern], change: EntriesChange, forget: Callable[[], None] = lambda: None
     ) -> KafkaError | None:
-        """Change the rules about some patterns in one multi, or say why not. `forget` what `change` has noted before it is asked anew."""
+        """Change the rules of some patterns in one multi; returns an error, or None.
+
+        `forget` resets `change` before each retry.
+        """
         for attempt in range(TRIES):
             if attempt:
                 await trio.sleep(RETRY_S)
@@ -254,7 +257,7 @@ class AclStore:
             self._authorizer.put(pattern, entries)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hear of changes for the life of one session; started when all rules were read. Raises SessionExpired at its end."""
+        """Follow rule changes for the life of one session; reports `started` after reading all rules. Raises SessionExpired."""
         await persistently(self._coordination, lambda: make_missing(self._coordination, acl_znodes.all_paths()))
         # Before anything is read, so that no notice is missed in between.
         ends = [self._coordination.watch_children(path, self._changed.set) for path in acl_znodes.CHANGES.values()]

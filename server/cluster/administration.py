@@ -154,7 +154,7 @@ class Administration:
         timeout_s: float = math.inf,
         take: Callable[[int], None] = lambda partitions: None,
     ) -> list[PlanOrError]:
-        """Create what can be created; the outcome of each topic is its plan or the error that kept it from being.
+        """Create topics; returns a plan or an error for each.
 
         `take` is told of the partitions of each topic that can be, also if it is only to be validated; it may refuse it.
         """
@@ -248,7 +248,10 @@ class Administration:
     async def _create(
         self, controller: ActiveController, plans: Sequence[TopicPlan], outcomes: list[PlanOrError], timeout_s: float
     ) -> list[TopicPlan]:
-        """Have plans carried out; answers those that are not. With several brokers nobody knows after the time."""
+        """Let the controller carry out plans; returns those that failed.
+
+        In a cluster a plan may still succeed after the timeout.
+        """
         names = [plan.name for plan in plans]
         errors: Mapping[str, KafkaError | None] = {}
         try:
@@ -270,7 +273,7 @@ class Administration:
         return bare(error)
 
     async def _await_leaders(self, outcomes: list[PlanOrError], timeout_s: float) -> None:
-        """Wait until the partitions of every created topic have leaders; those that have not are timed out."""
+        """Wait for leaders of all created partitions; topics without them by the deadline are timed out."""
         awaited = {plan.name: plan for plan in outcomes if isinstance(plan, TopicPlan)}
 
         def are_led() -> bool:
@@ -301,7 +304,7 @@ class Administration:
         timeout_s: float = math.inf,
         take: Callable[[int], None] = lambda partitions: None,
     ) -> None:
-        """Raise a topic's number of partitions to `count`. `take` is told of those that are new, and may refuse."""
+        """Raise a topic's number of partitions to `count`. `take` receives the number of new ones, and may refuse."""
         if (controller := self._member.controller) is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         if topic_name_problem(name) is not None:
@@ -357,7 +360,10 @@ class Administration:
     async def delete_topics(
         self, names: Sequence[str], *, wanted_ids: Mapping[str, bytes] | None = None, timeout_s: float = math.inf
     ) -> list[KafkaError | None]:
-        """Delete topics; None for each that is gone now. Those that were asked for by their ids are in `wanted_ids`."""
+        """Delete topics; returns None for each deleted topic, else its error.
+
+        `wanted_ids`: topics that the client named by id.
+        """
         if not self.is_controller:
             return [KafkaError(ErrorCode.NOT_CONTROLLER) for _ in names]
         # A topic that is made anew meanwhile does not count as the one that is to go.
@@ -383,7 +389,7 @@ class Administration:
         return [results[name] for name in names]
 
     async def _mark_deleted(self, name: str, results: dict[str, KafkaError | None], wanted_id: bytes | None) -> None:
-        """Have the controller delete a topic; one that is being deleted already counts as deleted."""
+        """Mark a topic for deletion by the controller; a topic already marked counts as deleted."""
         if (controller := self._member.controller) is None:
             results[name] = KafkaError(ErrorCode.NOT_CONTROLLER)
             return
@@ -431,7 +437,7 @@ class Administration:
     # ------------------------------------------------------------------ topics that are created by asking for them
 
     def request_creation(self, names: Iterable[str]) -> None:
-        """Have missing topics created soon; names that are wanted already, or cannot be, are passed over."""
+        """Request the creation of missing topics in the background; requested and invalid names are skipped."""
         for name in names:
             # Any client can ask for any number of names.
             if len(self._wanted) + len(self._in_creation) >= AUTO_CREATIONS_MAX:
@@ -442,12 +448,12 @@ class Administration:
             self._wakeup.set()
 
     def request_topics(self, topics: Sequence[NewTopic], on_outcome: OnOutcome) -> None:
-        """Have these topics created soon, as if a client asked for them, and hear of each how that went."""
+        """Request the creation of topics in the background, as for a client, and report each outcome."""
         self._ordered.append((topics, on_outcome))
         self._wakeup.set()
 
     async def run(self) -> None:
-        """Create what was requested, until cancelled."""
+        """Create requested topics, until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 await self._wakeup.wait()
@@ -482,7 +488,7 @@ class Administration:
     async def _created_somewhere(
         self, topics: Sequence[NewTopic], timeout_s: float, *, is_internal: bool = True
     ) -> Sequence[PlanOrError | None]:
-        """Have topics created, here or by the controller elsewhere."""
+        """Create topics, as the controller or by a request to it."""
         if not self.is_controller:
             return await self._created_elsewhere(topics, timeout_s)
         try:
@@ -526,7 +532,7 @@ class Administration:
 
 
 def _refuse(outcomes: list[PlanOrError], errors: Mapping[str, KafkaError]) -> None:
-    """Replace the plans for topics of these names by errors."""
+    """Replace the plans of the named topics by errors."""
     if errors:
         for number, each in enumerate(outcomes):
             if isinstance(each, TopicPlan) and each.name in errors:
@@ -541,7 +547,7 @@ def _still(planned: TopicPlan, topic: TopicState | None) -> TopicPlan:
 
 
 def _log_refusals(outcomes: Mapping[str, PlanOrError | None]) -> None:
-    """Log one line, however many topics a client asked for."""
+    """Log one line, even if a client names many topics."""
     refused = {
         name: outcome
         for name, outcome in outcomes.items()
@@ -568,7 +574,7 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
 
 
 async def until_shown(cluster: MetadataCache, is_shown: Callable[[], bool], *, timeout_s: float) -> bool:
-    """Wait until `is_shown`, looked at after every change of brokers and topics; False if that takes longer than `timeout_s`."""
+    """Wait until `is_shown`, checked after every change of brokers and topics; False after `timeout_s`."""
     changed = trio.Event()
 
     def on_change(_: str = "") -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class LocalPeer:
-    """Peer that stands for this broker itself: it calls the handlers, without a socket."""
+    """Peer for this broker itself, which calls handlers without a socket."""
 
     def __init__(self, broker: BrokerParts, client_id: str) -> None:
         self._broker = broker
@@ -90,12 +90,12 @@ class BrokerConnections:
         return broker.environment.make_peers(broker.readiness, config)
 
     def to_broker(self, broker_id: int, *, purpose: str) -> Peer:
-        """Connect to a broker. PeerUnavailable: the controller has not named such a broker."""
+        """Connect to a broker. PeerUnavailable: the controller has not announced that broker."""
         endpoint = self._broker.cluster.endpoint(broker_id, self._listener)
         return self._connect(broker_id, endpoint, self._listener, purpose)
 
     def endpoint_of_controller(self, broker_id: int) -> BrokerEndpoint | None:
-        """Address of that broker if it is the controller; None: nobody knows."""
+        """Address of a broker if it is the controller; None if no controller is known."""
         return self._broker.cluster.endpoint(broker_id, self._control_plane)
 
     def to_controller(self, broker_id: int) -> Peer:

@@ -79,7 +79,10 @@ async def follow(
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
-    """Read everything, and then what has changed, for the life of one session; `ends` end its watches. Raises SessionExpired."""
+    """Read everything, then follow changes for the life of one session; calls `ends` to end the watches.
+
+    Raises SessionExpired.
+    """
     try:
         await persistently(coordination, read_everything)
         task_status.started()
@@ -92,7 +95,7 @@ async def follow(
 
 
 class ChangeNotices:
-    """Sequential nodes below `parent`, by which brokers hear of what another one has written. Times are in ms.
+    """Sequential nodes below `parent` that announce changes to other brokers. Times are in ms.
 
     Each names what has changed, which is then read itself (Kafka's ZkNodeChangeNotificationListener). Notices stay for 15
     minutes, and are removed by whoever sees them after that. A notice is *heeded* when this broker has acted on it.

@@ -25,14 +25,14 @@ VERSION = 3
 
 
 class ControlledShutdown:
-    """Hands over what this broker leads. `broker_epoch`: that of its present registration."""
+    """Controlled shutdown of this broker. `broker_epoch`: the epoch of its present registration."""
 
     def __init__(self, broker: BrokerParts, member: Member, broker_epoch: int) -> None:
         self._broker, self._member = broker, member
         self._request = ControlledShutdownRequest(broker_id=broker.node_id, broker_epoch=broker_epoch)
 
     async def run(self) -> None:
-        """Hand over all, within controlled.shutdown.timeout.ms, and log what is left."""
+        """Move leadership away within controlled.shutdown.timeout.ms, and log the partitions still led."""
         is_done = False
         try:
             with trio.move_on_after(self._broker.config.member.controlled_shutdown_timeout_ms / 1000):
@@ -54,14 +54,14 @@ class ControlledShutdown:
         return False
 
     async def _until_worth_asking(self, asked: int, backoff_s: float) -> None:
-        """Wait for `backoff_s`, or until another broker than the one that was asked is the controller."""
+        """Wait for `backoff_s`, or until a broker other than the last queried one is the controller."""
         with trio.move_on_after(backoff_s):
             # Where all brokers of a cluster stop together, so does the controller.
             while self._member.controller_id in (asked, NO_CONTROLLER):
                 await trio.sleep(ASK_AGAIN_S)
 
     def _log_what_is_left(self, *, is_done: bool) -> None:
-        """Log what this broker still leads. `is_done`: nothing, by the controller's answer."""
+        """Log the partitions that this broker still leads. `is_done`: the controller reports none."""
         node_id = self._broker.node_id
         if is_done:
             logger.info("Everything that broker %d led is handed over", node_id)
@@ -77,7 +77,7 @@ class ControlledShutdown:
         )
 
     async def _hand_over(self) -> int | None:
-        """Ask once for a controlled shutdown; answers how many partitions are left, None if nobody knows."""
+        """Request a controlled shutdown once; returns the number of remaining partitions, None if unknown."""
         try:
             response: ControlledShutdownResponse = await self._member.ask_controller(
                 self._request, VERSION, timeout_s=self._broker.config.server.request_timeout_ms / 1000

@@ -278,7 +278,7 @@ def _has_any(named: str, fields: str) -> bool:
 
 
 def _record_and_join(chosen: Format) -> tuple[str, str]:
-    """Expressions for the text of one record, and for all of them joined."""
+    """Expressions for one record's text, and for all texts joined."""
     pieces = chosen.pieces
     # Values and a delimiter are what mostly is asked for, and need no new bytes for each record.
     if len(pieces) == 2 and pieces[0].field in ("s", "k") and not pieces[1].field:

@@ -137,7 +137,7 @@ class Producer:
         """All partitions of the topic, in their order."""
 
     def write(self, batches: dict[int, tuple[bytes, int]]) -> None:
-        """Send a batch to each of these partitions; (batch, number of its records). Raises RequestFailed."""
+        """Send a batch to each of the given partitions as (batch, number of records). Raises RequestFailed."""
         left = dict(batches)
         while left:
             leader = self._leaders.get(next(iter(left)), -1)
@@ -155,7 +155,7 @@ class Producer:
                 del left[partition]
 
     def _begins(self, batches: Mapping[int, object]) -> bool:
-        """Tell whether the first batch of one of these partitions is still in flight.
+        """True if the first batch of one of the given partitions is still in flight.
 
         A leader that knows nothing of a producer id takes any sequence of it. If it refused the first batch, because it was not leader
         yet, it might take the second one, and never the first again.

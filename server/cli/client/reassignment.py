@@ -47,7 +47,7 @@ class Impossible(Exception):
 
 
 def plan_spread(partitions: Sequence[Placed], brokers: Sequence[int]) -> list[Placed]:
-    """Plan the moves: the partitions that change, as they are to be. `brokers` are those that may have replicas."""
+    """Plan the moves: the changed partitions with their new replicas. `brokers`: those that may hold replicas."""
     for each in partitions:
         if len(each.replicas) > len(brokers):
             raise Impossible(
@@ -254,7 +254,7 @@ def _begin(cluster: Cluster, partitions: Sequence[Placed]) -> None:
 
 
 def _have_to_be_there(cluster: Cluster, partitions: Sequence[Placed]) -> None:
-    """Raise TemporaryFailure until the broker that is asked knows the new replicas."""
+    """Raise TemporaryFailure until the queried broker knows the new replicas."""
     wanted = {(each.topic, each.partition): set(each.replicas) for each in partitions}
     for topic in cluster.metadata({each.topic for each in partitions}).topics:
         for each in topic.partitions:

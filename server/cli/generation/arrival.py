@@ -48,15 +48,15 @@ class Written(NamedTuple):
 
 
 class Kind(Protocol):
-    """Kind of data: makes events in the order of their times, and tells the result of all of them."""
+    """Kind of data: generates events in time order, and computes their expected result."""
 
     null_is_poison: bool
 
     def make(self, number: int, time_ms: int, random_source: random.Random, room: int) -> Sequence[Event]:
-        """Make what happens at a time: one event, or several that stay together, at most `room`. They count for the result."""
+        """Generate at most `room` events at a time: one, or several that stay together. They count for the result."""
 
     def closing(self, time_ms: int) -> Event | None:
-        """Make an event that belongs to no result and only lets time go on; None if the kind has no windows."""
+        """Generate an event that only advances time and belongs to no result; None if the kind has no windows."""
 
     def finish(self) -> None:
         """Give out the last rows of the result."""
@@ -136,7 +136,7 @@ class Arrival:
         self._kind.finish()
 
     def closing(self) -> Written | None:
-        """Make the record that may follow all others, a day later; None if the kind has none."""
+        """Generate a final record, a day later, that closes all windows; None if the kind has no windows."""
         at_ms = self.time_ms(self._count) + DAY_MS
         event = self._kind.closing(at_ms)
         return None if event is None else Written(event.key.encode(), self._encoded(event.value), at_ms)

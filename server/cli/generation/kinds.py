@@ -128,7 +128,7 @@ class Clicks(Kind):
 
 
 class Posts(Kind):
-    """Short posts with one to three tags, of which some are much more common than others."""
+    """Short posts with one to three tags of skewed frequency."""
 
     null_is_poison = True
 

@@ -54,7 +54,7 @@ class ReadOnlyFile:
     """File opened for reading only, so that its folder may be read-only."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError, also for anything but a regular file: opening a pipe would wait for a writer."""
+        """Raises OSError, also for anything but a regular file: opening a pipe would block."""
         self.path = path
         self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         if not stat.S_ISREG(os.fstat(self._fd).st_mode):
@@ -78,7 +78,7 @@ class ReadOnlyFile:
 
 
 class FoundBatch(NamedTuple):
-    """A batch and its position. `problem`: why its bytes cannot be those that were written."""
+    """A batch and its position. `problem`: why its bytes are damaged."""
 
     header: BatchHeader
     position: int
@@ -90,7 +90,7 @@ class UnreadableRecords(Exception):
 
 
 def batches_of(file: ReadOnlyFile) -> Iterator[FoundBatch]:
-    """Yield the batches of a `.log` file, each checked. Raises CorruptSegment where the file goes on with something else."""
+    """Yield the checked batches of a `.log` file. Raises CorruptSegment where no batch follows."""
     for header, position in scan_batches(file, 0, file.size, LARGE_SCAN_BYTES):
         yield FoundBatch(header, position, _problem(file, header, position))
 
@@ -124,7 +124,7 @@ def records_of(file: ReadOnlyFile, found: FoundBatch) -> Iterator[Record]:
 
 
 def offset_problem(found: FoundBatch, expected_offset: int | None) -> str | None:
-    """Describe offsets of a batch that go back, or come to nothing; None if they are right."""
+    """Describe batch offsets that repeat or run backwards; None if they are right."""
     header = found.header
     if header.last_offset < header.base_offset:
         return f"last offset {header.last_offset} is below the first, {header.base_offset}"

@@ -250,7 +250,7 @@ def _records_problem(file: ReadOnlyFile, found: FoundBatch) -> str | None:
 
 
 class _Indexes:
-    """Both indexes of a segment, compared with its batches one after the other."""
+    """Compares both indexes of a segment with its batches, in order."""
 
     def __init__(self, log: Path, names: Container[str], examined: Examined) -> None:
         self._examined = examined
@@ -293,7 +293,7 @@ def _offset_entry_problem(entry: tuple[int, int], header: BatchHeader, position:
 
 
 class _Compared:
-    """Entries of one index, in their order; nothing is compared after the first problem."""
+    """Entries of one index, in order; the comparison ends at the first problem."""
 
     def __init__(self, path: Path, entries: Iterator[tuple[int, int]], examined: Examined) -> None:
         self._path = path

@@ -164,7 +164,7 @@ class OverlayFile:
             self._content.truncate(size)
 
     def sync(self) -> None:
-        """Do nothing, as nothing is to reach a disk."""
+        """Do nothing, as the check writes no disk."""
 
 
 class _NoLock:
@@ -173,7 +173,7 @@ class _NoLock:
 
 
 class OverlayStorage:
-    """Storage over the real one that writes nothing there. Paths are absolute; threads may use it together."""
+    """Overlay on the real storage that writes nothing to it. Paths are absolute; threads may share it."""
 
     def __init__(self) -> None:
         self._arena = _Arena()
@@ -197,7 +197,7 @@ class OverlayStorage:
         return _Directory(source) if stat.S_ISDIR(status.st_mode) else _Content(self._arena, source, status.st_size)
 
     def _source_of(self, path: str) -> str | None:
-        """Path on the disk of something that was not changed itself."""
+        """Disk path of an unchanged file or directory."""
         parent, name = os.path.split(path)
         if not name:
             return path
@@ -339,7 +339,7 @@ class OverlayStorage:
         return usage.f_blocks * usage.f_frsize, usage.f_bavail * usage.f_frsize
 
     def lock(self, path: str) -> _NoLock:
-        """Lock nothing: the check has made sure that no broker uses the directory."""
+        """Lock nothing: the check has verified that no broker uses the directory."""
         return _NoLock()
 
     # ------------------------------------------------------------------ what came of it
@@ -412,7 +412,7 @@ class LoadedRange(NamedTuple):
 
 
 class Rehearsal(NamedTuple):
-    """Result. `refusal`: why a start would end before it serves anybody; None: it would serve `logs`."""
+    """Result of a rehearsed start. `refusal`: why the start would fail; None: it would serve `logs`."""
 
     refusal: str | None
     changes: list[Change]

@@ -107,7 +107,7 @@ class ActiveController:
 
     @property
     def elections(self) -> tuple[int, int]:
-        """Number of leaders that this controller elected in place of others; how many were not in sync (unclean)."""
+        """Number of leaders that this controller elected as replacements; how many were out of sync (unclean)."""
         return self._writer.elections, self._writer.unclean_elections
 
     # ------------------------------------------------------------------ requests
@@ -130,22 +130,22 @@ class ActiveController:
         return await self._events.ask(extend, to_the_end=self._is_alone)
 
     async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
-        """Carry out AlterPartition. Errors are in the response, NOT_CONTROLLER as well."""
+        """Carry out AlterPartition. The response holds errors, NOT_CONTROLLER included."""
         try:
             return await self._events.ask(partial(self._requests.alter_partition, request, version))
         except KafkaError as error:
             return AlterPartitionResponse(throttle_time_ms=0, error_code=error.code, topics=[])
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
-        """Move away what a broker leads; what it still leads and others replicate is returned. Raises KafkaError."""
+        """Move leadership away from a broker; returns replicated partitions that it still leads. Raises KafkaError."""
         return await self._events.ask(partial(self._requests.controlled_shutdown, broker_id, broker_epoch))
 
     async def elect_leaders(self, election_type: ElectionType, partitions: Iterable[TopicPartition] | None) -> Outcomes:
-        """Elections for these partitions, or (None) for all that need one; what came of each. Raises KafkaError."""
+        """Elect leaders for these partitions, or (None) for all that need one; returns the outcome of each. Raises KafkaError."""
         return await self._events.ask(partial(self._requests.elect_leaders, election_type, partitions))
 
     async def reassign(self, targets: Targets, *, allow_replication_factor_change: bool = True) -> Outcomes:
-        """Begin or (None) cancel reassignments; what came of each. Raises KafkaError."""
+        """Begin reassignments, or cancel those given as None; returns the outcome of each. Raises KafkaError."""
 
         async def reassign() -> Outcomes:
             outcomes = await self._requests.reassign(targets, allow_replication_factor_change)
@@ -179,7 +179,7 @@ class ActiveController:
     # ------------------------------------------------------------------ life
 
     async def run(self) -> None:
-        """Be the controller. Raises Deposed or SessionExpired when that is over.
+        """Run as the controller. Raises Deposed or SessionExpired at the end.
 
         CoordinationUnavailable: there is no waiting for the service.
         """
@@ -248,7 +248,7 @@ class ActiveController:
             self._watch_node(znodes.topic_path(name), partial(self._look_at_topic, name))
 
     def _begin_to_watch(self, topic: str) -> None:
-        """Watch a topic that this controller has written, and look at what others have made of it meanwhile."""
+        """Watch a topic that this controller has written, and read changes made before the watch."""
         self._watch_topic(topic)
         if not self._is_alone:
             self._events.look(znodes.topic_path(topic), partial(self._look_at_topic, topic))
@@ -258,7 +258,7 @@ class ActiveController:
             cancel()
 
     async def _load(self) -> None:
-        """Load what was decided before. Pending notifications show in the answers to the first requests."""
+        """Load earlier decisions. Undelivered notifications show in the responses to the first requests."""
         for path in (znodes.LOG_DIR_EVENTS, znodes.ISR_CHANGES):
             await self._tree.delete_below(path)
         await self._levels.load()
@@ -270,7 +270,7 @@ class ActiveController:
         await self._mark_deletions()
 
     async def _load_topics(self, names: Iterable[str]) -> list[str]:
-        """Read topics that were not known; answers those that were found."""
+        """Read unknown topics; returns those that exist."""
         new = sorted(set(names) - self.states.topics.keys())
         time_slice = TimeSlice()
         for name in new:
@@ -330,7 +330,7 @@ class ActiveController:
             self._events.put(partial(self._hear, channel, request, response))
 
     def _is_known(self, broker: int, request: ControlRequest, response: Any) -> bool:
-        """True if an answer without error tells the controller nothing: an UpdateMetadata was taken, or all logs are there.
+        """True if a response without error has no news for the controller: an accepted UpdateMetadata, or complete logs.
 
         With something in the queue nobody knows: it may be another answer of the same broker.
         """

@@ -57,7 +57,7 @@ class BrokerChannel:
         self.broker = broker
 
     def close(self) -> None:
-        """Send nothing again that is not answered yet."""
+        """Close the channel; unanswered requests are not resent."""
         self._scope.cancel()
 
     async def run(self) -> None:
@@ -117,7 +117,7 @@ class ControllerChannelManager:
         self._channels: dict[int, BrokerChannel] = {}
 
     def open(self, broker: BrokerRegistration) -> None:
-        """Open a channel to a broker that came up; its former incarnation hears nothing more."""
+        """Open a channel to a broker that came up; close the one of its former incarnation."""
         # What was for its former incarnation must not reach this one: it may not know what went before.
         self.close(broker.node_id)
         channel = BrokerChannel(broker, self._connect, self._on_answer, self._timeout_s())
@@ -141,7 +141,7 @@ class ControllerChannelManager:
 
 
 def deleted_replicas(request: StopReplicaRequest, response: StopReplicaResponse) -> dict[TopicPartition, int]:
-    """A broker's answer about each replica that it was asked to delete."""
+    """Results of a broker's response for each replica that it was told to delete."""
     asked = {
         (topic.topic_name, each.partition_index)
         for topic in request.topic_states

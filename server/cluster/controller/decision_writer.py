@@ -60,7 +60,7 @@ ATTEMPTS_MAX = 100  # after as many the controller gives up its office: what it 
 
 @dataclass(slots=True)
 class CarriedOut:
-    """Outcome of an input. `decision` is the last one made of it, `written` what was written of all."""
+    """Outcome of an input. `decision`: the last one made for it; `written`: results of all writes."""
 
     decision: Decision = field(default_factory=Decision)
     written: dict[TopicPartition, PartitionState] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class CarriedOut:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of what became of partitions."""
+    """Counts of partitions by outcome."""
 
     led: int = 0
     offline: int = 0
