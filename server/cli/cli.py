@@ -1,6 +1,6 @@
 """The `ottla` command.
 
-`COMMANDS` lists the commands. Each is a module of this package with the command's name, or one of `_ELSEWHERE`:
+`COMMANDS` lists the commands. Each is a module of this package with the command's name, or one of `ELSEWHERE`:
 
     DESCRIPTION, EXAMPLES    text of `ottla <command> --help` before and after the options
     add_arguments(parser)    adds its options
@@ -67,7 +67,7 @@ COMMANDS = {
 }
 """Summary of each command, in the order of the help."""
 
-_ELSEWHERE = {"registry": "ottla.server.registry.command", "rest": "ottla.server.rest.command"}
+ELSEWHERE = {"registry": "ottla.server.registry.command", "rest": "ottla.server.rest.command"}
 """Modules of commands that are built on the commands' client of a cluster."""
 
 _DESCRIPTION = """\
@@ -120,7 +120,7 @@ def parser_for(words: Sequence[str]) -> tuple[argparse.ArgumentParser, ModuleTyp
     """Make the parser of a command line and import the module of its command; None: it names no command."""
     name = next((each for each in words if not each.startswith("-")), None)
     has_module = name in COMMANDS and name != VERSION
-    module = _ELSEWHERE.get(str(name), f"ottla.server.cli.{str(name).replace('-', '_')}")
+    module = ELSEWHERE.get(str(name), f"ottla.server.cli.{str(name).replace('-', '_')}")
     command = importlib.import_module(module) if has_module else None
     # Where the command stands first nobody asks for the others, and a parser for each would take longer than all that is parsed.
     return _parser([name] if name in COMMANDS and words[0] == name else COMMANDS, name, command), command

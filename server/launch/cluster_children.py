@@ -213,7 +213,7 @@ class Child:
         with suppress(OSError, trio.BrokenResourceError):  # what it says may be lost, its end may not
             await self._listen()
         has_served = self.serving_or_ended.is_set()
-        await _wait_for(self._process)
+        await wait_for(self._process)
         self.exit_status = self._process.returncode
         self.serving_or_ended.set()
         self.ended.set()
@@ -266,7 +266,7 @@ def _for_us_alone(path: str, flags: int) -> int:
     return os.open(path, flags, PRIVATE_FILE)
 
 
-async def _wait_for(process: subprocess.Popen[bytes]) -> None:
+async def wait_for(process: subprocess.Popen[bytes]) -> None:
     """Wait for the end of a process. Nobody else waits for it, so the number stays its own until then."""
     with suppress(OSError):  # there is no descriptor for this; or it has ended, and somebody asked for its status
         if pidfd_open is not None:

@@ -12,6 +12,7 @@ import trio
 
 from ottla.replication.system import dying_with_this_process
 from ottla.server.config.endpoint import host_and_port
+from ottla.server.launch.cluster_children import wait_for
 from ottla.server.serving import StartupError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ logger = logging.getLogger("ottla.broker")
 AGAIN_S: Final = 2.0
 """Pause before a registry that has ended is started again."""
 
+END_S: Final = 5.0
 _ANYWHERE = ("", "0.0.0.0", "::")
 OnReady = Callable[["Broker"], None]
 
@@ -61,13 +63,27 @@ async def run_with_registry(
 async def keep_running(command: Sequence[str]) -> None:
     """Run a registry until cancelled; start it again when it ends."""
     while True:
-        # Its log lines go where the broker's go. The kernel ends it if the broker is killed.
-        ended = await trio.run_process(
-            list(command),
+        # Its log lines go where the broker's go. It dies with the thread that starts it, so that has to be this one.
+        process = subprocess.Popen(  # noqa: ASYNC220
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            check=False,
-            preexec_fn=dying_with_this_process(),
+            preexec_fn=dying_with_this_process(),  # noqa: PLW1509 - it takes no lock that another thread may hold
         )
-        logger.error("the schema registry has ended with status %d; it is started again", ended.returncode)
+        try:
+            await wait_for(process)
+        finally:
+            with trio.CancelScope(shield=True):
+                await _end(process)
+        logger.error("the schema registry has ended with status %d; it is started again", process.returncode)
         await trio.sleep(AGAIN_S)
+
+
+async def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process, by force if it does not by itself."""
+    process.terminate()
+    with trio.move_on_after(END_S):
+        await wait_for(process)
+    if process.returncode is None:
+        process.kill()
+        await wait_for(process)

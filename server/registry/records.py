@@ -211,7 +211,7 @@ def decode(key: bytes | None, value: bytes | None) -> Event:
 
 
 def _object(data: bytes) -> Json:
-    parsed = parse_json(data)
+    parsed = parse_json(str(data, "utf-8"))
     if not isinstance(parsed, dict):
         raise Malformed("a key or value that is no JSON object")
     return parsed

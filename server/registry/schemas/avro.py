@@ -39,6 +39,10 @@ _PROBLEMS = {
 }
 
 
+STEPS_MAX = 200_000
+"""Pairs of types that are compared: each branch of a union with each of another one."""
+
+
 class AvroSchema:
     """A parsed schema of Avro."""
 
@@ -83,6 +87,7 @@ class _Checker(avro.compatibility.ReaderWriterCompatibilityChecker):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._noted: dict[_Problem, None] = {}
+        self._steps = 0
 
     def problems_of(self, result: _Result) -> list[_Problem]:
         """List the problems of the last result."""
@@ -94,18 +99,36 @@ class _Checker(avro.compatibility.ReaderWriterCompatibilityChecker):
         path, text = ", ".join(sorted(result.locations)), ", ".join(sorted(result.messages))
         return [(each.value, path, text) for each in result.incompatibilities]
 
+    def get_compatibility(
+        self,
+        reader: avro.schema.Schema,
+        writer: avro.schema.Schema,
+        reference_token: str = avro.compatibility.ReaderWriterCompatibilityChecker.ROOT_REFERENCE_TOKEN,
+        location: list[str] | None = None,
+    ) -> _Result:
+        self._steps += 1
+        if self._steps > STEPS_MAX:
+            raise InvalidText(f"to compare it takes more than {STEPS_MAX:,} steps")
+        return super().get_compatibility(reader, writer, reference_token, location)
+
     def check_reader_writer_record_fields(
         self, reader: avro.schema.RecordSchema, writer: avro.schema.RecordSchema, location: list[str]
     ) -> _Result:
+        # The library makes this table anew for each field.
+        written = {each.name: each for each in writer.fields}
         result = avro.compatibility.CompatibleResult
         for index, each in enumerate(reader.fields):
-            found = self._field(each, writer, [*location, "fields", str(index)])
+            names = (each.name, *(each.props.get("aliases") or ()))
+            found = self._field(
+                each,
+                next((written[name] for name in names if name in written), None),
+                [*location, "fields", str(index)],
+            )
             self._note(found)
             result = avro.compatibility.merge(result, found)
         return result
 
-    def _field(self, reader: avro.schema.Field, writer: avro.schema.RecordSchema, location: list[str]) -> _Result:
-        written = avro.compatibility.lookup_writer_field(writer_schema=writer, reader_field=reader)
+    def _field(self, reader: avro.schema.Field, written: avro.schema.Field | None, location: list[str]) -> _Result:
         if written is not None:
             return self.get_compatibility(reader.type, written.type, "type", location)
         if reader.has_default:

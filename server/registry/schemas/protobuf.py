@@ -27,6 +27,9 @@ from ottla.server.registry.schemas.proto_text import plain, tree_of, written
 
 NAME = "default.proto"
 NESTING_MAX = 60
+TEXT_MAX = 200_000
+"""Characters of a text: its parser takes a second for some ten thousand."""
+
 IMPORTS_MAX = 1000
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _BUILT_IN = {
@@ -193,6 +196,8 @@ def _refuse_errors(recognizer: Any) -> None:
 
 
 def _parsed(text: str) -> ast.File:
+    if len(text) > TEXT_MAX:
+        raise InvalidText(f"it has more than {TEXT_MAX:,} characters")
     depth = deepest = 0
     for character in re.findall("[{}<>\\[\\]]", text):
         depth += 1 if character in "{<[" else -1
