@@ -185,7 +185,7 @@ class Coordination(Protocol):
         """Session clock in seconds: `trio.current_time()` plus the time that the machine was suspended."""
 
     def watch_session(self, on_change: OnSessionChange) -> Callable[[], None]:
-        """Call when the session is no longer sure, is sure again, or has ended; returns the function that cancels."""
+        """Call `on_change` when the session becomes uncertain or certain again, or ends; returns a function that cancels this."""
 
     async def until_available(self) -> None:
         """Return when calls can be answered again; raises SessionExpired, or CoordinationUnavailable if they never will."""

@@ -57,7 +57,7 @@ class EntityConfigs:
     def __init__(
         self, coordination: Coordination, refusal: Callable[[CoordinationError], KafkaError], *, has_readers: bool
     ) -> None:
-        """`has_readers`: other brokers read the same tree, and have to hear of changes."""
+        """`has_readers`: other brokers read the same tree and must be notified of changes."""
         self._coordination = coordination
         self._refusal = refusal
         self._has_readers = has_readers
@@ -66,7 +66,7 @@ class EntityConfigs:
         self._locks = KeyedLock()
 
     def on_change(self, listener: Listener) -> None:
-        """Call with an entity and all that is kept of it now, whenever that changes; nothing: it has nothing any more."""
+        """Call a listener with an entity and its new settings after each change; after the last removal they are empty."""
         self._listeners.append(listener)
         for entity, overrides in self._known.items():
             listener(entity, overrides.texts)
@@ -81,7 +81,7 @@ class EntityConfigs:
     # ------------------------------------------------------------------ changing
 
     async def alter(self, entity: str, change: Callable[[Texts], Texts]) -> None:
-        """Change what is kept of an entity; `change` may raise KafkaError, and is called again if another was faster."""
+        """Change an entity's settings. `change` may raise KafkaError, and is called again after a conflicting write."""
         while True:
             async with self._locks.hold([entity]):
                 try:
@@ -105,7 +105,7 @@ class EntityConfigs:
         return _overrides(node)
 
     async def _write(self, entity: str, known: Overrides, texts: Texts) -> Overrides | None:
-        """Write settings; None if somebody else has changed the node, or the nodes above it, since it was read."""
+        """Write settings; None if another broker has changed the node, or a parent node, since it was read."""
         path = znodes.entity_path(entity)
         try:
             if not texts and known.version is not None:
@@ -139,7 +139,7 @@ class EntityConfigs:
         return [Create(path) for path, node in zip(paths, nodes, strict=True) if node is None]
 
     async def _tidy_above(self, entity: str) -> None:
-        """Remove the nodes above the last client of a user, if nothing is in them."""
+        """Remove empty nodes above the last client of a user."""
         user, separator, _ = entity.partition(f"{_CLIENTS_OF_USER}/")
         if not separator:
             return
@@ -182,7 +182,7 @@ class EntityConfigs:
             failures.append(failure)
 
     async def read(self, entities: Iterable[str]) -> None:
-        """Read some anew, after a notice of a change; what is no entity is passed over. Raises CoordinationError."""
+        """Read some entities again after a notification; skip names of other nodes. Raises CoordinationError."""
         named = [entity for entity in entities if _ENTITY.fullmatch(entity)]
         nodes = await self._coordination.get_all([znodes.entity_path(entity) for entity in named])
         await self._take_all(dict(zip(named, nodes, strict=True)))

@@ -105,7 +105,7 @@ class Levels(NamedTuple):
 
 
 class Update(NamedTuple):
-    """One line of an UpdateFeatures request."""
+    """One update of an UpdateFeatures request."""
 
     name: str
     level: int
@@ -113,7 +113,7 @@ class Update(NamedTuple):
 
 
 class InvalidUpdate(KafkaError):
-    """A change that is refused, and with it all others of its request; the text is Kafka's."""
+    """Refused update; all others of its request are refused too. The text is Kafka's."""
 
     def __init__(self, update: Update, reason: str) -> None:
         message = f"Invalid update version {update.level} for feature {update.name}. {reason}"
@@ -131,7 +131,7 @@ class Features:
         kinds_of_groups: Iterable[str] = KINDS_OF_GROUPS,
         beside_kafka: str | None = None,
     ) -> None:
-        """`kinds_of_groups`: those that this broker serves. `beside_kafka`: the release of Kafka's brokers in the cluster."""
+        """`kinds_of_groups`: group types that this broker serves. `beside_kafka`: release of Kafka's brokers in the cluster."""
         served = [each.lower() for each in kinds_of_groups]
         self._not_served = frozenset(name for kind, name in KINDS_OF_GROUPS.items() if kind not in served)
         self.supported_levels = supported_levels(is_alone=is_alone) if beside_kafka is None else {}
@@ -148,11 +148,11 @@ class Features:
     # ------------------------------------------------------------------ asking
 
     def level(self, name: str) -> int:
-        """The level that is in use here, whether clients are told of it or not."""
+        """Level in use on this broker, advertised or not."""
         return self._in_use[name]
 
     def is_served(self, name: str) -> bool:
-        """True if this broker answers what the feature is about: it is in use, and not turned off by a setting.
+        """True if this broker serves the feature's requests: its level is above 0, and no setting disables it.
 
         What a setting turns off is told to clients as before, as in Kafka.
         """
@@ -221,12 +221,12 @@ class Features:
         )
 
     async def catch_up(self) -> None:
-        """Read what the controller has just written; if the tree is away, `run` does so later."""
+        """Read levels that the controller has just written. If the tree is unavailable, `run` reads them later."""
         with suppress(CoordinationError, JoinProblem):
             await self.read()
 
     async def run(self) -> None:
-        """Follow the changes of others for the life of one session. Raises SessionExpired at its end."""
+        """Follow other brokers' changes for the life of one session. Raises SessionExpired."""
         if self._is_alone:
             await trio.sleep_forever()
         changed = Signal()
@@ -264,7 +264,7 @@ def in_words(levels: Mapping[str, int]) -> str:
 
 
 def encode_levels(levels: Levels) -> bytes:
-    """Encode as Kafka's FeatureZNode from release 3.3 on. Kafka ignores `set`, the levels that somebody has set."""
+    """Encode as Kafka's FeatureZNode from release 3.3 on. Kafka ignores `set`, the levels that an operator has set."""
     features = {name: {"max_version_level": level} for name, level in sorted(levels.finalized.items()) if level > 0}
     node = {"version": 2, "status": 1, "features": features, "set": sorted(levels.settled)}
     return json.dumps(node, separators=(",", ":")).encode()

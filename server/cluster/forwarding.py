@@ -69,7 +69,7 @@ NO_ADDRESS = bytes(4)
 
 
 class _Refused(Exception):
-    """Why the controller will not take a request, however often it is sent."""
+    """The controller refuses a request; a retry would not help."""
 
 
 class ForwardingManager:
@@ -88,7 +88,7 @@ class ForwardingManager:
         self._refusals = Reminder()
 
     def answer(self, handler: Handler, request: Any, context: RequestContext[Any]) -> Answer[Any]:
-        """The controller's answer. `handler` gives it here while this broker is the controller, else it refuses."""
+        """Controller's response. While this broker is the controller, `handler` makes it."""
         if context.principal == THIS_BROKER or not self._election.takes_envelopes:
             return handler(request, context)
         return self._answer(handler, request, context)
@@ -104,7 +104,7 @@ class ForwardingManager:
         return await finished(handler(request, context)) if response is None else response
 
     async def _tried(self, handler: Handler, request: Any, context: RequestContext[Any]) -> Any:
-        """Answer here or by the controller until the time is over; None: no answer in time. Raises _Refused."""
+        """Handle the request here or at the controller until the deadline; None: no response in time. Raises _Refused."""
         election, requested_ms = self._election, getattr(request, "timeout_ms", None)
         timeout_ms = self._timeout_ms() if requested_ms is None else min(max(requested_ms, 0), TIMEOUT_MAX_MS)
         deadline, pause_s = trio.current_time() + timeout_ms / 1000, RETRY_S
@@ -153,7 +153,10 @@ class ForwardingManager:
         return EncodedAnswer(data[start:])
 
     async def _is_large(self, request: Any, context: RequestContext[Any]) -> bool:
-        """True if it keeps memory from others (`server/network/memory_accounting.py`). Such a request is sent once, and waits for nobody."""
+        """True if the request's size counts against the memory budget.
+
+        Such a request is sent once, without waiting for the controller.
+        """
         if is_short(request):
             return False
         exchange = await self._exchanges.get(type(request), context.api_version)
@@ -161,7 +164,7 @@ class ForwardingManager:
 
     @asynccontextmanager
     async def _place(self, address: str) -> AsyncIterator[None]:
-        """Hold one of a client's few places: a controller that hangs keeps nobody else waiting."""
+        """Limit the requests of one client address in flight, so that a hanging controller delays no other clients."""
         of_address = self._of_address.get(address)
         if of_address is None:
             of_address = trio.Semaphore(IN_FLIGHT_OF_ADDRESS_MAX, max_value=IN_FLIGHT_OF_ADDRESS_MAX)

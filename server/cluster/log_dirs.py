@@ -120,7 +120,7 @@ class LogDirFailures:
         self._missing = trio.Event()
 
     def note_missing(self) -> None:
-        """Logs could not be made, on disks that are well."""
+        """Record that logs could not be created although the disks work."""
         self._missing.set()
 
     def note(self, directory: LogDirectory) -> None:
@@ -129,7 +129,7 @@ class LogDirFailures:
         self._failed.set()
 
     async def run(self) -> None:
-        """Tell of what fails; until cancelled."""
+        """Report failed log directories, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._notify_again)
             await self._report_failures()

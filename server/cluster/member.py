@@ -245,11 +245,11 @@ class ClusterMember:
         return self._broker.cluster.brokers.get(broker_id)
 
     def peer(self, broker_id: int, *, purpose: str) -> Peer:
-        """Connect to a broker. PeerUnavailable: the controller has not named such a broker."""
+        """Connect to a broker. PeerUnavailable: the controller has not announced that broker."""
         return self._connections.to_broker(broker_id, purpose=purpose)
 
     async def ask_controller(self, request: Message, version: int, *, timeout_s: float) -> Any:
-        """Ask whoever is the controller, once. Raises PeerUnavailable."""
+        """Send a request to the current controller, once. Raises PeerUnavailable."""
         return await ask_active_controller(self._to_controller, self.election, request, version, timeout_s=timeout_s)
 
     # ------------------------------------------------------------------ sessions
@@ -273,7 +273,7 @@ class ClusterMember:
         raise JoinProblem(str(problem))
 
     async def _hold_one(self, task_status: trio.TaskStatus[None]) -> Exception | None:
-        """One session from its beginning to its end; answers why it could not begin."""
+        """Hold one session until it ends; returns the error if it could not begin."""
         session = await self._tree.open_session()
         async with trio.open_nursery() as nursery:
             try:
@@ -383,7 +383,7 @@ class ClusterMember:
         await broker.replicas.load(hosted, cluster_id=cluster_id)
 
     async def _learn_of_cluster(self) -> str:
-        """Read from the tree all that a start needs, however long it is away meanwhile; returns the cluster's id."""
+        """Read all that a start needs from the tree, retrying while the tree is unavailable; returns the cluster's id."""
         while True:
             try:
                 return await self._read_tree()
@@ -443,7 +443,7 @@ class ClusterMember:
         return JoinProblem(f"broker.id={self._broker.node_id}: another broker with this id is a member of the cluster")
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """The work that goes on in the background."""
+        """Run the member's background tasks."""
         async with trio.open_nursery() as nursery:
             self._background = nursery
             if self.fetchers is not None:
@@ -472,11 +472,11 @@ class ClusterMember:
         await trio.lowlevel.checkpoint()
 
     async def keep(self) -> None:
-        """Return when what this start has decided so far outlives a power cut. CoordinationUnavailable: it does not."""
+        """Make the decisions of this start durable. CoordinationUnavailable: they are not."""
         await self._tree.keep()
 
     async def until_started(self) -> None:
-        """Return when clients may be served: this broker was told what there is, and what its start has decided is kept."""
+        """Wait until clients may be served: this broker has the cluster's metadata, and the start's decisions are durable."""
         await self.await_metadata()
         await self._has_started.wait()
 
@@ -512,7 +512,7 @@ class ClusterMember:
             await trio.sleep(ASK_AGAIN_S)
 
     async def leave(self) -> None:
-        """Hand over what this broker leads (controlled shutdown), as far as that is possible in the time it may take."""
+        """Hand over leadership (controlled shutdown) as far as possible within the time limit."""
         config = self._broker.config.member
         if not self._tree.is_shared:  # there is nobody to hand over to
             return
@@ -524,13 +524,13 @@ class ClusterMember:
         await ControlledShutdown(self._broker, self, self.broker_epoch).run()
 
     async def until_broken(self) -> str:
-        """Return when this broker cannot go on, with the reason."""
+        """Return the reason when this broker cannot continue."""
         return await self.features.until_broken(self._tree.until_broken)
 
     # ------------------------------------------------------------------ what the controller's word leads to
 
     async def _learn_settings(self, topics: Sequence[str]) -> None:
-        """Read the settings of topics that are new here, before their logs are made, and load what is to live in them."""
+        """Read the settings of new topics before their logs are created, and load coordinators that their partitions need."""
         await self._broker.coordinators.ensure_code(topics, self._broker.environment.run_in_thread)
         try:
             await self.administration.settings.read_topics(topics)

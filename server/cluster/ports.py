@@ -22,7 +22,7 @@ class Member(Protocol):
 
     @property
     def controller(self) -> ActiveController | None:
-        """None while another broker is the controller, or nobody."""
+        """Active controller on this broker; None while another broker, or none, is the controller."""
 
     @property
     def controller_id(self) -> int:
@@ -62,7 +62,7 @@ class Member(Protocol):
         """Return when a controller has sent this broker the live brokers, itself among them, and the topics."""
 
     def peer(self, broker_id: int, *, purpose: str) -> Peer:
-        """Connect to a broker. PeerUnavailable: the controller has not named such a broker."""
+        """Connect to a broker. PeerUnavailable: the controller has not announced that broker."""
 
     async def ask_controller(self, request: Message, version: int, *, timeout_s: float) -> Any:
-        """Ask whoever is the controller, once. Raises PeerUnavailable."""
+        """Send a request to the current controller, once. Raises PeerUnavailable."""

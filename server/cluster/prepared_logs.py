@@ -22,7 +22,7 @@ logger = logging.getLogger("ottla.administration")
 
 
 class PreparedLogs:
-    """Logs of new partitions, made before the tree hears of them: the first step of a broker that is alone.
+    """Logs of new partitions, created before the topic is written to the tree; only a lone broker does this.
 
     Nobody sees these logs until the controller says that this broker is to lead them (`ControllerRequests`).
     """

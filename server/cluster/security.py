@@ -55,7 +55,7 @@ class Security:
         is_controller: Callable[[], bool],
         has_readers: bool,
     ) -> None:
-        """`has_readers`: other brokers read the same tree, and have to hear of changes."""
+        """`has_readers`: other brokers read the same tree and must be notified of changes."""
         self._broker = broker
         self._coordination = coordination
         self._refusal = refusal

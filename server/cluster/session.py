@@ -47,7 +47,7 @@ class Session(Coordination, Protocol):
 
 
 class CoordinationTree(Protocol):
-    """A broker's coordination tree, and what a start has to do with it."""
+    """A broker's coordination tree, with the steps of a start that depend on the kind of tree."""
 
     is_shared: bool
     """Whether other brokers use it, too."""
@@ -59,10 +59,10 @@ class CoordinationTree(Protocol):
         """A session that has not begun yet. Raises LogDirectoryProblem if it must not begin."""
 
     async def fill(self, tree: Coordination) -> None:
-        """Put what is known already into a tree that is new."""
+        """Fill a new tree with the state that this broker already has."""
 
     async def begin(self) -> None:
-        """All checks are done: this tree is what counts."""
+        """Commit to this tree after all checks of the start."""
 
     async def hosted(self, tree: Coordination) -> list[HostedPartition]:
         """The partitions whose logs are to be loaded."""
@@ -77,7 +77,7 @@ class CoordinationTree(Protocol):
         """The broker has joined. From now on whatever is written is kept when that is answered. Raises as `keep`."""
 
     async def until_broken(self) -> str:
-        """Return when the broker cannot go on, with the reason."""
+        """Return the reason when the broker cannot continue."""
 
 
 class ClusterSession:
@@ -90,7 +90,7 @@ class ClusterSession:
         self._current, self._registered = session, None
 
     def note_registered(self) -> None:
-        """Note that this broker has registered in the session, and knows of which partitions it must hear anew."""
+        """Record that this broker has registered in the current session and awaits the controller's state."""
         self._registered = self._current
 
     def _session(self) -> Session:
@@ -175,7 +175,7 @@ async def settle_cluster_id(
 async def make_missing(
     coordination: Coordination, paths: Iterable[str], contents: Mapping[str, bytes] = NOTHING
 ) -> None:
-    """Make the nodes that are not there yet, with what is in `contents`; parents come first."""
+    """Create missing nodes with their data from `contents`; parents first."""
     wanted = list(paths)
     while True:
         found = await coordination.get_all(wanted)

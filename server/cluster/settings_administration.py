@@ -59,7 +59,7 @@ SettingsChange = Callable[[Texts], Texts]
 
 
 class OutdatedSettings(KafkaError):
-    """Somebody else has changed the same settings in between."""
+    """Another writer has changed the same settings."""
 
 
 class _Kind(NamedTuple):
@@ -87,7 +87,7 @@ class SettingsAdministration:
         has_readers: bool,
         passwords: KeptPasswords | None = None,
     ) -> None:
-        """`has_readers`: other brokers read the same tree, and have to hear of changes. `passwords` None: kept as they are."""
+        """`has_readers`: other brokers read the same tree and must be notified of changes. `passwords` None: stored in clear."""
         self.configs = configs
         self._coordination = coordination
         self._cluster = cluster
@@ -202,7 +202,7 @@ class SettingsAdministration:
     async def alter_group(
         self, group_id: str, change: SettingsChange, *, validate_only: bool = False, in_thread: bool = False
     ) -> None:
-        """Change a group's settings. There need not be such a group."""
+        """Change a group's settings. The group need not exist."""
         alter = partial(self._alter_named, self._groups, group_id, change, validate_only, in_thread)
         await self._until_altered(partial(self.read_groups, [group_id]), alter)
 
@@ -247,7 +247,7 @@ class SettingsAdministration:
         *,
         keeps_empty: bool = True,
     ) -> Overrides:
-        """Write settings, in one transaction with the notice. `kept` is what stands for them in the tree, if it is something else."""
+        """Write settings in one multi with the notification. `kept`: their encoded form for the tree, if it differs."""
         written = Overrides(dict(texts), 0 if known.version is None else known.version + 1)
         data = znodes.encode_config(texts if kept is None else kept)
         write: Operation = Create(path, data) if known.version is None else SetData(path, data, known.version)
@@ -284,7 +284,7 @@ class SettingsAdministration:
             await self._spread_defaults()
 
     async def _spread_defaults(self) -> None:
-        """Let every partition know its topic's settings after the defaults changed."""
+        """Apply changed defaults to every partition."""
         for number, name in enumerate(list(self._cluster.topics), 1):
             self._partitions.update_topic_config(name, self.configs.log_config(name))
             if number % TOPICS_PER_SLICE == 0:
@@ -300,14 +300,14 @@ class SettingsAdministration:
             await self._up_to_date(partial(self.read_broker, for_all=for_all))
 
     async def _up_to_date(self, read: Callable[[], Awaitable[None]]) -> None:
-        """Read what the tree holds now, which this broker may not have heard of yet."""
+        """Read the current settings from the tree; they may be newer than this broker's copy."""
         try:
             await read()
         except CoordinationError as error:
             raise self._refusal(error) from None
 
     async def read_all(self) -> None:
-        """Read all settings anew and put them into force here. Raises CoordinationError, as all of these do."""
+        """Read all settings again and apply them here. Raises CoordinationError."""
         # Before those of topics, whose defaults they are.
         for for_all in (True, False):
             await self.read_broker(for_all=for_all)

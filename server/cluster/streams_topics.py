@@ -28,7 +28,7 @@ class StreamsTopics:
         self._failures: dict[str, tuple[str, int]] = {}  # why, and until when it is told
 
     def create(self, topics: Sequence[CreatableTopic], *, pause_ms: int) -> dict[str, str]:
-        """Have missing topics created soon. Gives what kept some of them from being created lately."""
+        """Request the creation of missing topics; returns the errors of recent attempts."""
         failures = self._failures_of(topics)
         note_outcome = partial(self._note_outcome, pause_ms)
         new = []

@@ -84,7 +84,7 @@ class TokenStore:
         clock_ms: Callable[[], int],
         run_in_thread: Callable[..., Awaitable[Any]],
     ) -> None:
-        """`has_readers`: other brokers read the same tree, and have to hear of changes."""
+        """`has_readers`: other brokers read the same tree and must be notified of changes."""
         self.table = table
         self._config = config
         self._coordination = coordination
@@ -118,14 +118,14 @@ class TokenStore:
         return token, self.table.hmac(token.token_id)
 
     async def renew(self, hmac: bytes, principal: str, period_ms: int) -> int:
-        """Let a token expire later; when it does. Raises KafkaError."""
+        """Postpone a token's expiry; returns the new time. Raises KafkaError."""
         now_ms = self._clock_ms()
         changed = await self._change(hmac, lambda token: renewed(token, principal, period_ms, self._config, now_ms))
         assert changed is not None
         return changed.expires_ms
 
     async def expire(self, hmac: bytes, principal: str, period_ms: int) -> int:
-        """Let a token expire at another time, or at once if `period_ms` is negative; when it does. Raises KafkaError."""
+        """Set a token's expiry, or expire it at once if `period_ms` is negative; returns the time. Raises KafkaError."""
         now_ms = self._clock_ms()
         changed = await self._change(hmac, lambda token: expired(token, principal, period_ms, now_ms))
         return now_ms if changed is None else changed.expires_ms
@@ -193,7 +193,7 @@ class TokenStore:
             await self._take_all(nodes)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hear of changes for the life of one session; started when all tokens were read. Raises SessionExpired at its end."""
+        """Follow changes for the life of one session; reports `started` after reading all tokens. Raises SessionExpired."""
         await persistently(self._coordination, lambda: make_missing(self._coordination, PATHS))
         # Before anything is read, so that no notice is missed in between.
         ends = [self._coordination.watch_children(CHANGES, self._noticed.set)]
@@ -242,7 +242,7 @@ class TokenStore:
     # ------------------------------------------------------------------ in the background
 
     async def work(self) -> None:
-        """Remove what has expired, and make in advance what logins need, for the life of the broker."""
+        """Remove expired tokens and prepare login credentials, for the life of the broker."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._derive)
             nursery.start_soon(self._remove_expired)

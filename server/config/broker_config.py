@@ -95,13 +95,13 @@ class BrokerConfig:
     accepted_log_dirs: tuple[str, ...] = ()  # taken as they are, although they are not what they were; no setting
 
     def advertised_endpoint(self, listener: str, bound_port: int) -> Endpoint:
-        """The address that clients of a listener get; a port 0 stands for the one that was bound."""
+        """Address that clients of a listener receive; `bound_port` replaces port 0."""
         told = self.advertised.get(listener) or self.advertised[self.inter_broker_listener_name]
         return told if told.port else Endpoint(listener=told.listener, host=told.host, port=bound_port)
 
     @property
     def is_member(self) -> bool:
-        """True if there may be other brokers; else this one is alone."""
+        """True if the broker is a member of a cluster; a lone broker is not."""
         return self.zookeeper is not None or bool(self.coordination.coordination_socket)
 
     @property
@@ -111,7 +111,7 @@ class BrokerConfig:
 
     @property
     def ignored_settings(self) -> tuple[str, ...]:
-        """Given settings that have no effect although they ask for something other than the default."""
+        """Settings without effect here whose given values differ from their defaults."""
         return tuple(sorted(name for name, text in self.static.items() if _is_ignored(name, text)))
 
 
@@ -139,7 +139,7 @@ def broker_settings() -> Mapping[str, Setting]:
 
 @cache
 def settings_of_member() -> Mapping[str, Setting]:
-    """Settings of a member of a cluster, which also describes those that Kafka 3.9 has for ZooKeeper."""
+    """Settings of a cluster member, including ZooKeeper settings of Kafka 3.9."""
     return {**older_settings(), **settings_of(OlderTokenConfig), **settings_of(ZooKeeperConfig), **broker_settings()}
 
 
@@ -224,7 +224,7 @@ def _sasl(listeners: Iterable[Endpoint], static: Mapping[str, str]) -> dict[str,
 def _peer_logins(
     between_brokers: Iterable[str | None], sasl: Mapping[str, SaslListenerConfig], static: Mapping[str, str]
 ) -> dict[str, PeerLoginConfig]:
-    """Logins of this broker at the others, by the listeners that speak SASL."""
+    """Logins of this broker at other brokers, by listeners with SASL."""
     names = [name for name in between_brokers if name is not None and name in sasl]
     if not names:
         return {}
@@ -272,7 +272,7 @@ def cordoned_among(log_dirs: Sequence[Path], cordoned: Collection[str]) -> list[
 
 
 def _check_cordoned(cordoned: Collection[str], log_dirs: Collection[Path]) -> None:
-    """Raise InvalidSetting if cordoned.log.dirs names anything but data directories, or all and some."""
+    """Raise InvalidSetting if cordoned.log.dirs names a directory outside log.dirs, or mixes `*` with names."""
     if ALL_DIRECTORIES in cordoned and len(cordoned) > 1:
         message = f"When {CORDONED} is set to {ALL_DIRECTORIES}, it must not contain other values"
         raise InvalidSetting(CORDONED, cordoned, BROKEN_RULE, message=message)
@@ -285,7 +285,7 @@ def _check_cordoned(cordoned: Collection[str], log_dirs: Collection[Path]) -> No
 
 
 def _check_follower_wait(replication: ReplicationConfig) -> None:
-    """Raise InvalidSetting if a follower may wait longer than others wait for it."""
+    """Raise InvalidSetting if a follower's fetch may outlast its socket timeout or the leader's lag limit."""
     name, wait_ms = "replica.fetch.wait.max.ms", replication.replica_fetch_wait_max_ms
     if wait_ms > replication.replica_socket_timeout_ms:
         message = f"replica.socket.timeout.ms should always be at least {name} to prevent unnecessary socket timeouts"

@@ -57,7 +57,7 @@ def check_changes(changes: Iterable[ConfigChange]) -> None:
 
 
 def check_names(count: int, different: int, empty: Sequence[str]) -> None:
-    """Raise INVALID_REQUEST if names come twice, or some of them have no value."""
+    """Raise INVALID_REQUEST if names repeat, or some lack a value."""
     if different != count:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     if empty:
@@ -80,7 +80,7 @@ def _changed(
         f"Can't {verb} to key {name} because its type is not LIST."
     ),
 ) -> dict[str, str]:
-    """Apply incremental changes. Settings that are not `known` cannot be appended to, nor others than lists: `refusal` says so."""
+    """Apply incremental changes. Only settings in `known` that are lists can be appended to; `refusal` words the error."""
     result = dict(texts)
     for change in changes:
         name, operation = change.name, change.operation
@@ -127,7 +127,7 @@ def creation_texts(configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
 
 
 def changed_texts(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, str]:
-    """Apply incremental changes to a group's settings, or to a subscription; Kafka takes none of these for a list."""
+    """Apply incremental changes to settings of a group or subscription; as in Kafka, none of them is a list."""
     return _changed(texts, changes, {})
 
 
@@ -186,7 +186,7 @@ def check_min_insync_replicas(repository: ConfigRepository, before: Texts, after
 
 
 def check_broker(repository: ConfigRepository, texts: Texts, *, for_all: bool) -> None:
-    """Refuse run-time settings that Kafka would not take for a broker (or for all of them)."""
+    """Reject run-time settings that Kafka would not accept for one broker (or for all)."""
     known = repository.known
     fixed = [each for each in texts if each in known and known[each].is_read_only]
     _refuse_names("Cannot update these configs dynamically", fixed)
@@ -240,7 +240,7 @@ def _check_effect(repository: ConfigRepository, texts: Texts, *, for_all: bool) 
 
 
 def check_with_listeners(repository: ConfigRepository, texts: Texts, *, for_all: bool) -> None:
-    """Let the listeners check run-time settings that would hold for them. It may take long: files are read, keys decrypted.
+    """Let the listeners check run-time settings before these apply. Slow: it reads files and decrypts keys.
 
     Call it only for clients that may change settings: the answers tell what files there are, and whether a password is right.
     """
@@ -284,7 +284,7 @@ def _check_pools(repository: ConfigRepository, texts: Texts) -> None:
 
 
 def _check_connections(repository: ConfigRepository, texts: Texts) -> None:
-    """Refuse a limit of 0 connections: nobody could change it back."""
+    """Reject a limit of 0 connections, which would lock out the operator."""
     prefixes = ["", *(f"listener.name.{each.listener.lower()}." for each in repository.current.listeners)]
     for name in OF_SINGLE_LISTENERS:
         if any(int(texts.get(prefix + name, "1")) == 0 for prefix in prefixes):
@@ -292,7 +292,7 @@ def _check_connections(repository: ConfigRepository, texts: Texts) -> None:
 
 
 def _check_local_retention(unit: str, local: int, whole: int) -> None:
-    """Refuse a local share of a tiered log that exceeds the whole; -2 means all of it, and -1 without limit."""
+    """Reject a local retention above the total retention; -2 means the total, -1 unlimited."""
     if whole < 0 or local == -2:
         return
     invalid = f"Invalid value {local} for configuration log.local.retention.{unit}: Value must not be"

@@ -11,7 +11,7 @@ _ENDPOINT = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([0-9A-Za-z:%.]*)\]|([^/:\[\]]
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """A listener's name with the address to bind or to advertise, and what is spoken there."""
+    """Listener name with security protocol and the address to bind or advertise."""
 
     listener: str
     host: str

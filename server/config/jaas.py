@@ -23,7 +23,7 @@ _FIRST_FOREIGN_LETTER = "\xa0"  # from here on Java takes every character for a 
 
 
 class MalformedJaas(ValueError):
-    """A text that is no JAAS configuration; the message is Kafka's, without anything that may be secret."""
+    """Malformed JAAS text; the message is Kafka's and quotes no secret."""
 
 
 class JaasEntry(NamedTuple):
@@ -103,7 +103,7 @@ class _Tokens(Iterator[_Token]):
         return _Token("word", self._text[start : self._position])
 
     def _number(self) -> str:
-        """Skip a number, which nothing in JAAS can be; a `-` before something else stands alone."""
+        """Skip a number, which is invalid in JAAS; a `-` without digits is a character of its own."""
         first = self._take()
         if first == "-" and self._peek() != "." and self._peek() not in _DIGITS:
             return first

@@ -39,7 +39,7 @@ LEVELS = {
 
 
 def level_name(level: int) -> str:
-    """Kafka's name of a Python level: the most talkative one that leaves out nothing of it."""
+    """Kafka's name of a Python level: the most verbose level that the logger does not suppress."""
     return next((name for name, number in reversed(LEVELS.items()) if level >= number), "TRACE")
 
 
@@ -122,7 +122,7 @@ def _escaped(text: str) -> str:
 
 
 class LogFormatter(logging.Formatter):
-    """One line for each message; the lines of a traceback are indented, so that none looks like a message."""
+    """Formatter with one line per message; traceback lines are indented, so that none looks like a message."""
 
     def __init__(self, process: str | None = None) -> None:
         super().__init__(LINE_FORMAT if process is None else f"{process}: {LINE_FORMAT}")
@@ -166,7 +166,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class FloodGate(logging.Filter):
-    """A last limit on what one place in the code logs in a minute: LIKE_MAX warnings and errors, or INFO_LIKE_MAX other lines.
+    """Rate limit per source line of the code: LIKE_MAX warnings and errors a minute, or INFO_LIKE_MAX other lines.
 
     The next line that passes tells how many did not. Places that strangers or a broken disk can make talk without end have
     reminders of their own (`replication/reminders.py`), which say more about whom; this holds for all others, such as those
@@ -200,7 +200,7 @@ class FloodGate(logging.Filter):
 
 
 def _kept(places: Mapping[tuple[str, str], int], place: tuple[str, str]) -> tuple[str, str]:
-    """The place, or that of all others if there are too many: texts may be made up anew each time."""
+    """Key of a place for counting; all further places share one when there are too many."""
     return place if place in places or len(places) < KEPT_MAX else ("", "")
 
 
@@ -212,7 +212,7 @@ def _add_count(record: logging.LogRecord, untold: int) -> None:
 
 
 def set_up_log(level: str, form: str, process: str | None = None) -> None:
-    """From now on all loggers write to stderr. `level` is a key of `LEVELS`, `form` one of `FORMS`.
+    """Send all loggers' lines to stderr. `level` is a key of `LEVELS`, `form` one of `FORMS`.
 
     One of several processes begins each line with its name; what was set up before that is replaced.
     """
@@ -223,7 +223,7 @@ def set_up_log(level: str, form: str, process: str | None = None) -> None:
 
 
 def _message(record: logging.LogRecord) -> str:
-    """The message with each text in it cut, so that none of them takes all the room."""
+    """Message with each text in it shortened to the limit."""
     if isinstance(record.args, tuple) and record.args:
         return str(record.msg) % tuple([shown(each) if type(each) is str else each for each in record.args])
     return record.getMessage()
@@ -235,7 +235,7 @@ def _with_message(record: logging.LogRecord, message: str) -> logging.LogRecord:
 
 
 def _indented(trace: str) -> str:
-    """Each line escaped and behind blanks; what separates lines within an exception's text looks the same."""
+    """Escape and indent each line, so that line ends inside an exception's text look like the others."""
     return "\n".join([_TRACE_INDENTATION + shown(line, MESSAGE_CHARACTERS_MAX) for line in trace.split("\n")])
 
 

@@ -43,12 +43,12 @@ ENCODED_LENGTH_MAX = 100_000
 
 
 class UndecodablePassword(Exception):
-    """Text that holds no password for this secret; the message says nothing of either."""
+    """Stored password that this secret cannot decode; the message quotes neither."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PasswordEncoder:
-    """Kafka's EncryptingPasswordEncoder: encodes with the parameters given here, decodes with those that a text names."""
+    """Kafka's EncryptingPasswordEncoder: encodes with the given parameters, decodes with the stored ones."""
 
     secret: bytes
     random_bytes: Callable[[int], bytes]

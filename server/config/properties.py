@@ -117,7 +117,7 @@ def _unescaped(text: str) -> str:
 
 
 def _append_unit(parts: list[str], digits: str) -> None:
-    """Append one UTF-16 unit, or join it with the unit before: Java writes what is beyond U+FFFF as two."""
+    """Append a UTF-16 unit; a second half of a surrogate pair is joined with the first."""
     # int() alone would take signs, blanks, underscores and the digits of all scripts.
     if len(digits) != 4 or not _HEXADECIMAL.issuperset(digits):
         raise ValueError("four hexadecimal digits are needed")

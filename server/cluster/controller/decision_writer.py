@@ -100,7 +100,7 @@ class DecisionWriter:
         self.elections = self.unclean_elections = 0  # leaders that were chosen, and those that were not in sync before
 
     async def carry_out(self, decide: Decide) -> CarriedOut:
-        """Do what is decided, and all that follows from it. Raises what `decide` does, and WriteRefused."""
+        """Carry out a decision and all that follow from it. Raises the errors of `decide`, and WriteRefused."""
         outcome = await self.do(decide)
         # What follows may have consequences of its own: a complete reassignment is settled, a deletion that has begun
         # ends.
@@ -127,7 +127,7 @@ class DecisionWriter:
         raise RuntimeError(f"nothing comes of {ATTEMPTS_MAX} attempts to write {outcome.decision.changes[:3]}")
 
     async def _do_parts(self, parts: Iterable[Decision], outcome: CarriedOut) -> bool:
-        """True if all were written; if not, what they rest on was read again."""
+        """Write the parts; False if a write failed and the state was read again."""
         for part in parts:
             try:
                 await self._write(part)
@@ -207,7 +207,7 @@ class DecisionWriter:
             await self._notify(batch)
 
     async def restate(self, names: Iterable[str]) -> None:
-        """Notify of all states of topics that nobody has heard of."""
+        """Notify the brokers of all partition states of these topics."""
         batch = ControlBatch()
         for name in names:
             self._restate(batch, name, {})
@@ -215,7 +215,7 @@ class DecisionWriter:
             await self._notify(batch)
 
     def _restate(self, batch: ControlBatch, name: str, before: Mapping[int, PartitionState]) -> None:
-        """Notify of those partitions of a topic that differ from what was known."""
+        """Notify the brokers of a topic's partitions whose states differ from `before`."""
         for partition, state in _led(self._states.topics[name]):
             known = before.get(partition[1])
             if state == known:

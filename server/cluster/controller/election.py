@@ -127,7 +127,7 @@ class ControllerElection:
     # ------------------------------------------------------------------ watching and standing
 
     async def _look(self) -> Term | None:
-        """Find the controller or stand for election: our term if we are the controller; None if another one is."""
+        """Find the controller or stand for election; returns this broker's term, None if another broker is the controller."""
         while True:
             try:
                 epoch = await self._epoch()
@@ -160,7 +160,7 @@ class ControllerElection:
         self.moved = trio.Event()
 
     async def _stand(self, before: Term) -> Term | None:
-        """Try to be elected; None if that failed, or if nobody knows."""
+        """Stand for election; None if this broker lost, or the result is unknown."""
         self._note_controller(NO_CONTROLLER)
         epoch = before.epoch + 1
         node = znodes.encode_controller(self._node_id, self._clock_ms())
@@ -195,7 +195,7 @@ class ControllerElection:
     # ------------------------------------------------------------------ in office
 
     async def _serve(self, term: Term) -> None:
-        """Be the controller until we are not. Raises SessionExpired."""
+        """Serve as the controller until the term ends. Raises SessionExpired."""
         logger.info("Broker %d was elected controller, epoch %d", self._node_id, term.epoch)
         # Set before it has loaded anything: requests wait for their turn behind that.
         self.active = ActiveController(
@@ -232,7 +232,7 @@ class ControllerElection:
             await self._step_down(term)
 
     async def _watch_controller(self, office: trio.CancelScope) -> None:
-        """End our term when /controller is not ours any more: somebody may have removed it, to have another election."""
+        """End the term when /controller names another broker or is gone: an operator may have deleted it to force an election."""
         is_ours = True
         while is_ours:
             changed = self._changed  # before the look, as in `run`
@@ -249,7 +249,7 @@ class ControllerElection:
         office.cancel()
 
     async def _is_available_again(self) -> bool:
-        """Wait for the service; False if the session is over meanwhile."""
+        """Wait until the coordination service is available; False if the session expires first."""
         try:
             await self._session.until_available()
         except SessionExpired:

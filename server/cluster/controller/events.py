@@ -20,7 +20,7 @@ Action = Callable[[], Awaitable[Any]]
 
 
 class _Request:
-    """An action whose outcome somebody waits for.
+    """An action whose outcome a caller awaits.
 
     Of an error it keeps the code and the message. The error itself holds frames, the frames hold this object, and so none of
     them would ever be freed.
@@ -36,7 +36,7 @@ class _Request:
         self._value: Any = None
 
     async def __call__(self) -> None:
-        """Carry it out. A KafkaError is for whoever asked, anything else for the controller."""
+        """Carry out the action. A KafkaError goes to the caller, any other error to the controller."""
         self.has_begun = True
         try:
             self._value = await self._action()
@@ -57,7 +57,7 @@ class _Request:
 
 
 class ControllerEvents:
-    """Queue of events; anybody puts in, one task takes out."""
+    """Queue of events with many producers and one consumer task."""
 
     def __init__(self) -> None:
         self._queue: deque[tuple[str | None, Action]] = deque()
@@ -71,7 +71,7 @@ class ControllerEvents:
         return bool(self._queue)
 
     def look(self, key: str, action: Action) -> None:
-        """Queue a look at what `key` stands for."""
+        """Queue a read of the state that `key` names."""
         # A look reads everything that its key stands for, so one that waits covers later changes as well.
         if key not in self._waiting:
             self._waiting.add(key)
@@ -114,7 +114,7 @@ class ControllerEvents:
             self._arrived.set()
 
     async def next(self) -> Action:
-        """The next action; others have a turn before it."""
+        """Next action, after a yield to other tasks."""
         await trio.lowlevel.checkpoint()
         while not self._queue:
             self._arrived = trio.Event()

@@ -67,7 +67,7 @@ class FinalizedLevels:
     # ------------------------------------------------------------------ brokers
 
     def admitted(self, registrations: Mapping[int, BrokerRegistration]) -> dict[int, BrokerRegistration]:
-        """The brokers that support what is finalized; the log names each of the others once."""
+        """Brokers that support all finalized feature levels; each other broker is logged once."""
         return {node_id: each for node_id, each in registrations.items() if self._is_admitted(each)}
 
     def _is_admitted(self, broker: BrokerRegistration) -> bool:
@@ -87,7 +87,7 @@ class FinalizedLevels:
     # ------------------------------------------------------------------ raised by itself
 
     async def raise_newest(self) -> None:
-        """Raise what nobody has set to the highest level that all brokers support."""
+        """Finalize features that no operator has set at the highest level that all brokers support."""
         while not self._is_alone and self._levels.is_ours:
             self._log_who_lacks()
             raised = self._raised()
@@ -113,7 +113,7 @@ class FinalizedLevels:
         return levels
 
     def _wanted(self) -> dict[str, int]:
-        """The newest level of each feature that nobody has set."""
+        """Newest level of each feature that no operator has set."""
         return {name: latest for name, latest in supported_levels().items() if name not in self._levels.settled}
 
     def _log_who_lacks(self) -> None:
@@ -201,7 +201,7 @@ class FinalizedLevels:
         return self._levels.finalized.get(name, 0)
 
     async def _write(self, levels: Levels) -> bool:
-        """False: somebody else has written the node, and it was read anew. Raises WriteRefused."""
+        """Write the levels; False if another writer was faster and the node was read again. Raises WriteRefused."""
         data = encode_levels(levels)
         write = (
             Create(znodes.FEATURE, data) if self._node is None else SetData(znodes.FEATURE, data, self._node.version)

@@ -95,7 +95,7 @@ class PartitionRequests:
         return outcomes
 
     async def look_at_reassignments(self) -> None:
-        """Carry out /admin/reassign_partitions, which old tools write; it names what it still has under way."""
+        """Carry out /admin/reassign_partitions, which old tools write; the node keeps the unfinished reassignments."""
         if (read := await self._reader.reassignments()) is not None:
             # Those that are on their way there are not begun again.
             wanted = {name: target for name, target in read[0].items() if not self._has_target(name, target)}
@@ -105,7 +105,7 @@ class PartitionRequests:
             await self.settle_reassignments()
 
     async def settle_reassignments(self) -> None:
-        """Drop from /admin/reassign_partitions what is not being reassigned, or by a request to somewhere else."""
+        """Remove reassignments from /admin/reassign_partitions that have ended or were replaced by another target."""
         if (read := await self._reader.reassignments()) is None:
             return
         targets, version = read

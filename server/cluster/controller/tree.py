@@ -44,7 +44,7 @@ RETRY_S = 0.1
 
 
 class Deposed(Exception):
-    """Another controller was elected: /controller_epoch has another version."""
+    """Another controller was elected: /controller_epoch has a newer version."""
 
 
 class ControllerTree:
@@ -90,7 +90,7 @@ class ControllerTree:
     # ------------------------------------------------------------------ writing
 
     async def write(self, operations: Sequence[Operation], *, can_be_refused: bool = False) -> None:
-        """Do all, if we are still the controller. Raises Deposed, and what the operations meet.
+        """Write all operations if this broker is still the controller. Raises Deposed, and the operations' own errors.
 
         Where there is no room for it this waits until there is some, or (`can_be_refused`) raises WriteRefused.
         """
@@ -241,7 +241,7 @@ class TreeReader:
         return _decoded(znodes.PREFERRED_ELECTION, znodes.decode_partitions, node.data) or []
 
     async def log_dir_failures(self) -> tuple[set[int], list[str]]:
-        """The brokers that lost a log directory, and the nodes that say so."""
+        """Brokers that lost a log directory, and the nodes that report it."""
         brokers: set[int] = set()
         nodes = await self._tree.children_data(znodes.LOG_DIR_EVENTS)
         for name, node in nodes.items():
@@ -250,7 +250,7 @@ class TreeReader:
         return brokers, [f"{znodes.LOG_DIR_EVENTS}/{name}" for name in nodes]
 
     async def isr_changes(self) -> tuple[set[TopicPartition], list[str]]:
-        """The partitions whose leaders wrote their state themselves (before Kafka 2.7), and the nodes that say so."""
+        """Partitions whose leaders wrote their state themselves (before Kafka 2.7), and the nodes that report them."""
         partitions: set[TopicPartition] = set()
         nodes = await self._tree.children_data(znodes.ISR_CHANGES)
         for name, node in nodes.items():

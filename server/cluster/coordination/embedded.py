@@ -80,7 +80,7 @@ RunInThread = Callable[..., Awaitable[Any]]
 
 
 class Writer:
-    """Somebody who waits for a multi. `outcome` is its results or the error to raise, None while there is neither."""
+    """A multi that a caller awaits. `outcome`: its results or the error to raise; None until it is done."""
 
     __slots__ = ("is_end", "operations", "outcome", "session_id")
 
@@ -202,12 +202,12 @@ class EmbeddedCoordination:
             logger.warning("%s is not rewritten: %s", self.path, error)
 
     def close(self) -> None:
-        """Let go of the file. What was not answered has not happened."""
+        """Close the journal. Unanswered multis were not applied."""
         self._is_open = False
         self._journal.close()
 
     def write_later(self) -> None:
-        """Before `open`: multis change the tree at once, and `keep` writes what they changed, until `write_at_once`."""
+        """Delay journal writes, before `open`: multis change the tree at once, and `keep` writes them, until `write_at_once`."""
         self._unwritten = []
 
     async def keep(self) -> None:
@@ -223,7 +223,7 @@ class EmbeddedCoordination:
                     raise CoordinationUnavailable(self.path) from None
 
     def _write_unwritten(self) -> None:
-        """Write, in a thread, while nobody changes the tree. OSError: nothing more than before is written."""
+        """Write the delayed changes in a thread while no task changes the tree. OSError: no further change was written."""
         if self._unwritten:
             was_rewritten = self._is_rewritten
             if not was_rewritten:
@@ -236,12 +236,12 @@ class EmbeddedCoordination:
         self._journal.sync_name()
 
     async def write_at_once(self) -> None:
-        """Write what was to be written later, and from now on each multi before it is answered. Raises as `keep`."""
+        """Write the delayed changes, and from now on write each multi before its answer. Raises as `keep`."""
         await self.keep()
         self._unwritten = None
 
     async def until_broken(self) -> OSError:
-        """Return when nothing can be written any more, with the reason."""
+        """Return the reason when the journal cannot be written any more."""
         await self._broken.wait()
         assert self._journal.failure is not None
         return self._journal.failure
@@ -268,13 +268,13 @@ class EmbeddedCoordination:
         return await self.outcome_of(self.ask_for(self.session_id, operations))
 
     def ask_for(self, session_id: int, operations: Sequence[Operation]) -> Writer:
-        """Let a multi of this session stand behind all others; `outcome_of` has to be called for it."""
+        """Queue a multi of this session behind all others; the caller must await `outcome_of`."""
         writer = Writer(operations, session_id)
         self._queue.append(writer)
         return writer
 
     async def outcome_of(self, writer: Writer) -> list[Result]:
-        """Wait for a multi that was asked for. Raises as `multi`."""
+        """Await a queued multi. Raises as `multi`."""
         try:
             await self._until_decided(writer)
         except trio.Cancelled:
@@ -294,7 +294,7 @@ class EmbeddedCoordination:
         return self._last_session_id
 
     def end_session(self, session_id: int) -> Writer:
-        """Delete what belongs to a session, after all that it has asked for; `outcome_of` has to be called for it."""
+        """Queue the deletion of a session's ephemeral nodes behind its requests; the caller must await `outcome_of`."""
         assert session_id
         writer = Writer([EndSession()], session_id, is_end=True)
         self._queue.append(writer)
@@ -332,7 +332,7 @@ class EmbeddedCoordination:
     # ------------------------------------------------------------------ plan, write, change
 
     async def _write_some(self) -> None:
-        """Write what waits, as much as goes into one entry; the caller holds the lock."""
+        """Write queued multis, as many as one journal entry holds; the caller holds the lock."""
         # The thread cannot be called back. Its outcome has to reach
         # the tree, or the tree would not be what is on the disk.
         with trio.CancelScope(shield=True):
@@ -394,7 +394,7 @@ class EmbeddedCoordination:
             logger.error("%s cannot be written. Changes are refused until it can: %s", self.path, error)
 
     def _carry_out(self, writers: Sequence[Writer], rehearsed: Sequence[Rehearsed]) -> None:
-        """Apply to the tree what is on the disk by now, and notify everybody."""
+        """Apply the synced multis to the tree, and notify all watchers."""
         if self._is_refusing:
             self._is_refusing = False
             logger.info("%s can be written again", self.path)
@@ -411,7 +411,7 @@ class EmbeddedCoordination:
     # ------------------------------------------------------------------ the journal's contents
 
     async def _rewrite(self) -> None:
-        """Rewrite the journal. Whoever would change the tree waits for the lock meanwhile."""
+        """Rewrite the journal. Writers of the tree wait for the lock during this."""
         try:
             await self._run_in_thread(lambda: self._journal.rewrite(self._snapshot()))
         except OSError as error:

@@ -132,7 +132,7 @@ class Journal:
 
     @property
     def is_name_synced(self) -> bool:
-        """True if a power cut leaves this file, and not the one that was there before it."""
+        """True if this file, and not its predecessor, survives a power cut."""
         return self._is_name_synced
 
     def resume(self) -> None:

@@ -38,7 +38,7 @@ _granted = struct.Struct(">iii")
 
 
 class LoopQueue:
-    """The queue of kazoo's callbacks: what is put in is called on the event loop, in this order."""
+    """Queue that runs kazoo's callbacks on the event loop, in order."""
 
     def __init__(self, token: trio.lowlevel.TrioToken) -> None:
         self._token = token
@@ -113,7 +113,7 @@ class LoopHandler:
         self._refusing = True
 
     def cut_connection(self) -> None:
-        """Let kazoo try another server, if the present one does not answer."""
+        """Close the connection, so that kazoo tries another server."""
         if self._connection is not None:
             self._connection.cut()
 

@@ -94,7 +94,7 @@ class Frame(NamedTuple):
 
 
 class Frames:
-    """Cuts what was received into frames of at most `limit` bytes."""
+    """Splitter of received bytes into frames of at most `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -196,7 +196,7 @@ T = TypeVar("T")
 
 
 def _whole(body: bytes, read: Callable[[Body], T]) -> T:
-    """Read one thing, behind which nothing may follow."""
+    """Read one item that must end the body."""
     reader = Body(body)
     found = read(reader)
     if not reader.is_at_end:
@@ -205,7 +205,7 @@ def _whole(body: bytes, read: Callable[[Body], T]) -> T:
 
 
 def _each(body: bytes, read: Callable[[Body], T]) -> list[T]:
-    """Read things of one kind to the end of the body."""
+    """Read items of one kind to the end of the body."""
     reader, found = Body(body), list[T]()
     while not reader.is_at_end:
         found.append(read(reader))
@@ -262,7 +262,7 @@ def read_watched(body: bytes) -> Watched:
 
 
 def operations(several: Sequence[Operation]) -> bytes:
-    """The body of a multi; raises TooLarge for what the holder would not take."""
+    """Encode the body of a multi; raises TooLarge if it exceeds the holder's limit."""
     body = bytearray(_SIZE.pack(len(several)))
     largest, largest_bytes = "", 0
     for each in several:

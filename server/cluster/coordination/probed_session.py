@@ -44,11 +44,11 @@ class ProbedSession(ABC):
 
     @abstractmethod
     def _send_probe(self, sent: float) -> None:
-        """Ask what only a living session is answered, and call `_probe_answered` with this time when it is."""
+        """Send a request that only a live session can answer; `_probe_answered` is then called with its send time."""
 
     @abstractmethod
     async def _give_up_connection(self) -> None:
-        """The probe was not answered in time."""
+        """Drop the connection after an unanswered probe."""
 
     # ------------------------------------------------------------------ the port
 
@@ -71,7 +71,7 @@ class ProbedSession(ABC):
     # ------------------------------------------------------------------ being sure
 
     async def _keep_sure(self) -> None:
-        """Probe until the session has ended, and notify the listeners when it is no longer sure."""
+        """Probe until the session has ended, and notify the listeners when it becomes uncertain."""
         while not self._ended:
             now = self.session_now()
             # Step 1: prove that the session lives, or give up a connection on which that cannot be proven.
@@ -94,7 +94,7 @@ class ProbedSession(ABC):
                 await self._changed.wait()
 
     def _probe_due(self) -> float:
-        """When to probe again, or to give up the connection."""
+        """Time of the next probe, or of giving up the connection."""
         return self._probe_sent + self._timeout_s * (ANSWER_SHARE if self._probe_open else PROBE_SHARE)
 
     def _probe(self) -> None:

@@ -26,7 +26,7 @@ BACKLOG = 64
 
 
 class HeldElsewhere(OSError):
-    """Another process listens there. The message is a line for the operator."""
+    """Another process listens on the socket. The message is a line for the operator."""
 
 
 @contextlib.contextmanager
@@ -88,7 +88,7 @@ def is_held(path: str) -> bool:
 
 
 def connected(path: str) -> socket.socket:
-    """A connection to who listens there, not blocking. OSError: nobody does."""
+    """Non-blocking connection to the socket's listener. OSError if no process listens."""
     sock = socket.socket(socket.AF_UNIX)
     try:
         sock.setblocking(False)
@@ -101,7 +101,7 @@ def connected(path: str) -> socket.socket:
 
 
 def is_own(sock: socket.socket) -> bool:
-    """True if the process at the other end is this user's. True if the system does not tell: its file has let in nobody else."""
+    """True if this user runs the peer process, or the system cannot tell (the socket file admits only this user then)."""
     try:
         return system.peer_user(sock) in (None, os.geteuid())
     except OSError:
@@ -130,7 +130,7 @@ WAITING_BYTES_MAX = 16 << 20  # above which the other side is given up: it does 
 
 
 class FramedSocket:
-    """A Unix socket that frames go over: one task receives, one sends, and anybody may give something to be sent.
+    """Unix socket for frames: one task receives, one sends, and any task may queue frames.
 
     `sock` does not block, and belongs to this object from now on.
     """
@@ -180,7 +180,7 @@ class FramedSocket:
             return 0
 
     async def run_sender(self) -> None:
-        """Send what did not go at once, until the connection is lost."""
+        """Send queued frames until the connection is lost."""
         while not self.is_closed:
             if not self._waiting:
                 await self._moved.wait()
@@ -235,16 +235,16 @@ class FramedSocket:
 
     @property
     def has_come(self) -> bool:
-        """True if there is something to receive, be it the end."""
+        """True if data, or the end of the stream, can be received."""
         return self.is_closed or bool(self._look_for_input.poll(0))
 
     @property
     def is_lost(self) -> bool:
-        """True if the other side has closed the connection, or died: asked of the system, now."""
+        """True if the system reports that the peer has closed the connection or died."""
         return self.is_closed or bool(self._look_for_end.poll(0))
 
     def close(self) -> None:
-        """Let the other side see the end at once, even if another process should have the socket, too."""
+        """Shut the connection down, even if another process holds a copy of the socket."""
         if self.is_closed:
             return
         self.is_closed = True

@@ -38,7 +38,7 @@ class Kind(IntEnum):
 
 
 class NodeChange(NamedTuple):
-    """One operation that happened; `Check` changes nothing."""
+    """One applied operation; `Check` changes nothing."""
 
     kind: Kind
     path: str
@@ -50,7 +50,7 @@ Rehearsed = list[NodeChange] | CoordinationError  # what a multi would change, o
 
 
 class EndSession:
-    """Delete all that belongs to the session in whose name it is asked for. It always can be done."""
+    """Delete all ephemeral nodes of the requesting session. Always succeeds."""
 
     __slots__ = ()
 
@@ -61,7 +61,7 @@ Multi = tuple[Sequence[TreeOperation], int]
 
 
 class TreeNode:
-    """One node of the tree; `owner` is the session of an ephemeral one, else 0."""
+    """One node of the tree; `owner` is the session of an ephemeral node, else 0."""
 
     __slots__ = ("children", "creation_id", "data", "next_sequence", "owner", "version")
 
@@ -139,7 +139,7 @@ class Tree:
     # ------------------------------------------------------------------ writes
 
     def apply(self, operations: Sequence[TreeOperation], session_id: int) -> tuple[list[Result], list[NodeChange]]:
-        """Do all operations for a session, or undo those done and raise; returns the results and what changed."""
+        """Apply all operations of a session or none (it raises then); returns the results and the changes."""
         return self._apply(operations, session_id, [])
 
     def rehearse(self, multis: Iterable[Multi]) -> list[Rehearsed]:

@@ -50,7 +50,7 @@ Read = Callable[[bytes], Sequence[Any]]
 
 
 class _Request:
-    """Something asked that a task waits for, and what has come of the answer."""
+    """A pending request of one task, with the part of its answer so far."""
 
     __slots__ = ("answered", "error", "found", "read")
 
@@ -85,7 +85,7 @@ class ServedCoordination(ProbedSession):
     def __init__(
         self, path: str, *, timeout_s: float, connection_timeout_s: float | None = None, last_session: int = 0
     ) -> None:
-        """`last_session` is the one before this one, of the same broker: nothing of it is done after this one begins."""
+        """`last_session`: this broker's former session; the holder applies none of its requests after this one begins."""
         self._sure_until = self._looked = -math.inf
         super().__init__(timeout_s)
         self._path = path
@@ -246,7 +246,7 @@ class ServedCoordination(ProbedSession):
             return FramedSocket(sock, frame_bytes_max=messages.ANSWER_BYTES_MAX)
 
     async def _log_if_late(self) -> None:
-        """Log what this member waits for, if it waits for long. The holder may hang, or wait for its disk."""
+        """Log a request that has waited long. The holder may hang, or wait for its disk."""
         await trio.sleep(self._timeout_s)
         if not self.session_id and not self._ended:
             text = (

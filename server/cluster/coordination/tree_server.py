@@ -138,7 +138,7 @@ async def _opened(directory: Path, last_incarnation: int, patience: _Patience) -
 
 
 class _Patience:
-    """Give-up rule for a holder whose disk is well, and only short of something.
+    """Give-up rule for a holder with a working disk that lacks room or descriptors.
 
     A failed sync leaves pages of which nobody knows whether they are on the disk. But opening writes the whole tree to a new
     file, and everything that was acknowledged was synced before.
@@ -262,7 +262,7 @@ class _Service:
 
 
 class _Member:
-    """One connection: the requests of a member, and its session."""
+    """One member's connection: its requests and its session."""
 
     def __init__(self, service: _Service, connection: FramedSocket) -> None:
         self._service = service
@@ -305,7 +305,7 @@ class _Member:
     # ------------------------------------------------------------------ silence
 
     async def _mind_silence(self) -> None:
-        """Hang up when nothing was heard for too long."""
+        """Close the connection after a member's long silence."""
         while not self._connection.is_closed:
             look = self._silent_since + self._timeout_s
             # In several steps, because a late look tells that this process was away, and heard nobody.
@@ -324,7 +324,7 @@ class _Member:
 
     @property
     def _is_owed(self) -> bool:
-        """True if it is the holder that has to do something: receive what has come, or carry out what was asked for."""
+        """True if the holder is late itself: with received bytes to read, or requests to carry out."""
         connection = self._connection
         return connection.has_room and (self._is_busy or connection.has_come)
 
@@ -401,7 +401,7 @@ class _Member:
             nursery.start_soon(self._answer_reads)
 
     async def _answer_reads(self) -> None:
-        """Answer reads one after the other, so that no more than one adds to what waits to be sent."""
+        """Answer reads one by one, so that only one at a time adds to the unsent bytes."""
         while self._reads:
             answer, size = self._reads[0]
             await self._connection.until_room()
@@ -413,7 +413,7 @@ class _Member:
         self._connection.send(messages.frame(kind, number, body))
 
     async def _say_all(self, number: int, items: Iterable[bytes]) -> None:
-        """Send an answer of any length in parts, as fast as they are received; others are served in between."""
+        """Send an answer of any length in parts, at the peer's pace; other members are served in between."""
         last: bytes | None = None
         for part in messages.in_parts(items):
             if last is not None:

@@ -84,7 +84,7 @@ _ERRORS: dict[type[Exception], type[CoordinationError]] = {
 
 
 class _PendingCall:
-    """Requests that one task waits for together.
+    """Requests that one task awaits together.
 
     kazoo's answers hold this object. When the wait is over it lets go of the answers, or else none of them would ever be freed.
     """
@@ -268,7 +268,7 @@ class ZooKeeperCoordination(ProbedSession):
                 self._value(answer, path)
 
     async def _close(self) -> None:
-        """Let ZooKeeper know, if it can be reached, so that the ephemeral nodes go at once."""
+        """Close the session at ZooKeeper if it is reachable, so that its ephemeral nodes go at once."""
         # Else kazoo would go on to look for a server while it is being stopped.
         if not self._connected:
             self._give_up()
@@ -374,7 +374,7 @@ class ZooKeeperCoordination(ProbedSession):
     # ------------------------------------------------------------------ requests
 
     def _client_now(self) -> Any:
-        """kazoo's client if it may be called; else raises what the port promises."""
+        """kazoo's client while it can be called; else raises the error of the `Coordination` port."""
         if self._ended:
             raise SessionExpired
         # kazoo would keep the request and send it after the connection
@@ -470,7 +470,7 @@ def _subject(operation: Operation, error: Exception) -> str:
 
 
 def _check_size(operations: Sequence[Any]) -> None:
-    """Raise TooLarge for what ZooKeeper would answer by closing the connection."""
+    """Raise TooLarge for a request that would make ZooKeeper close the connection."""
     # Looking closely means encoding twice, so it is done only where the sum of lengths comes near.
     estimate = sum(200 + 4 * len(each.path) + len(getattr(each, "data", b"")) for each in operations)
     if estimate > REQUEST_BYTES_MAX:

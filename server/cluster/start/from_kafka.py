@@ -81,7 +81,7 @@ class FoundTopic:
 
 @dataclass(slots=True)
 class FoundCluster:
-    """Metadata of the former broker. `broker_settings` is by node id, None for those of all brokers."""
+    """Metadata of a broker of Apache Kafka. `broker_settings` maps node ids to settings; None stands for all brokers."""
 
     topics: list[FoundTopic] = field(default_factory=list)
     broker_settings: dict[int | None, Texts] = field(default_factory=dict)
@@ -95,7 +95,7 @@ def find_cluster(
     configs: ConfigRepository,
     make_topic_id: Callable[[], bytes],
 ) -> FoundCluster:
-    """Look through log directories whose partitions nobody knows; waits for the disk. May raise LogDirectoryProblem."""
+    """Search the log directories for a cluster of Apache Kafka; reads the disk. Raises LogDirectoryProblem."""
     apart = configs.started_with.static.get("metadata.log.dir")
     for path in [directory.path for directory in directories] + ([apart] if apart else []):
         try:
@@ -108,7 +108,7 @@ def find_cluster(
 
 
 async def adopt(coordination: Coordination, cluster: FoundCluster, node_id: int) -> None:
-    """Write what was found into the tree. What is there already stays, so that a crash halfway does no harm."""
+    """Write the found metadata into the tree. Existing nodes stay, so that the call can be repeated after a crash."""
     nodes = [node for topic in cluster.topics for node in _topic_nodes(topic, node_id)]
     others = {znodes.broker_config_path(broker): settings for broker, settings in cluster.broker_settings.items()}
     others |= {znodes.group_config_path(group_id): settings for group_id, settings in cluster.group_settings.items()}
@@ -189,7 +189,7 @@ def _epochs(topic: TopicImage, node_id: int) -> list[int]:
 
 
 def _usable(whose: str, settings: Texts, check: Callable[[Texts], object]) -> Texts:
-    """The settings that are served here. A log line names each of the others."""
+    """Settings that this broker supports. Each of the others is logged."""
     usable: dict[str, str] = {}
     for name, text in sorted(settings.items()):
         try:

@@ -74,7 +74,7 @@ async def fill_from_journal(coordination: Coordination, directory: Path, passwor
 
 
 async def set_journal_aside(directory: Path, suffix: str) -> None:
-    """The tree is the cluster's: nobody may take the journal for the present any more."""
+    """Rename the journal of a broker that joined a cluster, so that no start takes it for the current tree."""
     journal = directory / JOURNAL_NAME
     if journal.exists():
         await trio.to_thread.run_sync(journal.rename, directory / (JOURNAL_NAME + suffix))
@@ -105,7 +105,7 @@ LOOK_AGAIN_S: Final = 0.02
 
 
 class _SharedTree:
-    """A tree that others hold. A broker that loses it waits until it is back."""
+    """Shared tree that other processes hold. A broker that loses it waits until it is back."""
 
     is_shared = True
     journal_suffix = ""
@@ -115,7 +115,7 @@ class _SharedTree:
         self._broker = broker
 
     async def hosted(self, tree: Coordination) -> list[HostedPartition]:
-        """Every partition that is on the disks. The controller says later what it is to be, or that it was deleted."""
+        """All partitions on the disks. The controller later assigns or deletes them."""
         found = await self._broker.environment.run_in_thread(self._broker.replicas.directories.found_partitions)
         return [
             HostedPartition(
@@ -128,14 +128,14 @@ class _SharedTree:
         ]
 
     async def begin(self) -> None:
-        """The broker is in this cluster from now on: what it had alone does not count any more."""
+        """Set the journal of the time as a lone broker aside: the broker belongs to the cluster from now on."""
         await set_journal_aside(self._broker.config.log_dirs[0], self.journal_suffix)
 
     async def keep(self) -> None:
-        """Do nothing: what was written into the tree is durable already."""
+        """Do nothing: writes to this tree are durable at once."""
 
     async def end_start(self) -> None:
-        """The broker goes on to wait for the tree whenever it has to."""
+        """Do nothing: the broker waits for an unavailable tree before and after the start."""
 
     async def until_broken(self) -> str:
         """Never returns."""
@@ -156,7 +156,7 @@ class ZooKeeperTree(_SharedTree):
         return self._broker.environment.open_session(self._config)
 
     async def fill(self, tree: Coordination) -> None:
-        """Bring what this broker had while it was alone."""
+        """Copy this broker's metadata from its time as a lone broker into ZooKeeper."""
         try:
             await fill_from_journal(tree, self._broker.config.log_dirs[0], KeptPasswords.of(self._config))
         except KafkaError as error:
@@ -191,7 +191,7 @@ class ServedTree(_SharedTree):
         return self._last
 
     async def fill(self, tree: Coordination) -> None:
-        """Bring what this broker had while it was alone."""
+        """Copy this broker's metadata from its time as a lone broker into the tree."""
         await fill_from_journal(tree, self._broker.config.log_dirs[0], None)
 
 
@@ -210,7 +210,7 @@ class WorkersTree(ServedTree):
         self._number = number
 
     async def fill(self, tree: Coordination) -> None:
-        """Take over what Apache Kafka left in the log directories, which are those of worker 0. The others wait for it."""
+        """Adopt what Apache Kafka left in worker 0's log directories; the other workers wait for that."""
         if self._number == 0:
             await take_over(self._broker, tree)
             return

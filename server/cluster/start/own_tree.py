@@ -51,20 +51,20 @@ class OwnTree:
         return self.coordination
 
     async def keep(self) -> None:
-        """Return when the journal has what was written into the tree. CoordinationUnavailable: it cannot."""
+        """Return when the journal holds all writes. CoordinationUnavailable: it cannot be written."""
         await self.coordination.keep()
 
     async def end_start(self) -> None:
-        """From now on the broker waits for room where its disk is full. A start that waited would not be heard of."""
+        """Wait for room on a full disk from now on. A start does not wait, because nobody would see the reason."""
         await self.coordination.write_at_once()
         self.coordination.is_patient = True
 
     async def fill(self, tree: Coordination) -> None:
-        """Take over what Apache Kafka left in the log directories, if it did."""
+        """Adopt data that Apache Kafka left in the log directories."""
         await take_over(self._broker, tree)
 
     async def hosted(self, tree: Coordination) -> list[HostedPartition]:
-        """Every partition that a topic gives to this broker. What else is on the disks was deleted, or never created."""
+        """Partitions that the tree assigns to this broker. Other partitions on the disks were deleted or never created."""
         topics = await tree.children_data(znodes.TOPICS)
         deleted = {*await tree.children(znodes.DELETED_TOPICS)}
         node_id = self._broker.node_id
@@ -82,12 +82,12 @@ class OwnTree:
         """Do nothing: the tree of a lone broker needs no adoption."""
 
     async def until_broken(self) -> str:
-        """Return when nothing can be changed any more, with the reason."""
+        """Return the reason when the tree cannot be changed any more."""
         return f"{self.coordination.path} cannot be written: {await self.coordination.until_broken()}"
 
 
 async def take_over(broker: BrokerParts, tree: Coordination) -> None:
-    """Fill a new tree from what Apache Kafka left in the log directories, if it did. Raises LogDirectoryProblem."""
+    """Fill a new tree with data that Apache Kafka left in the log directories. Raises LogDirectoryProblem."""
     replicas, run_in_thread = broker.replicas, broker.environment.run_in_thread
     found = await run_in_thread(replicas.directories.found_partitions)
     if found:

@@ -46,7 +46,7 @@ DIGITS_MAX: Final = 4
 
 
 def looks(patience_s: float) -> Iterator[int]:
-    """Number the looks for what the kernel is about to free, such as locks and ports of processes that were killed a moment ago.
+    """Count attempts, with pauses, at a resource that the kernel frees late, such as a killed process's lock or port.
 
     From 0 on: as many as fill this time, at least one.
 
@@ -106,7 +106,7 @@ def _patiently_locked(storage: Storage, folder: Path) -> DirectoryLock:
 
 
 def _await_former_holder(log_dir: Path) -> None:
-    """Return when nobody serves the tree. Its holder ends later than its supervisor, too, and until then the journal is its own."""
+    """Wait until no process serves the tree: its former holder ends later than the supervisor and owns the journal until then."""
     for _ in looks(PATIENCE_S):
         if not is_held(str(tree_socket(log_dir))):
             return
@@ -114,7 +114,7 @@ def _await_former_holder(log_dir: Path) -> None:
 
 
 def _await_former_worker(storage: Storage, folder: Path) -> None:
-    """Return when nobody has the folder. A worker ends later than its supervisor, whose lock was free at once."""
+    """Wait until no process holds the folder: a former worker ends later than its supervisor, whose lock is freed first."""
     # Without the disk there is nobody to wait for, and the worker itself says what is wrong with it.
     with suppress(OSError):
         if storage.is_directory(str(folder)):
