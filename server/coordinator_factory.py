@@ -56,7 +56,7 @@ def share_coordinator_of(broker: BrokerParts) -> ShareCoordinator:
 
 
 def share_partitions_of(broker: _SharePartitionLeader) -> SharePartitionManager:
-    """The share partitions that a broker leads, whose state is asked of share coordinators."""
+    """Share partitions that a broker leads and whose state the share coordinators keep."""
     return broker.share_groups
 
 
@@ -91,7 +91,7 @@ def make_transactions(broker: BrokerParts) -> TransactionCoordinator:
 
 
 def make_transaction_markers(broker: BrokerParts) -> TransactionMarkers:
-    """Make what writes the ends of transactions into partitions, here and at other brokers."""
+    """Make the sender that writes transaction markers to this broker's partitions and to other brokers."""
     return TransactionMarkers(broker, partial(write_markers, broker))
 
 

@@ -24,7 +24,7 @@ BROKER, TOPIC, GROUP, CLIENT_METRICS = SCOPES = ("broker", "topic", "group", "cl
 
 
 class Reference(NamedTuple):
-    """One setting as people read about it. Texts that do not apply are empty; `default` None: no value by default."""
+    """One setting as documented. Inapplicable texts are empty; `default` None: there is no default."""
 
     name: str
     scope: str

@@ -64,7 +64,7 @@ class ConfigOperation(IntEnum):
 
 
 class ConfigChange(NamedTuple):
-    """One line of an IncrementalAlterConfigs request."""
+    """One change of an IncrementalAlterConfigs request."""
 
     name: str
     operation: int
@@ -139,7 +139,7 @@ class ConfigRepository:
         return self._with_overrides(topic, texts) if texts else self.current.log
 
     def _with_overrides(self, topic: str, texts: Texts) -> LogConfig:
-        """A topic's settings without those that Ottla does not know or take, which other brokers may have written."""
+        """Apply topic overrides; skip those that this broker does not know or rejects, which other brokers may have written."""
         config = self.current.log
         try:
             return config.with_overrides(texts)
@@ -178,7 +178,7 @@ class ConfigRepository:
         return self.for_all_brokers if for_all else self.for_this_broker
 
     def put_broker(self, overrides: Overrides, *, for_all: bool) -> None:
-        """Apply changed broker settings. If one that is in force changes, be it one listener's, the listeners are called."""
+        """Apply changed broker settings, and call the listeners if a setting in force has changed."""
         before = self._texts
         if for_all:
             self.for_all_brokers = overrides
@@ -200,14 +200,14 @@ class ConfigRepository:
             on_change(self.current)
 
     def on_change(self, listener: Callable[[BrokerConfig], None]) -> None:
-        """Have a function called after each change; `texts_of_listener` and `value` have what is in force by then.
+        """Register a function to call after each change; it sees the new values in `texts_of_listener` and `value`.
 
         It is also called if somebody sets settings of this broker to what they are, as Kafka reads certificates anew then.
         """
         self._listeners.append(listener)
 
     def on_check(self, checker: Callable[[Texts], None]) -> None:
-        """Have a function called before each change that a client asks for, with all texts that would be in force.
+        """Register a function to call before each change by a client, with all settings that would be in force.
 
         It raises InvalidSetting to refuse the change, and may be called in a thread. What other brokers have written is not
         checked by it.
@@ -226,7 +226,7 @@ class ConfigRepository:
             checker(texts)
 
     def takeable(self, texts: Texts, *, for_all: bool) -> Texts:
-        """Broker settings without those that cannot be taken together with the others, which another broker may have written."""
+        """Broker settings that are valid together; another broker may have written ones that are not."""
         taken: Texts = {}
         for name, text in texts.items():
             tried = {**taken, name: text}
@@ -277,7 +277,7 @@ class ConfigRepository:
 
     @property
     def texts(self) -> Texts:
-        """The texts in force of all settings that somebody has set."""
+        """Texts of all settings in force that have a value of their own."""
         return self._texts
 
     def texts_of_listener(self, listener: str) -> Texts:
@@ -289,7 +289,7 @@ class ConfigRepository:
         return name in self._texts
 
     def names(self) -> list[str]:
-        """All broker settings that are described: Kafka's public ones, and whatever else was given."""
+        """Names of all described broker settings: Kafka's public ones and any given ones."""
         public = {name for name, declared in self.known.items() if not declared.internal}
         return sorted(public.union(*(texts for texts, _ in self.layers())))
 
@@ -336,7 +336,7 @@ def _base(name: str) -> str | None:
 
 
 def described_setting(known: Mapping[str, Setting], name: str) -> Setting | None:
-    """Declaration of a broker setting, be it one listener's."""
+    """Declaration of a broker setting, with or without a listener's prefix."""
     declared = known.get(name)
     if declared is None and (base := _base(name)) is not None:
         return known.get(base)
@@ -400,7 +400,7 @@ def topic_settings() -> Mapping[str, Setting]:
 
 
 class GroupRepository:
-    """Settings that groups have of their own, and what they come to with those of the broker.
+    """Group settings of single groups, and the values in force together with the broker's.
 
     Coordinators and leaders ask here what is in force for a group, at every heartbeat, so that a change counts from the next one
     on. `broker_value` looks up a broker setting that is in force.
@@ -473,14 +473,14 @@ class GroupRepository:
             self._notify(group_id)
 
     def on_broker_change(self) -> None:
-        """Forget what was computed: a broker setting has changed, and defaults and bounds with it."""
+        """Forget computed values after a broker setting has changed, and with it defaults and bounds."""
         self._of_broker = None
         self._own.clear()
         self._in_force.clear()
         self._notify(None)
 
     def on_change(self, listener: Callable[[str | None], None]) -> None:
-        """Have a function called with a group whose settings have changed; None: those of any group may have."""
+        """Register a function to call with a group whose settings have changed; None stands for all groups."""
         self._listeners.append(listener)
 
     def _notify(self, group_id: str | None) -> None:

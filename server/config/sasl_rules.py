@@ -74,7 +74,7 @@ class KerberosOfListener:
 
 @dataclass(frozen=True, kw_only=True)
 class MechanismConfig:
-    """One mechanism of one listener. `max_reauth_ms` 0: clients need not authenticate again."""
+    """One SASL mechanism of one listener. `max_reauth_ms` 0: clients need not authenticate again."""
 
     name: str
     jaas: JaasEntry | None
@@ -97,7 +97,7 @@ class SaslListenerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PeerLoginConfig:
-    """Credentials by which this broker logs in at the listener of the others."""
+    """Credentials for this broker's logins at other brokers."""
 
     mechanism: str
     name: str = ""
@@ -143,7 +143,7 @@ def sasl_of_listener(
 def peer_login(
     static: Mapping[str, str], listener: str, texts: Mapping[str, str], served: SaslListenerConfig
 ) -> PeerLoginConfig:
-    """The login at the others' inter-broker listener, by the user of the mechanism's JAAS line of that listener, as in Kafka.
+    """This broker's login at other brokers' inter-broker listener, with the user from that listener's JAAS entry, as in Kafka.
 
     `texts` are the settings as this broker's own listener of that name has them, and `served` is what that offers.
     """

@@ -145,7 +145,7 @@ class ServerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class MemberConfig:
-    """Connections of a member of a cluster to the others, and its controlled shutdown."""
+    """Settings of a cluster member's connections to other brokers, and of its controlled shutdown."""
 
     socket_connection_setup_timeout_ms: int = setting(
         10_000, kind=LONG, doc="Longest wait for a connection to another broker; it doubles with each one that fails."
@@ -217,7 +217,7 @@ class Worker:
 
 
 def parse_http_listener(text: str) -> tuple[str, int] | None:
-    """Host and port of HOST:PORT, [IPV6]:PORT, or :PORT on loopback; None if the text is none of them."""
+    """Host and port of HOST:PORT, [IPV6]:PORT, or :PORT on loopback; None if the text is malformed."""
     match = _HTTP_LISTENER.fullmatch(text)
     if match is None or int(match[3]) > 65535:
         return None

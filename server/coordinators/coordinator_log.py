@@ -86,7 +86,7 @@ class InternalTopicLog:
             raise KafkaError(code)
 
     def delete_records(self, partition: int, offset: int) -> None:
-        """Let a partition begin at an offset. Raises KafkaError where that cannot be done now."""
+        """Raise a partition's log start to an offset. Raises KafkaError if that is impossible now."""
         self._broker.partition(self.topic, partition).delete_records(offset)
 
     def until_committed(self, partition: int) -> Coroutine[Any, Any, None] | None:
@@ -95,7 +95,7 @@ class InternalTopicLog:
         return None if found.is_held_in_sync(next_offset) else self._until_held(found, next_offset)
 
     async def _until_held(self, partition: Partition, next_offset: int) -> None:
-        """Wait for the replicas in sync. They may be too few for new records, and what they hold is safe all the same."""
+        """Wait until the in-sync replicas hold the records, even if these replicas are fewer than min.insync.replicas."""
         while True:
             changed = trio.Event()
             partition.watchers.add(changed.set)

@@ -48,7 +48,7 @@ class Coordinators:
     def __init__(
         self, coordinators: Mapping[str, Callable[[], Coordinator]], load: Callable[[], None] = _nothing_to_load
     ) -> None:
-        """`coordinators`: a function for each topic, called when this broker first leads a partition of it.
+        """`coordinators`: a factory for each internal topic, called when this broker first leads a partition of the topic.
 
         `load` imports what these functions need.
         """
@@ -60,11 +60,11 @@ class Coordinators:
         self._led: dict[str, set[int]] = {topic: set() for topic in coordinators}
 
     def lack_code(self, topics: Iterable[str]) -> bool:
-        """True if `load_code` has to be called before partitions of these topics are led."""
+        """True if `load_code` must be called before partitions of these topics are led."""
         return not self._is_loaded and any(topic in self._coordinators for topic in topics)
 
     async def ensure_code(self, topics: Iterable[str], run_in_thread: Callable[..., Awaitable[Any]]) -> None:
-        """Have a thread import what coordinators of these topics need, unless that was done. Nobody else is held up."""
+        """Import the coordinators' code for these topics in a thread, once, without holding up other tasks."""
         if self.lack_code(topics):
             await run_in_thread(self.load_code)
 
@@ -173,7 +173,7 @@ class ProducerIdBlocks:
         self._node_id = node_id
 
     async def allocate_block(self) -> range:
-        """Reserve a block of ids that nobody else has; durable before it is returned.
+        """Reserve a block of producer ids that no other broker has; the reservation is durable when the call returns.
 
         Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS, which producers retry, while the tree cannot be reached.
         """

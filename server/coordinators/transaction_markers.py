@@ -144,7 +144,7 @@ class TransactionMarkers:
                 self._wake.set()
 
     def forget(self, partition: int) -> None:
-        """The jobs of this partition are done by others, or handed out again."""
+        """Cancel the jobs of this partition; another coordinator takes them over, or this one hands them out again."""
         for job in self._jobs.pop(partition, {}).values():
             job.is_over = True
 
@@ -313,7 +313,7 @@ class TransactionMarkers:
             del jobs[job.owed.transactional_id]
 
     def _complete(self, job: Job) -> None:
-        """Let the coordinator write that the transaction is complete, unless that was given up."""
+        """Let the coordinator write the transaction as complete, unless the job was cancelled."""
         if job.is_given_up:
             self._end(job)
             return
@@ -347,7 +347,7 @@ def _pieces(partitions: Iterable[TopicPartition]) -> Iterator[set[TopicPartition
 
 
 class _Queue:
-    """Markers that one broker is to write: jobs, and their partitions that it leads."""
+    """Markers for one broker: jobs, and the partitions of each that the broker leads."""
 
     def __init__(self, leader: int) -> None:
         self.leader = leader

@@ -74,7 +74,7 @@ class Question:
         return self.support is not TransactionSupport.EPOCH_BUMP
 
     def transaction(self) -> AddPartitionsToTxnTransaction:
-        """The question as another broker is asked it."""
+        """Encode the question as a request to another broker."""
         topics: dict[str, list[int]] = {}
         for topic, index in self.partitions:
             topics.setdefault(topic, []).append(index)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class ResourceType(IntEnum):
-    """Types of resources that operations are done to. ANY stands in filters, UNKNOWN for numbers that say nothing here."""
+    """Resource types of ACLs. ANY is for filters; UNKNOWN replaces numbers without a meaning."""
 
     UNKNOWN = 0
     ANY = 1
@@ -54,7 +54,7 @@ class ResourceType(IntEnum):
 
 
 class AclOperation(IntEnum):
-    """Kafka's operations on resources. ANY stands in filters, ALL in rules, UNKNOWN for numbers that say nothing here."""
+    """Kafka's operations of ACLs. ANY is for filters, ALL for rules; UNKNOWN replaces numbers without a meaning."""
 
     UNKNOWN = 0
     ANY = 1
@@ -135,11 +135,11 @@ REFUSALS = {
 
 
 class Authorizer(Protocol):
-    """Decides what clients may do. `principal` is a text such as `User:alice`, `host` the address of the client, with a slash before it."""
+    """Decides on operations of clients. `principal`: a text such as `User:alice`; `host`: client address after a slash."""
 
     @property
     def version(self) -> int:
-        """Another number after each change of the rules: an answer that was kept may be wrong by then."""
+        """Version of the rules, changed with each change of them; cached decisions of another version are void."""
 
     def allows(
         self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, name: str, quietly: bool
@@ -152,7 +152,7 @@ class Authorizer(Protocol):
     def operations(
         self, principal: str, host: str, candidates: Sequence[AclOperation], resource_type: ResourceType, name: str
     ) -> int:
-        """The bits of those of the operations that are allowed; nothing is logged."""
+        """Bits of the allowed ones among the operations; nothing is logged."""
 
 
 class Guarded(Protocol):
@@ -246,7 +246,7 @@ def may_on_any(context: RequestContext[Guarded], operation: AclOperation, resour
 
 
 def authorized_operations(context: RequestContext[Guarded], resource_type: ResourceType, name: str) -> int:
-    """Operations that the client may do to the resource, of all that exist for its type, as bits: bit n stands for operation n."""
+    """Operations that the client may do on the resource, as bits: bit n stands for operation n."""
     everything = OPERATIONS[resource_type]
     authorizer = context.broker.authorizer
     if authorizer is None:
@@ -272,7 +272,7 @@ def decided(
     names: Iterable[str],
     go_on: Callable[[Collection[str]], Answer[R]],
 ) -> Answer[R]:
-    """`go_on` with those of the names to which the client may not do this, each asked about once."""
+    """Call `go_on` with the names that the client may not operate on; each name is authorized once."""
     if context.broker.authorizer is None:
         return go_on(())
     different = list(dict.fromkeys(names))
@@ -314,14 +314,14 @@ async def denied_of(
 
 
 def hidden_topics(context: RequestContext[Guarded]) -> HiddenTopics | None:
-    """Which of some topics the client may not describe, for whoever finds topics by a pattern; None: it may describe all."""
+    """Function that finds topics the client may not describe, for topic patterns; None if it may describe all."""
     if context.broker.authorizer is None:
         return None
     return partial(denied_of, context, AclOperation.DESCRIBE, ResourceType.TOPIC, quietly=True)
 
 
 def completed(answer: Answer[T], finish: Callable[[T], R]) -> Answer[R]:
-    """`finish` applied to a response, at once or when it is there. Not for answers that may be bytes or nothing."""
+    """Apply `finish` to a response, immediately or when it is ready. The response must be a message."""
     if isinstance(answer, Coroutine):
         return _completed_later(answer, finish)
     given: Any = answer

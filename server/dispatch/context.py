@@ -45,7 +45,7 @@ class HasPeer(Protocol):
 
 
 class TakesComplaints(Protocol):
-    """Takes what the log should say of a connection's client; `server/network/listener_context.py` implements it."""
+    """Sink for complaints about a connection's client; `server/network/listener_context.py` implements it."""
 
     def note(self, peer: str, client_id: str, what: str) -> None: ...
 
@@ -130,7 +130,7 @@ class RequestContext(Generic[PortT_co]):
 
     @property
     def client_port(self) -> int | None:
-        """The port that the client speaks from; None where nobody can tell. It is asked for when it is needed, which is seldom."""
+        """Client's port; None if the transport does not know it. Looked up on demand."""
         try:
             address = None if self.socket is None else self.socket.getpeername()
         except OSError:
@@ -138,12 +138,12 @@ class RequestContext(Generic[PortT_co]):
         return int(address[1]) if isinstance(address, tuple) else None
 
     def complain(self, what: str) -> None:
-        """Log what the client does that cannot be right, once a minute; its connection stays."""
+        """Log a client's protocol error, at most once a minute; the connection stays open."""
         if self._complaints is not None:
             self._complaints.note(self.client_host.removeprefix("/"), self.client_id, what)
 
     async def report_bug_of(self, client: RequestContext[Any], error: Exception) -> None:
-        """Log, once a minute, a bug that the request of somebody else has met; this connection stays."""
+        """Log, at most once a minute, a bug that another client's request has triggered; this connection stays open."""
         if self._complaints is not None:
             host = client.client_host.removeprefix("/")
             await self._complaints.report_bug(error, host, client.client_id, is_closing=False)

@@ -80,7 +80,7 @@ class Route(Api):
 
     @property
     def code(self) -> Code:
-        """Loaded when somebody first asks; whatever an import raises is raised here, and it is tried again."""
+        """Code of the handler, imported at first use; an import error is raised here and the import retried later."""
         if self._code is None:
             self._code = self._load()
             self.times = no_times()
@@ -99,7 +99,7 @@ class Route(Api):
         return self.code.handler
 
     def note_time(self, seconds: float, *, is_answered: bool = True) -> None:
-        """A request that had to wait took so long, by now; if it is not answered yet, it is counted with what follows."""
+        """Add to the time of a request that waited; unless it is answered, later time of it follows."""
         self.seconds += seconds
         if is_answered:
             self._waited += 1
@@ -107,7 +107,7 @@ class Route(Api):
                 self.count_time(seconds)
 
     def count_time(self, seconds: float) -> None:
-        """Count how long a request took. Once there are many, whoever calls leaves out those that others stand for."""
+        """Count a request's time. After ALL_TIMED requests the caller samples, and each call stands for several."""
         count(self.times, seconds, 1 + self.sparing)
         if self.request_count >= ALL_TIMED:
             self.sparing = STANDS_FOR - 1
@@ -164,7 +164,7 @@ def _forwarding(handler: Handler) -> Handler:
 
 
 def _with_level(handler: Handler, feature: str, turned_off: Handler | None) -> Handler:
-    """The handler as it is routed to: an operator can turn off what a feature is about."""
+    """Handler as routed, which checks that the operator has not disabled the feature."""
 
     def handle(request: Any, context: RequestContext[Any]) -> Answer[Any]:
         if context.broker.member.features.is_served(feature):
@@ -211,7 +211,7 @@ def served_routes(
 
 
 def client_routes(*, is_in_cluster: bool, has_receiver: bool = False) -> dict[int, Route]:
-    """Routes of a member's other listeners: what is for brokers is refused there, and not advertised.
+    """Routes of a cluster member's client listeners, which neither serve nor advertise inter-broker requests.
 
     As Kafka refuses who may not do a ClusterAction.
     """
@@ -250,7 +250,7 @@ def no_times() -> list[int]:
 
 
 def count(times: list[int], seconds: float, weight: int = 1) -> None:
-    """Count something that took so long, and stands for as many."""
+    """Count a duration in a histogram, with a weight."""
     mantissa, exponent = frexp(seconds + TINY_S)
     times[(exponent << 3) + int(mantissa * 16) + OFFSET] += weight
 

@@ -43,7 +43,7 @@ _HOST = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:-]*")
 
 
 class CertificatesFailed(Exception):
-    """Nothing was made, or not everything; the text is one line for the user."""
+    """Certificates were not made, or only in part; the text is one line for the user."""
 
 
 def check_host(host: str) -> str | None:
@@ -56,7 +56,7 @@ def check_host(host: str) -> str | None:
 
 
 def make_certificates(folder: Path, brokers: Sequence[str], days: int, clients: Sequence[str] = ()) -> list[Path]:
-    """Make what is not there yet, each certificate for so many days; returns the new files.
+    """Make missing certificates, each valid for the given days; returns the new files.
 
     `clients` are more of them, beside the one that is always made. A broker named `localhost` is reached by the addresses of the machine itself, too.
     """

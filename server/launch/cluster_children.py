@@ -21,7 +21,7 @@ from ottla.server.config.properties import MalformedProperties, format_propertie
 
 
 def write_settings(path: Path, texts: Mapping[str, str]) -> None:
-    """Write the settings of a child process into a file that only its user can read: everybody may see the arguments of a command.
+    """Write a child's settings to a private file, because command-line arguments are visible to all users.
 
     It takes the place of one that was there. OSError: that one stays.
     """
@@ -176,7 +176,7 @@ LOOK_AGAIN_S: Final = 0.1  # between two looks at a process whose end nobody tel
 
 
 class Child:
-    """A process of a cluster. Its output is appended to its log, and its end is noticed whatever else fails."""
+    """Process of a cluster. Its output goes to its log file; its end is noticed even if that fails."""
 
     def __init__(self, name: str, command: list[str], log_path: Path) -> None:
         self.name, self.log_path = name, log_path
@@ -208,7 +208,7 @@ class Child:
         return self._process.pid if self._process is not None else 0
 
     async def until_ended(self) -> bool:
-        """Write down what the process says, and wait for its end; gives whether it has ever served."""
+        """Copy the process's output to its log until it ends; returns whether it has ever served."""
         assert self._process is not None
         with suppress(OSError, trio.BrokenResourceError):  # what it says may be lost, its end may not
             await self._listen()
@@ -267,7 +267,7 @@ def _for_us_alone(path: str, flags: int) -> int:
 
 
 async def wait_for(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the end of a process. Nobody else waits for it, so the number stays its own until then."""
+    """Wait for the end of a process. Only this function reaps it, so its pid cannot be reused before."""
     with suppress(OSError):  # there is no descriptor for this; or it has ended, and somebody asked for its status
         if pidfd_open is not None:
             descriptor = pidfd_open(process.pid)

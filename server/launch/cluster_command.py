@@ -152,7 +152,7 @@ class Known(NamedTuple):
 
     @classmethod
     def read(cls, folder: Path) -> Known:
-        """Raises ClusterFailed if the file is damaged, or newer: without it nobody knows whether the cluster was secured."""
+        """Raises ClusterFailed if the file is damaged or newer: it alone says if the cluster was secured."""
         file = folder / "cluster.json"
         try:
             found = json.loads(file.read_text()) if file.exists() else {}
@@ -248,7 +248,7 @@ class LocalCluster:
         secured: Secured | None = None,
         log_level: str = "info",
     ) -> None:
-        """Raises ConfigError and NotSecured before anything has been started.
+        """Raises ConfigError and NotSecured before any process starts.
 
         `ports` are as in `Known`. `secured` None: everybody may come in.
         """
@@ -343,7 +343,7 @@ class LocalCluster:
             raise self._failure
 
     async def _guarded(self, task: Callable[..., Awaitable[None]], *arguments: object) -> None:
-        """Run a task beside others. What it raises is a bug, which is logged and ends nothing else."""
+        """Run a background task. Its exceptions are bugs: they are logged and end no other task."""
         try:
             await task(*arguments)
         except Exception:
@@ -407,7 +407,7 @@ class LocalCluster:
                 self._nursery.start_soon(self._guarded, self._press, int(key))
 
     async def _press(self, number: int) -> None:
-        """The key of a broker. While it starts, and as the cluster stops, nothing comes of it."""
+        """Handle a broker's key: kill a running broker, restart a stopped one. Ignored during starts and the stop."""
         broker = self._brokers[number - 1]
         if self._is_stopping or not broker.serving_or_ended.is_set():
             return

@@ -51,7 +51,7 @@ class Asked(NamedTuple):
 
 
 class Unanswered(Exception):
-    """Nobody answers, or the answer is that it came to nothing; one line for the user."""
+    """The cluster did not answer, or reported a failure; one line for the user."""
 
 
 Answer = Callable[[Asked], Awaitable[dict[str, Any]]]
@@ -190,7 +190,7 @@ def _context(secure: str | None) -> ssl.SSLContext | None:
 
 
 def ask_metadata(host: str, port: int, context: ssl.SSLContext | None) -> MetadataResponse:
-    """Everything about all topics. OSError: nobody answers in time. ProtocolViolation: somebody else does."""
+    """Request the metadata of all topics. OSError: no answer in time. ProtocolViolation: the peer is no broker."""
     header = encode_request_header(RequestHeader(MetadataRequest.api_key, METADATA_VERSION, 1, _CLIENT_ID), 2)
     request = header + MetadataRequest(topics=None, allow_auto_topic_creation=False).encode(METADATA_VERSION)
     with socket.create_connection((host, port), timeout=ASKED_S) as plain:
@@ -214,7 +214,7 @@ def _received(connection: socket.socket, size: int) -> bytes:
 
 
 def broker_lines(brokers: Sequence[Mapping[str, Any]], metadata: MetadataResponse | None) -> list[str]:
-    """One line a broker: where it is, whether it runs, and how many partitions it leads."""
+    """One line per broker: address, state and number of led partitions."""
     leads: dict[int, int] = {}
     for _, partition in _partitions(metadata):
         leads[partition.leader_id] = leads.get(partition.leader_id, 0) + 1
@@ -229,7 +229,7 @@ def broker_lines(brokers: Sequence[Mapping[str, Any]], metadata: MetadataRespons
 
 
 def topic_lines(metadata: MetadataResponse | None, problem: str) -> list[str]:
-    """One line a partition, those that miss replicas marked; or why nothing is known."""
+    """One line per partition, with marks for missing replicas; or the reason why the state is unknown."""
     if metadata is None:
         return [f"leaders are not known: {problem}"]
     if not metadata.topics:
@@ -330,7 +330,7 @@ def _is_in_foreground(descriptor: int) -> bool:
 
 
 async def keys(keyboard: Keyboard) -> AsyncIterator[str]:
-    """Each key that is pressed while this process is in the foreground, until the terminal is closed or gone."""
+    """Keys pressed while this process is in the foreground, until the terminal is closed."""
     descriptor = keyboard.descriptor
     while keyboard.is_open:
         try:

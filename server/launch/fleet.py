@@ -55,7 +55,7 @@ class Send(NamedTuple):
 
 
 class Say(NamedTuple):
-    """Log a line for the operator; `is_bad`: about something that should not happen."""
+    """Line to log for the operator; `is_bad`: a warning."""
 
     line: str
     is_bad: bool = True
@@ -102,10 +102,10 @@ class _Process:
 
 
 class Fleet:
-    """The processes of a start with several workers, and what to do with them. Times are seconds on any monotonic clock."""
+    """State machine of the processes of `ottla start --workers`. Times are seconds of a monotonic clock."""
 
     def __init__(self, workers: Sequence[str], keeper: str | None, hand_over_s: float) -> None:
-        """`keeper` None: the tree is somewhere else."""
+        """`keeper`: the process that holds the tree; None if the tree is elsewhere."""
         self._workers = [_Process(name) for name in workers]
         self._keeper = None if keeper is None else _Process(keeper)
         self._patience_s = hand_over_s + FLUSH_S
@@ -131,7 +131,7 @@ class Fleet:
 
     @property
     def deadline(self) -> float:
-        """When `on_time` is to be called."""
+        """Time of the next call of `on_time`."""
         return min(self._deadline, *(each.due for each in self._all))
 
     @property
@@ -148,7 +148,7 @@ class Fleet:
         return self._start([self._keeper] if self._keeper else self._workers)
 
     def on_ready(self, name: str) -> list[Action]:
-        """A process does what it is there for."""
+        """Handle a process that has become ready."""
         process = self._process(name)
         process.is_ready, process.is_given_up = True, False
         if self.is_stopping:
@@ -167,7 +167,7 @@ class Fleet:
         self._process(name).problem = problem
 
     def on_ended(self, name: str, how: str, now: float, *, is_failure: bool) -> list[Action]:
-        """A process has ended. `how` says by what, in words."""
+        """Handle the end of a process; `how` says in words how it ended."""
         process = self._process(name)
         process.is_alive = process.is_ready = False
         problem, process.problem = process.problem, ""

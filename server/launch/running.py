@@ -30,7 +30,7 @@ SWITCH_SECONDS = 0.0005
 
 
 async def run_broker(config: BrokerConfig, *, on_ready: Callable[[Broker], None]) -> None:
-    """Run a broker until a signal stops it (`signals.py`). Raises StartupError if it cannot start, or stops for want of a disk."""
+    """Run a broker until a signal stops it (`signals.py`). Raises StartupError if it cannot start, or if its disks fail."""
     problem: StartupError | KeyboardInterrupt | None = None
     with trio.open_signal_receiver(*STOPPING) as signals:
         descriptors, stop = Descriptors(checked_limit(raise_limit())), StopSignals()
@@ -111,7 +111,7 @@ class ServiceManager:
 
     @classmethod
     def of(cls, environment: MutableMapping[str, str]) -> ServiceManager | None:
-        """The one that the environment names, which children do not hear of; None: there is none."""
+        """Service manager from NOTIFY_SOCKET, which is removed so that children do not see it; None if it is not set."""
         address = environment.pop("NOTIFY_SOCKET", "")
         watched, watchdog_us = environment.pop("WATCHDOG_PID", ""), environment.pop("WATCHDOG_USEC", "")
         if not address.startswith(("/", "@")) or len(address) == 1:

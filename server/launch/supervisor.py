@@ -264,7 +264,7 @@ class Supervisor:
         logger.info("%s begins as process %d", name, pid)
 
     def _become(self, name: str, tells: int) -> None:
-        """In the child: run its program, and never come back."""
+        """Run the program in the child process; never returns."""
         status = EXIT_FAILED
         try:
             self._heed_parent()
@@ -286,7 +286,7 @@ class Supervisor:
 
 
 def _is_done(step: Callable[..., None], *arguments: object) -> bool:
-    """Do something. What it raises is a bug, which is logged: whoever minds processes may not end before they do."""
+    """Call a function and log its exceptions, which are bugs: the supervisor must outlive its children. True if it succeeded."""
     try:
         step(*arguments)
     except Exception:
@@ -297,7 +297,7 @@ def _is_done(step: Callable[..., None], *arguments: object) -> bool:
 
 @contextmanager
 def _wakeable() -> Iterator[int]:
-    """A descriptor that becomes readable when a signal came or a child has ended; then the former handlers are back."""
+    """Descriptor that becomes readable at a signal or a child's end; the former handlers return afterwards."""
     hears, wakes = os.pipe()
     os.set_blocking(hears, False)
     os.set_blocking(wakes, False)

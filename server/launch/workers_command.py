@@ -144,7 +144,7 @@ async def _end_by_signal(signals: AsyncIterator[int], all_of_it: trio.CancelScop
 async def _hold(
     directory: Path, where: Path, last_incarnation: int, report: Report, task_status: trio.TaskStatus[int]
 ) -> None:
-    """Raises _CannotKeep. Whatever else is raised is a bug, be it an OSError: what serves members raises it in a group."""
+    """Hold the tree for members. Raises _CannotKeep; other exceptions, even OSError, are bugs."""
     try:
         # The supervisor has to know the latest: an older journal is refused by it.
         await hold_tree(
@@ -214,7 +214,7 @@ class HeldPorts:
 
 
 def _patiently_bound(host: str, port: int) -> socket.socket:
-    """OSError: somebody has it who is not about to end."""
+    """Bind a port, waiting for a process that is ending. OSError if another process keeps the port."""
     problem = OSError("never looked at")
     at_others = 0
     for _ in looks(PATIENCE_S):
@@ -230,7 +230,7 @@ def _patiently_bound(host: str, port: int) -> socket.socket:
 
 
 def _is_shared(host: str, port: int) -> bool:
-    """True if those who have the port share it with other processes of this user, as workers do."""
+    """True if the port's owners share it with other processes of this user, as workers do."""
     try:
         bind(host, port, with_others=True).close()
     except OSError:
@@ -296,7 +296,7 @@ def _hold_folders(config: BrokerConfig, count: int) -> DirectoryLock:
 
 
 def _share_what_is_imported() -> None:
-    """Import what each worker needs before clients come, and leave it alone from now on: its pages stay one for all processes."""
+    """Import workers' modules in the parent and freeze them, so that all workers share their memory pages."""
     # Each is imported where it is needed, too.
     from ottla.replication.controller import alter_partition, elect_leaders  # noqa: F401
     from ottla.replication.fetcher import fetcher_manager  # noqa: F401
@@ -317,7 +317,7 @@ def _share_what_is_imported() -> None:
 def _announce(
     config: BrokerConfig, ports: Mapping[str, Ports], workers: Sequence[BrokerConfig], told: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Print what is running and where; the last line is the one that scripts wait for."""
+    """Print the running brokers and their addresses; scripts wait for the last line."""
     shared = [replace(each, port=ports[each.listener].shared) for each in config.listeners]
     first = config.advertised_endpoint(shared[0].listener, shared[0].port)
     lines = [

@@ -49,7 +49,7 @@ Result = TypeVar("Result")
 
 
 class AddressThreads:
-    """At most `threads_max` threads, and one at a time for each address."""
+    """Thread limiter: at most `threads_max` threads in total, and one per address."""
 
     def __init__(self, threads_max: int) -> None:
         self._threads = trio.CapacityLimiter(threads_max)
@@ -89,7 +89,7 @@ class _Limiter:
         self.leave()
 
     def leave(self) -> None:
-        """Somebody waits or works no longer. The last one of an address leaves nothing behind."""
+        """Remove this limiter from the table if no thread of the address runs or waits."""
         statistics = self._own.statistics()
         if not statistics.borrowed_tokens and not statistics.tasks_waiting:
             self._limiters.pop(self._address, None)
@@ -134,7 +134,7 @@ class Authentication:
         self._address = ""
 
     async def run(self, address: str) -> Calls | ExpiringCalls:
-        """Return when the client is authenticated, with what serves its requests from now on.
+        """Authenticate the client; return the object that serves its later requests.
 
         `context` has its principal then. ConnectionError: the connection is over, and the log has heard why.
         """
@@ -260,7 +260,7 @@ class Authentication:
         return answer
 
     async def _answered(self, call: Call | None, correlation_id: int, step: Callable[[], Any]) -> Any:
-        """Run a step of the exchange; if it fails, encode the answer that says so."""
+        """Run a step of the exchange; on failure encode the error response."""
         try:
             if self._exchange.works_in_thread and self._exchange.takes_tokens:
                 return await _steps.run(self._address, step)
@@ -282,7 +282,7 @@ class Authentication:
 
 
 class _Refused(ConnectionError):
-    """The connection is over. `frame`: what the peer is sent by then."""
+    """Refusal that ends the connection. `frame`: response to send first."""
 
     def __init__(self, reason: str, frame: bytes = b"") -> None:
         super().__init__(reason)

@@ -54,7 +54,7 @@ class BackgroundWorker:
 
     @property
     def is_wanted(self) -> bool:
-        """Tell whether the loop has something else to do meanwhile, and the thread has time."""
+        """True if the loop has other sockets to serve and the thread has capacity."""
         if not (self._pending < PENDING_MAX and (self.ready_count > 1 or self._pending)):
             return False
         return self._end is not None or (time.monotonic() >= self._tried_again_at and self._start())
@@ -80,7 +80,7 @@ class BackgroundWorker:
         return True
 
     async def receive(self, sock: socket.socket, buffer: Any, start: int, size: int) -> int:
-        """Receive into `buffer[start:start + size]` what the socket holds; returns how many bytes, 0 if the loop is to receive itself.
+        """Receive into `buffer[start:start + size]`; returns the number of bytes, 0 if the loop must receive itself.
 
         OSError: the connection is broken. Cancelled is not raised.
         """

@@ -134,7 +134,7 @@ class Calls:
             await self.opened.wait()
 
     async def make(self, api_key: int, version: int) -> None:
-        """Have the call that `find` asked for; its codecs are loaded in a thread.
+        """Build the call that `find` requested; loads its codecs in a thread.
 
         They come from files, or have to be generated: either may take longer than others should wait.
         """
