@@ -100,14 +100,14 @@ class BrokerParts(Protocol):
 
     @property
     def is_in_cluster(self) -> bool:
-        """True if there may be other brokers; else this one is alone."""
+        """True for a member of a cluster, False for a lone broker."""
 
     @property
     def throttles(self) -> ReplicationThrottles: ...
 
     @property
     def quotas(self) -> ClientQuotas:
-        """Quotas of clients, and what they have used."""
+        """Client quotas with their meters."""
 
     @property
     def deadlines(self) -> Deadlines:

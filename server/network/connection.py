@@ -174,22 +174,25 @@ class Connection:
 
     @property
     def is_parked(self) -> bool:
-        """Tell whether the connection waits long for something that nobody needs once the peer has left."""
+        """True if the connection waits long for an answer that only a connected peer needs."""
         return self._is_parked or self.is_held_up or (bool(self._pending) and self._pending[0].is_abandonable)
 
     def is_silent_since(self, since: float) -> bool:
-        """Tell whether nothing came since. Bytes that the system holds back of a large frame count, and are told of from now on."""
+        """True if no byte has arrived since then.
+
+        Bytes of a large frame that the kernel holds back count; later ones wake the loop.
+        """
         return self.last_active < since and self._inbox.hear_all(self._transport)
 
     def peer_has_left(self) -> bool:
-        """Tell whether the peer of a parked connection closed it, so that nobody waits for the answer any more."""
+        """True if the peer of a parked connection has closed it, so that its answer is not needed."""
         if self._throttling.is_muted:
             # What it has sent before is carried out when it is read again, as in Kafka.
             return self._inbox.is_empty and self._transport.is_at_end()
         return self._transport.peer_has_left()
 
     async def _serve(self) -> None:
-        """Sleep while `_step` can answer everything at once; do what has to be awaited."""
+        """Sleep while `_step` can answer everything without waiting; then do the work that must be awaited."""
         serve = self._transport.serving(self._readiness, self._inbox.missing)
         try:
             if self._authentication is not None:
@@ -213,7 +216,7 @@ class Connection:
                 await self._flush()  # what was answered before a bad frame
 
     async def _answer_awake(self, waiting: Waiting | None) -> None:
-        """Await one thing after the other, until the frames that are here are used up."""
+        """Await pending work item by item, until the received frames are used up."""
         while True:
             while waiting is not None:
                 await self._finish(waiting)
@@ -234,12 +237,12 @@ class Connection:
         self._note_time()
 
     async def _send_first(self, data: bytes) -> None:
-        """Send what belongs to no request that a handler answers."""
+        """Send bytes outside any request that a handler answers."""
         self._outbox.parts.append(data)
         await self._flush()
 
     def _step(self) -> Wait | Waiting:
-        """Called when the socket is ready, or answers are: send what is left, else receive and answer. Never waits."""
+        """Advance a connection whose socket or answers are ready: send unsent bytes, else receive and answer. Never waits."""
         # Asked before pending answers add to the outbox: only parts from before mean that the socket is full.
         is_blocked = bool(self._outbox.parts)
         if self._pending:
@@ -278,7 +281,7 @@ class Connection:
         return waiting or WAIT_READABLE
 
     def _send(self) -> Wait | Waiting:
-        """Send what was answered, as far as the socket takes it."""
+        """Send answers, as much as the socket accepts."""
         progress = self._outbox.send(self._transport)
         # Every frame is handled by now, so the receive buffer is free for the next connection. The peer does not wait for that.
         self._inbox.detach()
@@ -326,7 +329,7 @@ class Connection:
     # ------------------------------------------------------------------ one request
 
     def _begin(self, buffer: Any, start: int, end: int) -> Waiting | None:
-        """Handle one frame. Returns what must be awaited before the answer can be built, else None."""
+        """Handle one frame. Returns an awaitable if the answer needs one, else None."""
         size, context = end - start, self._context
         if size < _HEADER_BYTES:
             raise ProtocolViolation(f"a frame of {size} bytes is too short for a request header")
@@ -437,7 +440,7 @@ class Connection:
         return Waiting(call, correlation_id, QueuedWork(work, self._readiness.work), is_large, charge, request)
 
     async def _finish(self, waiting: Waiting) -> None:
-        """Await the rest of a request; answers that are ready go out first."""
+        """Await the rest of a request; answers that become ready before it are sent first."""
         try:
             await self._finish_begun(waiting)
         finally:
@@ -474,7 +477,7 @@ class Connection:
             await self._finish_request(waiting)
 
     async def _stay_muted(self) -> None:
-        """Read nothing until the pause is over. Answers that become ready meanwhile go out, and may make it longer."""
+        """Stop reading until the throttle time is over. Answers that become ready are sent, and may extend it."""
         throttling = self._throttling
         self._is_parked = True
         try:
@@ -493,7 +496,7 @@ class Connection:
 
     @property
     def is_held_up(self) -> bool:
-        """Tell whether the connection stands in line for memory."""
+        """True if the connection queues for memory."""
         return self._inbox.is_held_up
 
     @property
@@ -506,7 +509,7 @@ class Connection:
         return inf if self.is_held_up else self._inbox.large_since
 
     async def _make_call(self) -> None:
-        """Have the call of the next frame made."""
+        """Build the call of the next frame."""
         # The frame is complete, but `detach` may have moved it.
         start, _ = self._inbox.next_frame() or (0, 0)
         api_key, version, _, _ = _header(self._inbox.buffer, start)
@@ -537,7 +540,7 @@ class Connection:
     # ------------------------------------------------------------------ answers go out
 
     async def _drain(self, count: int, *, is_end: bool = False) -> None:
-        """Wait until no more than `count` answers are pending; at the end not for those that only a living peer needs."""
+        """Wait until at most `count` answers are pending; after the peer has left, skip those that only a live peer needs."""
         while True:
             self._pending.hand_over_ready(self._turn_end)
             await self._flush()

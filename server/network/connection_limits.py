@@ -50,7 +50,7 @@ class OwnLimits(NamedTuple):
 
 
 class ConnectionLimits:
-    """Limits of all listeners. `protected` is the listener that others make room for."""
+    """Connection limits of all listeners. Other listeners' connections give way to those of `protected`."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class ConnectionLimits:
         return found
 
     def changed(self) -> None:
-        """The limits of single listeners may be others now."""
+        """Forget cached limits after the settings of a listener changed."""
         self._own.clear()
 
     def _tell_that_all_are_taken(self, listener: str) -> None:
@@ -139,11 +139,11 @@ class ConnectionLimits:
     # --- connections come and go
 
     def pause_of_listener(self, listener: str) -> float:
-        """A listener has accepted a connection: after so many seconds it may go on."""
+        """Count a connection that a listener accepted; returns the seconds until the listener may accept again."""
         return self._quotas.connections.accepted(listener, *self._rates(listener), _now_ms()) / 1000
 
     def pause_of_host(self, host: str, listener: str) -> float:
-        """If this is not 0, its address has made too many connections, and may make another one after so many seconds."""
+        """Count a connection of an address; returns the seconds until it may connect again, 0 if it is within its limit."""
         return self._quotas.connections.come_from(host, listener, *self._rates(listener), _now_ms()) / 1000
 
     def _rates(self, listener: str) -> tuple[int, int]:
@@ -204,7 +204,7 @@ class ConnectionLimits:
 
     @property
     def is_looking_up(self) -> bool:
-        """Tell whether the resolver is being asked, which may take long."""
+        """True if the resolver is busy, which may take long."""
         return self._looking_up.locked()
 
 

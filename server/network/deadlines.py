@@ -19,7 +19,7 @@ TICK_S = 0.01
 
 
 class Deadline:
-    """A call to come; what `Deadlines.add` returns. `call` is `_nothing` as soon as it was made or cancelled.
+    """Pending call, returned by `Deadlines.add`. `call` becomes `_nothing` when it was made or cancelled.
 
     Who waits holds its deadline, and the deadline would hold who waits: thousands of requests that were answered in time
     would be left for the garbage collector, which stops everything for milliseconds.
@@ -33,7 +33,7 @@ class Deadline:
 
 
 class Deadlines:
-    """Calls to be made when waits are over. `run` has to run for anything to be called."""
+    """Calls at deadlines, made by the task in `run`."""
 
     def __init__(self) -> None:
         self._by_tick: dict[int, dict[Deadline, None]] = {}  # in the order in which they were asked for
@@ -56,7 +56,7 @@ class Deadlines:
         return deadline
 
     def cancel(self, deadline: Deadline) -> None:
-        """Do not call; nothing happens if it was called."""
+        """Cancel a call; no-op if it was made."""
         # Lets go of the request (`Deadline` says why), and stops the call if its tick is being called right now.
         deadline.call = _nothing
         same_tick = self._by_tick.get(deadline.tick)
@@ -67,7 +67,7 @@ class Deadlines:
                 del self._by_tick[deadline.tick]
 
     async def run(self) -> None:
-        """Call what is due; until cancelled."""
+        """Make calls when they are due; until cancelled."""
         while True:
             # Made before the heap is read: whatever is added later sets it.
             self._is_earlier = trio.Event()
@@ -91,4 +91,4 @@ class Deadlines:
 
 
 def _nothing() -> None:
-    """In place of a call that is not to come any more."""
+    """Stand in for a call that was made or cancelled."""

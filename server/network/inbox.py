@@ -55,7 +55,7 @@ class ReceiveBuffers:
         self._pool: list[ReceiveBuffer] = []
 
     def take(self, wanted: int, minimum: int) -> ReceiveBuffer:
-        """A buffer of `wanted` bytes if one is at hand and there is room for it, else one of `minimum` bytes."""
+        """Take a buffer of `wanted` bytes if the pool has one and the memory budget has room, else one of `minimum` bytes."""
         found = self._from_pool(wanted if self.memory.has_room() else minimum) or writable(minimum)
         self.memory.take(len(found))
         return found
@@ -69,7 +69,7 @@ class ReceiveBuffers:
         return None
 
     def take_kept(self, wanted: int) -> ReceiveBuffer | None:
-        """A buffer of `wanted` bytes if one is at hand and there is room for it."""
+        """Take a buffer of `wanted` bytes from the pool; None if there is none, or no room in the memory budget."""
         found = self._from_pool(wanted) if self.memory.has_room() else None
         if found is not None:
             self.memory.take(len(found))
@@ -80,7 +80,7 @@ class ReceiveBuffers:
         self._pool.clear()
 
     def grow(self, buffer: ReceiveBuffer, count: int) -> bool:
-        """Make a large buffer longer where it is; False if that cannot be, because somebody looks at it."""
+        """Extend a large buffer in place; False if a view of it exists."""
         # Buffers of the C library are small (`PAGES_FROM_BYTES`), so a copy of one is cheap.
         if not isinstance(buffer, mmap.mmap):
             return False
@@ -92,7 +92,7 @@ class ReceiveBuffers:
         return True
 
     def give_back(self, buffer: ReceiveBuffer) -> None:
-        """Keep a buffer for the next large frame; of too many, the largest are worth most."""
+        """Return a buffer to the pool for the next large frame; a full pool keeps the largest ones."""
         self.memory.give_back(len(buffer))
         if len(buffer) <= POOLED_BUFFER_BYTES_MAX:
             pool = self._pool
@@ -112,11 +112,11 @@ def belongs_to_one_frame(buffer: object) -> bool:
 
 
 class NoRoom(Exception):
-    """The memory for large frames is used up; what has arrived is kept."""
+    """The memory budget for large frames is used up; received bytes are kept."""
 
 
 class HandOver(Exception):
-    """The background worker is to receive the rest of a large frame."""
+    """The background worker shall receive the rest of a large frame."""
 
 
 class Inbox:
@@ -152,7 +152,7 @@ class Inbox:
         self.end = 0
 
     def receive(self, transport: Transport, worker: BackgroundWorker | None = None) -> int:
-        """Read what the transport holds, as far as a frame needs it, at least once; return 0 at the end of the stream.
+        """Receive the bytes that the current frame needs, at least once; returns 0 at the end of the stream.
 
         BlockingIOError: there is nothing. NoRoom: there is no memory for the rest of a large frame now. HandOver, if a
         background worker has time: `receive_beside` is to receive the rest.
@@ -189,11 +189,11 @@ class Inbox:
         return total
 
     def _for_worker(self) -> int:
-        """Number of bytes that the first frame misses and has room for, up to what is received at once."""
+        """Number of bytes that the first frame lacks, limited by its buffer and by RECEIVED_AT_ONCE_BYTES."""
         return min(self.missing(), RECEIVED_AT_ONCE_BYTES, len(self.buffer) - self.end)
 
     async def receive_beside(self, transport: Transport, worker: BackgroundWorker) -> None:
-        """Have the background worker receive the rest of a large frame. OSError: the connection is broken."""
+        """Let the background worker receive the rest of a large frame. OSError: the connection is broken."""
         received = await worker.receive(transport.socket, self.buffer, self.end, self._for_worker())
         self.end += received
         # What is wrong, if it is the end of the stream, shows when the loop reads itself.
@@ -226,7 +226,7 @@ class Inbox:
         transport.expect(count)
 
     def hear_all(self, transport: Transport) -> bool:
-        """Tell whether the system was to tell of any byte. From now on it is."""
+        """Have the kernel report every byte from now on; True if it did so before."""
         is_quiet = not self.expected
         self._expect(transport, 0)
         return is_quiet
@@ -244,7 +244,7 @@ class Inbox:
         return total
 
     def _receive_in_series(self, transport: Transport, size: int) -> int:
-        """Read what follows a large frame; if it is another one, into a buffer of its own. 0: nothing was read.
+        """Receive bytes after a large frame into a buffer of their own, in case they begin another one. 0: none was received.
 
         So the beginning of each need not be moved from the shared buffer, where it never has room.
         """
@@ -303,11 +303,11 @@ class Inbox:
         return 4 + int(_frame_size(self.buffer, self.start)[0]) - rest
 
     def put_back(self, start: int) -> None:
-        """Let `next_frame` cut the frame that began at `start` once more; nothing was cut since."""
+        """Make `next_frame` cut the frame at `start` again; valid only before another frame is cut."""
         self.start = start - 4
 
     def detach(self) -> None:
-        """Let go of the shared buffer, and of the own one when nothing is left in it. Call before every suspension."""
+        """Release the shared buffer, and the own one if it is empty. Call before every suspension."""
         rest = self.end - self.start
         if rest == 0:
             # An idle connection keeps no memory.
@@ -341,7 +341,7 @@ class Inbox:
         return received
 
     def _make_room(self) -> None:
-        """Room behind the bytes: by moving them to the front, else in a longer buffer."""
+        """Make room behind the received bytes: move them to the front, or into a longer buffer."""
         rest = self.end - self.start
         # 1. The frames in front are done, so the rest is moved over them.
         if self.start > 0:

@@ -47,7 +47,7 @@ async def handle_large(
     peer_has_left: Callable[[], bool],
     let_go: Callable[[], None],
 ) -> Any:
-    """The response to a request, or what will have it. `let_go`: give back the room that the request takes."""
+    """Handle a large request; returns its response or a pending answer. `let_go` returns the request's memory."""
     async with _large_codecs:
         # The line may have been long. Work for a peer that has left would keep those behind it waiting for nothing.
         if call.route.reads_only and peer_has_left():
@@ -149,14 +149,14 @@ class LongAnswers:
         self._turn = trio.Lock()
 
     def get(self, cluster_version: int, key: Hashable) -> EncodedAnswer | None:
-        """The answer to the question `key`, if it was made and nothing has changed since."""
+        """Cached answer to the question `key`; None if there is none, or the cluster has changed since."""
         made = self._made.get(key)
         return made.answer if made is not None and made.cluster_version == cluster_version else None
 
     def make(
         self, key: Hashable, put_together: Callable[[], Awaitable[bytes]], cluster_version: Callable[[], int]
     ) -> Coroutine[Any, Any, EncodedAnswer]:
-        """The answer that is begun first from now on. If the cluster changes meanwhile, parts of it may be older than others."""
+        """Make an answer, begun after this call. If the cluster changes during the work, parts of it may be older than others."""
         # Noted now and not when the coroutine begins: only an answer begun after the question may be given to it.
         return self._make(key, put_together, cluster_version, asked=self._begun)
 

@@ -217,7 +217,7 @@ class Listener:
             self.limits.release(host, self.name)
 
     async def _close_later(self, sock: socket.socket, seconds: float) -> None:
-        """Let a peer that connects too often wait, so that it does not connect again at once."""
+        """Close the connection of a peer that connects too often after a delay, so that it does not reconnect at once."""
         with sock:
             if self._delayed < DELAYED_MAX:
                 self._delayed += 1
@@ -273,7 +273,7 @@ class Listener:
                 await trio.lowlevel.checkpoint()
 
     async def _end_stalled(self) -> None:
-        """Close who keeps the memory that others wait for, and does not send the rest of a frame or read its answers."""
+        """Close connections that hold memory others wait for and neither complete a frame nor read answers."""
         # As long as nobody waits for memory, a slow peer does no harm.
         if self.buffers.memory.is_short:
             self.buffers.memory.look_again()
@@ -287,7 +287,7 @@ class Listener:
                 await trio.lowlevel.checkpoint()
 
     async def _give_memory_back(self) -> None:
-        """After many large requests at once the C library keeps their memory, in pieces between blocks that are in use."""
+        """Return free memory to the system after a peak of large requests; the C library keeps it otherwise."""
         memory = self.buffers.memory
         # Only when little is left in use, because it takes some milliseconds.
         if memory.most_used > KEPT_BYTES_MAX and memory.used < memory.most_used // 4:

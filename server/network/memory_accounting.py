@@ -49,7 +49,7 @@ class _Place(NamedTuple):
 #                Until it takes, or the next `look_again`, others behind it find less room (`PROMISED_BYTES`)
 #     beyond     only one at a time. Ends with `release`, or goes over with `pass_on`
 class MemoryBudget:
-    """The bytes that connections hold, and the line of those that wait for room."""
+    """Memory budget of all connections, with a queue of those that wait for room."""
 
     __slots__ = ("_admitted", "_numbers", "_over", "_promised", "line", "most_used", "total", "used")
 
@@ -70,16 +70,16 @@ class MemoryBudget:
 
     @property
     def is_short(self) -> bool:
-        """Tell whether somebody waits for room."""
+        """True if a connection waits for room."""
         return bool(self.line)
 
     def has_room(self) -> bool:
-        """Tell whether there is room for somebody who does not stand in line."""
+        """True if there is room for a connection that does not queue."""
         # Those in line come first, or else a stream of newcomers would take whatever becomes free.
         return self.used < self.total and not self.line
 
     def may_take(self, holder: object) -> bool:
-        """Tell whether `holder` may take more, and count that it does. Nobody takes what those in line wait for."""
+        """Account for more memory of `holder` if there is room; False if it must queue. Queued connections go first."""
         if self._over is holder:
             return True
         if self.used >= self.total or (self.line and holder not in self._admitted):
@@ -109,7 +109,7 @@ class MemoryBudget:
         return self._over is holder
 
     def pass_on(self, holder: object, successor: object) -> None:
-        """If `holder` may go beyond the limit, `successor` may instead, until it releases that."""
+        """Transfer the permission to exceed the limit from `holder`, if it has it, to `successor`."""
         if self._over is holder:
             self._over = successor
 
@@ -123,12 +123,12 @@ class MemoryBudget:
         self._admit()
 
     def look_again(self) -> None:
-        """Admit others in place of those who were admitted and took nothing, because their peers are slow."""
+        """Admit the next ones in place of admitted connections that took no memory, because their peers are slow."""
         self._promised.clear()
         self._admit()
 
     async def wait(self, holder: object, address: str = "") -> None:
-        """Return when there seems to be room for `holder`. It has to ask `may_take` again: what needs no leave may be quicker."""
+        """Queue until `holder` is admitted. It must call `may_take` again, because small frames may have taken the room."""
         number = self._end_admission(holder)
         place = _Place(next(self._numbers) if number is None else number, holder, address, trio.Event())
         of_address = self.line.setdefault(address, deque())
@@ -166,7 +166,7 @@ class MemoryBudget:
         return place
 
     def _admit(self) -> None:
-        """Let the first in line go on, and more of them if there is room for more; without room one goes beyond the limit."""
+        """Admit queued connections while there is room; if there is none, let one exceed the limit."""
         line = self.line
         if self.used >= self.total:
             # Those in line may hold all the memory themselves, with the beginnings of their frames. They would wait for
@@ -197,7 +197,7 @@ class ConnectionMemory:
         self._held_bytes = self.unread_bytes = 0
 
     def hold(self, waiting: Waiting, size: int, inbox: object) -> None:
-        """Count what a large request keeps in memory while it waits, before its frame gives room to others."""
+        """Account for the memory of a large request that waits, before the room of its frame is released."""
         # Any other frame has LARGE_FRAME_BYTES at most, and small frames need no leave of the budget.
         if waiting.is_large or (waiting.call is not None and waiting.call.takes_records):
             self._held_bytes = size * DECODED_BYTES_PER_BYTE if waiting.is_large else size

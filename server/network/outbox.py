@@ -57,7 +57,7 @@ class Outbox:
         return sum(buffers.values())
 
     def add(self, call: Call, correlation_id: int, parts: list[Any]) -> None:
-        """Put an answer behind the others."""
+        """Append an answer to the queue."""
         # Without records the answer is one small piece: fewer parts to look at.
         if call.is_plain:
             body = b"".join(parts)
@@ -78,7 +78,7 @@ class Outbox:
         self.add(call, correlation_id, parts)
 
     def add_encoded(self, call: Call, correlation_id: int, body: bytes) -> None:
-        """Put an answer behind the others whose body is encoded already. Others who asked the same are sent the same body."""
+        """Append an answer whose body is encoded already and shared by several peers."""
         # Two parts, so that a large body is not copied for each of many peers.
         size = len(body) + call.envelope_bytes
         self.parts += [call.envelope(size, correlation_id), body]
@@ -202,6 +202,6 @@ def _blame(region: FileRegion, position: int, error: OSError) -> OSError:
 
 
 def unreadable(region: FileRegion, failure: OSError) -> ConnectionError:
-    """Make the error to raise for a region that cannot be read: its log directory hears of it, and the connection ends."""
+    """Error to raise for an unreadable region; also reports the failure to its log directory."""
     region.fail(failure)
     return ConnectionError(f"the log cannot be read: {failure}")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Pending(NamedTuple):
-    """A request whose turn to be answered has not come: its response as bytes, or what will have it."""
+    """A request that awaits its turn to be answered, with its encoded response or pending answer."""
 
     call: Call
     correlation_id: int
@@ -69,7 +69,7 @@ class PendingAnswers(deque[Pending]):
         return bool(self) and self[0].is_ready
 
     def answer(self, call: Call, correlation_id: int, answer: Any, charge: Charge | None = None) -> None:
-        """Answer when it is ready, and after all that are kept already. None: nobody waits for an answer."""
+        """Send an answer when it is ready, after all earlier ones. None: the request has no answer."""
         if isinstance(answer, PendingAnswer):
             answer.on_ready = self.note_ready
             self.append(Pending(call, correlation_id, answer, charge, time.monotonic()))
@@ -133,7 +133,7 @@ class PendingAnswers(deque[Pending]):
             self.outbox.add_response(call, correlation_id, response)
 
     def abandon(self) -> None:
-        """The peer has left. Partitions and groups would go on waking a connection that has ended."""
+        """Abandon all answers of a disconnected peer, so that partitions and groups do not wake its connection."""
         for each in self:
             if isinstance(each.answer, PendingAnswer):
                 each.answer.abandon()

@@ -119,7 +119,7 @@ class Readiness:
         self._epoll = manager._epoll
 
     def close(self) -> None:
-        """Let the event loop wait as before. Nothing is served any more."""
+        """Restore trio's own wait; sockets are no longer served."""
         self.worker.close()
         self._epoll = None
         self._give_back()
@@ -134,7 +134,7 @@ class Readiness:
     # --- the task's side
 
     async def serve(self, sock: socket.socket, step: Step) -> Any:
-        """Call `step` whenever the socket is readable, or what it asked for, until it returns something else."""
+        """Call `step` whenever the socket is ready, until it returns a value other than a wait."""
         # Not inside the wait: the socket is waited for like any other.
         if self._epoll is None:
             return await serve_in_task(sock, step)
@@ -150,7 +150,7 @@ class Readiness:
         return await trio.lowlevel.wait_task_rescheduled(abort)
 
     def poke(self, sock: socket.socket) -> None:
-        """Call the step of a served socket before the loop waits again; of one that is not served, nothing."""
+        """Call the step of a served socket before the next wait; no-op for other sockets."""
         self._poked[sock.fileno()] = None
 
     def _call_when_readable(self, descriptor: int, act: Callable[[], None]) -> None:
@@ -179,7 +179,7 @@ class Readiness:
     # --- the loop's side
 
     def wait(self, timeout: float) -> list[tuple[int, int]]:
-        """Trio's wait: its events, or none when the time is up; served sockets are served meanwhile."""
+        """Replace trio's wait: serves sockets meanwhile, and returns trio's events, or none at the timeout."""
         work = self.work
         if work.goes_on:  # this round of work is not over
             work.goes_on = False
@@ -223,7 +223,7 @@ class Readiness:
                 return others
 
     def _after_those_left(self, events: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """New events behind those that had no turn at the last look; the kernel tells of these again, first of all."""
+        """New events, after those whose turn did not come in the last round; the kernel reports the latter again, first."""
         left, self._left = self._left, []
         descriptors = {event[0] for event in left}
         # A task may have ended meanwhile, and its descriptor may be that of another socket by now.

@@ -46,7 +46,7 @@ def answer_each(
     *,
     at_once: int = PARTITIONS_PER_SLICE,
 ) -> Worked[Response]:
-    """`respond` of the answers: now if the elements are no more than `at_once`, else giving way between them."""
+    """Answer all elements and call `respond`: immediately for at most `at_once` elements, else in time slices."""
     # A coroutine needs the connection's task, and to wake that costs more than a small request.
     if len(elements) <= at_once:
         return respond([answer(each) for each in elements])
@@ -60,7 +60,7 @@ async def _answer_each_in_slices(
 
 
 async def each_in_slices(elements: Iterable[Element], answer: Callable[[Element], Answer]) -> list[Answer]:
-    """The answers to all elements; others run in between."""
+    """Answer all elements in time slices."""
     time_slice = TimeSlice()
     answers = []
     for each in elements:
@@ -77,7 +77,7 @@ def answer_partitions(
     *,
     at_once: int = PARTITIONS_PER_SLICE,
 ) -> Worked[Response]:
-    """`respond` of the answers, one list per topic: at once if they are few, else giving way between pieces."""
+    """Answer all partitions and call `respond` with a list per topic: immediately if they are few, else in time slices."""
     if len(topics) + sum([len(partitions_of(topic)) for topic in topics]) <= at_once:
         return respond([[answer(topic, each) for each in partitions_of(topic)] for topic in topics])
     return _answer_in_slices(topics, partitions_of, answer, respond)
@@ -102,7 +102,7 @@ async def _answer_in_slices(
 
 
 async def sorted_in_slices(names: Iterable[str]) -> list[str]:
-    """The different names in order. One call of `sorted` would hold the event loop for all of them."""
+    """Sort distinct names in time slices, because `sorted` would hold the event loop."""
     different = list(dict.fromkeys(names))
     runs = []
     for start in range(0, len(different), SORTED_AT_ONCE):
@@ -112,7 +112,7 @@ async def sorted_in_slices(names: Iterable[str]) -> list[str]:
 
 
 async def free_in_slices(messages: list[Struct]) -> None:
-    """Free messages that nobody else holds, and empty the list. To free fifty thousand structs at once takes 20 ms.
+    """Free messages in time slices and empty the list: freeing fifty thousand structs takes 20 ms.
 
     The list below holds every struct, so that none goes when its parent does; then it gives up some at a time.
     """
@@ -192,7 +192,7 @@ class WorkQueue:
         """True if the next task in line was woken in this round: it comes before another look at the sockets."""
 
     def has_time(self) -> bool:
-        """Tell whether work that comes now may go on without standing in line."""
+        """True if new work may run without queueing."""
         return not self.line and time.monotonic() <= self.round_end
 
     async def turn(self) -> None:
@@ -209,7 +209,7 @@ class WorkQueue:
         trio.lowlevel.reschedule(self.line.popleft())
 
     def close(self) -> None:
-        """Let all go on: no more rounds begin."""
+        """Release all queued tasks; no more rounds begin."""
         self.round_end = math.inf
         while self.line:
             self.wake_first()
@@ -224,7 +224,7 @@ class Work(Protocol):
 
 
 class QueuedWork:
-    """An awaitable that runs `work`, which pauses now and then, and stands in line in `queue` before each piece.
+    """Awaitable that runs `work` in pieces, and queues in `queue` before each piece.
 
     Whoever does not come to await this has to close it.
     """

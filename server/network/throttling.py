@@ -28,7 +28,7 @@ _int32 = struct.Struct(">i").pack
 
 
 def now_ms() -> int:
-    """Milliseconds of the event loop's clock, which nobody sets."""
+    """Milliseconds of the event loop's monotonic clock."""
     return int(trio.current_time() * 1000)
 
 
@@ -63,7 +63,7 @@ class Throttling:
         return charge
 
     def settle(self, call: Call, response: Any, charge: Charge) -> Any:
-        """The request is answered; None: without a word. Returns the answer that tells of the pause."""
+        """Charge an answered request (`response` None: it has no answer); returns the response with its throttle time."""
         pause_ms = charge.settle(is_answered=response is not None)
         if pause_ms <= 0:
             return response

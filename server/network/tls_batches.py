@@ -77,7 +77,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
     )
 
     def __init__(self, session: TlsSession, pieces: Pieces) -> None:
-        """In the thread of the event loop, after the handshake."""
+        """Must run in the event loop's thread, after the handshake."""
         self._session = session
         self._pieces = pieces
         self.socket = session.socket
@@ -115,7 +115,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
         raise BlockingIOError
 
     def _receive(self, view: memoryview) -> int:
-        """Chunk by chunk. An error comes after what was received before it."""
+        """Receive chunk by chunk. An error is raised after the data before it was returned."""
         room = len(view)
         total = self._decrypt(view) if self._holds_record else 0
         late_from = time.monotonic() + TURN_S
@@ -137,7 +137,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
         return total
 
     def _decrypt_judging(self, view: memoryview, chunk: int) -> int:
-        """`_decrypt`, and look whether it was worth it."""
+        """Decrypt a chunk; use smaller chunks if it took long for little data."""
         # Time of the processor: on a busy machine anything may last long.
         began_s = time.thread_time() if chunk > SMALL_CHUNK_BYTES else math.inf
         count = self._decrypt(view)
@@ -151,7 +151,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
         return count
 
     def _feed(self, wanted: int) -> int:
-        """Hand OpenSSL a chunk of at most so many bytes; returns how many it has."""
+        """Pass at most `wanted` bytes of ciphertext to OpenSSL; returns their number."""
         session = self._session
         if session.unread:
             data, session.unread = session.unread[:wanted], session.unread[wanted:]
@@ -165,7 +165,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
         return count
 
     def _decrypt(self, view: memoryview) -> int:
-        """Decrypt what OpenSSL has been handed, as far as there is room; returns how many bytes that are."""
+        """Decrypt the ciphertext in OpenSSL as far as there is room; returns the number of bytes."""
         incoming, read = self._incoming, self._read
         room, count, rest = len(view), 0, incoming.pending
         try:
@@ -242,11 +242,11 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
 
     @property
     def holds_input(self) -> bool:
-        """Tell whether there is something to receive that the socket does not tell of."""
+        """True if input is buffered that the socket does not report."""
         return self._has_news or self._holds_record or bool(self._session.unread)
 
     def _expect(self, count: int) -> None:
-        """Have the kernel wait for `count` bytes of data, if that are more than come in any case."""
+        """Have the kernel wait for `count` bytes, if it can wait for more than one."""
         # Of a record that has begun OpenSSL has a part already. Ciphertext is longer than its data, so this is never too much.
         expected = max(1, min(count - self._in_openssl, EXPECTED_BYTES_MAX))
         if expected != self._expected:
@@ -256,11 +256,11 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
     # --- the end
 
     def peer_has_left(self) -> bool:
-        """By the socket alone: a peer that only says farewell and keeps the connection is not seen to have left."""
+        """True if the socket is closed; a TLS close_notify on an open connection does not count."""
         return not self._has_news and has_left(self.socket)
 
     def is_at_end(self) -> bool:
-        """A farewell is nothing that anybody reads, if the peer has closed its half behind it."""
+        """True at the end of the stream, even if a TLS close_notify is unread."""
         return not self.holds_input and is_left_with_a_farewell(self.socket)
 
     def close(self) -> None:

@@ -56,7 +56,7 @@ class Welcomed(NamedTuple):
 
 
 class _Refused(Exception):
-    """The peer does something wrong; the text says what."""
+    """The peer violates the protocol; the text says how."""
 
 
 class Handshakes:
@@ -76,7 +76,7 @@ class Handshakes:
         self._reminders = Reminders()
 
     async def welcome(self, sock: socket.socket, host: str, listener: TlsListener) -> Welcomed | None:
-        """Shake hands on an accepted socket. None: it came to nothing, and the socket is closed."""
+        """Do the handshake on an accepted socket. None: it failed, and the socket is closed."""
         scope = trio.CancelScope(deadline=trio.current_time() + self._handshake_s)
         self._under_way.add(host, scope)
         current: socket.socket | TlsSession = sock
@@ -159,7 +159,7 @@ class _UnderWay:
         self._total = 0
 
     def add(self, host: str, scope: trio.CancelScope) -> None:
-        """Count one more; if it is one too many, end the oldest of whoever has most."""
+        """Count a handshake; if there are too many, cancel the oldest one of the address that has most."""
         own = self._by_host.setdefault(host, {})
         own[scope] = None
         self._total += 1

@@ -76,7 +76,7 @@ class TlsSession:
         self.unsent: bytes | memoryview = b""  # ciphertext that the socket has not taken
 
     def fileno(self) -> int:
-        """For those who wait for the socket."""
+        """Descriptor of the socket, for waiting."""
         return self.socket.fileno()
 
     def getpeercert(self, binary_form: bool) -> Any:
@@ -114,7 +114,7 @@ class TlsSession:
             self.empty_bios()
 
     def empty_bios(self) -> None:
-        """Take out what OpenSSL has left. Whoever was inside OpenSSL calls this before anything else."""
+        """Drain OpenSSL's buffers. Call it directly after each call of OpenSSL."""
         incoming, outgoing = self.bios.incoming, self.bios.outgoing
         if incoming.pending:
             # It came before what was not handed over at all.
@@ -123,7 +123,7 @@ class TlsSession:
             self.unsent = b"".join((self.unsent, outgoing.read())) if self.unsent else outgoing.read()
 
     def flush(self) -> bool:
-        """Send what is left of the ciphertext; whether nothing is left now."""
+        """Send unsent ciphertext; True if none is left."""
         unsent = self.unsent
         if not unsent:
             return True
@@ -159,7 +159,7 @@ def _ended() -> ssl.SSLEOFError:
 
 
 class TlsWaiting(ABC):
-    """The part of a transport of TLS that waits. A subclass says what a refused receive and a refused send wait for."""
+    """The waiting part of a TLS transport. A subclass says which readiness a refused receive or send waits for."""
 
     __slots__ = ()
 
@@ -170,7 +170,7 @@ class TlsWaiting(ABC):
     @property
     @abstractmethod
     def holds_input(self) -> bool:
-        """Tell whether there is something to receive that the socket does not tell of."""
+        """True if input is buffered that the socket does not report."""
 
     @property
     def _may_receive(self) -> bool:
@@ -178,10 +178,10 @@ class TlsWaiting(ABC):
         return self._receive_waits_for is WAIT_READABLE and self.holds_input
 
     def expect(self, count: int) -> None:  # noqa: B027 - there is nothing to be done
-        """Encrypted bytes are more than those of the frame, and `serving` asks what is missing."""
+        """Do nothing: the number of encrypted bytes is unknown, and `serving` checks what is missing."""
 
     def _expect(self, count: int) -> None:  # noqa: B027 - most transports cannot do anything about it
-        """Have the system wait until `count` bytes are there, because the receiver has no use for fewer."""
+        """Have the system wait until `count` bytes have arrived, because the receiver cannot use fewer."""
 
     def serving(
         self, readiness: Readiness, missing: Callable[[], int] | None = None
@@ -222,7 +222,7 @@ class TlsWaiting(ABC):
         return result
 
     async def until_sendable(self) -> None:
-        """Return when a send that was refused may go on."""
+        """Wait until a refused send can continue."""
         await self._until(self._send_waits_for)
 
     @property
@@ -254,7 +254,7 @@ class Watch:
         self.count = 0
 
     def start(self) -> None:
-        """From now on, for the loop whose thread calls this, until nobody has this object any more."""
+        """Start watching the calling thread's event loop, as long as this object is referenced."""
         if self._has_started:
             return
         self._has_started = True

@@ -94,7 +94,7 @@ class TlsStream(TlsWaiting):
     )
 
     def __init__(self, sock: ssl.SSLSocket, watch: Watch) -> None:
-        """In the thread of the event loop, whose reads `watch` looks at."""
+        """Must run in the event loop's thread; `watch` observes its reads."""
         watch.start()
         self._watch = watch
         self.socket: socket.socket = sock
@@ -175,17 +175,17 @@ class TlsStream(TlsWaiting):
 
     @property
     def holds_input(self) -> bool:
-        """Tell whether there is something to receive that the socket does not tell of."""
+        """True if input is buffered that the socket does not report."""
         return self._has_news or self._tls.pending() > 0
 
     # --- the end
 
     def peer_has_left(self) -> bool:
-        """By the socket alone: a peer that only says farewell and keeps the connection is not seen to have left."""
+        """True if the socket is closed; a TLS close_notify on an open connection does not count."""
         return not self._has_news and has_left(self.socket)
 
     def is_at_end(self) -> bool:
-        """A farewell is nothing that anybody reads, if the peer has closed its half behind it."""
+        """True at the end of the stream, even if a TLS close_notify is unread."""
         return not self.holds_input and is_left_with_a_farewell(self.socket)
 
     def close(self) -> None:
@@ -218,7 +218,7 @@ class TlsTransport(TlsStream, PageCacheReader):
 
 
 class KernelTlsTransport(TlsTransport):
-    """The kernel encrypts what is sent, so regions go from the page cache without a copy into this process."""
+    """Transport with encryption in the kernel: file regions are sent from the page cache without a copy into this process."""
 
     __slots__ = ()
 

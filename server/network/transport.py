@@ -44,7 +44,10 @@ class Transport(Protocol):
         """Receive at most `size` bytes (0: as many as there is room for); returns how many, 0 at the end of the stream."""
 
     def send(self, data: Any, flags: int = 0) -> int:
-        """Send what goes now, within a turn; returns how many bytes that are. `flags`: MSG_MORE if more follows at once."""
+        """Send as much as the socket accepts, within a turn; returns the number of bytes.
+
+        `flags`: MSG_MORE if more follows at once.
+        """
 
     def send_region(self, region: FileRegion, position: int, length: int) -> int:
         """Send bytes of a region's file; returns how many that are, 0 at the end of the file.
@@ -56,27 +59,27 @@ class Transport(Protocol):
         """Tell whether these bytes of the region's file can be sent without waiting for the disk."""
 
     def read_in_memory(self, region: FileRegion) -> bytearray | None:
-        """A small region's bytes; None if the disk would be needed, or nobody can tell."""
+        """Bytes of a small region in the page cache; None if they need the disk, or the system cannot tell."""
 
     def peer_has_left(self) -> bool:
-        """Tell whether the peer has closed the connection, or its half of it."""
+        """True if the peer has closed the connection, or its sending side."""
 
     def is_at_end(self) -> bool:
-        """Tell whether the peer has closed its half, and nothing that it sent before is left to read."""
+        """True if the peer has closed its sending side and all its bytes were read."""
 
     def serving(
         self, readiness: Readiness, missing: Callable[[], int] | None = None
     ) -> Callable[[Step], Awaitable[Any]]:
-        """`Readiness.serve` for this connection: has a step called whenever there is something to receive, or room to send.
+        """Call a step whenever this connection can receive or send (`Readiness.serve`).
 
         Fewer than `missing()` bytes are of no use to the step; a transport may wait for as many.
         """
 
     def expect(self, count: int) -> None:
-        """Have the system wait until `count` bytes are there, as far as it can, because the receiver has no use for fewer. 0: any will do."""
+        """Have the system wait for `count` bytes where it can, because the receiver cannot use fewer. 0: report any byte."""
 
     async def until_sendable(self) -> None:
-        """Return when a send that was refused may go on."""
+        """Wait until a refused send can continue."""
 
     def close(self) -> None:
         """Close the socket."""
@@ -169,7 +172,7 @@ class PlainTransport(PageCacheReader):
 
 
 def expected_by_system(sock: socket.socket, count: int, before: int) -> int:
-    """Have the system tell of input only from `count` bytes on, or from what it can wait for; it waited for `before`."""
+    """Have the system report input from `count` bytes on, or its maximum; `before`: the number in force so far."""
     expected = max(1, min(count, EXPECTED_BYTES_MAX))
     if expected != before and bounds_expected_input():
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, expected)
@@ -177,7 +180,7 @@ def expected_by_system(sock: socket.socket, count: int, before: int) -> int:
 
 
 def has_left(sock: socket.socket) -> bool:
-    """Tell whether the peer of a TCP connection has closed it, or its half of it."""
+    """True if the peer of a TCP connection has closed it, or its sending side."""
     try:
         # Only a look: the byte belongs to a request. Unread bytes hide the end of the stream behind them, so the
         # system is asked for the state of the connection, too.
@@ -190,7 +193,7 @@ def has_left(sock: socket.socket) -> bool:
 
 
 def unread(sock: socket.socket, count: int) -> bytes | None:
-    """The next bytes, which stay where they are; none at the end of the stream, None if there are none for now."""
+    """Peek at the next bytes; empty at the end of the stream, None if there are none yet."""
     try:
         return _peeked(sock, count)
     except BlockingIOError:
@@ -225,7 +228,7 @@ def send_buffer_bytes(given: int) -> int:
 
 
 def widen_for_replica(sock: HasPeer, given: int) -> None:
-    """A follower is at the other end. A size that somebody has chosen stays."""
+    """Enlarge the send buffer for a follower, unless the operator has set its size."""
     if given == UNCHANGED:
         with contextlib.suppress(OSError):  # the connection has ended
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, REPLICA_SEND_BUFFER_BYTES)

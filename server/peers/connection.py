@@ -47,38 +47,38 @@ Serve = Callable[[socket.socket, Step], Awaitable[Any]]
 
 
 class PeerTransport(Protocol):
-    """Transport of one connection's bytes. One task is served at a time; others may send meanwhile."""
+    """Transport of one connection to a broker. One task is served at a time; other tasks may send."""
 
     @property
     def receive_into(self) -> Callable[[Any], int]:
-        """Receive into a buffer and return the number of bytes, 0 at the end of the stream. BlockingIOError: nothing is there."""
+        """Receive into a buffer; returns the number of bytes, 0 at the end of the stream. BlockingIOError: none has arrived."""
 
     @property
     def send(self) -> Callable[[Any], int]:
-        """Send some of these bytes, and return how many. BlockingIOError: none; begin with the same byte next time."""
+        """Send some of these bytes; returns their number. BlockingIOError: none was sent; retry from the same byte."""
 
     @property
     def serve(self) -> Callable[[Step], Awaitable[Any]]:
-        """Call a step whenever there is something to receive, until it returns what is no `Wait`."""
+        """Call a step whenever input can be received, until it returns a value other than `Wait`."""
 
     def expect(self, count: int) -> None:
-        """Have the system wait until `count` bytes are there, as far as it can: `serve` need not call before.
+        """Have the system wait until `count` bytes have arrived, where it can; `serve` need not call earlier.
 
         0: any byte is news again.
         """
 
     @property
     def is_refused(self) -> bool:
-        """Tell whether the connection seems to have ended because the other broker does not take this one: that will be so again."""
+        """True if the other broker seems to reject this one, so that a retry would fail too."""
 
     async def until_sendable(self) -> None:
-        """Return when a send that was refused may go on."""
+        """Wait until a refused send can continue."""
 
     def is_stale(self) -> bool:
-        """Tell whether the other end has hung up, or talks although nothing was asked. Called while nobody is served."""
+        """True if the peer has closed the connection or sent unrequested bytes. Call it only while no task is served."""
 
     def close(self) -> None:
-        """Close all descriptors. Called while nobody waits for them."""
+        """Close all descriptors. Call it only while no task waits for them."""
 
 
 class PlainPeerTransport:
@@ -99,7 +99,7 @@ class PlainPeerTransport:
         self._expected = expected_by_system(self._socket, count, self._expected)
 
     async def until_sendable(self) -> None:
-        """By a descriptor of its own: the one that is served for reading cannot be waited for elsewhere."""
+        """Wait on a duplicated descriptor: the one served for reading cannot be waited for elsewhere."""
         if self._write_end is None:
             self._write_end = self._socket.dup()
         await trio.lowlevel.wait_writable(self._write_end)
@@ -214,7 +214,7 @@ class PeerConnection:
         self._last_used_s = trio.current_time()
 
     def is_stale(self) -> bool:
-        """Tell whether the broker has hung up, or talks unasked, while nothing was on its way."""
+        """True if the broker has closed the connection, or sent unrequested bytes while no request was in flight."""
         # A look is a system call, and a busy connection would pay for it with every request.
         if self._waiting or trio.current_time() - self._last_used_s < IDLE_S:
             return False
@@ -226,7 +226,7 @@ class PeerConnection:
         return self._transport.is_refused
 
     def has_to_be_renewed(self) -> bool:
-        """Tell whether the session ends soon, and nothing is on its way."""
+        """True if the session ends soon and no request is in flight."""
         return self.renew_at_s is not None and not self._waiting and trio.current_time() >= self.renew_at_s
 
     async def ask(
@@ -276,7 +276,7 @@ class PeerConnection:
         return b"".join(parts)
 
     async def _send(self, frame: bytes) -> None:
-        """Each sends its own, so that who is sure of an answer is free to read it: the broker may send before it reads."""
+        """Send a frame. Every requester sends its own, so that another can read: the broker may send before it reads."""
         try:
             # Hardly ever does another request wait to be sent. Then the task goes on without a switch.
             self._sending.acquire_nowait()
@@ -309,7 +309,7 @@ class PeerConnection:
         return frame
 
     def _receive(self) -> tuple[int, int] | Wait:
-        """Read once what the socket holds; a frame, if that completed one."""
+        """Receive once; returns a frame if one is complete."""
         try:
             received = self._buffer.receive(self._transport.receive_into)
         except BlockingIOError:
@@ -355,7 +355,7 @@ class PeerConnection:
             self._transport.close()
 
     def close(self, reason: str, *, is_at_fault: bool = True) -> None:
-        """No more is asked here; whoever waits is woken by its scope."""
+        """Accept no more requests, and cancel the pending ones by their scopes."""
         if self.closed_because is not None:
             return
         self.closed_because = reason
@@ -376,7 +376,7 @@ class _Waiting:
         self._is_first: trio.Event | None = None
 
     async def until_first(self) -> None:
-        """Until all earlier requests have their answers."""
+        """Wait until all earlier requests are answered."""
         self._is_first = trio.Event()
         await self._is_first.wait()
 
@@ -405,11 +405,11 @@ class FrameBuffer:
         return self._start < self._end
 
     def lend(self) -> None:
-        """There are views of frames that were cut: leave those bytes alone until `take_back`."""
+        """Keep the bytes of frames with views unchanged until `take_back`."""
         self._is_lent = True
 
     def take_back(self) -> None:
-        """Use the space of earlier frames again, because nobody needs them any more."""
+        """Reuse the space of earlier frames, whose views are released."""
         self._is_lent = False
 
     def next_frame(self) -> tuple[int, int] | None:
@@ -462,7 +462,7 @@ class FrameBuffer:
             self._move_to(max(self._room_needed(), rest + BUFFER_BYTES))
 
     def _room_needed(self) -> int:
-        """Bytes for the first frame as far as its length is known, but at most twice of what has arrived of it."""
+        """Bytes for the first frame as far as its length is known, but at most twice the bytes received of it."""
         rest = self._end - self._start
         size = self._frame_size() + _size.size if rest >= _size.size else 0
         return max(BUFFER_BYTES, min(size, 2 * rest))

@@ -35,7 +35,7 @@ _EXPIRED, _NOT_YET_VALID = 10, 9
 
 
 class PeerEncryption:
-    """Encrypts connections to one listener of the other brokers, with what this broker's listener of that name has."""
+    """Encryption of connections to one listener of other brokers, by this broker's settings for that listener."""
 
     def __init__(self, listener: TlsListener, readiness: Readiness | None) -> None:
         self._listener = listener
@@ -89,10 +89,10 @@ class TlsPeerTransport:
         self._write_end: int | None = None
 
     def expect(self, count: int) -> None:
-        """OpenSSL has a part of what came, so the socket cannot tell."""
+        """Do nothing: OpenSSL buffers a part of the input, so the socket's count is of no use."""
 
     def receive_into(self, buffer: Any) -> int:
-        """Decrypt into the buffer what is there, up to RECEIVED_AT_ONCE_MAX bytes."""
+        """Decrypt available input into the buffer, up to RECEIVED_AT_ONCE_MAX bytes."""
         try:
             count = self._stream.receive_into(buffer, RECEIVED_AT_ONCE_MAX)
         except BlockingIOError:
@@ -107,7 +107,7 @@ class TlsPeerTransport:
         return count
 
     def send(self, data: Any) -> int:
-        """Encrypt some of these bytes and send them."""
+        """Encrypt and send some of these bytes."""
         try:
             return self._stream.send(data)
         except BlockingIOError:
@@ -118,7 +118,7 @@ class TlsPeerTransport:
             raise self._refusal(self._last_word() or error) from None
 
     def _last_word(self) -> BrokenTls | None:
-        """Find the error that the other end may have sent before it closed, which says more than that nothing can be sent."""
+        """Read the alert that the peer may have sent before it closed, which says more than the failed send."""
         try:
             self._stream.receive_into(bytearray(1))
         except BrokenTls as alert:
@@ -136,7 +136,7 @@ class TlsPeerTransport:
         )
 
     async def until_sendable(self) -> None:
-        """By a descriptor of its own: the one that is served for reading cannot be waited for elsewhere."""
+        """Wait on a duplicated descriptor: the one served for reading cannot be waited for elsewhere."""
         if self._write_end is None:
             self._write_end = os.dup(self._stream.socket.fileno())
         is_readable_wanted = self._stream.send_waits_for is WAIT_READABLE
@@ -161,7 +161,7 @@ class TlsPeerTransport:
 
 
 def words_of(error: ssl.SSLError, listener: str, host: str) -> str:
-    """Why a handshake with a broker that is known by this host failed, and what to do."""
+    """Explain a failed handshake with a broker known by this host, with a remedy."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in (_HOSTNAME_MISMATCH, _ADDRESS_MISMATCH):
             return (
@@ -178,7 +178,7 @@ def words_of(error: ssl.SSLError, listener: str, host: str) -> str:
 
 
 def _words_of_reason(reason: str, listener: str) -> str:
-    """OpenSSL's reasons are names such as TLSV1_ALERT_UNKNOWN_CA; an ALERT is what the other broker has said."""
+    """Explain OpenSSL's reason, such as TLSV1_ALERT_UNKNOWN_CA; an ALERT was sent by the other broker."""
     if "ALERT" not in reason:
         if reason in ("NO_PROTOCOLS_AVAILABLE", "UNSUPPORTED_PROTOCOL", "NO_CIPHERS_AVAILABLE"):
             return f"it speaks no version of TLS that this broker may use ({reason}): compare ssl.enabled.protocols"

@@ -65,7 +65,7 @@ Encrypt = Callable[[socket.socket, str], Awaitable[PeerTransport]]
 
 
 class TcpPeers:
-    """Makes connections to brokers, and logs once that one was lost, and once that it is back."""
+    """Factory of connections to brokers, which logs once when a broker is lost and once when it is back."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class TcpPeers:
         return TcpPeer(self, endpoint, client_id)
 
     def note_lost(self, endpoint: BrokerEndpoint, reason: str, *, is_lasting: bool = False) -> None:
-        """A request got no answer. `is_lasting`: nor will the next one, until somebody changes something."""
+        """Log a broker that gave no answer. `is_lasting`: retries will fail until an operator changes something."""
         # An older connection to the same broker may go on meanwhile, so what lasts must not count as new each time.
         is_news = self._reminders.is_due(endpoint.node_id) if is_lasting else endpoint.node_id not in self._lost
         if is_news:
@@ -165,7 +165,7 @@ class TcpPeer:
         raise PeerUnavailable(f"{self!r}: {connection.closed_because}")
 
     async def aclose(self) -> None:
-        """Hang up; whoever waits gets PeerUnavailable."""
+        """Close the connection; pending requests raise PeerUnavailable."""
         # They wait on no connection yet, so the end of a connection would not wake them.
         for scope in self._connecting_scopes:
             scope.cancel()
@@ -198,7 +198,7 @@ class TcpPeer:
             self._connecting_scopes.discard(scope)
 
     async def _encoded(self, exchange: Exchange, request: Message, scope: trio.CancelScope) -> bytes:
-        """In a thread, which gives way to the event loop every few milliseconds.
+        """Encode a request in a thread that yields to the event loop every few milliseconds.
 
         Whoever asks meanwhile may be sent first: a controller asks each broker one thing after the other.
         """
@@ -233,7 +233,7 @@ class TcpPeer:
             self._connecting_scopes.discard(scope)
 
     async def _log_in(self, connection: PeerConnection, log_in: LogIn) -> None:
-        """Before anybody asks on a connection. The scope is its own: a connection that ends cancels it."""
+        """Log in before the first request on a connection. A cancel scope ends the login if the connection is lost."""
         error: Exception | None = None
         with trio.move_on_after(LOGIN_TIMEOUT_S) as scope:
 
@@ -256,7 +256,7 @@ class TcpPeer:
         raise self._lost(f"cannot log in: {error or connection.closed_because}", is_lasting=is_lasting) from error
 
     async def _transport(self, sock: socket.socket) -> PeerTransport:
-        """Make the transport over a connected socket, which is closed if that comes to nothing."""
+        """Make the transport over a connected socket; closes the socket on failure."""
         if self._peers.encrypt is None:
             return PlainPeerTransport(sock, self._peers.serve)
         reason = f"no TLS handshake within {self._connect_timeout_s:g} s"

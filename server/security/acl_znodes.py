@@ -138,7 +138,7 @@ def _name(member: IntEnum) -> str:
 
 
 def _member(kind: type[EnumT], name: str) -> EnumT:
-    """Enum member of a name, in any case and with or without underscores; raises KeyError."""
+    """Enum member by its name, in any case and with or without underscores; raises KeyError."""
     member: EnumT = _MEMBERS[kind][name.upper().replace("_", "")]
     return member
 

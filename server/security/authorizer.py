@@ -81,7 +81,7 @@ class _Rights:
             return  # as in Kafka such a rule is for nobody
 
     def of(self, requester: Requester) -> int:
-        """Bits of the operations that are allowed, and shifted by `_DENIED` of those that are denied."""
+        """Allowed operations as bits; denied ones follow, shifted by `_DENIED`."""
         get, bits = self.bits.get, 0
         for who in requester.whos:
             bits |= get(who, 0)
@@ -160,7 +160,7 @@ class _Rules:
 
 
 class AclIndex:
-    """All rules, arranged so that a decision looks only at those that can matter."""
+    """All rules, indexed so that a decision reads only those that can apply."""
 
     def __init__(self) -> None:
         self._entries: dict[Pattern, frozenset[Entry]] = {}
@@ -185,7 +185,7 @@ class AclIndex:
         rules.put(pattern, before, entries, self._rights_of(entries) if entries else None)
 
     def _rights_of(self, entries: frozenset[Entry]) -> _Rights:
-        """Rights of these entries, shared: thousands of patterns have the same few rules each, and nobody changes them."""
+        """Rights by these entries; equal ones share one object, because thousands of patterns have few different rights."""
         if len(entries) > SHARED_ENTRIES_MAX:
             return _Rights(entries)
         rights = self._rights.get(entries)
@@ -266,7 +266,7 @@ class RefusalLog:
         self._reminders = Reminders(LINES_MAX, clock_s)
 
     def note(self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, name: str) -> None:
-        """Log that a client was refused something that it asked for."""
+        """Log a denied operation."""
         if not logger.isEnabledFor(logging.INFO):
             return
         self._reminders.tell(

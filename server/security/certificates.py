@@ -20,11 +20,11 @@ _OBJECT_ID_BYTES_MAX = 64
 
 
 class MalformedDer(ValueError):
-    """Malformed certificate, or one of a kind that nobody uses."""
+    """Malformed certificate, or one with unsupported features."""
 
 
 class Element(NamedTuple):
-    """One value: its tag, its contents, and all of its bytes."""
+    """One DER element: its tag, its contents, and its full encoding."""
 
     tag: int
     contents: memoryview
@@ -32,7 +32,7 @@ class Element(NamedTuple):
 
 
 class Attribute(NamedTuple):
-    """One part of a name: the dotted object identifier, and its value."""
+    """One attribute of a name: the dotted object identifier, and its value."""
 
     kind: str
     value: Element
@@ -73,7 +73,7 @@ def alternative_names(certificate: bytes) -> frozenset[bytes]:
 
 
 def _fields(certificate: bytes) -> list[Element]:
-    """Serial number, algorithm, issuer, validity, subject, key, and what is optional."""
+    """Fields of a certificate: serial number, algorithm, issuer, validity, subject, key and optional ones."""
     parts = list(_elements(_only(memoryview(certificate)).contents))
     if not parts or parts[0].tag != _SEQUENCE:
         raise MalformedDer("it is no certificate")

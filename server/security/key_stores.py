@@ -41,11 +41,11 @@ _LINE = 64
 
 
 class MalformedPem(ValueError):
-    """Text that is not PEM, or lacks what is looked for; the message never has the text in it."""
+    """Text that is not PEM, or lacks the wanted object; the message never quotes it."""
 
 
 class Block(NamedTuple):
-    """One object: `label` is CERTIFICATE, PRIVATE KEY and so on."""
+    """One PEM object: `label` is CERTIFICATE, PRIVATE KEY and so on."""
 
     label: str
     der: bytes
@@ -59,7 +59,7 @@ class Block(NamedTuple):
 
 
 def blocks(text: str) -> Iterator[Block]:
-    """All objects of a text, in their order; MalformedPem if one of them is cut off or no base64."""
+    """All objects of a text, in order; raises MalformedPem if one is truncated or not base64."""
     if len(text) > TEXT_CHARACTERS_MAX:
         raise MalformedPem(f"it has more than {TEXT_CHARACTERS_MAX} characters")
     position = 0
@@ -291,7 +291,7 @@ def pkcs12_key_and_chain(data: bytes, password: str | None) -> tuple[bytes, tupl
 
 
 def pkcs12_authorities(data: bytes, password: str | None) -> tuple[bytes, ...]:
-    """All certificates (DER): Java trusts those of keys as well. Raises UnreadableStore."""
+    """All certificates (DER), since Java trusts those of keys as well. Raises UnreadableStore."""
     store = _pkcs12_store(data, password)
     from cryptography.hazmat.primitives.serialization import Encoding
 
@@ -348,7 +348,7 @@ def jks_key_and_chain(
 
 
 def jks_authorities(data: bytes, password: str | None) -> tuple[bytes, ...]:
-    """All certificates that are trusted (DER): Java trusts the holders of keys as well. Raises UnreadableStore."""
+    """All trusted certificates (DER), since Java trusts the holders of keys as well. Raises UnreadableStore."""
     jks = _jks()
     found: list[bytes] = []
     for entry in _entries(jks, data, password):

@@ -17,7 +17,7 @@ from ottla.wire.text import JAVA_REPLACE
 
 
 class LoginRefused(Exception):
-    """Refusal whose reason the peer is told (Kafka's SaslAuthenticationException).
+    """Refusal with a reason for the peer (Kafka's SaslAuthenticationException).
 
     `reason` is for the log if the log must not hold what the peer is told, such as a name that the peer has given.
     """
@@ -28,11 +28,11 @@ class LoginRefused(Exception):
 
 
 class LoginFailed(Exception):
-    """Failure of which the peer is told only that its credentials are invalid (Kafka's SaslException)."""
+    """Failure that the peer sees only as invalid credentials (Kafka's SaslException)."""
 
 
 class NotEncrypted(Exception):
-    """Failed TLS handshake with another broker; the text says what is wrong and what to do."""
+    """Failed TLS handshake with another broker; the text says why, and the remedy."""
 
 
 class Login(NamedTuple):
@@ -56,7 +56,7 @@ class ServerMechanism(Protocol):
     """Reason of a refusal, for the log, if the client has been told already and has the last word."""
 
     def step(self, token: bytes, now_ms: int) -> bytes:
-        """The answer to a client's token; empty if there is nothing to say."""
+        """Answer to a client's token; empty if the mechanism has none."""
 
 
 class ClientMechanism(Protocol):

@@ -39,7 +39,7 @@ Ask = Callable[["Message", int], Awaitable[Any]]
 
 
 class PeerLogin:
-    """Login with the same credentials at each of the others."""
+    """Login with the same credentials at every other broker."""
 
     def __init__(self, config: PeerLoginConfig, run_in_thread: Callable[..., Awaitable[Any]] | None = None) -> None:
         self._config = config

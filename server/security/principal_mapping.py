@@ -85,7 +85,7 @@ def _group(text: str, position: int, groups: int, *, absent_are_plain: bool) -> 
 
 
 def replaced(pattern: Any, parts: Sequence[str | int], text: str, *, only_first: bool = False) -> str:
-    """Replace matches in a text, also empty ones behind others, as in Java; raises ResultTooLong."""
+    """Replace matches in a text as Java does, including empty ones after others; raises ResultTooLong."""
     result: list[str] = []
     end = size = 0
     for match in pattern.finditer(text):

@@ -31,7 +31,7 @@ from ottla.server.security.mechanism import Login, LoginFailed
 
 
 class GssFailure(Exception):
-    """Error of the library, in one line. `is_passing`: the next attempt may go well."""
+    """Error of the Kerberos library, in one line. `is_passing`: a retry may succeed."""
 
     def __init__(self, text: str, *, is_passing: bool = False) -> None:
         super().__init__(text)

@@ -83,7 +83,7 @@ def _principal(keys: KerberosKeys) -> Any:
 
 
 class Acceptor:
-    """Accepts tickets for the principal of these keys. GssFailure: there are no such keys.
+    """Acceptor of tickets for the principal of these keys. GssFailure: the keys are missing.
 
     The file of keys is read with each ticket, so new keys count at once.
     """
@@ -134,7 +134,7 @@ class AcceptedContext(_Context):
 
 
 class Initiator:
-    """Gets tickets for the principal of these keys, and keeps them in the memory of this process until they expire."""
+    """Initiator that gets tickets for the principal of these keys, and keeps them in memory until they expire."""
 
     def __init__(self, keys: KerberosKeys) -> None:
         self._keys = keys

@@ -46,7 +46,7 @@ class ClientFirst(NamedTuple):
 
 
 def decode_client_first(data: bytes) -> ClientFirst:
-    """Parse the first message; raises LoginFailed, whose text holds nothing of the message."""
+    """Parse the first message; raises LoginFailed, whose text does not quote it."""
     if len(data) > MESSAGE_BYTES_MAX:
         raise LoginFailed(f"a token of {len(data)} bytes")
     text = data.decode("latin-1")  # what is not ASCII fits nowhere below

@@ -46,7 +46,7 @@ class Unreached(FailedRead):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """Limits of one exchange: for its connection, for each piece of the answer, for all of it, and for the answer's bytes."""
+    """Limits of one HTTP exchange: on connecting, on each read, on all of it, and on the answer's bytes."""
 
     connect_s: float = TIME_S
     read_s: float = TIME_S

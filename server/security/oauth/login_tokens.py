@@ -179,7 +179,7 @@ def tokens_for(login: OAuthLogin) -> LoginTokens:
 
 
 def checked(text: str, subject_claim: str, now_ms: int) -> LoginToken:
-    """Check a token that was fetched. Raises FailedRetrieval if nobody would take it."""
+    """Check a fetched token. Raises FailedRetrieval if brokers would reject it."""
     try:
         claims = take_apart(text).claims
         user_name(claims, subject_claim)

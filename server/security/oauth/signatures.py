@@ -23,7 +23,7 @@ class UnusableKey(ValueError):
 
 
 class _AnyLength(JWSRegistry):
-    """Registry without limits of length: tokens are bounded where they come in."""
+    """Registry without length limits, because tokens are bounded at their arrival."""
 
     max_header_length = max_payload_length = max_signature_length = 1 << 20
 

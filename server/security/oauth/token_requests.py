@@ -56,7 +56,7 @@ def plain_token(text: str) -> str:
 
 
 def headers_of(source: ClientCredentials) -> list[tuple[str, str]]:
-    """Headers of the POST, beside those that every request has."""
+    """Headers of the POST, besides those of every request."""
     pair = (source.client_id, source.client_secret)
     identity, secret = map(quote_plus, pair) if source.encodes_header else pair
     credentials = base64.b64encode(f"{identity}:{secret}".encode()).decode()

@@ -42,7 +42,7 @@ _WITHOUT_CONTROLS = re.compile(r"[^\x00-\x1f\x7f]*")
 
 
 class InvalidToken(Exception):
-    """Rejected token. The text is for the log, and holds nothing of the token.
+    """Rejected token. The text is for the log and does not quote the token.
 
     `status` and `scope` are what the client is told (RFC 7628, section 3.2.2).
     """
@@ -61,7 +61,7 @@ class ValidToken(NamedTuple):
 
 
 class TokenParts(NamedTuple):
-    """Parts of a token, none of them verified."""
+    """Decoded parts of an unverified token."""
 
     header: Mapping[str, Any]
     claims: Mapping[str, Any]

@@ -83,7 +83,7 @@ class ConnectionRates:
         return len(self._of_addresses)
 
     def accepted(self, listener: str, of_listener: int, of_broker: int, now_ms: int) -> int:
-        """Count a connection that a listener has accepted; return the listener's pause in ms. Nothing is counted where nothing is limited."""
+        """Count a listener's accepted connection; returns the pause in ms. Listeners without a limit are not counted."""
         pauses_ms = [self._pause_ms(self._of_broker, of_broker, now_ms)]
         if of_listener != UNLIMITED:
             pauses_ms.append(self._pause_ms(self._of_listener(listener), of_listener, now_ms))
@@ -140,7 +140,7 @@ class ClientQuotas:
         }
 
     def take(self, path: str, texts: Texts) -> None:
-        """Apply the node of an entity, passing over anything but quotas."""
+        """Apply an entity's node; skip settings other than quotas."""
         entity = entity_at(path)
         is_address = entity[0][0] == IP
         before = self.by_entity.get(entity, {})
@@ -172,7 +172,7 @@ PERCENT_PER_NANOSECOND = 100 / 1e9
 
 
 class Charge:
-    """Charge of one request. `is_settled`: the request is answered, and nothing can be charged any more."""
+    """Quota charge of one request. `is_settled`: the request is answered and its charge final."""
 
     __slots__ = (
         "_client_id",

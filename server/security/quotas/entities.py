@@ -153,7 +153,7 @@ class Limits:
         return (user, ABSENT) if (DEFAULT, ABSENT) in bounds else (ABSENT, client_id)
 
     def bound(self, sharers: Sharers) -> float | None:
-        """Quota of those who are counted together; None: unlimited."""
+        """Common quota of the clients that a key stands for; None: unlimited."""
         user, client_id = sharers
         keys: tuple[Key, ...]
         if user and client_id:

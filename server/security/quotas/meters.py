@@ -86,7 +86,7 @@ class Rate:
         return _rounded((rate - bound) / bound * span_ms)
 
     def _span_ms(self, now_ms: int) -> int:
-        """Time in ms that the samples stand for; forgets those that do not count any more."""
+        """Time in ms that the samples span; drops expired samples."""
         number, size_ms = self._windows
         for place, last_ms in enumerate(self._last_ms):
             if now_ms - last_ms >= number * size_ms:
@@ -127,7 +127,7 @@ class TokenBucket:
 
 
 def _rounded(milliseconds: float) -> int:
-    """Round to the nearest, halves up, as Java's Math.round. Kafka lets what is too long overflow to a negative number."""
+    """Round half up, as Java's Math.round; overflows to a negative number as in Kafka."""
     return int(min(milliseconds + 0.5, THROTTLE_MS_MAX))
 
 
@@ -168,7 +168,7 @@ def _digests(sharers: Sharers) -> Sharers:
 
 
 class Meters(Generic[UseT]):
-    """Meters of one quota for all clients. `is_on`: somebody has such a quota; if not, nothing is measured."""
+    """Meters of one quota for all clients. `is_on`: an entity has such a quota; otherwise usage is not measured."""
 
     def __init__(self, make: Callable[[], UseT]) -> None:
         self.limits = Limits()
@@ -209,7 +209,7 @@ class Meters(Generic[UseT]):
 
     @abstractmethod
     def record(self, user: str, client_id: str, amount: float, now_ms: int) -> int:
-        """Record what a client has used, or wants to; return its throttle time in ms."""
+        """Record usage of a client; return its throttle time in ms."""
 
 
 class RateMeters(Meters[Rate]):
@@ -229,7 +229,7 @@ class RateMeters(Meters[Rate]):
         return pause_ms if self._pause_ms_max is None else min(pause_ms, self._pause_ms_max)
 
     def take_back(self, user: str, client_id: str, amount: float, now_ms: int) -> None:
-        """Take back what was recorded but not used after all."""
+        """Revert recorded usage that did not happen."""
         self._meter(user, client_id, now_ms).use.record(-amount, now_ms)
 
     def most_at_once(self, user: str, client_id: str, now_ms: int) -> float:
@@ -253,7 +253,7 @@ class MutationMeters(Meters[TokenBucket]):
         return meter.use.throttle_ms(meter.bound, now_ms)
 
     def try_to_record(self, user: str, client_id: str, amount: float, now_ms: int) -> int:
-        """Record the usage only if no pause is due; return the throttle time in ms."""
+        """Record the usage only if the client need not be throttled; return the throttle time in ms."""
         meter = self._meter(user, client_id, now_ms)
         if meter.bound == math.inf:
             return 0

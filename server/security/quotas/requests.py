@@ -159,7 +159,7 @@ def _checked_text(keys: Mapping[str, QuotaKey], key: str, value: float) -> str:
 
 
 def changed(texts: Texts, changes: Mapping[str, str | None]) -> Texts:
-    """Apply changed quotas to the texts of an entity, whose other texts stay."""
+    """Apply changed quotas to an entity's settings; other settings stay."""
     left = {key: text for key, text in texts.items() if key not in changes or key not in KEYS}
     return left | {key: text for key, text in changes.items() if text is not None}
 
