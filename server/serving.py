@@ -65,7 +65,7 @@ async def serve(
     before_serving: Callable[[], None] = lambda: None,
     descriptors: Descriptors | None = None,
 ) -> None:
-    """Run a broker until `stop` asks it to end. Raises StartupError if it cannot start, or stops for want of a disk.
+    """Run a broker until `stop` requests its end. Raises StartupError if it cannot start, or if its disks fail.
 
     `on_ready` is called when clients are served; `broker.listeners` has the ports. `before_serving` is called when
     everything is loaded. `descriptors` None: as many as this process may have.
@@ -207,7 +207,7 @@ def _encryptions(broker: Broker) -> dict[str, Encryption]:
 
 
 def calls_of(broker: Broker) -> tuple[Calls, Calls]:
-    """The requests that are served on the listeners among brokers, and those on the others."""
+    """Calls for inter-broker listeners, and calls for client listeners."""
     is_in_cluster, has_receiver = broker.is_in_cluster, broker.receiver is not None
     return (
         Calls(served_routes(is_in_cluster=is_in_cluster, has_receiver=has_receiver), is_open=False),
@@ -224,7 +224,7 @@ async def _open_when_started(broker: Broker, calls: Sequence[Calls]) -> None:
 
 
 async def _stopped(broker: Broker, stop: Stop, on_ready: Callable[[Broker], None]) -> str:
-    """Join, and return when it is time to stop: somebody asked (""), or no disk is left to write to, which the answer says."""
+    """Join the cluster, and wait until the broker must stop; returns "" for a request, else the failure of the last disk."""
     failures: list[str] = []
 
     def fail(failure: str) -> None:
@@ -306,7 +306,7 @@ def bind_http(config: BrokerConfig) -> socket.socket | None:
 
 
 def listen_all(bound: Bound, backlog: int) -> None:
-    """Let clients connect; they are served once the broker runs."""
+    """Bind all listeners; connections are served once the broker runs."""
     for endpoint, sock in bound:
         try:
             sock.listen(backlog)

@@ -32,7 +32,7 @@ class ServingState:
 
     @asynccontextmanager
     async def until_left(self) -> AsyncIterator[None]:
-        """The broker serves no longer than this block, which waits for all work. It may begin to in it."""
+        """Leave the serving state after this block, and wait for all its work. Serving may begin inside the block."""
         try:
             yield
         finally:
@@ -46,7 +46,7 @@ class ServingState:
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """Do work that needs the broker to serve. Raises NotServing instead of it, or after it was cancelled."""
+        """Run work that needs a serving broker. Raises NotServing instead, or after the work was cancelled."""
         if not self.is_on:
             raise NotServing
         scope = trio.CancelScope()

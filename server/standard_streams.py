@@ -30,7 +30,7 @@ ESCAPES: Final = "backslashreplace"
 
 
 class OutputFailed(Exception):
-    """Nothing can be written to stdout; one line for the user."""
+    """Stdout is not writable; the text is one line for the user."""
 
 
 class OutputUnread(OutputFailed):
@@ -79,7 +79,7 @@ def _text(raw: io.FileIO, before: TextIO | None, *, is_by_line: bool = False) ->
 
 
 def announce(lines: Iterable[str]) -> None:
-    """Print what serves where to stdout. If nobody can read it, the process serves all the same."""
+    """Print the running servers to stdout. A closed stdout does not stop the process."""
     try:
         print("\n".join(lines), flush=True)
     except OutputUnread:
@@ -91,7 +91,7 @@ def announce(lines: Iterable[str]) -> None:
 
 
 def give_up_output() -> None:
-    """Discard what is written to stdout from now on, and what waits to be written."""
+    """Discard pending and later output to stdout."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -53,7 +53,7 @@ class PendingAnswer(Generic[ResponseT]):
 
     @property
     def is_abandonable(self) -> bool:
-        """True if nobody needs the answer once the peer has left."""
+        """True if only a connected peer needs the answer."""
         return False
 
     @abstractmethod
@@ -62,7 +62,7 @@ class PendingAnswer(Generic[ResponseT]):
 
     @abstractmethod
     def abandon(self) -> None:
-        """Release everything, as nobody waits any more."""
+        """Release all resources, because the peer has left."""
 
 
 Given: TypeAlias = ResponseT | PendingAnswer[ResponseT]

@@ -33,7 +33,7 @@ _LENGTH_BYTES = 4
 
 
 def read_cached(path: Path, key: bytes) -> Any:
-    """Read the value that `write_cached` has kept in `path`, if it is whole and was written under the same key; else None."""
+    """Read a value that `write_cached` stored in `path`; None if it is incomplete or has another key."""
     try:
         content = path.read_bytes()
     except OSError:
@@ -50,7 +50,7 @@ def read_cached(path: Path, key: bytes) -> Any:
 
 
 def write_cached(path: Path, key: bytes, value: Any) -> None:
-    """Replace `path` at once, so that nobody reads half of it; do nothing where that is impossible.
+    """Replace `path` atomically; do nothing where that is impossible.
 
     The value is code, or what else Python keeps in compiled modules.
     """
@@ -137,7 +137,7 @@ def _generate(cls: type[Struct], version: int, kind: str) -> CodeType:
 
 
 def cache_path(cls: type[Struct], version: int, kind: str) -> Path | None:
-    """Path for the code of a class of this package; None for other classes, which are not worth a file."""
+    """Path of the cached code of a class in this package; None for other classes."""
     compiled_module = __spec__.cached if __spec__ is not None else None
     # A class inside a function has "<locals>" in its name. Another function may have one of the same name.
     if compiled_module is None or not cls.__module__.startswith("ottla.") or "<" in cls.__qualname__:

@@ -53,7 +53,7 @@ class _Walk:
         raise NotInOnePass
 
     def walk(self) -> None:
-        """Walk over the records that are whole. ValueError: one of them is malformed."""
+        """Walk over the complete records. ValueError: a record is malformed."""
         left, view = self.left, self._view
         self.walked = continue_walk(view, 0, left, self._count, self.walked)
         position = self.walked[1]

@@ -66,7 +66,7 @@ def _level(codec: Compression, level: int | None) -> int:
 
 
 class Compressing:
-    """Compresses data while it is put together. However long the data is, little of it exists uncompressed."""
+    """Incremental compressor, which holds little uncompressed data."""
 
     def __init__(self, codec: Compression, level: int | None = None, *, broken_lz4_checksum: bool = False) -> None:
         self._codec = codec

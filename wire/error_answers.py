@@ -141,7 +141,7 @@ def _tells_errors(cls: type[Struct], version: int) -> bool:
 
 
 def _counterpart(request: Any, name: str, version: int) -> Iterable[Any]:
-    """Elements of the request that an array of the answer is about; null stands for all, and for none here."""
+    """Elements of the request that an array of the answer refers to; empty if the request has null for all."""
     arrays = [
         each
         for each, field in request.wire_fields.items()

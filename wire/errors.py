@@ -402,4 +402,4 @@ class KeptError:
 
 
 class ProtocolViolation(Exception):
-    """Bytes of a peer or a file that are not what the protocol says."""
+    """Bytes of a peer or a file that violate the protocol."""

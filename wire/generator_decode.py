@@ -97,7 +97,7 @@ class _Decoder:
         self._run.clear()
 
     def _varint(self, hint: str, reader: str = "read_length", when_long: Callable[[str], None] | None = None) -> str:
-        """Read a varint together with what waits; more than one byte is the exception."""
+        """Generate code that reads a varint along with the pending fields, for one byte in the common case."""
         value = self.source.variable(hint)
         self._run.append(("B", value))
         self._flush()
@@ -137,7 +137,7 @@ class _Decoder:
         return made
 
     def _defaults(self, subcon: StructType, made: str) -> None:
-        """Set the fields that this version does not have, and those that it may leave out."""
+        """Generate assignments of defaults to fields that the version lacks or may omit."""
         on_wire = {name for name, _ in parts_of(subcon)}
         for name, field in subcon.cls.wire_fields.items():
             if name not in on_wire:
@@ -194,7 +194,7 @@ class _Decoder:
             self._elements(subcon.item, count, bias, target, path)
 
     def _spend(self, count: str, path: str) -> None:
-        """Count elements where the frame's size alone does not bound them well enough."""
+        """Generate a check of the element count, where the frame's size does not bound it well enough."""
         if self._budget is None:
             return
         self.line(f"budget -= {count}")

@@ -46,7 +46,7 @@ class _Encoder:
     # -------------------------------------------------------------- runs of fixed size
 
     def _packed(self, extra: str = "", value: str = "") -> str:
-        """An expression for what waits, and one more byte behind it; "x" is a zero byte."""
+        """Expression that packs the pending fields and one more byte; "x" is a zero byte."""
         letters = "".join(letter for letter, _ in self._run) + extra
         arguments = [expression for letter, expression in self._run if letter != "x"]
         if value:

@@ -55,7 +55,7 @@ _NULL = _LENGTH.pack(-1)
 
 
 class Message(NamedTuple):
-    """One message, wrapper or not; its offset is made absolute when it comes out of a wrapper."""
+    """One message, wrapper or inner; inner offsets are made absolute."""
 
     offset: int
     magic: int
@@ -219,7 +219,7 @@ def encode_message_set(
     level: int | None = None,
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
 ) -> bytes:
-    """A message set of these records, with their offsets; headers are dropped."""
+    """Encode these records as a message set with their offsets; headers are dropped."""
     wrapped = compression != Compression.NONE
     flags = LOG_APPEND_TIME_FLAG if magic and timestamp_type == TimestampType.LOG_APPEND_TIME else 0
     message_set = Compressing(compression, level, broken_lz4_checksum=magic == 0)

@@ -45,7 +45,7 @@ records, and the records. A plain tuple, because every request makes one."""
 
 
 def decode_one_batch_python(buffer: Any, position: int, end: int, has_id: bool) -> OneBatch | None:
-    """The request in `buffer[position:end]`, behind which others may follow; None if it is of another shape."""
+    """Decode the request in `buffer[position:end]`, which may have others behind it; None if its shape is different."""
     try:
         transactional_id, acks, _, topics, size = _front(buffer, position)
         topic_end = position + _TOPIC_AT + (_ID_BYTES if has_id else size)
@@ -68,7 +68,7 @@ decode_one_batch: Callable[[Any, int, int, bool], OneBatch | None] = native("dec
 
 
 def _last_records(buffer: Any, position: int, end: int) -> memoryview | None:
-    """The records whose size is at `position`, if the request in front of `end` has nothing behind them."""
+    """Records whose size is at `position`; None if other bytes follow them before `end`."""
     try:
         size = buffer[position]
         position += 1

@@ -20,7 +20,7 @@ NOTHING_WALKED: Walked = (0, 0, 0, 0, -1, False, True)
 
 
 class RawHeaders:
-    """The headers of a record as they stand in an area, behind their count: to be written once more, and not read."""
+    """Encoded headers of a record, without their count, for copying without decoding."""
 
     __slots__ = ("encoded",)
 

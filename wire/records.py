@@ -69,7 +69,7 @@ class TimestampType(IntEnum):
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes before the records, as they stand in the buffer."""
+    """The 61 bytes before the records, as encoded."""
 
     base_offset: int
     batch_length: int
@@ -99,7 +99,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def compression(self) -> Compression:
-        """ValueError for the codec numbers 5, 6 and 7, which mean nothing."""
+        """Codec of the records. ValueError for codec numbers 5 to 7, which are unassigned."""
         return Compression(self.attributes & COMPRESSION_MASK)
 
     @property
@@ -242,7 +242,7 @@ def check_records(area: Buffer, count: int, start: int = 0, end: int | None = No
 
 
 class Record(NamedTuple):
-    """One record, with absolute offset and timestamp. Header keys stay bytes: what a client sent goes back unchanged."""
+    """One record, with absolute offset and timestamp. Header keys stay bytes, so that they are returned unchanged."""
 
     offset: int
     timestamp: int

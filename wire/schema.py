@@ -122,7 +122,7 @@ REQUIRED: Any = type("Required", (), {"__slots__": (), "__repr__": lambda self: 
 
 
 class Field:
-    """One declared field; `versions` and `nullable` stay text until a version is resolved."""
+    """One declared field; `versions` and `nullable` are parsed when a version is resolved."""
 
     __slots__ = ("default", "nullable", "tag", "type", "versions")
 
@@ -239,7 +239,7 @@ class Struct(metaclass=StructMeta):
 
     @classmethod
     def bounded_decoder(cls, version: int) -> Decoder:
-        """Return the decoder for a large frame, whose size alone does not bound its elements well enough."""
+        """Decoder for a large frame, whose size alone does not bound its elements well enough."""
         return codecs.codec(cls, version, "decode_bounded")
 
     @classmethod
@@ -249,14 +249,14 @@ class Struct(metaclass=StructMeta):
 
     @classmethod
     def construct(cls, version: int) -> Construct:
-        """The plain construct of one version: slow, readable, and what the fast codec is made from."""
+        """Generic codec of one version: slow and readable; the fast codec is generated from it."""
         from ottla.wire.types import resolve
 
         return resolve(cls, version, version in cls.flexible)
 
     @classmethod
     def structs(cls) -> dict[str, type[Struct]]:
-        """This class and those of the structs inside it, by name."""
+        """This class and the structs inside it, by name."""
         found: dict[str, type[Struct]] = {cls.__name__: cls}
         for field in cls.wire_fields.values():
             part = field.type.item if isinstance(field.type, Array) else field.type

@@ -55,18 +55,18 @@ class InvalidSetting(ValueError):
 
     @classmethod
     def of_text(cls, name: str, text: str, reason: str) -> "InvalidSetting":
-        """Problem with a setting, told with its text."""
+        """Problem with a setting, with the text in the message."""
         return cls(name, text, reason, message=f"{name}={text}: {reason}")
 
     @classmethod
     def without_value(cls, name: str, reason: str) -> "InvalidSetting":
-        """Problem with a setting, told without its value, which may be secret."""
+        """Problem with a setting, without its value, which may be secret."""
         return cls(name, "[hidden]", reason, message=f"{name}: {reason}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synonym:
-    """A broker-wide setting that gives a topic setting its default; what is not said is as the topic setting has it."""
+    """Broker setting that gives a topic setting its default; attributes left out are those of the topic setting."""
 
     name: str
     kind: SettingType | None = None
@@ -78,7 +78,7 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Everything known about one setting except its value."""
+    """Declaration of one setting, without its value."""
 
     name: str = ""
     kind: SettingType
@@ -100,7 +100,7 @@ class Setting:
 
     @property
     def documentation(self) -> str:
-        """The text for clients: what the setting is for, and that it does nothing here if so."""
+        """Text for clients: the setting's purpose, and a note if it has no effect here."""
         return self.doc if self.effective else f"{self.doc} {WITHOUT_EFFECT}".strip()
 
     @property
@@ -142,7 +142,7 @@ def settings_of(config_class: type) -> Mapping[str, Setting]:
 
 
 def read_settings(config_class: type[ConfigT], texts: Mapping[str, str]) -> ConfigT:
-    """Fill a configuration class from texts, the rest at its defaults; raises InvalidSetting."""
+    """Fill a configuration class from texts and defaults; raises InvalidSetting."""
     known = settings_of(config_class)
     return config_class(**{field_name(name): parse_value(known[name], texts[name]) for name in known if name in texts})
 
@@ -152,7 +152,7 @@ def field_name(name: str) -> str:
 
 
 def parse_value(declared: Setting, text: str | None) -> Any:
-    """The value that a text stands for; raises InvalidSetting in Kafka's words."""
+    """Parse a setting's text; raises InvalidSetting in Kafka's words."""
     value = None if text is None else _converted(declared, text)
     validate(declared, value)
     return value
@@ -246,7 +246,7 @@ def _kind_of(default: object) -> SettingType:
 
 
 def trimmed(text: str) -> str:
-    """A text as Java trims it: without what is not above the space, at both ends."""
+    """Trim a text as Java does: remove all characters up to the space at both ends."""
     return text.strip(_TRIMMED)
 
 

@@ -23,7 +23,7 @@ class TimeSlice:
         self.begin()
 
     def begin(self) -> None:
-        """Begin another slice, because others were served, however long that took."""
+        """Begin another slice, after other tasks have run."""
         # Real time and not trio's clock: what counts is how long the event loop is really held.
         self._until = time.perf_counter() + SLICE_S
 

@@ -58,7 +58,7 @@ def wrap(value: int) -> int:
 
 
 class UnsignedVarint(construct.Construct):  # type: ignore[misc]
-    """Seven bits a byte, lowest first, at most five bytes: what does not fit into Java's int wraps as it does there."""
+    """Varint of seven bits a byte, lowest first, at most five bytes; larger values wrap as in Java's int."""
 
     def _parse(self, stream: IO[bytes], context: Context, path: Path) -> int:
         value = 0
@@ -137,7 +137,7 @@ class BytesType(_Prefixed):
 
 
 class RecordsType(BytesType):
-    """Record batches, which stay where they are: a view of the input."""
+    """Record batches, decoded as a view of the input."""
 
     def _from_bytes(self, raw: bytes, path: Path) -> memoryview:
         return memoryview(raw)
@@ -192,7 +192,7 @@ class ArrayType(_Prefixed):
 
 
 class NullableStruct(construct.Subconstruct):  # type: ignore[misc]
-    """A struct behind one byte: negative for null, else 1."""
+    """A struct behind a presence byte: negative for null, else 1."""
 
     def _parse(self, stream: IO[bytes], context: Context, path: Path) -> Any:
         marker = construct.Int8sb._parse(stream, context, path)
@@ -206,7 +206,7 @@ class NullableStruct(construct.Subconstruct):  # type: ignore[misc]
 
 
 class TaggedFields(construct.Construct):  # type: ignore[misc]
-    """The end of a struct in flexible versions: how many, then (tag, size, value) of those that are not the default."""
+    """Tagged fields at the end of a flexible version's struct: count, then (tag, size, value) for non-default values."""
 
     def __init__(self, known: dict[int, tuple[str, construct.Construct, Any]], foreign: Iterable[int]) -> None:
         super().__init__()

@@ -53,7 +53,7 @@ class State(enum.Enum):
 
 
 class AuthenticationFailed(Exception):
-    """Failed authentication: the connection is to end after a pause. `answer`: sent to the peer by then; None: nothing."""
+    """Failed authentication; the connection ends after a delay. `answer`: sent to the peer before; None: no bytes."""
 
     def __init__(self, reason: str, answer: Message | None = None) -> None:
         super().__init__(reason)
@@ -100,7 +100,7 @@ class SaslExchange:
 
     @property
     def refusal(self) -> str | None:
-        """Reason why this client has been refused, if it knows and has only to say so."""
+        """Reason for an earlier refusal of this client; None if it was not refused."""
         return None if self._mechanism is None else self._mechanism.refusal
 
     @property

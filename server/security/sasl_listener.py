@@ -73,7 +73,7 @@ class UnauthenticatedPeers:
 
     @contextmanager
     def counted(self, address: str, end: Callable[[], None]) -> Iterator[None]:
-        """Count a connection as long as the context lasts. `end` is called if it has to go."""
+        """Count a connection during the context. `end` is called if it must be closed."""
         key = object()
         self._all[key] = address
         mine = self._of_address.setdefault(address, {})
@@ -114,7 +114,7 @@ class SaslListener:
         unauthenticated: UnauthenticatedPeers,
         key_sources: Callable[[], KeySources] | None = None,
     ) -> None:
-        """`key_sources` is asked only for signed tokens. InvalidSetting: they cannot be had with these settings."""
+        """`key_sources` is called only for signed tokens. InvalidSetting: these settings do not support them."""
         self.failures = failures
         self.unauthenticated = unauthenticated
         self._scram = scram
@@ -164,7 +164,7 @@ class SaslListener:
         return SaslExchange(self._offered)
 
     async def until_ready(self) -> None:
-        """Wait until the keys of tokens have been read, or could not be: until then nobody could log in by a token.
+        """Wait until the token keys were read, or failed to be read; before that no token can be verified.
 
         InvalidSetting: the keys of Kerberos cannot be used.
         """
@@ -210,5 +210,5 @@ def _of_kerberos(config: KerberosOfListener) -> KerberosListener:
 
 
 def new_nonce() -> str:
-    """A text that nobody can guess, of characters that SCRAM allows."""
+    """Unpredictable nonce, of characters that SCRAM allows."""
     return base64.urlsafe_b64encode(secrets.token_bytes(NONCE_BYTES)).decode()

@@ -222,7 +222,7 @@ class ScramServer:
 
 
 class _Pending(NamedTuple):
-    """A login between its two steps. No login: nobody of that name is known."""
+    """A login between its two steps; `login` is None for an unknown user."""
 
     login: Login | None
     credential: ScramCredential
@@ -232,7 +232,7 @@ class _Pending(NamedTuple):
 
 
 class ScramClient:
-    """One login at another broker. Its second step takes a millisecond and more, so it belongs in a thread."""
+    """One SCRAM login at another broker. The second step takes a millisecond or more: run it in a thread."""
 
     def __init__(self, mechanism: str, name: str, password: str, nonce: str, *, with_token: bool = False) -> None:
         self.is_complete = False

@@ -33,11 +33,11 @@ _PARTS = ("salt", "stored_key", "server_key", "iterations")
 
 
 class MalformedCredential(ValueError):
-    """Malformed credential. The message does not quote it, as most of it may be right."""
+    """Malformed credential. The message does not quote it, as most of it may be valid."""
 
 
 class ScramCredential(NamedTuple):
-    """Salted keys that a server keeps of a password. Nobody can log in with them, but whoever has them can pose as the server."""
+    """Salted keys of a password. They do not allow a login, but allow posing as the server."""
 
     salt: bytes
     stored_key: bytes
@@ -54,7 +54,7 @@ def encode_credential(credential: ScramCredential) -> str:
 
 
 def decode_credential(text: str) -> ScramCredential:
-    """Parse a credential; raises MalformedCredential. As in Kafka the parts may come in any order, and there are no others."""
+    """Parse a credential; raises MalformedCredential. As in Kafka its parts may have any order, and extra ones are refused."""
     parts: dict[str, str] = {}
     for each in text.split(","):
         name, _, value = each.partition("=")

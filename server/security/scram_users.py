@@ -52,7 +52,7 @@ class ScramUsers:
     """Users that may log in by SCRAM; a `ScramStore`."""
 
     def __init__(self, secret: bytes | None = None, tokens: DelegationTokens | None = None) -> None:
-        """`secret`: what the answers to unknown names are made of, the same on all brokers and for ever; None: a new one."""
+        """`secret`: seed of the answers to unknown users, equal on all brokers and permanent; None: a new one."""
         self._credentials: dict[str, dict[str, ScramCredential]] = {}
         self._made_up = MadeUpCredentials(secret or secrets.token_bytes(32))
         self._tokens = tokens

@@ -206,7 +206,7 @@ def _refusal(context: ssl.SSLContext, path: str, store: KeyStore) -> ssl.SSLErro
 
 
 def _lower_security_level(context: ssl.SSLContext) -> None:
-    """Let a weak signature pass. The suites stay what they are; those of TLS 1.3 are not set by this call."""
+    """Lower the security level to accept weak signatures. Cipher suites stay; TLS 1.3 has its own setting."""
     suites = [each["name"] for each in context.get_ciphers() if each["protocol"] != "TLSv1.3"]
     context.set_ciphers(":".join([*(suites or ["DEFAULT"]), "@SECLEVEL=0"]))
 
@@ -251,7 +251,7 @@ def _load_authorities(context: ssl.SSLContext, authorities: tuple[bytes, ...] | 
 
 @contextlib.contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """A file with a secret text that nobody else can read: in memory where the system has that."""
+    """Private file with a secret text, in memory where the system supports that."""
     if (in_memory := system.file_in_memory()) is not None:
         descriptor, path = in_memory
         with open(descriptor, "w") as file:

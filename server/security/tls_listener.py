@@ -40,12 +40,12 @@ _ROUNDS_MAX = 10  # TLS 1.2 needs three
 
 
 def lenient_client(config: TlsConfig, secrets: Secrets) -> ssl.SSLContext:
-    """Context for connections to others with these settings, without a check of their names."""
+    """Client context with these settings that skips host name checks."""
     return client_context(replace(config, ssl_endpoint_identification_algorithm=""), secrets)
 
 
 def handshake_problem(server: ssl.SSLContext, client: ssl.SSLContext) -> str | None:
-    """Shake hands in memory; None if all went well, else the problem."""
+    """Test a handshake in memory; returns the problem, None if it succeeded."""
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     # The client first: with TLS 1.3 it is done before the server has seen its certificate.
     sides = {
@@ -110,7 +110,7 @@ class ToOthers(NamedTuple):
 
 
 class InForce(NamedTuple):
-    """One state of a listener's settings and files."""
+    """State of a listener: settings and loaded files."""
 
     config: TlsConfig
     secrets: Secrets
@@ -132,7 +132,7 @@ class TlsListener:
     def __init__(
         self, name: str, security_protocol: str, texts: Mapping[str, str], *, is_between_brokers: bool = False
     ) -> None:
-        """`is_between_brokers`: this broker connects to the same listener of others, and they to this one."""
+        """`is_between_brokers`: brokers connect to each other on this listener."""
         self.name = name
         self._authenticates = security_protocol == "SSL"
         self._is_between_brokers = is_between_brokers
@@ -178,12 +178,12 @@ class TlsListener:
     # --- changes
 
     def check(self, texts: Mapping[str, str]) -> None:
-        """Refuse settings that the listener could not go on with, as InvalidSetting; nothing changes. May run in a thread."""
+        """Raise InvalidSetting for settings that the listener cannot use; nothing changes. May run in a thread."""
         # Kept: when the change comes into force nobody has to wait once more for files and keys.
         self._checked = self.read_anew(texts)
 
     def read_anew(self, texts: Mapping[str, str]) -> InForce | None:
-        """State with these settings and the files as they are now; None if nothing has changed. May run in a thread."""
+        """Read settings and files again; None if nothing has changed. May run in a thread."""
         config = self._config(texts)
         files = _fingerprints(files_of(config))
         for known in (self._in_force, self._checked):
@@ -194,12 +194,12 @@ class TlsListener:
         return changed
 
     def take_up(self, changed: InForce) -> None:
-        """Let later connections have what `read_anew` has found."""
+        """Use the state from `read_anew` for later connections."""
         self._in_force, self._checked = changed, None
         self._last_problem = ""
 
     def is_news(self, problem: str) -> bool:
-        """Tell whether a problem differs from that of the last look, and is worth a line in the log."""
+        """True if a problem differs from the last one and deserves a log line."""
         is_news, self._last_problem = problem != self._last_problem, problem
         return is_news
 
@@ -303,7 +303,7 @@ class TlsListeners:
     def __init__(
         self, endpoints: Iterable[Endpoint], configs: ConfigRepository, between_brokers: Collection[str] = ()
     ) -> None:
-        """`between_brokers`: the listeners by way of which this broker connects to others."""
+        """`between_brokers`: listeners by which this broker connects to others."""
         self._configs = configs
         self._by_name = {
             each.listener: TlsListener(

@@ -64,7 +64,7 @@ class DelegationToken(NamedTuple):
         return self.max_ms < now_ms or self.expires_ms < now_ms
 
     def concerns(self, principals: Collection[str]) -> bool:
-        """Tell whether one of these owns, requested or may renew the token, and so may see it."""
+        """True if one of these principals owns, requested or may renew the token, and so may see it."""
         return (
             self.owner in principals
             or self.requester in principals
@@ -220,7 +220,7 @@ NO_TIME = -1
 
 
 def may_ask(context: RequestContext[Any]) -> bool:
-    """Tell whether this client may ask for tokens at all: it has to be known by something other than a token."""
+    """True if this client may request tokens: it must be authenticated by other means than a token."""
     protocol = context.security_protocol
     is_unknown = protocol == "PLAINTEXT" or (protocol == "SSL" and context.principal == ANONYMOUS)
     return not is_unknown and not context.is_token_authenticated
@@ -299,7 +299,7 @@ class DelegationTokens:
             self._underived.pop(token_id, None)
 
     def count_of(self, requester: str) -> int:
-        """Number of tokens that somebody has asked for."""
+        """Number of tokens that a principal has requested."""
         return self._counts.get(requester, 0)
 
     def _count(self, requester: str, change: int) -> None:
@@ -330,7 +330,7 @@ class DelegationTokens:
         return KnownToken(owner, min(token.expires_ms, token.max_ms), credential)
 
     def underived(self, limit: int) -> list[tuple[str, bytes]]:
-        """Some of the tokens whose credentials were not made in advance, each with its HMAC."""
+        """Up to `limit` tokens without derived credentials, each with its HMAC."""
         return [(each, self._hmacs[each]) for each in islice(self._underived, limit)]
 
     def derive(self, tokens: Iterable[tuple[str, bytes]]) -> dict[str, dict[str, ScramCredential]]:

@@ -51,7 +51,7 @@ Action = Callable[[], Any]
 
 
 class Agenda:
-    """Calls to be made at their times by one task, those of one time in the order they were asked for."""
+    """Timed calls, made by one task; equal times keep their order of registration."""
 
     def __init__(self) -> None:
         self._due: list[tuple[float, int, Call]] = []
@@ -99,7 +99,7 @@ class Pipe:
             self._set_out()
 
     def block(self) -> None:
-        """Hold back what is sent from now on; what has set out arrives."""
+        """Hold back later messages; those already sent arrive."""
         self._blocked = True
 
     def unblock(self) -> None:
@@ -130,7 +130,7 @@ class Pipe:
 
 
 class _Session:
-    """What the service knows of a session."""
+    """The service's state of one session."""
 
     def __init__(self, session_id: int, timeout_s: float) -> None:
         self.session_id = session_id
@@ -146,7 +146,7 @@ class MemoryService:
     def __init__(
         self, random: random.Random, *, delay_s: tuple[float, float] = DELAY_S, agenda: Agenda | None = None
     ) -> None:
-        """With an agenda that somebody else runs, `run` is not needed."""
+        """An `agenda` run by the caller replaces `run`."""
         self.tree = Tree()
         self.agenda = agenda or Agenda()
         self.random = random
@@ -170,7 +170,7 @@ class MemoryService:
     # ------------------------------------------------------------------ trouble
 
     def stop(self) -> None:
-        """Break all connections and answer nobody; no session ends meanwhile."""
+        """Break all connections and answer no requests; sessions do not expire."""
         self.is_up = False
         for link in self._links:
             link.reset()
@@ -190,7 +190,7 @@ class MemoryService:
     # ------------------------------------------------------------------ sessions
 
     def greet(self, connection: _Connection, session_id: int, timeout_s: float) -> _Session | None:
-        """The session to go on with, a new one for 0; None if it has ended."""
+        """Continue a session, or create one for id 0; None if it has expired."""
         session = self._sessions.get(session_id) if session_id else self._begin(timeout_s)
         if session is not None:
             # A session has one connection. What is still on its way on the
@@ -248,7 +248,7 @@ class MemoryService:
 
 
 class Link:
-    """One broker's way to the service, for all its sessions, one after the other."""
+    """One broker's network path to the service, used by its successive sessions."""
 
     def __init__(self, service: MemoryService) -> None:
         self.service = service
@@ -262,7 +262,7 @@ class Link:
         return connection
 
     def cut(self, *, to_service: bool = True, from_service: bool = True) -> None:
-        """Hold back what is sent from now on."""
+        """Hold back messages from now on."""
         self.to_service_cut |= to_service
         self.from_service_cut |= from_service
         for connection in self._connections:
@@ -278,14 +278,14 @@ class Link:
             connection.from_service.unblock()
 
     def reset(self) -> None:
-        """Break the connection: the broker sees it at once, and what it asked for is done or not."""
+        """Break the connection: the broker notices at once; requests in flight may or may not be applied."""
         for connection in self._connections:
             connection.give_up()
             connection.client.lost(connection)
 
 
 class _Connection:
-    """One connection of a session: requests one way, answers and notices the other."""
+    """One connection of a session: requests in one direction, answers and notifications in the other."""
 
     def __init__(self, link: Link, client: MemoryCoordination) -> None:
         service = self._service = link.service
@@ -310,7 +310,7 @@ class _Connection:
         self.to_service.send(self._end)
 
     def give_up(self) -> None:
-        """Hear no more; of what is on the way the service may still do the first part, before the next connection."""
+        """Stop listening. The service may still apply a prefix of the requests in flight, before the next connection."""
         self.closed = True
         # A random share, so that requests on their way are done or
         # not done. That is what a broken connection leaves open.
@@ -345,7 +345,7 @@ class _Connection:
             self._service.end(self._session)
 
     def close(self) -> None:
-        """Let nothing more arrive either way."""
+        """Drop all messages in both directions."""
         self.closed = True
         self.to_service.close()
         self.from_service.close()
@@ -454,7 +454,7 @@ class MemoryCoordination(ProbedSession):
             raise CoordinationUnavailable
 
     def abandon(self) -> None:
-        """Be the session of a process that was killed: say no more, hear no more."""
+        """Behave like a session whose process was killed: send and receive no more."""
         if self._connection is not None:
             self._connection.give_up()
         if self._attempt is not None:

@@ -158,7 +158,7 @@ class MemoryStorage:
     # --- what tests do to it ------------------------------------------------------------------------------------------
 
     def crash(self, random: Random) -> None:
-        """The power goes and comes back: only what was synced is certain."""
+        """Simulate a power cut: only synced data is certain to remain."""
         # Journals of file systems keep the order of changes, so the first few survive and never some from the middle.
         for pending in self._pending.values():
             for change in pending[: random.randint(0, len(pending))]:
@@ -174,7 +174,7 @@ class MemoryStorage:
                 node.has_lost_writes = False
 
     def copy(self) -> MemoryStorage:
-        """Another storage in the same state, without faults and without locks."""
+        """Copy of this storage without faults and locks."""
         copy = MemoryStorage(self._clock_ms, self._volumes)
         copy.space_left = self.space_left
         # A file may be in the names of the process, of the disk, and in pending changes. It has to stay one file.
@@ -198,7 +198,7 @@ class MemoryStorage:
         return copy
 
     def kill(self) -> None:
-        """The process goes; what it has written stays."""
+        """Simulate the end of the process; written data remains."""
         self._locks.clear()
 
     def files(self) -> list[str]:
@@ -231,7 +231,7 @@ class MemoryStorage:
             file.data += buffer
 
     def sync_file(self, file: _File) -> None:
-        """Let what is in a file be on the disk."""
+        """Make a file's contents durable."""
         try:
             self.check("sync", file.path)
         except OSError as error:
@@ -243,13 +243,13 @@ class MemoryStorage:
             file.synced = bytes(file.data)
 
     def evict(self) -> None:
-        """Nothing that is in files is in memory any more."""
+        """Drop all file contents from the simulated page cache."""
         for node in self._names.values():
             if isinstance(node, _File):
                 node.cold_pages = set(range(-(-len(node.data) // _PAGE_BYTES)))
 
     def damage(self, path: str, position: int, data: bytes) -> None:
-        """Overwrite bytes of a file behind everybody's back."""
+        """Overwrite bytes of a file without its users' knowledge."""
         file = self._file(path)
         file.data[position : position + len(data)] = data
         file.synced = bytes(file.data)

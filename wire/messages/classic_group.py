@@ -75,7 +75,7 @@ class SyncGroupResponse(Message, key=14, versions="0-5", flexible="4+"):
 
 
 class HeartbeatRequest(Message, key=12, versions="0-4", flexible="4+"):
-    """Heartbeat (key 12): a member of a classic group says that it is alive, and hears of rebalances.
+    """Heartbeat (key 12): a classic group's member reports that it is alive, and learns of rebalances.
 
     v1 throttle time   v2 answer first, throttle after   v3 static membership (KIP-345)   v4 flexible
     """

@@ -42,7 +42,7 @@ class ConsumerGroupHeartbeatResponse(Message, key=68, versions="0-1", flexible="
 
 
 class ConsumerGroupDescribeRequest(Message, key=69, versions="0-1", flexible="0+"):
-    """ConsumerGroupDescribe (key 69): the members of consumer groups, and what they are assigned (KIP-848).
+    """ConsumerGroupDescribe (key 69): members of consumer groups with their assignments (KIP-848).
 
     v1 the type of each member (KIP-1099)
     """

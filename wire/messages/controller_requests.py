@@ -164,7 +164,7 @@ class UpdateMetadataBroker(Struct):
 
 
 class UpdateMetadataRequest(Message, key=6, versions="0-8", flexible="6+"):
-    """UpdateMetadata (key 6): a controller tells a broker who lives and who leads what, so that it can tell clients.
+    """UpdateMetadata (key 6): a controller sends a broker the live brokers and partition leaders, for its clients.
 
     Only between brokers that coordinate through ZooKeeper; Kafka 4 has it no more.
 

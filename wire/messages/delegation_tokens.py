@@ -72,7 +72,7 @@ class DescribeDelegationTokenOwner(Struct):
 
 
 class DescribeDelegationTokenRequest(Message, key=41, versions="1-3", flexible="2+"):
-    """DescribeDelegationToken (key 41): which tokens there are, with what logs in by them (KIP-48).
+    """DescribeDelegationToken (key 41): describe existing tokens (KIP-48).
 
     v2 flexible   v3 who asked for a token (KIP-373)
     """

@@ -112,7 +112,7 @@ class AcknowledgeTopic(Struct):
 
 
 class ShareAcknowledgeRequest(Message, key=79, versions="1-2", flexible="0+"):
-    """ShareAcknowledge (key 79): tell what became of records that were acquired (KIP-932).
+    """ShareAcknowledge (key 79): acknowledge acquired records (KIP-932).
 
     v1 is the first stable version   v2 renewal of locks (KIP-1222)
     """

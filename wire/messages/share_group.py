@@ -36,7 +36,7 @@ class ShareGroupHeartbeatResponse(Message, key=76, versions="1", flexible="0+"):
 
 
 class ShareGroupDescribeRequest(Message, key=77, versions="1", flexible="0+"):
-    """ShareGroupDescribe (key 77): the members of share groups, and what they are assigned (KIP-932).
+    """ShareGroupDescribe (key 77): members of share groups with their assignments (KIP-932).
 
     v1 is the first stable version.
     """

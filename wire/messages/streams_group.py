@@ -53,7 +53,7 @@ class TaskOffset(Struct):
 
 
 class StreamsGroupHeartbeatRequest(Message, key=88, versions="0-1", flexible="0+"):
-    """StreamsGroupHeartbeat (key 88): join, stay in or leave a streams group, whose tasks the broker assigns (KIP-1071).
+    """StreamsGroupHeartbeat (key 88): join, stay in or leave a streams group whose tasks the broker assigns (KIP-1071).
 
     v1 the broker may ask for a description of the topology (KIP-1331)
     """
