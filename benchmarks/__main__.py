@@ -31,6 +31,7 @@ from benchmarks.workloads import (
     partitions,
     registry,
     replays,
+    rest,
     saturation,
     security,
     share_groups,
@@ -65,9 +66,10 @@ GROUPS: dict[str, Callable[[Session], Generator[Row]]] = {
     "failover": failover.rows,
     "cores": cores.rows,
     "registry": registry.rows,
+    "rest": rest.rows,
 }
 # These have brokers of their own, beside which no other should run.
-ALONE = ("startup", "security", "partitions", "stored", "cluster", "failover", "cores", "registry")
+ALONE = ("startup", "security", "partitions", "stored", "cluster", "failover", "cores", "registry", "rest")
 # After so long, one round of each remaining row has to do; and after so long again, no row is begun.
 PATIENCE_S, QUICK_PATIENCE_S = 60 * 60.0, 10 * 60.0
 GRACE_S, QUICK_GRACE_S = 3 * 60.0, 60.0
