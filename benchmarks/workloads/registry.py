@@ -31,7 +31,7 @@ def rows(session: Session) -> Generator[Row]:
         Metric("mb", "MB", within(60, "MB"), digits=0, label="resident then"),
         Metric("id_ms", "ms", within(1, "ms"), label="median of GET /schemas/ids/N"),
         Metric("known_ms", "ms", within(1, "ms"), label="median of POST of a known schema"),
-        Metric("rate", "/s", Target(2000, at_least=True, unit="/s"), more_is_better=True, digits=0, label="GET, one after the other"),
+        Metric("rate", "/s", Target(2000, at_least=True, unit="/s"), more_is_better=True, digits=0, label="GET in a second of its processor"),
         Metric("new_ms", "ms", label="median of POST of a new schema"),
     )  # fmt: skip
     broker = session.new(Ottla)
@@ -55,7 +55,9 @@ def registry(session: Session) -> Callable[[Broker], Mapping[str, float]]:
             with running(broker.bootstrap) as (url, pid, ready_s):
                 connection = http.client.HTTPConnection(url.removeprefix("http://"))
                 mb = machine.resident_mb(pid)
+                before = machine.cpu_seconds(pid)
                 ids = [timed(connection, "GET", f"/schemas/ids/{1 + each % SCHEMAS}") for each in range(asked)]
+                worked_s = machine.cpu_seconds(pid) - before
                 known = [register(connection, each % 50) for each in range(asked // 4)]
                 new = [register(connection, SCHEMAS + each) for each in range(asked // 40)]
         finally:
@@ -65,7 +67,7 @@ def registry(session: Session) -> Callable[[Broker], Mapping[str, float]]:
             "mb": mb,
             "id_ms": median(ids) * 1000,
             "known_ms": median(known) * 1000,
-            "rate": len(ids) / sum(ids),
+            "rate": len(ids) / worked_s,
             "new_ms": median(new) * 1000,
         }
 

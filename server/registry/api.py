@@ -9,9 +9,11 @@ A write goes to the primary: an instance that is not it hands the request on as 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote
+
+import trio
 
 from ottla import __version__
 from ottla.server.admin.http.routes import Guard, Refused, Request, Response, Route, Routes
@@ -41,6 +43,10 @@ TYPES = ("application/vnd.schemaregistry.v1+json", "application/vnd.schemaregist
 _TAKEN = (*TYPES, "application/octet-stream")
 BODY_BYTES_MAX = 4 * TEXT_BYTES_MAX
 """Longest body: a schema of the highest length, most of whose characters are escaped."""
+
+BODY_BYTES_AT_ONCE = 128 * 1024
+ELEMENTS_AT_ONCE = 500
+"""Elements of a list that are written in one step."""
 
 SCHEMA_REGISTRY_VERSION = "8.1.0"
 """Release of Confluent's registry whose API this is."""
@@ -118,6 +124,7 @@ class RegistryApi(Routes):
         super().__init__()
         self._reading, self._writing, self._judging = reading, writing, judging
         self._topic, self._others, self._access, self._group = topic, others, access, group
+        self._threads = trio.CapacityLimiter(1)
         self._paths: dict[tuple[int, str], list[tuple[tuple[str, ...], dict[str, _Path]]]] = {}
         self._declare()
         self._route = Route(self._handle, 0, self._check)
@@ -192,7 +199,9 @@ class RegistryApi(Routes):
             return Response(status=204, content_type=kind)
         if isinstance(found, RawText):
             return Response(found.text.encode("utf-8", "surrogatepass"), content_type=kind)
-        return Response(json.dumps(found, separators=(",", ":")).encode(), content_type=kind)
+        if isinstance(found, list) and len(found) > ELEMENTS_AT_ONCE:
+            return Response(_pieces(found), content_type=kind)
+        return Response(_dumped(found), content_type=kind)
 
     async def _answered(self, request: Request) -> Any:
         path, parts = self._found(request)
@@ -245,11 +254,18 @@ class RegistryApi(Routes):
         subject = normalized(call.parts[0])
         found = await self._writing.looked_up(
             subject,
-            parse_schema(call.request.body),
+            await self._schema(call),
             normalizes=self._normalizes(call, subject),
             with_deleted=call.flag("deleted"),
         )
         return version_json(found, text=await self._formatted(call, found), has_extras=call.has_extras)
+
+    async def _schema(self, call: Call) -> SchemaRequest:
+        """Parse the body of a schema; a long one in a thread, as it holds up others for tens of milliseconds."""
+        body = call.request.body
+        if len(body) < BODY_BYTES_AT_ONCE:
+            return parse_schema(body)
+        return await trio.to_thread.run_sync(parse_schema, body, limiter=self._threads)
 
     def _normalizes(self, call: Call, subject: str) -> bool:
         return call.flag("normalize") or self._reading.state.config_in_scope(subject).get("normalize") is True
@@ -270,7 +286,7 @@ class RegistryApi(Routes):
         return self._reading.versions(normalized(call.parts[0]), call.query)
 
     async def _register(self, call: Call) -> Any:
-        subject, request = normalized(call.parts[0]), parse_schema(call.request.body)
+        subject, request = normalized(call.parts[0]), await self._schema(call)
         normalizes = self._normalizes(call, subject)
         found = await self._writing.known(subject, request, normalizes=normalizes)
         if found is None:
@@ -324,7 +340,7 @@ class RegistryApi(Routes):
         """Raise ApiError unless one of the subjects that have a schema may be read."""
         is_readable = self._access.readable(call.request)
         if is_readable is not None:
-            places = self._reading.state.places_of(value.id, context_of(value.subject), with_deleted=True)
+            places = self._reading.state.places_of(value.id, context_of(value.subject))
             if not any(is_readable(subject) for subject, _ in places):
                 raise ApiError(Code.FORBIDDEN, f"User is denied operation read on schema {value.id}")
 
@@ -342,11 +358,11 @@ class RegistryApi(Routes):
         return RawText(await self._formatted(call, found) or found.text)
 
     async def _subjects_of_id(self, call: Call) -> Any:
-        places = self._reading.places(self._asked_id(call), call.query)
+        places = await self._reading.places(self._asked_id(call), call.query)
         return Page(call.query).of([subject for subject, _ in places])
 
     async def _versions_of_id(self, call: Call) -> Any:
-        places = self._reading.places(self._asked_id(call), call.query)
+        places = await self._reading.places(self._asked_id(call), call.query)
         return Page(call.query).of([{"subject": subject, "version": version} for subject, version in places])
 
     async def _by_guid(self, call: Call) -> Any:
@@ -402,7 +418,7 @@ class RegistryApi(Routes):
         return await self._compared(call, subject, [] if found is None else [found])
 
     async def _compared(self, call: Call, subject: str, earlier: list[SchemaValue]) -> Any:
-        request, is_verbose = parse_schema(call.request.body), call.flag("verbose")
+        request, is_verbose = await self._schema(call), call.flag("verbose")
         try:
             found = await self._problems(subject, request, earlier, normalizes=self._normalizes(call, subject))
         except ApiError as error:
@@ -451,6 +467,19 @@ class RegistryGuard(Guard):
 
     def check_change(self, headers: Mapping[str, str]) -> None:
         self.check_read(headers)
+
+
+def _dumped(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+async def _pieces(values: Sequence[Any]) -> AsyncGenerator[bytes, None]:
+    """Write a long list piece by piece, so that others are served in between."""
+    for start in range(0, len(values), ELEMENTS_AT_ONCE):
+        await trio.lowlevel.checkpoint()
+        some = _dumped(values[start : start + ELEMENTS_AT_ONCE])[1:-1]
+        yield (b"," if start else b"[") + some
+    yield b"]"
 
 
 def _preferred(request: Request) -> str:

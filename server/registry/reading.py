@@ -143,10 +143,15 @@ class Reading:
             found = [each.version for each in values if with_deleted or not each.is_deleted]
         return Page(query).of(found)
 
-    def places(self, value: SchemaValue, query: Mapping[str, str]) -> list[tuple[str, int]]:
+    async def places(self, value: SchemaValue, query: Mapping[str, str]) -> list[tuple[str, int]]:
         """List where a schema is registered."""
-        context = Subject.parse(value.subject).context
-        return self.state.places_of(value.id, context, with_deleted=is_true(query, "deleted"))
+        places = self.state.places_of(value.id, Subject.parse(value.subject).context)
+        with_deleted, time_slice, found = is_true(query, "deleted"), TimeSlice(), []
+        for subject, version in places:
+            if self.state.version(subject, version, with_deleted=with_deleted) is not None:
+                found.append((subject, version))
+            await time_slice.yield_if_over()
+        return found
 
     def referrers(self, value: SchemaValue, query: Mapping[str, str]) -> list[int]:
         """List the ids of schemas that refer to a version."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import socket
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.replication.log.descriptors import Descriptors
+from ottla.replication.log.descriptors import Descriptors, raise_limit
 from ottla.server.admin.http.routes import Pace, Request, Response
 from ottla.server.admin.http.server import ConnectionLimits, HttpServer
 from ottla.server.registry.access import Access
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     import ssl
 
 logger = logging.getLogger("ottla.registry")
+
+RARELY = 50_000, 20, 50
+"""Objects made before garbage is collected: a topic that is read becomes very many, none of which is garbage."""
 
 CONNECTIONS_MAX = 2000
 PER_ADDRESS_MAX = 1500
@@ -86,13 +90,16 @@ async def serve_registry(
     api = RegistryApi(Reading(state), writing, judging, topic, others, config.access, config.group)
     guard = RegistryGuard(sock.getsockname()[0])
     limits = ConnectionLimits(CONNECTIONS_MAX, PER_ADDRESS_MAX)
-    server = HttpServer(api, guard, Descriptors(), FreePace(), limits, config.context)
+    server = HttpServer(api, guard, Descriptors(raise_limit()), FreePace(), limits, config.context)
 
     async def tell() -> None:
         await topic.loaded.wait()
+        # What has been read stays, and is not looked at by each collection of garbage.
+        gc.freeze()
         logger.info("%s is read: %d schemas of %d subjects", topic.name, state.schema_count, len(state.names))
         on_ready()
 
+    gc.set_threshold(*RARELY)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(topic.run)
         if election is not None:

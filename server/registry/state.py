@@ -182,13 +182,13 @@ class RegistryState:
             return self._one_of({subject: places[subject]}) if subject in places else None
         return self._one_of(places)
 
-    def places_of(self, schema_id: int, context: str, *, with_deleted: bool) -> list[Place]:
-        """Subjects and versions that have this id."""
-        return [
-            place
-            for place in self._places(schema_id, context).items()
-            if with_deleted or not self._subjects[place[0]][place[1]].is_deleted
-        ]
+    def places_of(self, schema_id: int, context: str) -> list[Place]:
+        """Subjects and versions that have this id, deleted ones too."""
+        return list(self._places(schema_id, context).items())
+
+    def is_alive(self, place: Place) -> bool:
+        """Tell whether a version is not deleted."""
+        return not self._subjects[place[0]][place[1]].is_deleted
 
     def id_of(self, digest: bytes, context: str) -> int | None:
         """Find the id of a schema by its digest."""
@@ -209,7 +209,7 @@ class RegistryState:
         found = sorted(self._referrers.get(place, ()))
         if with_deleted:
             return found
-        return [each for each in found if self.places_of(each[1], each[0], with_deleted=False)]
+        return [each for each in found if any(map(self.is_alive, self._places(each[1], each[0]).items()))]
 
     def contexts(self) -> list[str]:
         """Names of all contexts, the default one first."""
@@ -228,7 +228,10 @@ class RegistryState:
     def in_context(self, subject: str | None) -> Iterator[str]:
         """All subjects of the context that a qualified name is in; None: of all contexts."""
         context = None if subject is None else context_of(subject)
-        return (each for each in list(self._subjects) if context is None or context_of(each) == context)
+        if context is None or context == DEFAULT_CONTEXT:
+            return (each for each in list(self._subjects) if context is None or context_of(each) == context)
+        prefix = Subject(context, "").qualified
+        return iter(self.names.after(prefix, prefix, len(self._subjects)))
 
     # --- settings and modes
 

@@ -41,7 +41,7 @@ RETRY_S = 1.0
 MAX_WAIT_MS = 500
 FETCH_BYTES = 4 << 20
 REPLICAS = 3
-EVENTS_AT_ONCE = 100
+EVENTS_AT_ONCE = 400
 """Events that are taken over in one step of the loop."""
 
 _FETCH_MAX_VERSION, _PRODUCE_MAX_VERSION = 12, 11  # later ones name topics by their ids
@@ -169,6 +169,8 @@ class _Reader:
         self._cluster: Cluster | None = None
         self._connection: BrokerConnection | None = None
         self._position = 0
+        self._topic_id = b""
+        self._is_at_end = False
         self._told, self._unreadable = Reminder(), Reminder()
 
     def stop(self) -> None:
@@ -197,20 +199,31 @@ class _Reader:
         """Read for as long as the leader answers."""
         name = self._topic.name
         cluster = self._cluster = self._topic._reach()
-        _make_topic(cluster, name)
+        self._expect(_made_topic(cluster, name))
         trio.from_thread.run_sync(setattr, self._topic, "cluster_id", cluster.metadata(()).cluster_id or "")
         [leader] = leaders_of(cluster, {name: [0]})
         self._connection = cluster.connected(leader)
+        self._is_at_end = False
         try:
             while not self._stopped.is_set():
                 self._fetch(cluster, self._connection)
         finally:
             self._connection.close()
 
+    def _expect(self, topic_id: bytes) -> None:
+        """Begin anew if the topic is another one of its name. Brokers before 2.8 have no ids."""
+        before, self._topic_id = self._topic_id, topic_id
+        if any(before) and before != topic_id:
+            logger.warning("%s is another topic than before: it is read anew", self._topic.name)
+            trio.from_thread.run_sync(self._topic.begin_anew)
+            self._position = 0
+
     def _fetch(self, cluster: Cluster, connection: BrokerConnection) -> None:
         wanted = FetchPartition(partition=0, fetch_offset=self._position, partition_max_bytes=FETCH_BYTES)
         topics = [FetchTopic(topic=self._topic.name, partitions=[wanted])]
-        request = FetchRequest(max_wait_ms=MAX_WAIT_MS, min_bytes=1, max_bytes=FETCH_BYTES, topics=topics)
+        # Whoever wants to know where the end is need not wait there.
+        wait_ms = MAX_WAIT_MS if self._is_at_end else 0
+        request = FetchRequest(max_wait_ms=wait_ms, min_bytes=1, max_bytes=FETCH_BYTES, topics=topics)
         answer = connection.ask(request, at_most=_FETCH_MAX_VERSION)
         part = only(only(answer.responses, self._topic.name).partitions, self._topic.name)
         if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -222,7 +235,8 @@ class _Reader:
             some = events[start : start + EVENTS_AT_ONCE]
             is_last = start + EVENTS_AT_ONCE >= len(events)
             position = self._position if is_last else some[-1][1] + 1
-            read = Read(some, position, is_last and self._position >= part.high_watermark)
+            self._is_at_end = is_last and self._position >= part.high_watermark
+            read = Read(some, position, self._is_at_end)
             trio.from_thread.run_sync(self._topic.take, read)
 
     def _begin_anew(self, cluster: Cluster) -> None:
@@ -257,16 +271,18 @@ class _Reader:
             return []
 
 
-def _make_topic(cluster: Cluster, name: str) -> None:
-    """Create the topic unless it exists. Raises RequestFailed if it cannot hold schemas."""
+def _made_topic(cluster: Cluster, name: str) -> bytes:
+    """Create the topic unless it exists; returns its id. Raises RequestFailed if it cannot hold schemas."""
     found = only(cluster.metadata([name]).topics, f"topic {name}")
     if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         replicas = min(REPLICAS, len(cluster.brokers()))
         create_topic(cluster, name, 1, replicas, {"cleanup.policy": "compact"}, only_checks=False)
-        return
+        found = only(cluster.metadata([name]).topics, f"topic {name}")
     cluster.check(f"topic {name}", found.error_code)
     if len(found.partitions) != 1:
         raise RequestFailed(f"topic {name} has {len(found.partitions)} partitions, and has to have 1")
+    topic_id: bytes = found.topic_id
+    return topic_id
 
 
 class _Writer:

@@ -39,6 +39,7 @@ from ottla.server.registry.requests import SchemaRequest
 from ottla.server.registry.state import LEVEL, RegistryState
 from ottla.server.registry.subjects import DEFAULT_CONTEXT, Subject, context_of
 from ottla.server.registry.topic import SchemasTopic
+from ottla.wire.time_slice import TimeSlice
 
 EVENTS_MAX = 1000
 """Events in one batch."""
@@ -283,8 +284,8 @@ class Writing:
     def _check_no_other_refers(self, value: SchemaValue, for_good: bool) -> None:
         referrers = self._state.referrers((value.subject, value.version), with_deleted=for_good)
         for context, schema_id in referrers:
-            places = self._state.places_of(schema_id, context, with_deleted=for_good)
-            if any(subject != value.subject for subject, _ in places):
+            places = self._state.places_of(schema_id, context)
+            if any(each[0] != value.subject and (for_good or self._state.is_alive(each)) for each in places):
                 raise reference_exists(value.subject, value.version)
 
     def _settings_gone(self, subject: str) -> list[Event]:
@@ -342,20 +343,23 @@ class Writing:
             await self._topic.settle()
             events: list[Event] = []
             if mode == "IMPORT" and self._state.mode_in_scope(subject) != "IMPORT" and not forces:
-                events = self._cleared(subject)
+                events = await self._cleared(subject)
             await self._append_all([*events, ModeSet(subject, mode)])
 
-    def _cleared(self, subject: str | None) -> list[Event]:
+    async def _cleared(self, subject: str | None) -> list[Event]:
         """Make room for an import. Raises ApiError if schemas are there; deleted ones go for good."""
         is_one = subject is not None and bool(Subject.parse(subject).name)
         names = [subject] if is_one and subject is not None else list(self._state.in_context(subject))
-        if any(self._state.has_subject(each) for each in names):
-            raise not_permitted("Cannot import since found existing subjects")
         events: list[Event] = []
-        for value in [value for each in names for value in self._state.versions(each)]:
-            if self._state.referrers((value.subject, value.version), with_deleted=True):
-                raise reference_exists(value.subject, value.version)
-            events.append(SchemaDropped(value.subject, value.version))
+        time_slice = TimeSlice()
+        for name in names:
+            if self._state.has_subject(name):
+                raise not_permitted("Cannot import since found existing subjects")
+            for value in self._state.versions(name):
+                if self._state.referrers((name, value.version), with_deleted=True):
+                    raise reference_exists(name, value.version)
+                events.append(SchemaDropped(name, value.version))
+            await time_slice.yield_if_over()
         return [*events, SubjectCleared(subject)]
 
     async def unset_mode(self, subject: str | None, *, recursively: bool) -> str | None:

@@ -39,7 +39,7 @@ _PROBLEMS = {
 }
 
 
-STEPS_MAX = 200_000
+STEPS_MAX = 20_000
 """Pairs of types that are compared: each branch of a union with each of another one."""
 
 

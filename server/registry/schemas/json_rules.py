@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ottla.server.registry.schemas.format import InvalidText
 from ottla.server.registry.schemas.json_shapes import ALL, ANY, ONE, Shape, Shapes
 
-STEPS_MAX = 100_000
+STEPS_MAX = 50_000
 """Pairs of schemas that are compared, so that alternatives of alternatives have an end."""
 
 BOUNDS = (

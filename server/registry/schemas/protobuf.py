@@ -27,7 +27,7 @@ from ottla.server.registry.schemas.proto_text import plain, tree_of, written
 
 NAME = "default.proto"
 NESTING_MAX = 60
-TEXT_MAX = 200_000
+TEXT_MAX = 100_000
 """Characters of a text: its parser takes a second for some ten thousand."""
 
 IMPORTS_MAX = 1000

@@ -202,3 +202,18 @@ def test_no_text_raises_anything_else(some: str) -> None:
         return
     assert avro.parse(schema.canonical, {}).canonical == schema.canonical
     assert avro.parse(schema.normalized(), {}).normalized() == schema.normalized()
+
+
+def test_many_fields_are_compared_and_many_branches_are_refused() -> None:
+    fields = [f"f{index}" for index in range(2000)]
+    assert not parsed(record(*fields)).problems_reading(parsed(record(*reversed(fields))))
+    union = parsed([record(name=f"R{index}") for index in range(300)])
+    with pytest.raises(InvalidText, match="steps"):
+        union.problems_reading(union)
+
+
+def test_a_renamed_field_is_found_by_its_alias() -> None:
+    renamed = record("b")
+    renamed["fields"][0]["aliases"] = ["a"]
+    assert not parsed(renamed).problems_reading(parsed(record("a")))
+    assert parsed(record("b")).problems_reading(parsed(record("a")))

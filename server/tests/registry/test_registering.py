@@ -1,9 +1,11 @@
 """Schemas are registered, looked up, compared and deleted: conversations with a registry in memory."""
 
 import json
+from contextlib import aclosing
 
 import pytest
 
+from ottla.server.registry.records import SchemaPut, SchemaValue
 from ottla.server.tests.registry.registry import MemoryRegistry, record
 
 A, AB = record("a"), record("a", "b", b=0)
@@ -276,3 +278,26 @@ async def test_lists_have_prefixes_and_pages() -> None:
     latest = await registry.ask("GET", "/schemas?subjectPrefix=a&latestOnly=true&offset=1")
     assert [(each["subject"], each["version"]) for each in latest] == [("a2", 2)]
     assert len(await registry.ask("GET", "/schemas?limit=3")) == 3
+
+
+async def test_long_lists_come_in_pieces() -> None:
+    registry = MemoryRegistry()
+    names = [f"s{number:05}" for number in range(1201)]
+    for name in names:
+        value = SchemaValue(subject=name, version=1, id=1, text='"int"', digest=bytes(16))
+        registry.state.apply(SchemaPut(value))
+    response = await registry.request("GET", "/subjects")
+    assert not isinstance(response.body, bytes)
+    async with aclosing(response.body):
+        pieces = [piece async for piece in response.body]
+    assert len(pieces) == 4 and json.loads(b"".join(pieces)) == names
+    response = await registry.request("GET", "/schemas/ids/1/versions?limit=3")
+    assert response.body == (
+        b'[{"subject":"s00000","version":1},{"subject":"s00001","version":1},{"subject":"s00002","version":1}]'
+    )
+
+
+async def test_a_body_of_more_than_a_piece_is_parsed_in_a_thread() -> None:
+    registry = MemoryRegistry()
+    assert await registry.register("s", {**record("a"), "doc": "x" * 300_000}) == 1
+    assert len((await registry.ask("GET", "/schemas/ids/1"))["schema"]) > 300_000
