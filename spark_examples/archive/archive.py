@@ -55,9 +55,9 @@ def follow(query: StreamingQuery) -> None:
     while not is_ended:
         is_ended = bool(query.awaitTermination(POLL_S))
         for progress in query.recentProgress:
-            if progress.batchId > told:
-                told = progress.batchId
-                print(f"  batch {told}: {progress.numInputRows} records archived", flush=True)
+            if progress["batchId"] > told:
+                told = progress["batchId"]
+                print(f"  batch {told}: {progress['numInputRows']} records archived", flush=True)
 
 
 def main() -> None:

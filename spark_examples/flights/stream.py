@@ -112,10 +112,10 @@ def follow(queries: list[StreamingQuery]) -> None:
         ended = [bool(query.awaitTermination(POLL_S)) for query in queries]
         for number, query in enumerate(queries):
             for progress in query.recentProgress:
-                if progress.batchId > told[number]:
-                    told[number] = progress.batchId
+                if progress["batchId"] > told[number]:
+                    told[number] = progress["batchId"]
                     print(
-                        f"  batch {progress.batchId} to {SINKS[number]}: {progress.numInputRows:,} rows read",
+                        f"  batch {progress['batchId']} to {SINKS[number]}: {progress['numInputRows']:,} rows read",
                         flush=True,
                     )
 

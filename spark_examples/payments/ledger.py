@@ -85,9 +85,9 @@ def follow(queries: list[StreamingQuery]) -> None:
     while not all(ended):
         ended = [bool(query.awaitTermination(POLL_S)) for query in queries]
         for progress in queries[0].recentProgress:
-            if progress.batchId > told:
-                told = progress.batchId
-                print(f"  batch {told}: {progress.numInputRows} records read", flush=True)
+            if progress["batchId"] > told:
+                told = progress["batchId"]
+                print(f"  batch {told}: {progress['numInputRows']} records read", flush=True)
 
 
 def main() -> None:

@@ -4,7 +4,6 @@ import socket
 from collections.abc import Iterator
 from importlib.util import find_spec
 from secrets import token_hex
-from types import SimpleNamespace
 
 import pytest
 
@@ -88,7 +87,7 @@ def test_each_batch_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
         def awaitTermination(self, timeout: float) -> bool:
             number = len(self.recentProgress)
             if number < 3:
-                self.recentProgress.append(SimpleNamespace(batchId=number, numInputRows=1000 * number))
+                self.recentProgress.append({"batchId": number, "numInputRows": 1000 * number})
             return len(self.recentProgress) == 3
 
     stream.follow([Query()])
