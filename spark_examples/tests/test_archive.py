@@ -1,6 +1,12 @@
 """An archive has what the topic had, ranges of it come back with the same checksums, and records that are gone are told."""
 
+import shutil
+import subprocess
+import time
+import xml.etree.ElementTree as Xml
+from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from secrets import token_hex
 
 import pytest
@@ -43,6 +49,41 @@ def topic(spark, ottla) -> str:
     return name
 
 
+@pytest.fixture
+def hdfs(tmp_path) -> Iterator[str]:
+    """The address of a small HDFS, which runs in a process of its own."""
+    import pyspark
+
+    jars = Path(__file__).resolve().parents[2] / ".cache" / "jars" / "spark_examples" / "tests"
+    if not any(jars.glob("hadoop-client-minicluster-*.jar")) or shutil.which("java") is None:
+        pytest.skip("Hadoop's small HDFS is not on this machine (`make setup` brings it)")
+    folder, config = tmp_path / "hdfs", tmp_path / "hdfs.xml"
+    folder.mkdir()
+    path = f"{jars}/*:{Path(pyspark.__file__).parent}/jars/*"
+    command = ["java", "-Xmx256m", "-cp", path, "org.apache.hadoop.test.MiniDFSClusterManager"]
+    with open(tmp_path / "hdfs.log", "wb") as log:
+        process = subprocess.Popen(
+            [*command, "-format", "-datanodes", "1", "-writeConfig", config], cwd=folder, stdout=log, stderr=log
+        )
+    try:
+        yield address_in(config, process)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def address_in(config: Path, process: subprocess.Popen) -> str:
+    """Wait for the file that the cluster writes when it serves."""
+    end = time.monotonic() + 240
+    while time.monotonic() < end and process.poll() is None:
+        # It appears before it is whole.
+        if config.exists() and config.read_text().rstrip().endswith("</configuration>"):
+            properties = Xml.parse(config).iter("property")
+            return next(each.findtext("value") for each in properties if each.findtext("name") == "fs.defaultFS")
+        time.sleep(0.2)
+    raise AssertionError("HDFS did not start:\n" + (config.parent / "hdfs.log").read_text()[-3000:])
+
+
 def archived(spark, output):
     rows = restore.archived(spark, output).select("partition", "offset", "value").collect()
     return sorted((row.partition, row.offset, None if row.value is None else bytes(row.value)) for row in rows)
@@ -74,6 +115,21 @@ def test_ranges_come_back_as_they_were(spark, broker, topic, tmp_path):
         wanted = [each for each in posts if is_wanted(each)]
         assert 0 < len(wanted) < len(posts) and check.is_same(name, restored, wanted)
         assert not check.is_same(name, restored, wanted[1:])
+
+
+def test_an_archive_in_hdfs(spark, broker, topic, hdfs):
+    folder = f"{hdfs}/archive"
+    for records_per_batch in (300, 1000):
+        query = archive.start_query(spark, broker.bootstrap, topic, folder, records_per_batch=records_per_batch)
+        while records_per_batch == 300 and len(query.recentProgress) < 1:
+            assert not query.awaitTermination(0.1), "the job ended before it could be stopped"
+        query.stop() if records_per_batch == 300 else archive.follow(query)
+    posts = expected.records(broker.bootstrap, topic)
+    assert archived(spark, folder) == sorted((each.partition, each.offset, each.value) for each in posts)
+    wanted = [each for each in posts if expected.between_offsets(50, 200)(each)]
+    rows = restore.archived(spark, folder).where(restore.between_offsets(50, 200))
+    restore.restore(rows, broker.bootstrap, f"{topic}-offsets")
+    assert check.is_same("offsets", expected.records(broker.bootstrap, f"{topic}-offsets"), wanted)
 
 
 def test_records_that_are_gone_before_they_were_archived(spark, broker, topic, tmp_path):
