@@ -98,7 +98,7 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def _forget_cancelled(self) -> None:
-        """Keep the heap in proportion to the keys when deadlines come and go faster than they pass."""
+        """Bound the heap of deadlines by the number of keys, when deadlines are cancelled faster than they pass."""
         # The 64 keep a small heap from being rebuilt again and again.
         if len(self._heap) > 2 * len(self._deadlines) + 64:
             self._heap = [(deadline_ms, key) for key, deadline_ms in self._deadlines.items()]
@@ -115,7 +115,7 @@ class KeyedState(Protocol):
     """State rebuilt from records: for each key the value of the last record, or nothing."""
 
     def value_of(self, key: Any) -> Any | None:
-        """The value in force for a key, as it could be written again; None: there is none."""
+        """Value in force for a key, as it could be written again; None if there is none."""
 
     def replay(self, record: GroupRecord) -> None:
         """Put a record in force."""
@@ -213,24 +213,24 @@ class Effects:
     # ------------------------------------------------------------------ what comes of the call
 
     def append(self, record: GroupRecord, settlement: Settlement | None = None) -> None:
-        """Append a record. What it means happens in the settlement, or when it is committed and replayed."""
+        """Append a record. Its effect comes with the settlement, or with its replay after the commit."""
         self.records.append(record)
         if settlement is not None:
             self.settlements.append(settlement)
 
     def put(self, state: KeyedState, record: GroupRecord) -> None:
-        """Append a record and put it in force at once. If the log refuses it, the one before it comes back in force."""
+        """Append a record and apply it at once. If the log refuses the record, the former one is restored."""
         before = KeyedRecord(record.key, state.value_of(record.key))
         state.replay(record)
         self.append(record)
         self.undo_if_refused(partial(state.replay, before))
 
     def undo_if_refused(self, undo: Callable[[], object]) -> None:
-        """Register an undo for the case that the log refuses the records. The last is called first, all before any settlement."""
+        """Register an undo for refused records. Undos run in reverse order, before any settlement."""
         self._undos.append(undo)
 
     def restore_if_refused(self, restore: Callable[[], object]) -> None:
-        """Register a restore that is called after all undos, for state without a record. Not called for a call without records."""
+        """Register a restore for refused records, for state without records. Restores run after all undos."""
         self._restores.append(restore)
 
     def be_part_of(self, transaction: Transaction) -> None:
@@ -258,7 +258,7 @@ class Effects:
         self.replies.append(Reply(caller, response))
 
     def answer(self, caller: Caller, response: object, failed: Callable[[ErrorCode], object]) -> None:
-        """Answer when the records collected so far are committed: with `response`, or with what `failed` makes."""
+        """Answer when the records so far are committed, with `response`; with `failed` of the error if the log refuses them."""
 
         def tell(error: ErrorCode) -> None:
             self.reply(caller, failed(error) if error else response)
@@ -281,7 +281,7 @@ class Effects:
         return replies
 
     def take(self) -> Outcome[GroupRecord]:
-        """End the call, and take everything that it has collected."""
+        """End the call and return its collected outcome."""
         undos, settlements = self._undos, self.settlements
         if undos:
             # Without records there is no append that could be refused, and nothing would ever be taken back. A bug may have

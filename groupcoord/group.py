@@ -89,16 +89,16 @@ class Group(Protocol):
         """
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Check that this member may read offsets; without a member id and an epoch everybody may. A read."""
+        """Check that this member may read offsets; clients without member id and epoch always may. A read."""
 
     def check_offset_delete(self) -> ErrorCode:
         """Check that offsets may be deleted of topics that no member reads."""
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """True if a member reads the topic at present, so that its offsets have to stay. A read."""
+        """True if a member subscribes to the topic, so that its offsets must stay. A read."""
 
     def offsets_retained_since(self, commit_timestamp_ms: int) -> int | None:
-        """The time from which an offset committed then is kept for the retention time; None: it does not expire now."""
+        """Time from which an offset committed then is retained; None while the group's offsets do not expire."""
 
     # ------------------------------------------------------------------ its end
 
@@ -118,7 +118,7 @@ class Group(Protocol):
         """Restart the sessions of all members at their full length, some members at each step."""
 
     def cancel_timers(self) -> None:
-        """Cancel all its deadlines: the group is gone. They would hit the next group of that name."""
+        """Cancel all deadlines of a removed group, so that they do not hit a new group of its name."""
 
     def abandon(self, caller: Caller) -> None:
         """Forget a parked caller, whose connection is gone."""
@@ -133,13 +133,13 @@ def member_reason(member_id: str, what: str) -> str:
 
 
 def note_rebalance(effects: Effects, group: Group, epoch: int, reason: str) -> None:
-    """Note a rebalance, which raises the epoch to this. If the log refuses it, the one before stays the last."""
+    """Record a rebalance that raises the epoch to this one. If the log refuses it, the former rebalance stays recorded."""
     effects.undo_if_refused(partial(setattr, group, "last_rebalance", group.last_rebalance))
     group.last_rebalance = LastRebalance(effects.timestamp_ms, epoch - 1, reason[:REASON_LENGTH_MAX])
     log_rebalance(group.group_type, group.group_id, epoch, len(group.members), reason)
 
 
 def log_rebalance(kind: str, group_id: str, generation: int, member_count: int, reason: str) -> None:
-    """Log the reason. `generation`: the one that begins; the epoch where the broker makes the assignments."""
+    """Log a rebalance's reason. `generation`: the new generation, or the epoch where the broker assigns."""
     text = "Rebalance of %s group %r: generation %d, members %d, because %s"
     logger.info(text, kind, group_id, generation, member_count, reason)

@@ -440,7 +440,7 @@ def broker_group_settings(broker_value: BrokerValue) -> GroupSettings:
 
 
 def own_values(group_id: str, texts: Mapping[str, str], broker_value: BrokerValue) -> dict[str, Any]:
-    """A group's own settings by Kafka's names, within the broker's bounds. What cannot be taken is left aside."""
+    """A group's own settings by Kafka's names, within the broker's bounds; invalid ones are skipped."""
     known, values = group_settings(), {}
     for name, text in texts.items():
         if name not in known:

@@ -39,7 +39,7 @@ _hash_of_start = lru_cache(maxsize=16)(_hash)
 
 
 def hash_map_slot(key: str, size: int) -> int:
-    """The place of a key when a java.util.HashMap of that many entries is iterated over."""
+    """Position of a key in the iteration order of a java.util.HashMap with that many entries."""
     return table_slot(key, size, 16)
 
 

@@ -24,7 +24,7 @@ MEMORY_MAX = 1024 * 1024
 
 
 class Pattern:
-    """A regular expression. KafkaError INVALID_REGULAR_EXPRESSION if it is none, or too large."""
+    """Compiled regular expression. KafkaError INVALID_REGULAR_EXPRESSION if the text is invalid or too large."""
 
     __slots__ = ("_compiled",)
 
@@ -59,7 +59,7 @@ def _is_dear(text: str) -> bool:
 
 
 def _copies(bounds: str) -> int:
-    """Number of copies of an expression before these bounds in braces; 0 if they are no bounds."""
+    """Number of copies that a braced repetition makes; 0 if the text is no repetition."""
     least, _, most = bounds.partition(",")
     number = most or least
     # The library refuses more than a thousand by itself.

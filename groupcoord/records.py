@@ -21,7 +21,7 @@ _read_prefix = struct.Struct(">h").unpack_from
 
 
 class GroupRecord(Protocol):
-    """Any record. The class of its key tells its type; with value None it is a tombstone."""
+    """Any record of a group. The key's class gives the type; value None is a tombstone."""
 
     @property
     def key(self) -> Any: ...
@@ -31,7 +31,7 @@ class GroupRecord(Protocol):
 
 
 class KeyedRecord(NamedTuple):
-    """A record of a type that has no class of its own."""
+    """Record of a type without a class of its own."""
 
     key: Any
     value: Any
@@ -113,7 +113,7 @@ class RecordFormats:
 
     @property
     def superseding(self) -> frozenset[bytes]:
-        """The first two bytes of keys whose values make the value before them void."""
+        """First two key bytes of record types whose values replace earlier ones."""
         return frozenset(_prefix(key_type) for key_type, each in self._by_key_type.items() if each.is_superseding)
 
     def load_codecs(self) -> None:
@@ -129,7 +129,7 @@ class RecordFormats:
         return self._by_key_class[type(record.key)].encode(record.key, record.value)
 
     def decode_record(self, key: bytes | None, value: bytes | None) -> GroupRecord | None:
-        """The record of a key and a value, or None for a type of record that is not ours to understand."""
+        """Record of a key and a value; None for unknown record types."""
         key_type = _leading_number(key)
         # Not one of Kafka's keys, so the runtime passes over the record.
         if key is None or key_type is None:

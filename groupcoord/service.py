@@ -86,7 +86,7 @@ class GroupCoordinator:
         types: GroupTypes | None = None,
         run_in_thread: Callable[..., Awaitable[Any]] = trio.to_thread.run_sync,
     ) -> None:
-        """`share_ports`: the ports of share groups. It and `verifier` are called when they are first needed."""
+        """`share_ports`: ports of share groups. `share_ports` and `verifier` are called at first use."""
 
         known = types or GroupTypes()
 
@@ -130,7 +130,7 @@ class GroupCoordinator:
         await self._runtime.run(task_status)
 
     def start_in(self, nursery: trio.Nursery) -> None:
-        """Run in a nursery. Requests are served from now on, and not only when the task has begun."""
+        """Run in a nursery. Requests are served from this call on, even before the task begins."""
         self._runtime.start_in(nursery)
 
     def on_election(self, partition: int) -> None:
@@ -142,7 +142,7 @@ class GroupCoordinator:
         self._runtime.on_resignation(partition)
 
     def end_transaction(self, partition: int, end: TransactionEnd) -> Given[ErrorCode]:
-        """End a transaction that may have committed offsets here: they count from the commit of its marker on."""
+        """End a transaction that may have committed offsets here; they take effect when its marker is committed."""
         return self._runtime.end_transaction(partition, end)
 
     def partition_for(self, group_id: str) -> int:
@@ -207,7 +207,7 @@ class GroupCoordinator:
         return [each.shard(now_ms) for each in led]
 
     def delete_groups(self, request: DeleteGroupsRequest) -> Worked[Given[DeleteGroupsResponse]]:
-        """Handle a request that names groups. Each is answered once, however often it is named."""
+        """Delete the named groups, each once even if named repeatedly."""
         group_ids = list(dict.fromkeys(request.groups_names))
         if len(group_ids) > GROUPS_PER_SLICE or any(map(self._share_service_of, group_ids)):
             return self._delete_in_slices(group_ids)
@@ -231,7 +231,7 @@ class GroupCoordinator:
         return DeleteGroupsResponse(results=results)
 
     def _share_service_of(self, group_id: str) -> ShareService | None:
-        """The service that has to end the share partitions of a group first. None: it is no share group, or not here."""
+        """Service that must end a group's share partitions first; None if it is no share group, or not coordinated here."""
         try:
             return self.share if self.share.has(group_id) else None
         except KafkaError:
@@ -243,7 +243,7 @@ class GroupCoordinator:
 
 
 def shard_kind(types: GroupTypes, make: Callable[[], Shard]) -> ShardKind[Shard]:
-    """Shard kind for the runtime, of shards with groups of these types."""
+    """Kind of the runtime's shards, which hold groups of these types."""
     return ShardKind(
         topic="the offsets topic",
         make=make,

@@ -90,7 +90,7 @@ class Shard:
     # ------------------------------------------------------------------ the runtime's calls
 
     def handle(self, request: Any, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[GroupRecord]:
-        """Take a request in. It may be answered by this outcome, by its settlement, or by a later one (if parked)."""
+        """Handle a request; this outcome answers it, or its settlement, or a later outcome if it is parked."""
         self._begin(now_ms, timestamp_ms)
         handler = self._adopter(self._adopted, request) or self._requests.get(type(request))
         assert handler is not None, f"nobody takes {type(request).__name__}"
@@ -150,14 +150,14 @@ class Shard:
         return rest
 
     def _outcome(self) -> Outcome[GroupRecord]:
-        """End a call. If it takes long, only the replies of its first step come; the other steps are `unfinished`."""
+        """End a call. After a long call the outcome has only the first step's replies; `unfinished` returns the other steps."""
         if not self._effects.advance():
             return self._effects.take()
         self._rest = self._effects.rest()
         return Outcome([], next(self._rest), [])
 
     def _adopter(self, adopted: dict[type, dict[str, Adopter]], request: Any) -> Adopter | None:
-        """Handler of the named group's own kind, for a request that another kind owns."""
+        """Handler of the group's own type, for a request that another type's manager owns."""
         adopters = adopted.get(type(request))
         if adopters is None:
             return None
@@ -171,7 +171,7 @@ class Shard:
     # ------------------------------------------------------------------ loading and unloading
 
     def replay(self, record: GroupRecord, record_offset: int = -1, producer_id: int = -1) -> None:
-        """Take over a record of the log, in the order of the log."""
+        """Replay a record, in the order of the log."""
         replay = self._replays.get(type(record.key))
         if replay is not None:
             replay(record, record_offset, producer_id)
@@ -182,7 +182,7 @@ class Shard:
             manager.replay_marker(producer_id, committed=committed)
 
     def loaded(self, *, now_ms: int, timestamp_ms: int) -> Outcome[GroupRecord]:
-        """All records were replayed, and sessions were started: from here on requests come."""
+        """End the load: all records are replayed and sessions started, and requests follow."""
         self._begin(now_ms, timestamp_ms)
         self._replays = self._commits
         for manager in self._managers:
@@ -228,7 +228,7 @@ class Shard:
         return len(self._groups)
 
     def list_groups(self, is_wanted: Callable[[Group], bool], *, at_once: int) -> Iterator[list[ListedGroup]]:
-        """The groups that are wanted, in parts. Groups that come or go between two parts are left out."""
+        """List matching groups in parts. Groups that come or go between two parts may be missing."""
         groups = list(self._groups.values())
         for start in range(0, len(groups), at_once):
             yield [
@@ -270,10 +270,10 @@ class GroupRuntime(Runtime[Shard]):
 
 
 class OffsetRights(Protocol):
-    """Rights of the client that sent a request. None in its place: it may see everything."""
+    """Rights of a requesting client; None instead: it may see everything."""
 
     def may_describe(self, group_id: str) -> bool:
         """True if the client may see a group at all."""
 
     def denied(self, topics: Collection[str]) -> Collection[str]:
-        """Topics among the given that it may not see. Called for some hundred names at a time."""
+        """Denied topics among the given ones; called for some hundred names at a time."""

@@ -111,7 +111,7 @@ class ClassicState:
         self._schedule(SESSION, member.session_timeout_ms, member.member_id)
 
     def start_sessions(self) -> Steps:
-        """Give each member of a loaded group a whole session, in which it has to show that it is still there."""
+        """Start a full session for each member of a loaded group."""
         return in_pieces(list(self.members), self._refresh_session)
 
     def cancel_timers(self) -> None:
@@ -164,7 +164,7 @@ class ClassicState:
     # ------------------------------------------------------------------ who may join
 
     def has_room_for(self, member_id: str) -> bool:
-        """True if there is room for a member. While a rebalance gathers members, the first to come back get the room."""
+        """True if there is room for a member. During a rebalance, the members that rejoin first get the room."""
         # group.max.size is at least 1, so the first member always fits.
         if self.state is EMPTY:
             return True
@@ -247,7 +247,7 @@ class ClassicState:
         return group_tombstone(self.group_id)
 
     def offsets_retained_since(self, commit_timestamp_ms: int) -> int | None:
-        """The time from which an offset committed then is kept for the retention time; None: it does not expire now."""
+        """Time from which an offset committed then is retained; None while the group's offsets do not expire."""
         # No member was ever in: a consumer that chooses its partitions itself keeps its offsets here.
         if self.members.protocol_type is None:
             return commit_timestamp_ms
@@ -279,7 +279,7 @@ class ClassicState:
         )
 
     def described(self) -> DescribedGroup:
-        """DescribeGroups entry. Protocol and metadata belong to a generation, so they are shown only while one is in force."""
+        """DescribeGroups entry. Protocol and metadata are shown only while a generation is in force."""
         protocol_name = self.protocol_name if self.state is STABLE else None
         return DescribedGroup(
             error_code=ErrorCode.NONE,

@@ -101,7 +101,7 @@ class ClassicGroupManager(MetadataManager):
             group.cancel_timers()
 
     def _end_if_ending(self, record: GroupMetadataRecord, record_offset: int, producer_id: int) -> None:
-        """Remove a group at its own tombstone; an older tombstone is from before the group changed its type and back."""
+        """Remove a group at its tombstone; skip tombstones from before a change of the group's type and back."""
         group = self._group(record.key.group)
         if group is not None and group.is_ending:
             self._end(record, record_offset, producer_id)
@@ -192,12 +192,12 @@ class ClassicGroupManager(MetadataManager):
 
 
 def _gives_way(group: Group) -> bool:
-    """True if a classic group may begin by its name: an application of Kafka Streams may go back to the classic protocol."""
+    """True if a classic group may replace this one, as when a Kafka Streams application returns to the classic protocol."""
     return group.group_type == STREAMS_TYPE and group.state_name == EMPTY.value
 
 
 def join_new_group(context: ShardContext, request: JoinGroupRequest, caller: Caller) -> None:
-    """Make a group for a join. It exists from now on, even if the join is refused."""
+    """Create a group for a join. The group exists from now on, even if the join is refused."""
     # As in Kafka the group is made even if it refuses the join. A refusal with MEMBER_ID_REQUIRED needs it,
     # because the group remembers the id that it hands out.
     group = ClassicGroup(request.group_id, context.effects)

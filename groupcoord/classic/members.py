@@ -76,7 +76,7 @@ Protocols = dict[str, bytes]
 
 
 class Member:
-    """One member with its metadata of the last join."""
+    """One member with the metadata of its last join."""
 
     __slots__ = (
         "answered_as",
@@ -127,13 +127,13 @@ class Member:
         return self.awaiting_join is not None or self.awaiting_sync is not None
 
     def waits_for_a_commit(self) -> bool:
-        """True if its last reply has not gone out yet."""
+        """True if the member's last reply is not sent yet."""
         if self.answered_as is not None and self.answered_as.is_answered:
             self.answered_as = None
         return self.answered_as is not None
 
     def cannot_be_silent(self) -> bool:
-        """True if the member waits for this broker's answer. A new member may wait only until its session ends."""
+        """True if the member waits for this broker's response and so cannot send heartbeats; a new member only for one session."""
         return self.waits_for_a_commit() or (self.is_parked and not self.is_new)
 
     @property
@@ -281,7 +281,7 @@ class Members:
         return displaced
 
     def take_join(self, member: Member) -> Caller | None:
-        """Take the caller whose join is parked, to answer it."""
+        """Remove and return the caller of a parked join."""
         caller, member.awaiting_join = member.awaiting_join, None
         if caller is not None:
             self.awaiting_join_count -= 1
@@ -312,7 +312,7 @@ class Members:
         return ErrorCode.NONE if member_id in self.by_id else ErrorCode.UNKNOWN_MEMBER_ID
 
     def can_keep(self, protocols: Protocols) -> bool:
-        """True if there is room for this much more metadata. A known member may be counted twice."""
+        """True if there is room for more metadata of this size. An existing member may be counted twice."""
         return self.metadata_bytes + sum(map(len, protocols.values())) <= GROUP_METADATA_BYTES_MAX
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
@@ -393,7 +393,7 @@ def is_storable(request: JoinGroupRequest) -> bool:
 
 
 class LoadedGroup(GroupMetadataRecord):
-    """Decoded record with its members. For a large group a thread decodes both."""
+    """Decoded record of a group with its members. For a large group a thread decodes both."""
 
     def __init__(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
         self._members = None if value is None else members_of(value)

@@ -141,7 +141,10 @@ class ClassicGroup(ClassicState):
             self._join_dynamic(request, caller, protocols)
 
     def _join_dynamic(self, request: JoinGroupRequest, caller: Caller, protocols: Protocols) -> None:
-        """Join a new dynamic member. Since v4 it gets its id first and joins again with it, so a lost answer leaves no ghost."""
+        """Join a new dynamic member.
+
+        Since v4 the member gets its id first and joins again, so that a lost response leaves no ghost.
+        """
         # The client id is cut, so that the member id fits into the group's record.
         member_id = f"{caller.client_id[:TEXT_LENGTH_MAX]}-{self._effects.make_uuid()}"
         if caller.api_version < 4:
@@ -252,7 +255,7 @@ class ClassicGroup(ClassicState):
         self._effects.carry_on(self._go_on_as(member, caller, before))
 
     def _go_on_as(self, member: Member, caller: Caller, before: _Replaced) -> Steps:
-        """Answer the join of a static member that has come back, under its new id."""
+        """Answer the join of a returning static member, with its new id."""
         # A static member that restarts gets its assignment again without a rebalance: this is what static members are
         # for. The record has to name its new member id, or nobody would know that id after the next load.
         if self.state is STABLE and (yield from self.members.select_protocol()) == self.protocol_name:

@@ -120,7 +120,7 @@ class ClassicService:
     # ------------------------------------------------------------------ describe
 
     def describe_groups(self, request: DescribeGroupsRequest, *, api_version: int) -> DescribeGroupsResponse:
-        """Handle a request that names groups. Each is answered once, however often it is named."""
+        """Describe the named groups, each once even if named repeatedly."""
         groups = [self._describe(group_id, api_version) for group_id in dict.fromkeys(request.groups)]
         return DescribeGroupsResponse(groups=groups)
 

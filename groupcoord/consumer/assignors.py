@@ -160,7 +160,7 @@ def assign_mixed(spec: GroupSpec) -> Mapping[str, Assignment]:
 
 
 class _Mixed:
-    """Uniform assignment of a group whose members read different topics. Members are numbered: numbers are quick to compare."""
+    """Uniform assignment for a group whose members read different topics. Members are numbered for quick comparison."""
 
     def __init__(self, spec: GroupSpec) -> None:
         self._spec = spec

@@ -244,7 +244,7 @@ class ClassicRequests:
 
 
 def _classic_member(group: ConsumerGroup, request: SyncGroupRequest | HeartbeatRequest) -> Member:
-    """The member of a request, if it uses the classic protocol and is in its generation. Raises KafkaError if not."""
+    """Classic member of a request. Raises KafkaError if it is in another generation or uses the other protocol."""
     if request.group_instance_id is None:
         member = group.members.get(request.member_id)
     else:

@@ -77,24 +77,24 @@ class ConsumerState(ModernGroup[Member]):
         return None if member_id is None else self.members[member_id]
 
     def matched_by(self, member: Member) -> frozenset[str]:
-        """Names of the topics that a member's pattern matches; members with the same pattern share one set."""
+        """Topics that a member's pattern matches; members with equal patterns share one set."""
         return self.topics_of(member.pattern)
 
     def topics_of(self, pattern: str) -> frozenset[str]:
-        """Topics that a pattern matches, as far as it is resolved."""
+        """Topics that a pattern matches, as last resolved."""
         return self._matched.get(pattern, NO_TOPICS)
 
     def all_readers(self) -> Callable[[], Iterable[Reader]]:
-        """Function that makes the assignor's view of the present members; a thread may call it."""
+        """Function that builds the assignor's input from the present members; safe to call in a thread."""
         # Copies of the tables alone: what is in them never changes.
         return partial(_readers, dict(self.members), dict(self._matched), dict(self.targets))
 
     def reads(self, member: Member, topic: str) -> bool:
-        """True if a member names a topic, or its pattern matches it."""
+        """True if a member subscribes to a topic by name or pattern."""
         return topic in member.topics or topic in self.matched_by(member)
 
     def is_taken(self, topic_id: bytes, partition: int, member_id: str) -> bool:
-        """True if another member has this partition."""
+        """True if another member owns this partition."""
         owner = self._owners.get(topic_id, {}).get(partition)
         return owner is not None and owner != member_id
 
@@ -118,7 +118,7 @@ class ConsumerState(ModernGroup[Member]):
     # ------------------------------------------------------------------ records
 
     def value_of(self, key: Any) -> Any | None:
-        """The value in force for a key, as it could be written again."""
+        """Value in force for a record key, as it could be written again."""
         return _VALUES[type(key)](self, key)
 
     def replay(self, record: GroupRecord) -> None:

@@ -323,7 +323,7 @@ class Leaving:
         )
 
     def _go_for_a_while(self, group: ConsumerGroup, member: Member) -> None:
-        """Let a static member leave for a while: it keeps its partitions for its successor until its session ends."""
+        """Let a static member leave temporarily: its partitions stay reserved for its successor until its session ends."""
         # Under its next id it will have had them from the first epoch on.
         kept = with_epoch(without_epochs(member.progress.assigned), 0)
         progress = member.progress._replace(epoch=STATIC_LEAVE_EPOCH, assigned=kept, revoking={})

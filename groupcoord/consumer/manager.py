@@ -111,7 +111,7 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup]):
     # ------------------------------------------------------------------ records
 
     def replay(self, record: GroupRecord) -> None:
-        """Put a record in force. Any record but a tombstone brings its group to life; without records it is gone."""
+        """Apply a record. Any record but a tombstone creates its group; the last tombstone removes it."""
         group_id = record.key.group_id
         group = self._group(group_id)
         if group is None:

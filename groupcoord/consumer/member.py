@@ -55,7 +55,7 @@ class Progress(NamedTuple):
     """Partitions that it still has to give up."""
 
     def at(self, epoch: int, **changes: Any) -> Progress:
-        """Progress at this epoch, with these changes."""
+        """Copy at this epoch, with these changes."""
         return self._replace(epoch=epoch, previous_epoch=self.epoch, **changes)
 
     def written(self) -> CurrentAssignment:
@@ -103,7 +103,7 @@ class Member:
 
     @property
     def words(self) -> MemberMetadata:
-        """Metadata that the member has given of itself."""
+        """Metadata that the member sent about itself."""
         return SILENT if self.written is None else self.written
 
     @property
@@ -150,7 +150,7 @@ class Member:
         return self.written is None and self.known_progress is None
 
     def may_commit(self, topic_id: bytes, partition: int, epoch: int) -> bool:
-        """True if the member has had the partition since this epoch, so that its older commit counts."""
+        """True if the member has owned the partition since this epoch, so that a commit with the older epoch is valid."""
         for partitions in (self.progress.assigned, self.progress.revoking):
             since = partitions.get(topic_id, {}).get(partition)
             if since is not None:

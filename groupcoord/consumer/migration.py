@@ -190,7 +190,7 @@ class Migration:
         logger.info("consumer group %r becomes a classic group", group.group_id)
 
     def _install(self, classic: ClassicGroup, group: ConsumerGroup, leaving: Sequence[Member]) -> None:
-        """Install a classic group in place of a consumer group. If the log refuses it, leaving members get another session."""
+        """Replace a consumer group by a classic one. If the log refuses that, restart the sessions of leaving members."""
         group_id = group.group_id
 
         def restore() -> None:

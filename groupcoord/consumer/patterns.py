@@ -60,7 +60,7 @@ REFRESH_INTERVAL_MIN_MS = 10_000
 
 
 class PatternsResolved(NamedTuple):
-    """Internal request with the topics that patterns match; None if a bug kept them from being resolved."""
+    """Internal request with the topics that patterns match; None if resolving failed by a bug."""
 
     group_id: str
     topics_version: int
@@ -79,7 +79,7 @@ class PatternRefresh:
         self._resolving: set[str] = set()
 
     def check(self, group: ConsumerGroup | None, pattern: str | None) -> None:
-        """Raise KafkaError for a pattern that is new to the group and cannot be used."""
+        """Raise KafkaError for a new pattern of the group that is invalid."""
         if not pattern or (group is not None and group.subscriptions.patterns.of(pattern)):
             return
         try:
@@ -88,7 +88,7 @@ class PatternRefresh:
             raise KafkaError(error.code, f"SubscribedTopicRegex {error.message}") from error
 
     def take_change(self, group: ConsumerGroup, old: str, new: str) -> bool:
-        """Replace a member's pattern. True if that changes its topics at once."""
+        """Replace a member's pattern. True if the member's topics change at once."""
         self.forget_unused(group, (old,))
         # An unknown pattern changes nothing yet: the group's epoch rises when it is resolved.
         return new in group.resolved if new else True

@@ -73,7 +73,7 @@ class _Parts(NamedTuple):
 
 
 def reconciled(progress: Progress, goal: Goal, *, has_subscription_changed: bool) -> Progress:
-    """Member after its next step towards the target, possibly unchanged. Raises KafkaError if it is fenced."""
+    """Member after its next reconciliation step, possibly unchanged. Raises KafkaError if it is fenced."""
     state = progress.state
     if state is STABLE and progress.epoch == goal.epoch:
         return _without_unread(progress, goal) if has_subscription_changed else progress
@@ -113,7 +113,7 @@ def _without_unread(progress: Progress, goal: Goal) -> Progress:
 
 
 def _next(progress: Progress, goal: Goal, epoch: int) -> Progress:
-    """Move towards the target as far as other members have released its partitions."""
+    """Move towards the target as far as other members have released partitions."""
     parts = _divide(progress, goal)
     if parts.revoking and _has_any(goal.owned, parts.revoking):
         return progress.at(epoch, state=UNREVOKED_PARTITIONS, assigned=parts.kept, revoking=parts.revoking)
@@ -163,7 +163,7 @@ class AssignmentComputed(NamedTuple):
 
 
 class _TopicsRead(Container[bytes]):
-    """The ids of the topics that a member reads. They are looked up one by one, as there may be thousands."""
+    """Ids of the topics that a member reads, looked up one by one as there may be thousands."""
 
     def __init__(self, topics: TopicImages, group: ConsumerGroup, member: Member) -> None:
         self._topics = topics
@@ -177,7 +177,7 @@ class _TopicsRead(Container[bytes]):
 
 
 class Rebalancing:
-    """Carries groups and members through the three steps."""
+    """Carries groups and members through epoch, assignment and reconciliation."""
 
     def __init__(self, context: ShardContext, state: KeyedState) -> None:
         self._config = context.config
@@ -191,7 +191,7 @@ class Rebalancing:
         self._effects.put(self._state, record)
 
     def restart_if_refused(self, group_id: str) -> None:
-        """Restart the members' deadlines if the log refuses the records of this call: then they are still members."""
+        """Restart the members' deadlines if the log refuses this call's records, as they then remain members."""
 
         def restart() -> None:
             group = self._groups.get(group_id)
@@ -242,7 +242,7 @@ class Rebalancing:
             self._effects.compute(partial(readers.assign, assignor), done)
 
     def _is_small(self, group: ConsumerGroup, readers: Readers) -> bool:
-        """True if members, their topics and the partitions are few enough for one step."""
+        """True if members, topics and partitions are few enough for one step."""
         partitions = sum(each.partition_count for each in readers.images.values())
         if readers.is_homogeneous:
             return partitions + len(group.members) <= SIZE_AT_ONCE

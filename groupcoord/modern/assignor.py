@@ -40,7 +40,7 @@ def count_of(assignment: Mapping[bytes, Any]) -> int:
 
 
 def is_part_of(topics: Iterable[Any], assignment: Mapping[bytes, Any]) -> bool:
-    """True if all partitions of these structs are in an assignment."""
+    """True if an assignment contains all partitions of these structs."""
     for each in topics:
         partitions = assignment.get(each.topic_id)
         if partitions is None or not all(partition in partitions for partition in each.partitions):
@@ -108,7 +108,7 @@ class Readers(NamedTuple):
 
 
 class _TopicIds:
-    """Looks up topics by name, the same sets of names once."""
+    """Looks up topics by name, once for equal sets of names."""
 
     def __init__(self, images: Mapping[str, TopicImage]) -> None:
         self._images = images
@@ -125,7 +125,7 @@ class _TopicIds:
 
 
 def in_kafkas_order(member_ids: Iterable[str]) -> list[str]:
-    """Members as Kafka's hash map has them. Whoever comes first gets the odd partition."""
+    """Members in the order of Kafka's hash map; the first ones get surplus partitions."""
     ids = list(member_ids)
     return sorted(ids, key=lambda member_id: hash_map_slot(member_id, len(ids)))
 

@@ -26,7 +26,7 @@ MEMBERS_AT_ONCE = 200
 
 
 class Large(NamedTuple, Generic[T]):
-    """Description of a large group whose members are added later, as they were at the request."""
+    """Description of a large group, to which its members, as of the request, are added later."""
 
     description: T
     members: Iterator[Any]
@@ -42,7 +42,7 @@ class Large(NamedTuple, Generic[T]):
 
 
 def with_members(description: T, sources: Sequence[S], describe: Callable[[S], object]) -> T | Large[T]:
-    """A description with its members, made from values that never change."""
+    """Description with its members, built from immutable values."""
     if len(sources) > MEMBERS_AT_ONCE:
         return Large(description, map(describe, sources))
     made: Any = description
@@ -67,7 +67,7 @@ def undescribed(make: Callable[..., T], group_id: str, error: ErrorCode, message
 def described_partitions(
     make: Callable[..., T], partitions: Iterable[tuple[bytes, Iterable[int]]], topics: TopicImages
 ) -> list[T]:
-    """Partitions by the names of their topics. Topics that are gone have no name any more, and are left out."""
+    """Partitions by topic name; deleted topics are left out."""
     shown: dict[bytes, list[int]] = {}
     for topic_id, indexes in sorted(partitions, key=itemgetter(0)):
         shown[topic_id] = shown.get(topic_id, []) + sorted(indexes)
@@ -102,7 +102,7 @@ class Descriptions:
         *,
         operations: Callable[[str], int] | None,
     ) -> Worked[Given[ResponseT]]:
-        """Response with all descriptions. `operations`: the authorized operations of a group; None: not asked for."""
+        """Response with all descriptions. `operations`: authorized operations of a group; None: not requested."""
 
         def finish(groups: list[Any]) -> list[Any]:
             for group in groups:

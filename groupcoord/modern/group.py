@@ -135,7 +135,7 @@ JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
 
 
 class EpochGroup(Generic[MemberT, TargetT]):
-    """Epochs, members and targets of one group."""
+    """Epochs, members, subscriptions and targets of one group."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -156,7 +156,7 @@ class EpochGroup(Generic[MemberT, TargetT]):
         """The one whose target assignment is being computed in a thread; any other comes too late."""
 
     def has_seen(self, topics: TopicImages) -> bool:
-        """True if no topic of the cluster has changed since the group looked at its own."""
+        """True if no topic has changed since the group last looked at its own."""
         return self.seen_topics == topics.version
 
     def forget_refused_epoch(self) -> None:
@@ -166,7 +166,7 @@ class EpochGroup(Generic[MemberT, TargetT]):
         self.computation = None
 
     def may_assign(self, interval_ms: int, timestamp_ms: int) -> bool:
-        """True if the next target assignment may be computed now, so that changes that come together cost one."""
+        """True if the next target assignment may be computed now; the interval batches changes into one computation."""
         # The interval 0 helps when somebody has set the clock far back.
         if not self.assignment_timestamp_ms or not interval_ms:
             return True
@@ -365,10 +365,10 @@ class HostedGroup(ABC, Generic[MemberT]):
     # ------------------------------------------------------------------ callers: nobody is ever parked here
 
     def abandon(self, caller: Caller) -> None:
-        """A heartbeat never waits for other members."""
+        """Do nothing: a heartbeat never waits for other members."""
 
     def unload(self, error: ErrorCode) -> Steps:
-        """A heartbeat never waits for other members."""
+        """Do nothing: a heartbeat never waits for other members."""
         return iter(())
 
 
@@ -384,7 +384,7 @@ class CommittingGroup(HostedGroup[MemberT]):
         api_version: int,
         is_transactional: bool = False,
     ) -> ErrorCode | PartitionCheck:
-        """Check a commit; with an older epoch it counts only for partitions that the member has had since then."""
+        """Check a commit; one with an older epoch counts only for partitions that the member has owned since then."""
         if generation_id < 0 and not self.members:
             return ErrorCode.NONE
         # A transactional client of old does not say who it is.
@@ -418,7 +418,7 @@ class CommittingGroup(HostedGroup[MemberT]):
         """The epoch that a member has reached."""
 
     def stale(self, member: MemberT) -> ErrorCode:
-        """Error for a member that comes with another epoch than its own."""
+        """Error for a member whose epoch is stale."""
         return ErrorCode.STALE_MEMBER_EPOCH
 
     @abstractmethod

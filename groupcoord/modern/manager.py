@@ -56,7 +56,7 @@ class ModernGroupManager(MetadataManager, ABC, Generic[GroupT]):
         return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a {self.group_type} group.")
 
     def _at(self, end: Callable[[GroupT, Any], None]) -> Callable[[TimerKey], None]:
-        """Make a handler of passed deadlines that calls `end` with the member, if that is still there."""
+        """Deadline handler that calls `end` with the member, if it still exists."""
 
         def passed(key: TimerKey) -> None:
             group = self._group(key.group_id)

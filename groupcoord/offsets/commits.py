@@ -79,7 +79,7 @@ def elements_in(topics: Sequence[T], partitions_of: Callable[[T], Sequence[Any]]
 def parts_of(
     topics: Sequence[T], partitions_of: Callable[[T], Sequence[P]], elements_max: int
 ) -> Iterator[list[tuple[T, Sequence[P]]]]:
-    """The topics in order, in lists of at most so many elements; one with many partitions comes in pieces."""
+    """Yield the topics in order, in lists of limited size; a topic with many partitions is split."""
     part: list[tuple[T, Sequence[P]]] = []
     room = elements_max
     for topic in topics:
@@ -153,7 +153,7 @@ A = TypeVar("A", OffsetCommitResponseTopic, OffsetDeleteResponseTopic, "TxnOffse
 
 
 class MergedTopics(Generic[A]):
-    """Answers to the parts of one request, each topic once."""
+    """Merger of partial responses to one request, with each topic once."""
 
     def __init__(self, *answers: Iterable[A]) -> None:
         self._topics: dict[str | bytes, A] = {}
@@ -303,7 +303,7 @@ class OffsetCommits:
         return _deleted(merged)
 
     async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
-        """Forget the offsets of deleted topics (name -> topic id); a refused attempt is repeated in the background."""
+        """Forget offsets of deleted topics (name -> topic id); a refused attempt is repeated in the background."""
         await self._forgetter.forget(topics)
 
 

@@ -102,7 +102,7 @@ TopicOffsets = dict[str, dict[int, CommittedOffset]]
 
 
 class GroupsOfTopics:
-    """Groups by topic, so that the offsets of a deleted topic are found without a walk through all groups."""
+    """Groups by topic, to find a deleted topic's offsets without a walk through all groups."""
 
     __slots__ = ("_groups",)
 
@@ -162,7 +162,7 @@ class OffsetTable:
             partitions[partition] = committed
 
     def _partitions(self, group_id: str, topic: str) -> dict[int, CommittedOffset]:
-        """Offsets of a topic, made if there are none."""
+        """Offsets of a topic; created if missing."""
         topics = self._groups.get(group_id)
         if topics is None:
             topics = self._groups[group_id] = {}
@@ -234,14 +234,14 @@ class PendingOffsets:
             self._forget(transaction, group_id, topic, partition)
 
     def end(self, producer_id: int, *, committed: bool) -> None:
-        """End a transaction, whose marker is in the log."""
+        """End a transaction whose marker is in the log."""
         transaction = self._by_producer.pop(producer_id, None)
         if transaction is not None and transaction.offsets:
             transaction.is_committed = committed
             self._ended.append(transaction)
 
     def settle(self, table: OffsetTable, limit: int) -> None:
-        """Move at most so many offsets of ended transactions to the table, or drop them if they were aborted."""
+        """Move a limited number of ended transactions' offsets to the table, or drop those of aborted ones."""
         while self._ended and limit > 0:
             transaction = self._ended[0]
             places = list(islice(transaction.offsets, limit))
@@ -294,7 +294,7 @@ class PendingOffsets:
         return any(each.is_committed is None for each in self._holders(group_id, topic, partition))
 
     def may_count(self, group_id: str, topic: str, partition: int) -> Iterator[CommittedOffset]:
-        """Offsets of this partition that are open or committed, not aborted."""
+        """Pending offsets of this partition, without those of aborted transactions."""
         for each in self._holders(group_id, topic, partition):
             if each.is_committed is not False:
                 yield each.offsets[group_id, topic, partition]
@@ -302,7 +302,7 @@ class PendingOffsets:
     def newest(
         self, group_id: str, topic: str, partition: int, known: CommittedOffset | None
     ) -> CommittedOffset | None:
-        """Offset in force: the table's (`known`), or a newer one that is not settled."""
+        """Offset in force: the table's (`known`), or a newer one that is committed but not settled."""
         for each in self._holders(group_id, topic, partition):
             if each.is_committed:
                 offset = each.offsets[group_id, topic, partition]
@@ -311,7 +311,7 @@ class PendingOffsets:
         return known
 
     def ended_of(self, group_id: str) -> list[dict[Place, CommittedOffset]]:
-        """Copy of the committed offsets that are not settled, of all groups."""
+        """Committed but unsettled offsets of all groups, as a copy."""
         if group_id not in self._by_group:
             return []
         return [each.offsets.copy() for each in self._ended if each.is_committed]

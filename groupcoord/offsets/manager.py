@@ -64,7 +64,7 @@ class DeleteGroup:
 
 
 class FetchStableOffsets:
-    """Internal request for stable offsets: it is handled after the commits before it are in force."""
+    """Internal request for stable offsets, handled after the earlier commits are in force."""
 
     __slots__ = ("group",)
 
@@ -191,7 +191,7 @@ class OffsetMetadataManager(MetadataManager):
             self._settle_soon()
 
     def _settle(self, key: TimerKey) -> None:
-        """Move some offsets of ended transactions into the table. They are in force already."""
+        """Move some offsets of ended transactions into the table."""
         if self._offsets.settle():
             self._settle_soon()
 
@@ -347,7 +347,7 @@ class OffsetMetadataManager(MetadataManager):
     # ------------------------------------------------------------------ retention
 
     def _scan_for_expired_offsets(self, key: TimerKey) -> None:
-        """Look at some more offsets; when all were looked at, rest for offsets.retention.check.interval.ms."""
+        """Check some more offsets for expiry; after a full round, rest for offsets.retention.check.interval.ms."""
         if not self._retention_scan and self._expiry is None:
             # Ids, not groups: by the time that its turn comes a group may be gone, or another one of the same name.
             self._retention_scan = list(self._groups)
@@ -374,7 +374,7 @@ class OffsetMetadataManager(MetadataManager):
         self._effects.timers.schedule(RETENTION, self._effects.now_ms + pause_ms)
 
     def _expire_offsets(self, group_id: str) -> Iterator[object]:
-        """Drop the offsets whose time is up, one look at each step, and an empty group that keeps none.
+        """Drop expired offsets, one check in each step, and then an empty group without offsets.
 
         Others have their turn at some of the steps.
         """

@@ -102,7 +102,7 @@ class OffsetService(OffsetCommits):
         *,
         require_stable: bool,
     ) -> None:
-        """Add all offsets of a group, which are those of one moment."""
+        """Add all offsets of a group, from one snapshot."""
         snapshot: OffsetsSnapshot | OffsetFetchResponseGroup = await finished(
             self._snapshot(group, api_version, require_stable=require_stable)
         )
@@ -119,7 +119,7 @@ class OffsetService(OffsetCommits):
             await trio.lowlevel.checkpoint()
 
     def _snapshot(self, group: OffsetFetchRequestGroup, api_version: int, *, require_stable: bool) -> Given[Any]:
-        """Ask the shard for an `OffsetsSnapshot`; the answer is that, or a refusing response."""
+        """Request an `OffsetsSnapshot` of the shard; the result is the snapshot, or a refusing response."""
         request = SnapshotOffsets(group, require_stable=require_stable)
 
         def refuse(error: ErrorCode) -> OffsetFetchResponseGroup:
@@ -179,7 +179,7 @@ def _hide(response: OffsetFetchResponseGroup, rights: OffsetRights) -> None:
 
 
 def _is_much(groups: list[OffsetFetchRequestGroup]) -> bool:
-    """True if the fetch takes more than one slice."""
+    """True if the fetch exceeds one time slice."""
     if len(groups) > ELEMENTS_PER_SLICE:
         return True
     return sum(map(_work_of, groups)) > ELEMENTS_PER_SLICE
@@ -222,7 +222,7 @@ def parts_of_fetch(group: OffsetFetchRequestGroup, elements_max: int) -> Iterato
 
 
 def add_fetched(whole: OffsetFetchResponseGroup, part: OffsetFetchResponseGroup) -> None:
-    """Append the answer to the next part of a fetch; an error replaces the whole answer."""
+    """Append the next part of a fetch's answer; an error replaces the whole answer."""
     if part.error_code:
         whole.error_code, whole.topics = part.error_code, part.topics
         return
@@ -320,7 +320,7 @@ def fetch_response(groups: list[OffsetFetchResponseGroup], api_version: int) -> 
 
 
 def older_topic(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:
-    """The answer about a topic as versions without groups have it."""
+    """Convert a topic's answer to versions without groups."""
     partitions = [
         OffsetFetchResponsePartition(
             partition_index=each.partition_index,

@@ -64,7 +64,7 @@ class Offsets:
     # ------------------------------------------------------------------ writing
 
     def replay(self, record: OffsetRecord, record_offset: int, producer_id: int = NO_PRODUCER_ID) -> None:
-        """Take over a record of the log; with a producer id it is part of a transaction that is still open."""
+        """Replay a record; with a producer id it belongs to an open transaction."""
         key, value = record
         if value is None:
             self._committed.remove(key.group, key.topic, key.partition)
@@ -79,7 +79,7 @@ class Offsets:
             self._pending.put(producer_id, key.group, key.topic, key.partition, committed)
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> bool:
-        """End a transaction: its offsets count from now on, or never existed. True if `settle` has more to do."""
+        """End a transaction: its offsets take effect or are dropped. True if `settle` has more to do."""
         self._pending.end(producer_id, committed=committed)
         return self.settle()
 
@@ -135,7 +135,7 @@ class Offsets:
     # ------------------------------------------------------------------ fetch
 
     def count(self, group_id: str) -> int:
-        """Number of committed offsets of a group, or a few more."""
+        """Number of a group's committed offsets; may be slightly too high."""
         count = sum([len(partitions) for partitions in self._committed.group(group_id).values()])
         if self._pending.is_settling:
             count += sum([len(partitions) for partitions in self._pending.group(group_id).values()])
@@ -165,7 +165,7 @@ class Offsets:
     def _fetched_beside(
         self, group_id: str, topic: OffsetFetchRequestTopics, index: int, *, require_stable: bool
     ) -> OffsetFetchResponsePartitions:
-        """Answer for a partition that transactions have committed an offset for."""
+        """Answer for a partition with offsets that transactions have committed."""
         if require_stable and self._pending.is_open(group_id, topic.name, index):
             return unfetched(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         known = self._committed.get(group_id, topic.name, index)
@@ -202,7 +202,7 @@ class Offsets:
         return is_committed or any(self._pending.may_count(group_id, topic, partition))
 
     def has_pending(self, group_id: str) -> bool:
-        """True if transactions have committed offsets of the group which are not settled, and perhaps never count."""
+        """True if the group has unsettled offsets of transactions, which may still be aborted."""
         return group_id in self._pending
 
     def all_places_of(self, group_id: str) -> Iterator[Place]:
@@ -234,7 +234,7 @@ class Offsets:
                         yield place if self._is_all_of(place, topic_id) else None
 
     def _is_all_of(self, place: Place, topic_id: bytes) -> bool:
-        """True if all offsets of a place are of the deleted topic, so that a tombstone may end them."""
+        """True if all offsets of a place belong to the deleted topic, so that a tombstone may remove them."""
         known = self._committed.get(*place)
         found = [*self._pending.may_count(*place), *([] if known is None else [known])]
         # A record without a topic id belongs to whatever topic had the name.

@@ -48,7 +48,9 @@ class CommitVerifier(Protocol):
     def verify(
         self, partition: int, transactional_id: str, producer_id: int, producer_epoch: int, *, api_version: int
     ) -> Worked[object | None]:
-        """Verify that a partition takes part. Returns the guard for the append; raises KafkaError, also when awaited.
+        """Verify that a partition takes part in a transaction.
+
+        Returns the guard for the append; raises KafkaError, also when awaited.
 
         `api_version`: of the client's TxnOffsetCommit.
         """
@@ -183,7 +185,7 @@ class _Committing:
         return self._response()
 
     def _add(self, topics: list[OffsetCommitResponseTopic]) -> None:
-        """Take in the answer to a part, in the form in which it goes out."""
+        """Convert a partial answer to the form of the response, and add it."""
         self._merged.add(
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
@@ -208,7 +210,7 @@ class _Committing:
 
 
 def _parts_of(request: TxnOffsetCommitRequest) -> Iterator[OffsetCommitRequest]:
-    """A large request as several plain commits, each made when its turn comes."""
+    """Split a large request into plain commits, each built when its turn comes."""
     for part in parts_of(request.topics, attrgetter("partitions"), ELEMENTS_PER_SLICE):
         yield _as_commit(request, part)
 
@@ -243,7 +245,7 @@ def _as_commit(
 
 
 def _told(code: ErrorCode) -> ErrorCode:
-    """Translate an error of verification into one that producers retry here."""
+    """Translate a verification error into one that producers retry."""
     if code is ErrorCode.NETWORK_EXCEPTION:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return translated(code)

@@ -51,7 +51,7 @@ class _All(PendingAnswer[U]):
                 each.abandon()
 
     def _take(self) -> Sequence[Given[Any]]:
-        """Take the answers for their last use: they and this object reference each other."""
+        """Return the answers for their last use, and break the reference cycle with this object."""
         answers, self._answers = self._answers, ()
         return answers
 
@@ -88,7 +88,7 @@ async def finished(answer: Worked[Given[T]]) -> T:
 
 
 def _response(answer: Given[T]) -> T:
-    """The response of an answer that is ready. Coordinators answer everything, so there is one."""
+    """Response of an answer that is ready."""
     if not isinstance(answer, PendingAnswer):
         return answer
     response: Any = answer.response()
@@ -100,7 +100,7 @@ HiddenTopics = Callable[[Iterable[str]], Awaitable[Iterable[str]]]
 
 
 class Caller:
-    """Sender of a request, which gets a response now or later. Machines may keep it while its request is parked."""
+    """Sender of a request, which gets a response now or later; machines keep it while its request is parked."""
 
     __slots__ = (
         "api_version",

@@ -40,17 +40,17 @@ Pieces = Iterator[tuple[list[Any], bytes]]
 
 
 def is_long(outcome: Outcome[Any]) -> bool:
-    """True if an outcome has more records than one step may take."""
+    """True if an outcome has more records than one step handles."""
     return len(outcome.records) > RECORDS_PER_BATCH
 
 
 def must_be_whole(outcome: Outcome[Any]) -> bool:
-    """True if its records have to be one batch."""
+    """True if the outcome's records must form one batch."""
     return not is_long(outcome) or (outcome.is_atomic and not outcome.is_cuttable)
 
 
 def pieces_of(outcome: Outcome[Any], encode: Encode, timestamp_ms: int) -> Pieces:
-    """Several batches, each encoded when its turn comes."""
+    """Yield several batches, each encoded when its turn comes."""
     for start in range(0, len(outcome.records), RECORDS_PER_BATCH):
         piece = outcome.records[start : start + RECORDS_PER_BATCH]
         yield piece, encode(piece, timestamp_ms)
@@ -78,7 +78,7 @@ def whole_batch(outcome: Outcome[Any], encode: Encode, timestamp_ms: int) -> byt
 
 
 class InFlightAppend:
-    """One append: what to await until it is committed, its records, and the replies that wait for it."""
+    """One append: a wait for its commit, its records, and the replies to send then."""
 
     __slots__ = ("commit", "first_offset", "is_awaited", "records", "replies")
 

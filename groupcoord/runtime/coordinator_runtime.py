@@ -85,11 +85,11 @@ class Runtime(Generic[ShardT]):
         return partition
 
     def shard_of(self, key: Any) -> ShardT:
-        """The shard of a key, to read from. Raises KafkaError if this broker does not coordinate it now."""
+        """Shard of a key, for reading. Raises KafkaError if this broker does not coordinate the key now."""
         return self.led_partition(self.partition_for(key)).shard(self.now_ms())
 
     def submit(self, key: Any, request: Any, caller: Caller) -> Given[Any]:
-        """Submit a request to the shard of its key. Returns the response, or the answer that will have it later."""
+        """Submit a request to its key's shard. Returns the response, or a pending answer."""
         try:
             return self.led_partition(self.partition_for(key)).submit(request, caller)
         except KafkaError as error:
@@ -117,7 +117,7 @@ class Runtime(Generic[ShardT]):
         return self._is_suspended or self.log.is_fenced()
 
     def times(self) -> dict[str, int]:
-        """The two clocks: one for deadlines that never jumps, and the time of day."""
+        """Deadline clock, which never jumps, and wall clock."""
         return {"now_ms": self.now_ms(), "timestamp_ms": self._wall_clock_ms()}
 
     def timestamp_ms(self) -> int:
@@ -140,14 +140,14 @@ class Runtime(Generic[ShardT]):
     # ------------------------------------------------------------------ leadership
 
     def on_election(self, partition: int) -> None:
-        """Load a partition that this broker leads from now on, again if it was loaded."""
+        """Load a partition that this broker was elected to lead; reload it if it is loaded."""
         # What is in memory belongs to an earlier term. It may lack what another leader has written since.
         self.on_resignation(partition)
         elected = self._partitions[partition] = PartitionRuntime(partition, self)
         self.load_soon(elected)
 
     def load_soon(self, partition: PartitionRuntime[ShardT]) -> None:
-        """Load a partition when its turn comes, and this broker is not fenced."""
+        """Queue a partition for loading; the load waits while this broker is fenced."""
         self._to_load.append(partition)
         self._elected.set()
 
@@ -165,12 +165,12 @@ class Runtime(Generic[ShardT]):
     # ------------------------------------------------------------------ tasks
 
     def start_in(self, nursery: trio.Nursery) -> None:
-        """Run in a nursery. Requests are served from now on, and not only when the task has begun."""
+        """Run in a nursery. Requests are served from this call on, even before the task begins."""
         self._nursery = nursery
         nursery.start_soon(self.run)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled; waiting callers are refused then."""
+        """Run until cancelled, and then refuse waiting callers."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             try:
@@ -199,7 +199,7 @@ class Runtime(Generic[ShardT]):
             return await self._run_in_thread(function)
 
     def mind(self, shard: ShardT | None) -> None:
-        """Wake the deadline task if this shard's next deadline is earlier than it expects."""
+        """Wake the deadline task if this shard's next deadline is earlier than the one it waits for."""
         deadline_ms = None if shard is None else shard.next_deadline_ms()
         if deadline_ms is not None and deadline_ms < self._sleeping_until_ms:
             self._wake.set()
@@ -260,7 +260,7 @@ FORGETTING_RETRY_S = 1.0
 
 
 class TopicForgetter(Generic[TopicsT]):
-    """Makes all shards of a runtime forget deleted topics.
+    """Removes deleted topics' state from all shards of a runtime.
 
     `request_of` makes a shard's request of the topics: the shard forgets some of what it knows of them, and answers how much
     that was, 0 when nothing is left. A shard gets the same request until then.

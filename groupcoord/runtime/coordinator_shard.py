@@ -61,7 +61,7 @@ class Transaction(NamedTuple):
 
 
 class TransactionalRecord(NamedTuple):
-    """Record of a transaction, appended and not committed yet."""
+    """Record of a transaction, appended but not committed yet."""
 
     record: Any
     producer_id: int
@@ -181,7 +181,7 @@ class CoordinatorShard(Protocol):
         """Answer `error` to all parked callers; each reply may be built when it is sent."""
 
     def discard(self) -> Outcome[Any]:
-        """Return the outcome of an unfinished call, which is dropped. Nothing is called after this."""
+        """Return the outcome of an unfinished call, before the shard is dropped."""
 
     def unfinished(self) -> Rest | None:
         """Take the steps that the last call has left to do. Called after each call that is not a read."""

@@ -63,7 +63,7 @@ async def replay_log(
 
 
 class _Decoding:
-    """The decoding of one record or batch, to be done by `load` in a thread."""
+    """Deferred decoding of one record or batch; `load` runs it in a thread."""
 
     def __init__(self, decode: Callable[[], Any]) -> None:
         self._decode = decode
@@ -188,7 +188,7 @@ def _markers(header: BatchHeader, batches: bytes, start: int) -> Iterator[_Marke
 def _records(
     header: BatchHeader, batches: bytes, start: int, area: bytes | None = None
 ) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-    """(offset, key, value) of the records of a batch, all of which is checked before the first one comes.
+    """Yield offset, key and value of a batch's records, after a check of the whole batch.
 
     `area`: the records as they are checked, if they are.
     """
@@ -224,7 +224,7 @@ def last_replies(
     times: dict[str, int],
     place: Place,
 ) -> Iterator[Reply]:
-    """Refusals of the callers, and the replies that a shard owes at its end, each made when its turn comes."""
+    """Refusals of callers and replies of a shard at its end, each built when it is sent."""
     yield from refused(callers, error)
     if shard is None:
         return

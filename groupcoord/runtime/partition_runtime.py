@@ -116,7 +116,7 @@ class PartitionRuntime(Generic[ShardT]):
         return self._absent if self._shard is None else ErrorCode.NONE
 
     def submit(self, request: Any, caller: Caller) -> Given[Any]:
-        """Handle a request. Returns the response or, when that takes time, the answer that will have it."""
+        """Handle a request. Returns the response or a pending answer."""
         now_ms = self._runtime.now_ms()
         # What was due before this request happens first. So a late event loop makes no answer wrong.
         is_due = self._shard is not None and not self._has_line and self._is_due(now_ms)
@@ -189,7 +189,7 @@ class PartitionRuntime(Generic[ShardT]):
         return self._shard.expire(**self._runtime.times() | {"now_ms": now_ms})
 
     async def resume(self) -> None:
-        """Give members a whole session, as after a load: they could not reach this broker for a while."""
+        """Restart the members' sessions after this broker was fenced, as after a load."""
         if self._shard is not None:
             for _ in self._shard.start_sessions(self._runtime.now_ms()):
                 await trio.lowlevel.checkpoint()
@@ -249,7 +249,7 @@ class PartitionRuntime(Generic[ShardT]):
             self._settle(outcome, ErrorCode.NONE)
 
     def _append_batch(self, records: list[Any], batch: bytes, outcome: Outcome[Any]) -> bool:
-        """Append a batch of an outcome. False if the log refused it and the outcome was settled so."""
+        """Append an outcome's batch. False if the log refused it; the outcome is then settled with the error."""
         try:
             if outcome.transaction is None:
                 appended = self._log.append(self.partition, batch)
@@ -270,7 +270,7 @@ class PartitionRuntime(Generic[ShardT]):
         return True
 
     def _put_in_force(self, appended: Appended, records: list[Any]) -> None:
-        """Replay written records when they are committed."""
+        """Replay written records after their commit."""
         if appended.commit is None and not self._in_flight and len(records) <= RECORDS_PER_BATCH:
             self._replay(records, appended.first_offset)
             return
@@ -293,7 +293,7 @@ class PartitionRuntime(Generic[ShardT]):
             self._kind.on_force(self.partition, self._shard)
 
     def _settle(self, outcome: Outcome[Any], error: ErrorCode) -> None:
-        """Settle an outcome: the log has taken its records, or refused them with `error`. Replies wait for the commit."""
+        """Settle an outcome after its append, or with the log's `error`. Replies wait for the commit."""
         assert self._shard is not None
         if error:
             logger.warning("partition %d: %d records refused: %s", self.partition, len(outcome.records), error.name)
@@ -403,7 +403,7 @@ class PartitionRuntime(Generic[ShardT]):
     # ------------------------------------------------------------------ the line
 
     def _form_line(self, work: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Queue requests from now on, behind this work if there is any."""
+        """Queue requests from now on, behind the given work."""
         if work is not None:
             self._line_work.append(work)
         if not self._has_line:
@@ -517,7 +517,7 @@ class PartitionRuntime(Generic[ShardT]):
     # ------------------------------------------------------------------ load and unload
 
     async def load(self) -> None:
-        """Rebuild the shard from the log. Whatever goes wrong, this is tried again."""
+        """Rebuild the shard from the log; retries after any error."""
         if self._shard is not None:
             return  # somebody else has asked for it, too
         self._absent = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -37,7 +37,7 @@ def assign(
 
 
 def _pools(subscriptions: Mapping[str, frozenset[bytes]]) -> list[tuple[list[str], list[bytes]]]:
-    """Members and topics that are balanced together."""
+    """Groups of members and topics that can be balanced independently."""
     if len(set(subscriptions.values())) <= 1:
         topics = next(iter(subscriptions.values()), frozenset())
         return [(list(subscriptions), sorted(topics))]
@@ -83,7 +83,7 @@ def _fill(
     wanted: Mapping[str, int],
     sharing: int,
 ) -> None:
-    """Give partitions that are shared too little to members that have too few, round robin."""
+    """Give under-assigned partitions to members with room, round robin."""
     unfilled = deque(member for member, kept in shared.items() if len(kept) < wanted[member])
     for partition, having in holders.items():
         # A member cannot have a partition twice. If all that are left have it, it is shared less than others: Kafka

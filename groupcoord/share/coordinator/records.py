@@ -98,7 +98,7 @@ class ShareUpdateValue(Struct, versions="0", flexible="0+"):
 
 
 class SnapshotRecord(NamedTuple):
-    """The whole state of a share partition, or with value None its end."""
+    """Full state of a share partition; value None removes it."""
 
     key: SharePartitionKey
     value: ShareSnapshotValue | None
