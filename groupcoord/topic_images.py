@@ -32,7 +32,7 @@ class TopicImages(Protocol):
 
     @property
     def version(self) -> int:
-        """Rises whenever a topic was made, deleted or enlarged, or its replicas are on other brokers or racks."""
+        """Version, raised when a topic is created, deleted or extended, or its replicas move."""
 
     def image(self, name: str) -> TopicImage | None: ...
 
@@ -51,7 +51,7 @@ _known: dict[str, tuple[TopicImage, bytes]] = {}
 
 
 def hash_of_topics(images: Iterable[TopicImage | None]) -> int:
-    """A signed number of 64 bits; topics that do not exist do not count, and without topics it is 0."""
+    """Signed 64-bit hash; missing topics are skipped, and without topics it is 0."""
     from xxhash import xxh3_64_digest, xxh3_64_intdigest  # here, because a start needs no hash
 
     existing = {image.name: image for image in images if image is not None}

@@ -72,7 +72,7 @@ Topics = Mapping[bytes, KnownTopic]
 
 @dataclass(frozen=True, slots=True)
 class StatePartitions:
-    """The share partitions of one group by their phase. Immutable: a new one replaces it, which may be undone."""
+    """Share partitions of one group by phase; immutable, so that a change can be undone."""
 
     initializing: Topics = field(default_factory=dict)
     initialized: Topics = field(default_factory=dict)
@@ -98,7 +98,7 @@ class StatePartitions:
         return replace(self, initializing=without(self.initializing, partitions), initialized=initialized)
 
     def give_up(self, partitions: PartitionsByTopic) -> StatePartitions:
-        """The share coordinator has refused these. A heartbeat begins them again."""
+        """Stop initializing partitions that the share coordinator refused; a later heartbeat retries."""
         return replace(self, initializing=without(self.initializing, partitions))
 
     def delete_all(self, again: Topics) -> tuple[StatePartitions, Topics]:
@@ -341,13 +341,13 @@ class ShareGroup(ShareGroupState, HostedGroup[Member]):
     timer_kinds = (SESSION,)
 
     def __init__(self, group_id: str, effects: Effects, keyed: KeyedState, settings_of: GroupSettingsSource) -> None:
-        """`keyed` puts the group's records in force."""
+        """`keyed` applies the group's records."""
         ShareGroupState.__init__(self, group_id)
         HostedGroup.__init__(self, effects, settings_of)
         self._keyed = keyed
 
     def put(self, key: Any, value: Any | None) -> None:
-        """Append a record, which is in force at once."""
+        """Append a record and apply it at once."""
         self._effects.put(self._keyed, KeyedRecord(key, value))
 
     @property

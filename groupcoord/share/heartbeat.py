@@ -95,7 +95,7 @@ class ShareAssignmentComputed(NamedTuple):
 
 
 class Heartbeats:
-    """Moves share groups on by their members' heartbeats."""
+    """Heartbeats of share groups, which drive the groups' state."""
 
     def __init__(self, effects: Effects, images: TopicImages) -> None:
         self._effects = effects
@@ -177,7 +177,7 @@ class Heartbeats:
     # ------------------------------------------------------------------ subscriptions and the group epoch
 
     def _take_subscription(self, group: ShareGroup, request: ShareGroupHeartbeatRequest, caller: Caller) -> str:
-        """Keep a member's description; return the reason for a new group epoch, "" if it needs none."""
+        """Store a member's subscription; return the reason for a new group epoch, "" if none is needed."""
         is_new = request.member_id not in group.members
         known = group.members.get(request.member_id, NEW_MEMBER)
         names = request.subscribed_topic_names
@@ -195,7 +195,7 @@ class Heartbeats:
         return member_reason(request.member_id, IS_NEW if is_new else READS_OTHER_TOPICS)
 
     def _raise_epoch(self, group: ShareGroup, change: str) -> bool:
-        """Raise the group's epoch if there is a `change` or topics have changed; return True if so."""
+        """Raise the group's epoch after a `change`, or when topics have changed; True if raised."""
         if not change and group.has_seen(self._images):
             return False
         topics_hash = group.hash_of(self._images)
@@ -220,7 +220,7 @@ class Heartbeats:
     # ------------------------------------------------------------------ the target assignment
 
     def _has_unassigned(self, group: ShareGroup) -> bool:
-        """True if assignable partitions are assigned to no member, or assigned ones are not assignable."""
+        """True if an assignable partition has no member, or an assigned one is not assignable."""
         version = self._images.version
         if group.fully_assigned_in_version == version:
             return False

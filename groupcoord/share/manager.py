@@ -102,13 +102,13 @@ class ShareGroupManager(ModernGroupManager[ShareGroup]):
             del self._groups[group_id]
 
     def _new_group(self, group_id: str) -> ShareGroup:
-        """The group of this id before its first record, which makes it exist."""
+        """New group of this id, which exists only after its first record."""
         if self._nascent is None or self._nascent.group_id != group_id or not self._nascent.is_gone:
             self._nascent = ShareGroup(group_id, self._effects, self, self._settings_of)
         return self._nascent
 
     def _found(self, group_id: str, *, or_new: bool = False) -> ShareGroup:
-        """The share group, or a new one that exists from its first record on. Raises KafkaError if there is none."""
+        """Share group of this id, or a new one that its first record creates. Raises KafkaError if there is none."""
         if group_id in self._groups or not or_new:
             return self._existing(group_id)
         if len(group_id) > TEXT_LENGTH_MAX:

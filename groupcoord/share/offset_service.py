@@ -53,7 +53,7 @@ class EndOffset(NamedTuple):
 
 
 class SharePersister(Protocol):
-    """Sends requests to the share coordinators. The response has all partitions, in the end with an error."""
+    """Sends requests to the share coordinators. The response covers all partitions, with errors for failed ones."""
 
     async def initialize(self, request: InitializeShareGroupStateRequest) -> InitializeShareGroupStateResponse: ...
 

@@ -90,7 +90,7 @@ class IsShareGroup(NamedTuple):
 
 
 class AlteredOffsets(NamedTuple):
-    """The response to AlterShareGroupOffsets, and the request that the share coordinator has to accept first."""
+    """Response to AlterShareGroupOffsets, and the request that the share coordinator must accept before it is sent."""
 
     response: AlterShareGroupOffsetsResponse
     to_initialize: InitializeShareGroupStateRequest | None = None

@@ -86,7 +86,7 @@ class JavaQueue(Generic[T]):
         return first
 
     def _sink(self, item: T) -> None:
-        """Put an item in the place of the first one, and sift it down."""
+        """Place an item at the front, and sift it down."""
         heap, priority, size = self._heap, self._priority(item), len(self._heap)
         place = 0
         while place < size >> 1:
@@ -136,7 +136,7 @@ class _Candidate(NamedTuple):
 
 
 class _Share:
-    """The number of tasks that a member may have; members with their whole share drop out."""
+    """Number of tasks that a member may have; members that reach it drop out."""
 
     def __init__(self, tasks: int, members: int) -> None:
         self._tasks = tasks
@@ -271,7 +271,7 @@ class _Run:
         self._share.count(tasks_of_member)
 
     def _least_loaded_copy(self, task: Task, *, elsewhere: bool = False) -> str | None:
-        """A member with the state of the task; with `elsewhere` in a process that was not given the task yet."""
+        """Member with the task's state; with `elsewhere` only in processes without the task."""
         found: str | None = None
         least_process = least_member = 0.0
         for member_id in self._copies.get(task, ()):

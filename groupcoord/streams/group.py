@@ -230,7 +230,7 @@ class StreamsGroup(StreamsState, CommittingGroup[Member]):
         return member.member_epoch
 
     def may_commit(self, member: Member, epoch: int, topic_id: bytes, topic: str, partition: int) -> bool:
-        """True if the member has had the task of this source partition since this epoch."""
+        """True if the member has owned the task of this source partition since this epoch."""
         if self.topology is None:
             return False
         task = Task(self.topology.subtopology_of_source.get(topic, ""), partition)
@@ -262,7 +262,7 @@ class StreamsGroup(StreamsState, CommittingGroup[Member]):
         self.schedule(SESSION, member_id, self.settings.streams_session_timeout_ms)
 
     def await_revocation(self, member: Member) -> None:
-        """Give a member its rebalance timeout to revoke tasks, counted from when it reached this epoch."""
+        """Allow a member its rebalance timeout for revoking tasks, from its arrival at this epoch."""
         self.rebalance_epochs[member.member_id] = member.member_epoch
         self.schedule(REVOCATION, member.member_id, member.rebalance_timeout_ms)
 
@@ -273,7 +273,7 @@ class StreamsGroup(StreamsState, CommittingGroup[Member]):
         self.cancel(REVOCATION, member_id)
 
     def delay_assignment(self) -> None:
-        """Wait for more members before the first assignment, unless that wait has begun already."""
+        """Delay the first assignment for more members, unless a delay is running."""
         delay_ms = self.settings.streams_initial_rebalance_delay_ms
         if delay_ms > 0:
             self.schedule_if_absent(FIRST_ASSIGNMENT, "", delay_ms)

@@ -146,7 +146,7 @@ class Heartbeat:
         )
 
     def _write_member(self, before: Member, member: Member) -> str:
-        """Write the member if it has changed; return the reason for a new group epoch, "" if it needs none."""
+        """Write the member if it changed; return the reason for a new group epoch, "" if none is needed."""
         if member == before:
             return ""
         self._written.append(records.member_record(self._state.group_id, member))
@@ -194,7 +194,7 @@ class Heartbeat:
     # ------------------------------------------------------------------ 3. the topics
 
     def _configured_for(self, topology: Topology) -> int:
-        """Check the topology against the topics if either has changed; return the hash of the topics."""
+        """Check the topology against the topics if either changed; return the hash of the topics."""
         state = self._state
         known = state.metadata_hash
         if state.topology is not None and state.configured is not None and state.has_seen(self._topics):
@@ -244,7 +244,7 @@ class Heartbeat:
     # ------------------------------------------------------------------ 4. epochs and target
 
     def _epoch(self, configured: ConfiguredTopology, metadata_hash: int, change: str) -> int:
-        """The group epoch, raised if another assignment is needed. `change`: the reason that lies with the member."""
+        """Group epoch, raised if a new assignment is needed. `change`: the member's reason."""
         state = self._state
         validated = configured.epoch if configured.is_ready else NO_EPOCH
         configs = assignment_configs(self._settings)
@@ -299,7 +299,7 @@ class Heartbeat:
     # ------------------------------------------------------------------ 5. the member's step
 
     def _write_current(self, member: Member, reconciled: Member) -> None:
-        """Write the step, and start the timers of the session and, while tasks have to be revoked, of the revocation."""
+        """Write the step, and start the session timer and, while tasks are to be revoked, the revocation timer."""
         state = self._state
         if reconciled is not member and reconciled != member:
             self._written.append(records.current_record(state.group_id, reconciled))
@@ -348,7 +348,7 @@ class Heartbeat:
     def _add_endpoints(
         self, response: StreamsGroupHeartbeatResponse, before: Member, member: Member, has_other_tasks: bool
     ) -> None:
-        """Add the endpoints for queries if the client does not know their newest epoch."""
+        """Add query endpoints if the client has an older endpoint epoch."""
         state = self._state
         replaced = replaced_by(state, member) if self._is_joining else None
         has_other_endpoint = before.user_endpoint != member.user_endpoint

@@ -36,7 +36,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 
 
 def reconcile(member: Member, target_epoch: int, target: Tasks, holders: TaskHolders, owned: Tasks | None) -> Member:
-    """The member after the next step, or the same object. `owned`: the tasks that it reports to own, None if it does not."""
+    """Member after its next step, or the same object. `owned`: tasks that it reports to own, None if none are reported."""
     if member.state is MemberState.STABLE:
         if member.member_epoch == target_epoch:
             return member
@@ -85,7 +85,7 @@ class _Step:
         self._granted_warmup = self._free(target.warmup - has.warmup, self._is_warmup_free)
 
     def taken(self, epoch: int) -> Member:
-        """The member after this step, if it may have this epoch already."""
+        """Member after this step, if it may advance to this epoch."""
         self._change_roles()
         self._promote()
         kept = AssignedTasks(self._kept_active, frozenset(self._kept_standby), frozenset(self._kept_warmup))
@@ -138,7 +138,7 @@ class _Step:
     # ------------------------------------------------------------------ roles that change in place
 
     def _change_roles(self) -> None:
-        """Change the role of the member's own tasks in place."""
+        """Change roles of tasks that the member has already."""
         has = self._member.assigned
         # The active task stays among those to be given up: the next owner must not run it before.
         _move(has.active.keys() & self._granted_standby, self._granted_standby, self._kept_standby)

@@ -253,7 +253,7 @@ def member_value(member: Member) -> StreamsGroupMemberMetadataValue:
 
 
 def with_metadata(member: Member, value: StreamsGroupMemberMetadataValue) -> Member:
-    """The member as this record describes it; its epoch and its tasks are in another one."""
+    """Member with the metadata of this record; other records hold its epoch and tasks."""
     endpoint = value.user_endpoint
     return replace(
         member,
@@ -270,7 +270,7 @@ def with_metadata(member: Member, value: StreamsGroupMemberMetadataValue) -> Mem
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[KeyedRecord]:
-    """The end of a member, in the order of Kafka."""
+    """Tombstones of a member, in Kafka's order."""
     keys = (
         StreamsGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id),
         StreamsGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
@@ -322,7 +322,7 @@ def current_value(member: Member) -> StreamsGroupCurrentMemberAssignmentValue:
 
 
 def with_current(member: Member, value: StreamsGroupCurrentMemberAssignmentValue) -> Member:
-    """The member with the epoch and the tasks of this record."""
+    """Member with the epoch and tasks of this record."""
     epoch = value.member_epoch
     return replace(
         member,
@@ -362,7 +362,7 @@ def _ids_with_epochs(tasks: Mapping[Task, int]) -> list[CurrentTaskIds]:
 
 
 def _tasks_with_epochs(parts: Iterable[CurrentTaskIds], member_epoch: int) -> dict[Task, int]:
-    """Records of brokers before 4.2 have no epochs of tasks; the member's is good for them."""
+    """Tasks with epochs; records of brokers before 4.2 have none, so the member's epoch applies."""
     found: dict[Task, int] = {}
     for part in parts:
         epochs = part.assignment_epochs

@@ -159,7 +159,7 @@ def check_group_size(state: StreamsState, request: StreamsGroupHeartbeatRequest,
 
 
 def member_of(state: StreamsState, request: StreamsGroupHeartbeatRequest, written: list[KeyedRecord]) -> Member:
-    """The member before this request changes it. Records that give it a static member's place are added to `written`."""
+    """Member before this request. Records that replace a static member are added to `written`."""
     if request.instance_id is not None:
         return _static_member(state, request, request.instance_id, written)
     if request.member_epoch == JOIN_EPOCH:
@@ -253,7 +253,7 @@ def is_static_leave(request: StreamsGroupHeartbeatRequest) -> bool:
 
 
 def static_leave_records(state: StreamsState, member: Member) -> Iterator[KeyedRecord]:
-    """Records of a static member that leaves for a while: its successor may commit with any epoch of its own."""
+    """Records of a static member's temporary leave: its successor may commit with any epoch of its own."""
     paused = replace(
         member,
         member_epoch=STATIC_LEAVE_EPOCH,
@@ -264,7 +264,7 @@ def static_leave_records(state: StreamsState, member: Member) -> Iterator[KeyedR
 
 
 def leave_records(state: StreamsState, member: Member) -> Iterator[KeyedRecord]:
-    """Records of a member that leaves for good."""
+    """Records of a member's permanent leave."""
     yield from records.member_tombstones(state.group_id, member.member_id)
     known = state.metadata
     value = records.metadata_value(

@@ -102,7 +102,7 @@ def assignment_input(
     configured: ConfiguredTopology,
     settings: GroupSettings,
 ) -> AssignmentInput:
-    """Input of the group's next assignment, with `changed` in the place of its former self."""
+    """Input of the group's next assignment, with `changed` in place of its former member."""
     members = dict(state.members)
     if changed is not None:
         former = replaced_by(state, changed)
@@ -121,7 +121,7 @@ def assignment_input(
 
 
 def compute(state: StreamsState, given: AssignmentInput, epoch: int, effects: Effects) -> dict[str, Tasks] | None:
-    """The target of every member; None: a thread computes it, and it comes as a StreamsAssignmentComputed."""
+    """Target of every member; None: a thread computes it and submits StreamsAssignmentComputed."""
     if given.is_small:
         return given.targets()
     state.computation = object()

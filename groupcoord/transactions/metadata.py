@@ -46,7 +46,7 @@ class Partitions(AbstractSet[TopicPartition]):
 
     @classmethod
     def of(cls, pairs: Iterable[TopicPartition]) -> Partitions:
-        """The set of these pairs; the argument itself if it is one already."""
+        """Set of these pairs; returns a `Partitions` argument unchanged."""
         if isinstance(pairs, Partitions):
             return pairs
         topics: dict[str, set[int]] = {}

@@ -96,7 +96,7 @@ class Topics(Protocol):
     """The topics of the cluster."""
 
     def partition(self, topic: str, index: int) -> object | None:
-        """The partition, None if it does not exist."""
+        """The partition; None if it does not exist."""
 
 
 class Markers(Protocol):
@@ -106,7 +106,7 @@ class Markers(Protocol):
         """Send markers on behalf of a partition of the transaction topic that this broker leads."""
 
     def forget(self, partition: int) -> None:
-        """Drop the markers of a partition: another broker sends them, or they are sent anew."""
+        """Drop a partition's markers, because another broker sends them or they will be resent."""
 
 
 class TransactionCoordinator:
@@ -217,7 +217,7 @@ class TransactionCoordinator:
         return then(answer, finish)
 
     def _take_producer_id(self) -> int | None:
-        """A producer id, None if none is left; then a block is reserved for the next caller."""
+        """Take a producer id; None if the block is empty, and then reserve another block for the next caller."""
         producer_id = self._producer_ids.take()
         if producer_id is None and not self._is_stocking:
             self._is_stocking = True
@@ -310,7 +310,7 @@ class TransactionCoordinator:
     def take_part(
         self, producer: Producer, partitions: Collection[TopicPartition], *, verify_only: bool
     ) -> Worked[Given[Errors]]:
-        """Add or verify partitions on behalf of this broker; return the error of each."""
+        """Add or verify partitions for this broker itself; return the error of each."""
         if len(partitions) > ELEMENTS_PER_SLICE:
             return self._take_part_in_slices(producer, partitions, verify_only=verify_only)
         wanted = {each: self._existence_of(each) for each in partitions}
@@ -492,7 +492,7 @@ def _for_client(error: ErrorCode, *, is_fence_known: bool) -> ErrorCode:
 
 
 def _refused(wanted: Errors) -> Errors:
-    """Refuse all partitions, as one of them has an error."""
+    """Errors for all partitions, as one of them failed."""
     return {each: error or ErrorCode.OPERATION_NOT_ATTEMPTED for each, error in wanted.items()}
 
 

@@ -140,7 +140,7 @@ class _Scan:
             yield self._left.pop()
 
     def rest(self, now_ms: int) -> None:
-        """Set the next call: after the interval, or soon if ids are left. The millisecond lets requests pass in between."""
+        """Schedule the next call: after the interval, or in 1 ms if ids are left, so that requests can run in between."""
         self.due_ms = now_ms + (1 if self._left else self.interval_ms)
 
 
@@ -387,7 +387,7 @@ class TransactionShard:
     # ------------------------------------------------------------------ records and replies
 
     def _is_pending(self, transactional_id: str) -> bool:
-        """True if the id is about to change: its record is not committed, or not all of its markers are written."""
+        """True if the id's state is about to change: its record is uncommitted, or its markers are not all written."""
         return transactional_id in self._pending or self._state_of(transactional_id) in PREPARED
 
     def _state_of(self, transactional_id: str) -> TransactionState | None:
@@ -448,7 +448,7 @@ class TransactionShard:
         return list(self._known)
 
     def take_owed(self) -> list[MarkersOwed]:
-        """Take the markers that were not handed out yet."""
+        """Return markers that were not handed out yet."""
         if not self._owed:
             return []
         owed, self._owed = self._owed, {}

@@ -109,7 +109,7 @@ def initialize(
     take_producer_id: TakeProducerId,
     timestamp_ms: int,
 ) -> Decision:
-    """Decide InitProducerId of an id without a transaction; `fence` ends one first."""
+    """Decide InitProducerId for an id without an open transaction; `fence` must end an open one first."""
     if is_pending:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if known is None:
@@ -158,7 +158,7 @@ def _created(
 
 
 def may_go_on(known: TransactionMetadata, expected: tuple[int, int] | None) -> bool:
-    """True if `expected` may be the id's producer. The epoch is checked later."""
+    """True if `expected` may be the id's producer; the epoch is checked later."""
     if expected is None or known.producer_epoch == NO_PRODUCER_EPOCH:
         return True
     producer_id, producer_epoch = expected
@@ -169,7 +169,7 @@ def may_go_on(known: TransactionMetadata, expected: tuple[int, int] | None) -> b
 
 
 def _raised(known: TransactionMetadata, expected_epoch: int | None) -> tuple[int, int] | ErrorCode:
-    """The next epoch, and the last one if its producer may repeat its request with it."""
+    """Next epoch, and the last one that its producer may repeat the request with."""
     # Kafka fails here, too: the producer names an epoch that is not the present one, and there is none left to give.
     if known.is_epoch_exhausted:
         return ErrorCode.UNKNOWN_SERVER_ERROR
@@ -216,7 +216,7 @@ def fence(
 
 
 def add(known: TransactionMetadata | None, request: AddPartitions, *, is_pending: bool, timestamp_ms: int) -> Decision:
-    """Decide AddPartitionsToTxn, and AddOffsetsToTxn, whose partition is that of the group."""
+    """Decide AddPartitionsToTxn and AddOffsetsToTxn; the latter adds the group's offsets partition."""
     # First, so that a transition that gives the producer a new id can end before its requests are judged.
     if is_pending:
         return ErrorCode.CONCURRENT_TRANSACTIONS

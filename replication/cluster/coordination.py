@@ -28,7 +28,7 @@ ANY_VERSION = -1
 
 
 class CoordinationError(Exception):
-    """An error that a coordination service answers; carries the path."""
+    """Error of a coordination service, with the node's path."""
 
     def __init__(self, path: str = "") -> None:
         super().__init__(path)
@@ -60,11 +60,11 @@ class CoordinationUnavailable(CoordinationError):
 
 
 class WriteRefused(CoordinationUnavailable):
-    """The service has no room to store it. The write certainly did not happen, and is not going to."""
+    """The service has no room. The write did not and will not happen."""
 
 
 class AccessDenied(CoordinationError):
-    """The service does not let this broker do that, or does not believe that it is who it says."""
+    """The service denies this broker access, or cannot authenticate it."""
 
 
 class TooLarge(CoordinationError):
@@ -129,7 +129,7 @@ OPERATIONS_PER_MULTI = 1_000
 
 
 def multis(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
-    """Cut operations that need not be done together into multis that every service takes, if it takes each operation."""
+    """Split independent operations into multis within the size limit of every service."""
     part: list[Operation] = []
     size = 0
     for operation in operations:

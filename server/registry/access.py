@@ -32,7 +32,7 @@ _USER, _GRANTED = "user.", "rights."
 
 
 class InvalidAccess(ValueError):
-    """A file of users that cannot be used; one line for whoever wrote it."""
+    """Unusable users file; the text is one line for the operator."""
 
 
 class Grant(NamedTuple):
@@ -42,7 +42,7 @@ class Grant(NamedTuple):
     pattern: str
 
     def covers(self, subject: str | None) -> bool:
-        """Tell whether it is about a subject; None: about all."""
+        """True if the grant covers a subject; None stands for all subjects."""
         if self.pattern == "*":
             return True
         if subject is None:

@@ -63,14 +63,14 @@ class Forward(Protocol):
         """This instance writes."""
 
     async def settled(self) -> None:
-        """Return when there is a primary, or after a while without one."""
+        """Wait until a primary is elected, or KNOWN_S have passed."""
 
     async def forward(self, request: Request) -> Response | None:
-        """Have the primary answer; None if it was gone, and there is another one now. Raises ApiError."""
+        """Forward to the primary; None if it was lost and another one is elected. Raises ApiError."""
 
 
 class Call(NamedTuple):
-    """A request, and the parts of its path that vary."""
+    """A request with the variable parts of its path."""
 
     request: Request
     parts: tuple[str, ...]
@@ -97,7 +97,7 @@ class _Path(NamedTuple):
 
 
 class RawText(NamedTuple):
-    """A schema's text alone, which is not quoted."""
+    """A schema's plain text, returned without JSON quotes."""
 
     text: str
 
@@ -177,7 +177,7 @@ class RegistryApi(Routes):
     # --- what the server asks for
 
     def find(self, method: str, path: str) -> Route:
-        """Find the route, which is the same for all paths."""
+        """Find the one route that all paths share."""
         return self._route_with_body if method in ("POST", "PUT", "DELETE") else self._route
 
     def refusal(self, refused: Refused) -> Response:
@@ -218,7 +218,7 @@ class RegistryApi(Routes):
         return await path.answer(Call(request, parts))
 
     async def _of_primary(self, request: Request) -> Response | None:
-        """Have the primary answer; None if this instance is it. Raises ApiError."""
+        """Forward to the primary; None if this instance is the primary. Raises ApiError."""
         while True:
             await self._others.settled()
             if self._others.is_primary:
@@ -227,7 +227,7 @@ class RegistryApi(Routes):
                 return answer
 
     def _found(self, request: Request) -> tuple[_Path, tuple[str, ...]]:
-        """Find the path of a request, and its parts that vary, decoded. Raises ApiError."""
+        """Match a request's path; returns the route and the decoded variable parts. Raises ApiError."""
         segments = request.raw_path.strip("/").split("/")
         for pattern, methods in self._paths.get((len(segments), segments[0]), ()):
             if all(part in ("{}", segment) for part, segment in zip(pattern, segments, strict=True)):
@@ -337,7 +337,7 @@ class RegistryApi(Routes):
         return found
 
     def _check_any(self, call: Call, value: SchemaValue) -> None:
-        """Raise ApiError unless one of the subjects that have a schema may be read."""
+        """Raise ApiError unless the client may read one of the schema's subjects."""
         is_readable = self._access.readable(call.request)
         if is_readable is not None:
             places = self._reading.state.places_of(value.id, context_of(value.subject))
@@ -489,12 +489,12 @@ def _preferred(request: Request) -> str:
 
 
 def _is_of_many(path: str) -> bool:
-    """Tell whether a path leads to a list, or to what no subject's name tells: what is in it is checked instead."""
+    """True if the path names a list or an id instead of a subject; the handler then checks access itself."""
     return path.rstrip("/") in ("", "/subjects", "/contexts") or path.startswith(("/schemas", "/v1/"))
 
 
 def _subject_in(parts: tuple[str, ...]) -> str | None:
-    """Return the subject, or context, that a path names; None if it names none."""
+    """Subject or context that a path names; None if it names none."""
     if not parts:
         return None
     # A context may be named without its colons.

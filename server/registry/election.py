@@ -77,7 +77,7 @@ class Identity:
 
 
 def parse_identity(value: object) -> Identity | None:
-    """Read what a member tells of itself; None if it is nothing of a registry."""
+    """Parse a member's identity; None if the member is no registry."""
     match value:
         case {"host": str() as host, "port": int() as port, **more}:
             return Identity(
@@ -98,7 +98,7 @@ def _parsed(data: bytes) -> object:
 
 
 class Assignment(NamedTuple):
-    """The primary by its member id and identity; neither if no member is eligible."""
+    """Elected primary with member id and identity; both None if no member is eligible."""
 
     member_id: str | None
     primary: Identity | None
@@ -115,7 +115,7 @@ class Assignment(NamedTuple):
 
 
 def parse_assignment(data: bytes) -> Assignment:
-    """Read an assignment. One that makes no sense names nobody."""
+    """Parse an assignment; a malformed one names no primary."""
     match _parsed(data):
         case {"master_identity": identity, **more}:
             member_id, error = more.get("master"), more.get("error")
@@ -128,7 +128,7 @@ def parse_assignment(data: bytes) -> Assignment:
 
 
 def elect(members: Mapping[str, bytes]) -> Assignment:
-    """Choose the primary among members by what they tell of themselves."""
+    """Elect the primary by the members' identities."""
     known = {name: found for name, data in members.items() if (found := parse_identity(_parsed(data))) is not None}
     eligible = {name: each for name, each in known.items() if each.is_eligible}
     error = 0 if len({each.url for each in known.values()}) == len(known) else DUPLICATE_URLS
@@ -140,7 +140,7 @@ def elect(members: Mapping[str, bytes]) -> Assignment:
 
 
 class Election:
-    """The state of the election; all methods belong to the event loop."""
+    """State of the election, used only on the event loop."""
 
     def __init__(self, reach: Reach, group: str, identity: Identity, topic: SchemasTopic) -> None:
         self.identity = identity
@@ -152,7 +152,7 @@ class Election:
         self._threads = trio.CapacityLimiter(2)
 
     async def run(self) -> None:
-        """Take part until cancelled; then leave, so that another one is elected at once."""
+        """Take part until cancelled; then leave the group, so that its members elect another primary at once."""
         await self._topic.loaded.wait()
         member = _Member(self, self._reach, self._group)
         try:
@@ -164,12 +164,12 @@ class Election:
                 await trio.to_thread.run_sync(member.leave, abandon_on_cancel=True, limiter=self._threads)
 
     async def settled(self) -> None:
-        """Return when there is a primary, or after KNOWN_S without one."""
+        """Wait until a primary is elected, or KNOWN_S have passed."""
         with trio.move_on_after(KNOWN_S):
             await self._known.wait()
 
     async def has_other_than(self, gone: Identity) -> bool:
-        """Wait for another primary than one that is gone; False if there is none after KNOWN_S."""
+        """Wait for another primary than the lost one; False after KNOWN_S without one."""
         with trio.move_on_after(KNOWN_S):
             while self.primary is None or self.primary.url == gone.url:
                 await self._changed.wait()
@@ -177,7 +177,7 @@ class Election:
         return False
 
     def told(self, assignment: Assignment | None) -> None:
-        """Take over what the group has decided; None: it decides anew."""
+        """Adopt the group's decision; None: a rebalance is under way."""
         was_primary = self.is_primary
         self.primary = None if assignment is None else assignment.primary
         changed, self._changed = self._changed, trio.Event()
@@ -229,7 +229,7 @@ class _Member:
                 self._stopped.wait(RETRY_S)
 
     def leave(self) -> None:
-        """Leave the group by a connection of its own."""
+        """Leave the group over a separate connection."""
         if not self._member_id:
             return
         with suppress(RequestFailed, UsageError, TemporaryFailure, OSError):
@@ -242,7 +242,7 @@ class _Member:
                 cluster.close()
 
     def _belong(self, cluster: Cluster, coordinator: BrokerConnection) -> None:
-        """Be a member for as long as the coordinator lasts."""
+        """Remain a member while the coordinator is available."""
         while not self._stopped.is_set():
             assignment = self._joined(cluster, coordinator)
             if assignment is None:
@@ -260,7 +260,7 @@ class _Member:
             self._tell(None)
 
     def _joined(self, cluster: Cluster, coordinator: BrokerConnection) -> Assignment | None:
-        """Join and learn the assignment; None: it has to be tried again at once."""
+        """Join the group and get the assignment; None: retry at once."""
         metadata = json.dumps(self._election.identity.json()).encode()
         request = JoinGroupRequest(
             group_id=self._group,

@@ -16,7 +16,7 @@ _PASSED_ON = ("accept", "authorization", "content-type", "confluent-accept-unkno
 
 
 class Others:
-    """The other instances. `context`: for a primary that speaks https."""
+    """Client of the other instances. `context`: TLS context for a primary with https."""
 
     def __init__(self, election: Election, context: ssl.SSLContext | None = None) -> None:
         self._election = election
@@ -27,11 +27,11 @@ class Others:
         return self._election.is_primary
 
     async def settled(self) -> None:
-        """Return when there is a primary, or after a while without one."""
+        """Wait until a primary is elected, or KNOWN_S have passed."""
         await self._election.settled()
 
     async def forward(self, request: Request) -> Response | None:
-        """Have the primary answer; None if it was gone, and there is another one now. Raises ApiError."""
+        """Forward to the primary; None if it was lost and another one is elected. Raises ApiError."""
         primary = self._election.primary
         # Two instances that take each other for the primary would hand a request to and fro.
         if primary is None or FORWARDED in request.headers:

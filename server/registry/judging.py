@@ -32,7 +32,7 @@ Texts = Mapping[str, str]
 
 
 class Judged(NamedTuple):
-    """A schema of a request in its canonical form. `texts`: those that it refers to, by name, as they need each other."""
+    """Canonical form of a request's schema. `texts`: referenced schemas by name, dependencies first."""
 
     text: str
     type: str
@@ -53,7 +53,7 @@ class Judging:
         self._kept_bytes = 0
 
     async def judged(self, subject: str, request: SchemaRequest, *, normalizes: bool, is_new: bool = False) -> Judged:
-        """Parse the schema of a request for a subject. A new one may not refer to deleted versions. Raises ApiError."""
+        """Parse a request's schema for a subject. A new schema may not refer to deleted versions. Raises ApiError."""
         references, texts = self._resolved(subject, request, with_deleted=not is_new)
         kind, text = request.type, request.text
         key = (kind, text, references, normalizes)
@@ -65,14 +65,14 @@ class Judging:
         return Judged(canonical, kind, references, request.metadata, request.rule_set, digest, texts)
 
     async def formatted(self, value: SchemaValue, name: str) -> str | None:
-        """Return the text of a registered schema in another form; None if it is the usual one."""
+        """Text of a registered schema in another format; None if it is the default one."""
         if not name.strip():
             return None
         texts = self._texts_of(value)
         return await self._in_thread(lambda: formats.parse(value.type, value.text, texts).formatted(name))
 
     async def problems(self, judged: Judged, level: str, earlier: Sequence[SchemaValue]) -> list[str]:
-        """Compare a schema with earlier versions, the latest of which comes last."""
+        """Incompatibilities with earlier versions, which are sorted with the latest last."""
         until_s = time.monotonic() + TIME_S
         prepared = [
             compatibility.Earlier(each.version, each.type, each.text, partial(self._parsed, each, until_s))
@@ -86,7 +86,7 @@ class Judging:
         return await self._in_thread(compare)
 
     async def alike(self, judged: Judged, versions: Sequence[SchemaValue]) -> SchemaValue | None:
-        """Find a version that is the same schema with another text, or with its references resolved."""
+        """Find a version with an equal schema: in another text, or after resolving references."""
         wanted = [
             each
             for each in versions
@@ -158,7 +158,7 @@ class Judging:
         *,
         with_deleted: bool,
     ) -> tuple[Reference, ...]:
-        """Collect the texts that schemas refer to, those first that others need; returns the references with their versions."""
+        """Collect the referenced schemas, dependencies first; returns the references with their versions."""
         found = []
         for each in references:
             place = resolved(each.subject, parent)

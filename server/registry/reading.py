@@ -45,7 +45,7 @@ def parse_version(text: str) -> int:
 
 
 class Page:
-    """Part of a list that is asked for: `offset` and `limit`, which is no limit unless it is above 0."""
+    """Requested part of a list: `offset` and `limit`; a limit of 0 or less means none."""
 
     def __init__(self, query: Mapping[str, str], limit_max: int | None = None) -> None:
         self.offset = max(0, _number(query, "offset", 0))
@@ -81,7 +81,7 @@ class Reading:
     # --- schemas
 
     def by_id(self, schema_id: int, subject: str) -> SchemaValue:
-        """Find a schema by its id, in the context of a subject or wherever that subject is. Raises ApiError."""
+        """Find a schema by id, in a subject's context or in any that holds the subject. Raises ApiError."""
         place = Subject.parse(subject)
         found = self.state.by_id(schema_id, place.context, place.qualified if place.name else "")
         if found is None and place.name and place.context == DEFAULT_CONTEXT:
@@ -116,7 +116,7 @@ class Reading:
         return [(context, schema_id) for context, schema_id in found if schema_id is not None]
 
     def version(self, subject: str, version: int, *, with_deleted: bool) -> SchemaValue:
-        """Find a version, of the subject or of one with that name in another context. Raises ApiError."""
+        """Find a version, in the subject or in one of equal name in another context. Raises ApiError."""
         found = self.state.version(subject, version, with_deleted=with_deleted)
         place = Subject.parse(subject)
         if found is None and place.context == DEFAULT_CONTEXT:
@@ -174,7 +174,7 @@ class Reading:
     # --- lists, which may be long
 
     async def subjects(self, query: Mapping[str, str], is_readable: IsReadable | None = None) -> list[str]:
-        """List subjects by their prefix, all or those that may be read."""
+        """List subjects by prefix: all, or those that the client may read."""
         with_deleted, only_deleted = is_true(query, "deleted"), is_true(query, "deletedOnly")
         page, found, skipped = Page(query), [], 0
         is_wanted = {True: only_deleted or with_deleted, False: not only_deleted}
@@ -190,7 +190,7 @@ class Reading:
         return found
 
     async def schemas(self, query: Mapping[str, str], is_readable: IsReadable | None = None) -> list[SchemaValue]:
-        """List versions by the prefix of their subjects, all or those that may be read."""
+        """List versions by subject prefix: all, or those that the client may read."""
         with_deleted, only_latest = is_true(query, "deleted"), is_true(query, "latestOnly")
         page, found, skipped = Page(query, SCHEMAS_MAX), [], 0
         async with aclosing(self._names(query.get("subjectPrefix") or ALL_CONTEXTS)) as names:
@@ -207,7 +207,7 @@ class Reading:
         return found
 
     async def _names(self, prefix: str) -> AsyncGenerator[str, None]:
-        """Yield names with a prefix, and let others run in between."""
+        """Yield names with a prefix, and yield to other tasks in between."""
         time_slice = TimeSlice()
         for each in self._prefixes(prefix):
             name = each
@@ -231,7 +231,7 @@ class Reading:
     # --- settings
 
     def config(self, subject: str | None, *, in_scope: bool) -> Json:
-        """Settings of a subject. Raises ApiError if it has none of its own, unless those of all are wanted then."""
+        """Settings of a subject. Raises ApiError if it has none, unless the global ones are requested instead."""
         found = self.state.config_in_scope(subject) if in_scope else self.state.config(subject)
         if found is None:
             text = f"Subject '{subject}' does not have subject-level compatibility configured"
@@ -248,7 +248,7 @@ class Reading:
 
 
 def scope_of(text: str) -> str | None:
-    """Return the place of settings that a path names; None for those of all."""
+    """Scope of the settings that a path names; None for the global ones."""
     return None if Subject.parse(text).is_default_context else normalized(text)
 
 
@@ -256,7 +256,7 @@ def scope_of(text: str) -> str | None:
 
 
 def schema_json(value: SchemaValue, *, text: str | None = None, has_extras: bool, qualifies: bool = False) -> Json:
-    """Body of a schema by its id. `text` is another form of it; `qualifies`: references get the context of the schema."""
+    """Response for a schema id. `text`: another format of it; `qualifies`: references get the schema's context."""
     return {
         **({"subject": value.subject, "version": value.version, "guid": guid_of(value)} if has_extras else {}),
         **_content(value, text, qualifies),

@@ -35,7 +35,7 @@ class Malformed(ValueError):
 
 
 class Reference(NamedTuple):
-    """A schema that another one uses by `name`; version -1 is the latest one at the time of the registration."""
+    """Reference to another schema by `name`; version -1 is the latest at registration."""
 
     name: str
     subject: str
@@ -66,7 +66,7 @@ class SchemaValue:
 
 
 class SchemaPut(NamedTuple):
-    """A version is registered, or marked as deleted."""
+    """Event: a version was registered, or marked as deleted."""
 
     value: SchemaValue
 
@@ -79,28 +79,28 @@ class SchemaDropped(NamedTuple):
 
 
 class Configured(NamedTuple):
-    """Settings of a subject, a context, or (None) all; None: they are taken back."""
+    """Event: settings of a subject, a context, or (None) all were set; None: they were removed."""
 
     subject: str | None
     config: Json | None
 
 
 class ModeSet(NamedTuple):
-    """Mode of a subject, a context, or (None) all; None: it is taken back."""
+    """Event: the mode of a subject, a context, or (None) all was set; None: it was removed."""
 
     subject: str | None
     mode: str | None
 
 
 class SubjectDeleted(NamedTuple):
-    """Versions of a subject up to one are marked as deleted."""
+    """Event: versions of a subject up to a number were marked as deleted."""
 
     subject: str
     version: int
 
 
 class SubjectCleared(NamedTuple):
-    """Deleted versions of a subject or context are forgotten."""
+    """Event: deleted versions of a subject or context were purged."""
 
     subject: str | None
 
@@ -113,14 +113,14 @@ class ContextNoted(NamedTuple):
 
 
 class Nothing(NamedTuple):
-    """A record without meaning, written to learn where the topic ends."""
+    """Record without content, written to find the topic's end."""
 
 
 Event = SchemaPut | SchemaDropped | Configured | ModeSet | SubjectDeleted | SubjectCleared | ContextNoted | Nothing
 
 
 def digest_of(text: str, references: tuple[Reference, ...], metadata: Json | None, rule_set: Json | None) -> bytes:
-    """Identify a schema as Confluent's registry does (`MD5.ofSchema`), rule sets apart: those are hashed by their JSON."""
+    """Identify a schema like Confluent's registry (`MD5.ofSchema`); rule sets are hashed by their JSON instead."""
     digest = hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False)
     for name, subject, version in references:
         digest.update(f"{name}{subject}".encode("utf-8", "surrogatepass") + version.to_bytes(4, "big", signed=True))

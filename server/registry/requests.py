@@ -33,7 +33,7 @@ def parse_body(body: bytes) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaRequest:
-    """A schema as it was sent. `version` 0 is the next one, -1 the latest; `id` -1 is a new or known one."""
+    """A schema as requested. `version` 0: next, -1: latest; `id` -1: known or new."""
 
     text: str
     type: str = AVRO

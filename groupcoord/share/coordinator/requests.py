@@ -15,7 +15,7 @@ from ottla.wire.messages import share_group_state
 
 
 class InitializeState(NamedTuple):
-    """Initialize a share partition, or initialize it anew at another offset."""
+    """Initialize a share partition, or reinitialize it at another offset."""
 
     key: SharePartitionKey
     state_epoch: int

@@ -347,7 +347,7 @@ def _parts(api: Api, request: Any) -> Iterator[list[Any]]:
 
 
 def _response(api: Api, answered: Iterable[tuple[SharePartitionKey, Any]]) -> Any:
-    """The response with the results by topic, each share partition once."""
+    """Response with results by topic, each share partition once."""
     topics: dict[bytes, dict[int, Any]] = {}
     for key, result in answered:
         topics.setdefault(key.topic_id, {})[key.partition] = result

@@ -240,7 +240,7 @@ class ShareCoordinatorShard:
     def _made(
         self, records: list[ShareRecord], caller: Caller | None = None, response: object = None, request: Any = None
     ) -> Outcome[ShareRecord]:
-        """Put records in force. The caller gets its response at the commit, or the error with which the log refused them."""
+        """Apply records. The caller is answered at the commit, or with the log's error."""
         if not records:
             return Outcome([], [Reply(caller, response)] if caller is not None else [], [])
         before = [(record.key, self._states.get(record.key)) for record in records]
@@ -431,7 +431,7 @@ def _negative(**numbers: int) -> Problem | None:
 
 
 def _fenced(state: SharePartitionState | None, leader_epoch: int, state_epoch: int | None = None) -> Problem | None:
-    """The error of a leader that is fenced from reading (without a state epoch) or writing; None if it is not fenced."""
+    """Error for a leader that is fenced from reading (without a state epoch) or writing; None otherwise."""
     if state is None:
         operation = "Read" if state_epoch is None else "Write"
         return ErrorCode.INVALID_REQUEST, f"{operation} operation on uninitialized share partition not allowed."
@@ -451,7 +451,7 @@ def _impossible(state: SharePartitionState | None, written: share_group_state.Wr
 
 
 def _delivery_complete_count(state: SharePartitionState, written: share_group_state.WriteStatePartition) -> int:
-    """The count of the later start offset; for equal offsets the higher one."""
+    """Delivery-complete count of the later start offset; the higher count for equal offsets."""
     if written.start_offset == state.start_offset:
         return max(written.delivery_complete_count, state.delivery_complete_count)
     return (

@@ -178,7 +178,7 @@ def _continues(before: StateBatch, batch: StateBatch) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SharePartitionState:
-    """State of one share partition. Immutable: a new one replaces it, which may be undone."""
+    """State of one share partition; immutable, so that a change can be undone."""
 
     snapshot_epoch: int
     state_epoch: int
@@ -294,7 +294,7 @@ def recorded_batches(batches: Sequence[StateBatch]) -> list[RecordedBatch]:
 
 
 def _snapshot_batches(batches: Iterable[RecordedBatch]) -> tuple[StateBatch, ...]:
-    """State batches of a snapshot. One walk, for there may be 10,000, and nearly always they are in order."""
+    """State batches of a snapshot, in one pass, as there may be 10,000 and they are nearly always sorted."""
     found: list[StateBatch] = []
     are_sorted = True
     end, last_state = -1, (-1, -1)

@@ -143,7 +143,7 @@ class Run:
         return self.state.is_final and self.change is None
 
     def acquire(self, member_id: str, locked_until_ms: int) -> None:
-        """Give it to a member, and count the delivery."""
+        """Assign the run to a member and count the delivery."""
         assert self.is_free, self
         self.state = RecordState.ACQUIRED
         self.delivery_count += 1
@@ -158,7 +158,7 @@ class Run:
         self.locked_until_ms = None
 
     def begin(self, change: Change, state: RecordState, delivery_count_limit: int) -> None:
-        """Begin the change to a state. The lock stays, because the change may be taken back."""
+        """Begin a state change. The lock stays, because the change may be reverted."""
         assert self.state is RecordState.ACQUIRED and self.change is None, self
         self.change = change
         self.before = Before(self.member_id, delivery_count_limit)
@@ -170,7 +170,7 @@ class Run:
         self.change = self.before = self.locked_until_ms = None
 
     def take_back(self, now_ms: int) -> None:
-        """Undo a change that could not be stored: the holder has it again, unless the lock has expired."""
+        """Revert a change that could not be stored: the holder has the records again unless the lock has expired."""
         before, locked_until_ms = self.before, self.locked_until_ms
         self.commit()
         # None: the log has dropped the record while the change was on its way.
@@ -185,7 +185,7 @@ class Run:
             self.state = RecordState.ARCHIVED if is_worn else RecordState.AVAILABLE
 
     def archive(self) -> None:
-        """Archive it for good, also if a change is taken back later."""
+        """Archive the records permanently, even if a pending change is reverted."""
         self.state = RecordState.ARCHIVED
         self.member_id = NO_MEMBER
         self.locked_until_ms = self.before = None

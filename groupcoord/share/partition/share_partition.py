@@ -73,7 +73,7 @@ class StateWrite(NamedTuple):
 
 
 class SharePartition(ShareState):
-    """A share partition at its leader. After each call the caller looks at `take_write` and `next_deadline_ms`."""
+    """A share partition at its leader. After each call the caller must check `take_write` and `next_deadline_ms`."""
 
     def __init__(self, key: SharePartitionKey, leader_epoch: int, settings_of: ShareGroupSettingsProvider) -> None:
         super().__init__(key, settings_of)
@@ -259,7 +259,7 @@ class SharePartition(ShareState):
         return self._store(change)
 
     def expire(self, now_ms: int) -> None:
-        """Free records whose lock has expired. They may be acquired at once, because no caller waits for the write."""
+        """Free records with expired locks. Members may acquire them at once, without waiting for the write."""
         change = Change()
         self.deadline_ms = None
         for batch in self.in_flight.batches:

@@ -88,7 +88,7 @@ class ShareState:
             self.gap_start = -1
 
     def state_after(self, run: Run, state: State, *, is_rejected: bool = False) -> State:
-        """The state of records that their holder gives up as `state`."""
+        """State of records that their holder gives up as `state`."""
         if run.last < self.start_offset:
             return State.ARCHIVED  # the log has dropped them meanwhile
         if state is not State.AVAILABLE and not is_rejected:

@@ -82,7 +82,7 @@ _Problem = tuple[str, str, str]
 
 
 class _Checker(avro.compatibility.ReaderWriterCompatibilityChecker):
-    """The library's checker, which also notes which text belongs to which path: its result has only a set of each."""
+    """The library's checker; also records the text of each path, which the library's result omits."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -149,7 +149,7 @@ def _problem(kind: str, path: str, text: str) -> str:
 
 
 def parse(text: str, references: Mapping[str, str]) -> AvroSchema:
-    """Parse a schema. References are those of named types, in the order in which they need each other. Raises InvalidText."""
+    """Parse a schema with the named types that it references, dependencies first. Raises InvalidText."""
     names = avro.name.Names()
     try:
         trees = [parse_json(each) for each in references.values()]
@@ -163,7 +163,7 @@ def parse(text: str, references: Mapping[str, str]) -> AvroSchema:
 
 
 def _made(tree: Any, names: avro.name.Names) -> avro.schema.Schema:
-    """Let the library make a schema, of its bare tree: it warns of logical types, which a reader of Java ignores, too."""
+    """Have the library build a schema without logical types, about which it warns and Java readers do not care."""
     plain = bare(tree, [str(each) for each in names.names])
     if isinstance(plain, str) and plain not in PRIMITIVES:
         return names.names[plain]

@@ -45,7 +45,7 @@ def resolved_text(tree: Any, references: Iterable[Any], *, sorts: bool = False) 
 
 
 def bare(tree: Any, known: Iterable[str] = ()) -> Any:
-    """Return the part of a schema that matters when data is read: types, names, aliases and defaults, with full names."""
+    """Parts of a schema that affect reading: full type names, aliases, fields and defaults."""
     return _Writer(known, full_names=True, bare=True).schema(tree, "")
 
 
@@ -62,7 +62,7 @@ def _definitions(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 class _Writer:
-    """Writes the schemas of one text, in the order in which they are parsed."""
+    """Writer of a text's schemas, in parsing order."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class _Writer:
         self._definitions = definitions or {}
 
     def schema(self, tree: Any, space: str) -> Any:
-        """Write a schema inside of a namespace. Raises InvalidText for what is none."""
+        """Write a schema within a namespace. Raises InvalidText if it is malformed."""
         if isinstance(tree, list):
             return [self.schema(each, space) for each in tree]
         if isinstance(tree, str):
@@ -166,7 +166,7 @@ class _Writer:
         return {each: self._value(tree[each]) for each in (sorted(names) if self._sorts else names)}
 
     def _value(self, value: Any) -> Any:
-        """Return a value that is no schema; normalized, the members of its objects are sorted."""
+        """Copy a value that is not a schema; `normalized`: with sorted object members."""
         return json.loads(json.dumps(value, sort_keys=True)) if self._sorts else value
 
     def _shown(self, full: str, space: str) -> str:

@@ -40,7 +40,7 @@ SHOWN_MAX = 10 * 1024
 
 
 class Earlier(NamedTuple):
-    """An earlier version: its number and its type, its text, and how to parse it."""
+    """Earlier version: its number, type and text, and a function that parses it."""
 
     version: int
     type: str
@@ -49,7 +49,7 @@ class Earlier(NamedTuple):
 
 
 def problems(level: str, new: ParsedSchema, kind: str, earlier: Sequence[Earlier]) -> list[str]:
-    """List why a schema does not fit the earlier ones, the latest of which comes last; none if it does."""
+    """Incompatibilities with earlier versions, which are sorted with the latest last; empty if the schema fits."""
     wanted = LEVELS[level]
     if not (wanted.is_backward or wanted.is_forward):
         return []

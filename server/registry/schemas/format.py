@@ -10,7 +10,7 @@ TEXT_BYTES_MAX = 1_000_000
 
 
 class InvalidText(ValueError):
-    """A text is no schema of its format; the message is for whoever sent it."""
+    """Text that is no schema of its format; the message is for the client."""
 
 
 class ParsedSchema(Protocol):
@@ -18,13 +18,13 @@ class ParsedSchema(Protocol):
 
     @property
     def canonical(self) -> str:
-        """The text that is registered: equal schemas have equal ones."""
+        """Registered text: equal schemas have equal ones."""
 
     def normalized(self) -> str:
         """The text without differences that have no meaning."""
 
     def formatted(self, name: str) -> str:
-        """The text in a form that a client names; the canonical one if the name is not known."""
+        """Text in the format that a client names; the canonical one for an unknown format."""
 
     def problems_reading(self, writer: ParsedSchema) -> list[str]:
         """Incompatibilities of data that `writer` has written with this schema, as Confluent's registry words them; none if it can be read.
@@ -33,7 +33,7 @@ class ParsedSchema(Protocol):
         """
 
     def is_like(self, other: ParsedSchema) -> bool:
-        """Tell whether both are the same schema, perhaps with another text."""
+        """True if both schemas are equal, even with different texts."""
 
 
 Parse = Callable[[str, Mapping[str, str]], ParsedSchema]

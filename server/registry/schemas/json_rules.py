@@ -126,7 +126,7 @@ class Difference(NamedTuple):
 
 
 def differences(original: Shapes, update: Shapes) -> list[Difference]:
-    """List the incompatible differences between the schema of written data and that of its reader."""
+    """Incompatible differences between the writer's and the reader's schema."""
     known_bad: frozenset[tuple[int, int]] = frozenset()
     while True:
         comparison = _Comparison(original, update, known_bad)
@@ -183,7 +183,7 @@ class _Comparison:
         return found + self._of_kind(original, update)
 
     def _one_of_many(self, original: Shape, update: Shape) -> _Found | None:
-        """Compare a schema with alternatives, or with the only part of a combination; None if that decides nothing."""
+        """Compare a schema with alternatives, or with a combination's only part; None if neither applies."""
         if (original.kind == "combined") == (update.kind == "combined"):
             return None
         many = update if update.kind == "combined" else original
@@ -344,7 +344,7 @@ class _Comparison:
         return found
 
     def _of_more(self, keyword: str, name: str, original: Shape, update: Shape) -> _Found:
-        """Compare what else may come: nothing (false), anything (true or absent), or what fits a schema."""
+        """Compare what additional properties or items allow: none (false), any (true or absent), or a schema's."""
         before, after = original.get(keyword), update.get(keyword)
         if (before is False) != (after is False):
             return [(f"{name}_{'ADDED' if before is False else 'REMOVED'}", keyword)]
@@ -438,7 +438,7 @@ _ANNOTATIONS = (
 
 
 def differences_of(original: Shape, update: Shape, originals: Shapes, updates: Shapes) -> _Found:
-    """Compare two schemas apart from all others."""
+    """Compare two schemas independently of all others."""
     return _Comparison(originals, updates, frozenset()).compare(original, update)
 
 
@@ -505,7 +505,7 @@ def _distinct(parts: Sequence[Shape]) -> list[Shape]:
 
 
 def _matched(fitting: Sequence[Sequence[int]]) -> int:
-    """Return how many parts can have a counterpart of their own: a maximum matching, by augmenting paths."""
+    """Size of a maximum matching between the parts, by augmenting paths."""
     taken: dict[int, int] = {}
 
     def place(part: int, seen: set[int]) -> bool:
@@ -537,7 +537,7 @@ def _is_open(shape: Shape, more: str, unevaluated: str) -> bool:
 
 
 def _schema_of_others(shape: Shape, name: str) -> Any:
-    """Schema that a property without one of its own has to fit; None if there is none."""
+    """Schema that applies to a property without one of its own; None if there is none."""
     for pattern, schema in shape.mapping("patternProperties").items():
         if _fits(pattern, name):
             return schema
@@ -557,7 +557,7 @@ def _schema_of_more(shape: Shape, more: str, unevaluated: str) -> Any:
 
 
 def _fits(pattern: str, name: str) -> bool:
-    """Tell whether a name fits a pattern. A stranger's pattern is matched by a library that takes linear time."""
+    """True if a name matches a pattern; a library with linear time matches clients' patterns."""
     try:
         import re2
 
@@ -582,7 +582,7 @@ def _set_or_none(value: Any) -> frozenset[str] | None:
 
 
 def _width(shape: Shape | None) -> int:
-    """Order what else may come: 0 nothing, 1 what fits a schema, 2 anything."""
+    """Rank of additional content: 0 none, 1 by a schema, 2 any."""
     if shape is None:
         return 2
     return {"false": 0, "empty": 2}.get(shape.kind, 1)
@@ -600,6 +600,6 @@ def _items(shape: Shape) -> list[Any]:
 
 
 def _more_items(original: Shape, update: Shape) -> str:
-    """Keyword of what comes behind the items that have places: since 2020-12 it is `items` itself."""
+    """Keyword for items after the positional ones: `items` since 2020-12."""
     is_new = any("prefixItems" in each.tree for each in (original, update) if isinstance(each.tree, dict))
     return "items" if is_new else "additionalItems"

@@ -98,14 +98,14 @@ def _specification(validator: Any) -> referencing.Specification[Any]:
 
 
 def _beside(own_id: str | None, resources: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Place what is referred to beside a schema with an address, so that its relative references find it."""
+    """Register referenced schemas relative to a schema with an address, so that its relative references resolve."""
     if own_id:
         for name, resource in resources:
             yield urljoin(own_id, name), resource
 
 
 def _references(tree: Any) -> Iterator[str]:
-    """Yield the references of a schema without an `$id` inside of it, which would change what they mean."""
+    """Yield references of a schema that has no nested `$id`, which would change their base."""
     waiting = [tree]
     while waiting:
         each = waiting.pop()

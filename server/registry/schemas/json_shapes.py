@@ -43,7 +43,7 @@ _IGNORING = (DRAFT3, DRAFT4, DRAFT6, DRAFT7)
 
 @dataclass(eq=False)
 class Shape:
-    """One part of a schema: its kind, the schema that it is of, and how to resolve what that refers to.
+    """Part of a schema, with its kind, its document, and the resolver of its references.
 
     Kinds: string, number, boolean, null, object, array, enum, const, not, combined, empty (also `true`) and false.
     """
@@ -89,7 +89,7 @@ class Shapes:
         self.root = self.of(tree, resolver)
 
     def of(self, tree: Json, resolver: Resolver[Json]) -> Shape:
-        """Make the shape of a schema. Raises InvalidText if it refers to nothing."""
+        """Shape of a schema. Raises InvalidText if its reference is unresolvable."""
         known = self._made.get(id(tree)) if isinstance(tree, dict) else None
         if known is None:
             known = self._shape(tree, resolver)
@@ -165,7 +165,7 @@ def _has_more(tree: Mapping[str, Json]) -> bool:
 
 
 def resolve(reference: str, resolver: Resolver[Json]) -> tuple[Json, Resolver[Json]]:
-    """Look a reference up. Raises InvalidText if it is not among what is known: nothing is fetched."""
+    """Resolve a reference. Raises InvalidText if the target is not registered; it is never fetched."""
     try:
         found = resolver.lookup(reference)
     except (Unresolvable, ValueError, KeyError, TypeError, AttributeError, RecursionError):
