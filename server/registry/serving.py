@@ -54,7 +54,7 @@ class RegistryConfig:
 
 
 class FreePace(Pace):
-    """A pace without pauses: the loop has nothing to do but to answer."""
+    """Pace without pauses, because the event loop serves only these requests."""
 
     async def request(self) -> None:
         """Go on at once."""

@@ -57,7 +57,7 @@ class _Context:
 
 
 class RegistryState:
-    """What has been read. `default_level` is the compatibility of subjects for which none is set."""
+    """State read from the topic. `default_level`: compatibility of subjects without a setting."""
 
     def __init__(self, default_level: str = "BACKWARD") -> None:
         self._default_level = default_level
@@ -176,7 +176,7 @@ class RegistryState:
         return bool(versions) if with_deleted else any(not each.is_deleted for each in versions)
 
     def by_id(self, schema_id: int, context: str, subject: str = "") -> SchemaValue | None:
-        """Find a schema of a context by its id; with a subject only if it is registered there. Deleted ones are found, too."""
+        """Find a schema by id in a context, deleted ones included; with a subject only if registered there."""
         places = self._places(schema_id, context)
         if subject:
             return self._one_of({subject: places[subject]}) if subject in places else None
@@ -196,12 +196,12 @@ class RegistryState:
         return None if found is None else found.ids.get(digest)
 
     def max_id(self, context: str) -> int:
-        """Return the highest id that was ever seen in a context."""
+        """Highest id ever used in a context."""
         found = self._contexts.get(context)
         return 0 if found is None else found.max_id
 
     def version_under(self, subject: str, schema_id: int) -> int | None:
-        """Return the version that has this id under a subject; the latest, if there are several."""
+        """Version with this id in a subject; the latest of several."""
         return self._places(schema_id, context_of(subject)).get(subject)
 
     def referrers(self, place: Place, *, with_deleted: bool) -> list[tuple[str, int]]:
@@ -220,13 +220,13 @@ class RegistryState:
         return {} if found is None else found.places.get(schema_id, {})
 
     def _matching(self, subject: str | None) -> Iterable[str]:
-        """Subjects that a setting's name means: one, all of a context, or (None) all."""
+        """Subjects in a setting's scope: one, all of a context, or (None) all."""
         if subject is not None and Subject.parse(subject).name:
             return [subject] if subject in self._subjects else []
         return list(self.in_context(subject))
 
     def in_context(self, subject: str | None) -> Iterator[str]:
-        """All subjects of the context that a qualified name is in; None: of all contexts."""
+        """Subjects in the context of a qualified name; None: in all contexts."""
         context = None if subject is None else context_of(subject)
         if context is None or context == DEFAULT_CONTEXT:
             return (each for each in list(self._subjects) if context is None or context_of(each) == context)
@@ -247,7 +247,7 @@ class RegistryState:
         return self._configs.get(subject)
 
     def config_in_scope(self, subject: str | None) -> Json:
-        """Settings that hold for a subject: its own, those of its context, or those of all."""
+        """Settings in force for a subject: its own, its context's, or the global ones."""
         own = None if subject is None else self.config(subject)
         if own is not None:
             above = self.config(None) or {}
@@ -275,7 +275,7 @@ class RegistryState:
 
 
 def _scopes(subject: str | None) -> tuple[str | None, ...]:
-    """Places of settings above a subject, the nearest first (`InMemoryCache.config`)."""
+    """Scopes above a subject, nearest first (`InMemoryCache.config`)."""
     context = DEFAULT_CONTEXT if subject is None else context_of(subject)
     return (None if context == DEFAULT_CONTEXT else Subject(context, "").qualified, _GLOBAL)
 

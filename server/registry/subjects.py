@@ -77,14 +77,14 @@ _PIECE = 512
 
 
 class SortedNames:
-    """Sorted set of names in pieces, so that a name is added to or taken from a million others at once."""
+    """Sorted set of names, split into pieces so that changes stay fast with a million names."""
 
     def __init__(self) -> None:
         self._pieces: list[list[str]] = [[]]
         self._lasts: list[str] = [""]  # the highest name of each piece, and of the last piece anything
 
     def add(self, name: str) -> None:
-        """Add a name; nothing happens if it is there."""
+        """Add a name; no-op if it is present."""
         index = self._index(name)
         piece = self._pieces[index]
         at = bisect_left(piece, name)
@@ -100,7 +100,7 @@ class SortedNames:
             self._lasts.insert(index + 1, right[-1])
 
     def discard(self, name: str) -> None:
-        """Take a name out; nothing happens if it is not there."""
+        """Remove a name; no-op if it is absent."""
         index = self._index(name)
         piece = self._pieces[index]
         at = bisect_left(piece, name)

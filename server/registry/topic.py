@@ -59,7 +59,7 @@ Reach = Callable[[], Cluster]
 
 
 class Read(NamedTuple):
-    """What was read from one fetch: events with offset and time, the next offset, and whether that is the end."""
+    """Result of one fetch: events with offset and time, the next offset, and whether the topic ends there."""
 
     events: list[tuple[Event, int, int]]
     position: int
@@ -67,7 +67,7 @@ class Read(NamedTuple):
 
 
 class SchemasTopic:
-    """Reads the topic into the state, and writes to it. All methods belong to the event loop."""
+    """Reader and writer of the schemas topic, used only on the event loop."""
 
     def __init__(self, reach: Reach, name: str, state: RegistryState) -> None:
         self.state = state
@@ -109,7 +109,7 @@ class SchemasTopic:
         moved.set()
 
     def begin_anew(self) -> None:
-        """Forget what was read: the topic is another one, or has lost its beginning."""
+        """Forget the state read so far: the topic was replaced or lost its beginning."""
         self.state.clear()
         self._position = 0
 
@@ -120,17 +120,17 @@ class SchemasTopic:
     # --- writing
 
     def become_unsure(self) -> None:
-        """Expect records of somebody else: another instance may have written until now."""
+        """Expect records of another instance that may have been the primary until now."""
         self._is_unsure = True
 
     async def settle(self) -> None:
-        """Return when everything that may have been written is read. Raises ApiError."""
+        """Wait until all records that may exist are read. Raises ApiError."""
         if self._is_unsure:
             await self._write([Nothing()])
             self._is_unsure = False
 
     async def append(self, events: Sequence[Event]) -> None:
-        """Write events as one batch, and wait until they are read. One caller at a time. Raises ApiError."""
+        """Write events as one batch, and wait until they are read; one call at a time. Raises ApiError."""
         await self.settle()
         await self._write(events)
 
@@ -174,7 +174,7 @@ class _Reader:
         self._told, self._unreadable = Reminder(), Reminder()
 
     def stop(self) -> None:
-        """End the thread, which may be waiting for an answer."""
+        """End the thread, which may be waiting for a response."""
         self._stopped.set()
         _hang_up(self._connection)
 
@@ -286,7 +286,7 @@ def _made_topic(cluster: Cluster, name: str) -> bytes:
 
 
 class _Writer:
-    """The writing side, with a connection of its own; used by one thread at a time, and closed by another."""
+    """Writer with its own connection; one thread writes, another may close it."""
 
     def __init__(self, reach: Reach, name: str) -> None:
         self._reach, self._name = reach, name
@@ -334,7 +334,7 @@ class _Writer:
 
 
 def _hang_up(connection: BrokerConnection | None) -> None:
-    """End a connection that another thread may be waiting on, which `close` alone would not wake up."""
+    """Shut down a connection on which another thread may wait; `close` alone would not wake that thread."""
     if connection is not None:
         with suppress(OSError):
             connection.socket.shutdown(socket.SHUT_RDWR)

@@ -23,7 +23,7 @@ BODY_BYTES_MAX = 16 << 20
 
 
 class Call(NamedTuple):
-    """A request, and the parts of its path that vary."""
+    """A request with the variable parts of its path."""
 
     request: Request
     parts: tuple[str, ...]
@@ -36,7 +36,7 @@ class Call(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A body of JSON with its status; `content_type` None: the one of its version."""
+    """JSON response with its status; `content_type` None: that of the API version."""
 
     content: Any
     status: int = 200
@@ -54,7 +54,7 @@ class _Path(NamedTuple):
 
 
 class RestApi(Routes):
-    """Answers all requests by the handlers that were added."""
+    """Dispatcher of all requests to registered handlers."""
 
     headers: Mapping[str, str] = {"x-content-type-options": "nosniff"}
 
@@ -66,7 +66,7 @@ class RestApi(Routes):
         self._stream_route = self._route._replace(streams=True)
 
     def add(self, method: str, path: str, handler: Handler) -> None:
-        """Answer a method of a path, in which {} stands for any segment."""
+        """Register a handler for a method and path, in which {} matches one segment."""
         pattern = tuple(path.strip("/").split("/"))
         table = self._paths.setdefault((len(pattern), pattern[0]), [])
         known = next((each for each in table if each.pattern == pattern), None)
@@ -79,7 +79,7 @@ class RestApi(Routes):
     # --- what the server asks for
 
     def find(self, method: str, path: str) -> Route:
-        """Find the route, which is the same for all paths but those that take streams."""
+        """Find the one route that all paths share, except those with streams."""
         is_stream = method == "POST" and path.startswith("/v3/") and path.endswith("/records")
         return self._stream_route if is_stream else self._route
 
@@ -88,7 +88,7 @@ class RestApi(Routes):
         return Response(RestError(refused.status, str(refused)).body, refused.status, JSON, refused.headers)
 
     def _check(self, request: Request) -> None:
-        """Raise Refused for a request that may not be answered."""
+        """Raise Refused for a request that fails the guard."""
 
     async def _handle(self, request: Request) -> Response:
         kind = _content_type(request)
@@ -107,7 +107,7 @@ class RestApi(Routes):
         return Response(body, found.status, found.content_type or kind)
 
     def _found(self, request: Request) -> tuple[Handler, tuple[str, ...]]:
-        """Find the handler of a request, and the parts of its path that vary, decoded. Raises RestError."""
+        """Find the handler of a request and the decoded variable parts of its path. Raises RestError."""
         segments = [unquote(each) for each in request.raw_path.strip("/").split("/")]
         method = "GET" if request.method == "HEAD" else request.method
         is_known = False

@@ -43,7 +43,7 @@ def _refuse(name: str) -> NoReturn:
 
 
 def malformed(error: Exception) -> RestError:
-    """Make the refusal of a body that is no JSON."""
+    """Error for a body that is not JSON."""
     return bad_request(f"The body is no JSON that can be read: {error}")
 
 
@@ -89,7 +89,7 @@ def refuse_unknown(found: dict[str, Any], names: frozenset[str]) -> None:
 
 
 class RecordsBody(NamedTuple):
-    """The body of a produce request: its records, and what is beside them."""
+    """Body of a produce request: its records and its other members."""
 
     records: list[Any]
     others: dict[str, Any]
@@ -120,7 +120,7 @@ def parse_records(body: bytes) -> Generator[None, None, RecordsBody]:
 
 
 class _Cut(NamedTuple):
-    """A text without the elements of its member `records`, and these."""
+    """A text without the elements of its `records`, and these elements."""
 
     outer: str
     pieces: list[str]
@@ -174,7 +174,7 @@ _QUOTE, _OPENING = ord('"'), b"{["
 
 
 class ValueCutter:
-    """Cuts objects that follow each other out of bytes that come in pieces.
+    """Splitter of consecutive JSON objects in bytes that arrive in pieces.
 
     `feed` takes a piece, `values` yields the objects that are complete, or None between two steps, and `end` checks that
     nothing is left.
@@ -191,7 +191,7 @@ class ValueCutter:
         self._is_in_string = False
 
     def feed(self, piece: bytes) -> None:
-        """Take the next piece. Raises RestError for a value that is too long."""
+        """Add bytes. Raises RestError for a value that is too long."""
         del self._buffer[: self._begin]
         self._position -= self._begin
         self._begin = 0
@@ -200,7 +200,7 @@ class ValueCutter:
         self._buffer += piece
 
     def values(self) -> Generator[bytes | None, None, None]:
-        """Yield the bytes of each complete object. Raises RestError for what can be none."""
+        """Yield each complete object's bytes. Raises RestError for malformed input."""
         steps = 0
         while self._position < len(self._buffer):
             steps += 1
@@ -221,7 +221,7 @@ class ValueCutter:
                 yield value
 
     def _mark(self, at: int) -> bytes | None:
-        """Take a character that structures; returns a value that it completes."""
+        """Handle a structural character; returns a value if it completes one."""
         token = self._buffer[at]
         self._position = at + 1
         self._tokens += 1

@@ -130,7 +130,7 @@ class KafkaFailure(RestError):
 
 
 class Unreachable(RestError):
-    """A broker cannot be reached, has hung up or does not answer in time.
+    """A broker is unreachable, closed the connection, or did not respond in time.
 
     `is_sent`: a request was under way, and nobody knows whether it was carried out.
     """

@@ -44,7 +44,7 @@ def encode(kind: str, data: Any) -> bytes | None:
 
 
 def from_base64(data: Any) -> bytes:
-    """Decode base64, also without its padding. Raises RestError."""
+    """Decode base64, with or without padding."""
     if not isinstance(data, str):
         raise bad_request(f"data={_shown(data)} is not a base64 string.")
     padded = data + "=" * (-len(data) % 4) if len(data) % 4 else data
@@ -55,7 +55,7 @@ def from_base64(data: Any) -> bytes:
 
 
 def decode(kind: str, data: bytes | None) -> Any:
-    """Make what stands in JSON for a key or value. Raises RestError."""
+    """JSON form of a key or value. Raises RestError."""
     if data is None:
         return None
     if kind == BINARY:

@@ -52,7 +52,7 @@ class RestConfig:
 
 
 class FreePace(Pace):
-    """A pace without pauses: the loop has nothing to do but to answer."""
+    """Pace without pauses, because the event loop serves only these requests."""
 
     async def request(self) -> None:
         """Go on at once."""
@@ -63,7 +63,7 @@ class FreePace(Pace):
 
 
 async def serve_rest(config: RestConfig, sock: socket.socket, on_ready: Callable[[], None]) -> None:
-    """Serve a listening socket until cancelled. `on_ready` is called when requests are taken."""
+    """Serve a listening socket until cancelled. `on_ready` is called when the proxy accepts requests."""
     cluster = KafkaCluster(config.bootstrap, config.security)
     api = RestApi("http" if config.context is None else "https", config.body_bytes_max)
     producer, instances = KafkaProducer(cluster), Instances(cluster, config.instance_timeout_s)

@@ -77,7 +77,7 @@ class Difference(NamedTuple):
 
 
 class Known(NamedTuple):
-    """A message that a schema can use: its descriptor, its package, and the reference that it comes from (empty: none)."""
+    """Message type available to a schema: descriptor, package, and the reference that defines it (empty: none)."""
 
     message: Any
     package: str
@@ -99,7 +99,7 @@ def messages_of(file: Any, origin: str) -> Iterable[tuple[str, Known]]:
 
 
 def differences(original: Any, originals: Messages, update: Any, updates: Messages) -> list[Difference]:
-    """List the incompatible differences between the schema of written data and that of its reader."""
+    """Incompatible differences between the writer's and the reader's schema."""
     found = _Comparison(originals, updates, original.syntax, update.syntax).files(original, update)
     return [each for each in dict.fromkeys(found) if each.name not in COMPATIBLE]
 
@@ -115,7 +115,7 @@ class _Comparison:
         return found + self._types(original.message_type, update.message_type, "")
 
     def _types(self, before: Iterable[Any], after: Iterable[Any], scope: str) -> list[Difference]:
-        """Compare messages by name. Enums and their constants may come and go."""
+        """Compare message types by name. Enums and constants may change freely."""
         found = []
         old, new = ({each.name: each for each in some} for some in (before, after))
         for name in dict.fromkeys([*old, *new]):
@@ -146,12 +146,12 @@ class _Comparison:
         return found + self._types(original.nested_type, update.nested_type, path)
 
     def _gone_oneofs(self, original: Any, after: Mapping[int, Any]) -> set[str]:
-        """Name the oneofs of which no member is left, which is a complete deletion."""
+        """Names of oneofs that lost all members, which counts as a deletion."""
         members = _members(original)
         return {name for name, numbers in members.items() if not any(each in after for each in numbers)}
 
     def _oneofs(self, original: Any, update: Any, path: str) -> list[Difference]:
-        """Find fields that could be set together before, and exclude each other now."""
+        """Find fields that were independent and now share a oneof."""
         found = []
         groups = {number: name for name, numbers in _members(original).items() for number in numbers}
         numbers_before = {each.number for each in original.field}
@@ -183,7 +183,7 @@ class _Comparison:
         return []
 
     def _named(self, before: str, after: str, path: str) -> list[Difference]:
-        """Compare the messages that two fields hold, whatever their packages are."""
+        """Compare the message types of two fields, ignoring packages."""
         old, new = self._originals.get(before), self._updates.get(after)
         changed = [Difference("FIELD_NAMED_TYPE_CHANGED", path)]
         if old is None or new is None:
@@ -218,7 +218,7 @@ def _removed(original: Any, field: Any, gone: set[str], path: str) -> list[Diffe
 
 
 def _oneof(message: Any, field: Any) -> str:
-    """Name the oneof of a field; empty without one. An optional field of proto3 has one that is none."""
+    """Oneof of a field; empty without one. Synthetic oneofs of proto3 optional fields do not count."""
     if not field.HasField("oneof_index") or field.proto3_optional:
         return ""
     name: str = message.oneof_decl[field.oneof_index].name
@@ -234,7 +234,7 @@ def _members(message: Any) -> dict[str, list[int]]:
 
 
 def _label(field: Any, syntax: str) -> int | None:
-    """Return the label that a field was given; None without one, which in proto3 says nothing."""
+    """Declared label of a field; None without one."""
     is_given = field.label != _Field.LABEL_OPTIONAL or syntax != "proto3" or field.proto3_optional
     label: int = field.label
     return label if is_given and not (field.HasField("oneof_index") and not field.proto3_optional) else None

@@ -29,7 +29,7 @@ def written(tree: ast.File) -> str:
 
 
 def plain(tree: ast.File) -> ast.File:
-    """Return a tree without comments, and with its imports and options sorted."""
+    """Copy of a tree without comments, with sorted imports and options."""
     elements = _uncommented(tree.file_elements)
     rank = {ast.Package: 0, ast.Import: 1, ast.Option: 2}
     elements.sort(key=lambda each: (rank.get(type(each), 3), str(each.name) if type(each) in rank else ""))

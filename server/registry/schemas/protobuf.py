@@ -87,7 +87,7 @@ class ProtobufSchema:
 
     @cached_property
     def _meaning(self) -> bytes:
-        """The descriptor without what does not come back from a text."""
+        """Descriptor without the details that its text form loses."""
         file = pb.FileDescriptorProto()
         file.CopyFrom(describe(plain(self._tree), NAME, self._imported))
         data: bytes = file.SerializeToString(deterministic=True)
@@ -130,7 +130,7 @@ def _with_imports(names: list[str], known: Mapping[str, Any]) -> list[Any]:
 
 
 def _imported(file: Any, known: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield all files that a file imports, those first that others need. Raises InvalidText."""
+    """Yield all imported files, dependencies first. Raises InvalidText."""
     done: set[str] = set()
     waiting = [(each, False) for each in reversed(file.dependency)]
     while waiting:
@@ -171,7 +171,7 @@ def _check(file: Any, imported: list[Any]) -> None:
 
 
 def _read(text: str) -> tuple[ast.File, Any]:
-    """Read a text, or the base64 of a descriptor, which is the second result then. Raises InvalidText."""
+    """Parse a text or a base64 descriptor; returns the tree and, in the latter case, the descriptor. Raises InvalidText."""
     stripped = text.strip()
     if _BASE64.fullmatch(stripped):
         file = pb.FileDescriptorProto()
@@ -184,7 +184,7 @@ def _read(text: str) -> tuple[ast.File, Any]:
 
 
 class _Refusing(ErrorListener):  # type: ignore[misc]
-    """Raises InvalidText at the first error; the library would print it and go on."""
+    """Error collector that raises InvalidText at the first error, which the library would print."""
 
     def syntaxError(self, recognizer: Any, offendingSymbol: Any, line: int, column: int, msg: str, e: Any) -> None:
         raise InvalidText(f"line {line}:{column} {msg[:300]}")

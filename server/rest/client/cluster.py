@@ -91,7 +91,7 @@ class _Broker:
 
 
 class KafkaCluster:
-    """The cluster behind the proxy. `run` has to run meanwhile."""
+    """Client of the cluster behind the proxy. `run` must run during its use."""
 
     def __init__(self, bootstrap: Sequence[Address], security: Security) -> None:
         self._bootstrap, self._security = bootstrap, security
@@ -120,7 +120,7 @@ class KafkaCluster:
         self, node_id: int, request: Message, take: Callable[[Any], T], *, at_most: int = 1000,
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> T:  # fmt: skip
-        """Ask a broker of the metadata. Raises RestError."""
+        """Send a request to a broker from the metadata. Raises RestError."""
         link = await self._shared(self._address_of(node_id))
         return await link.ask(self.nursery, request, take, at_most=at_most, timeout_s=timeout_s)
 
@@ -128,7 +128,7 @@ class KafkaCluster:
         self, node_id: int, request: Message, take: Callable[[Any], T], *, at_most: int = 1000,
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> T:  # fmt: skip
-        """Ask a broker for what it may let wait, over a connection that nobody else uses meanwhile. Raises RestError."""
+        """Send a blocking request to a broker, over a connection that no other task uses. Raises RestError."""
         address = self._address_of(node_id)
         broker = self._broker(address)
         async with self._waiting:
@@ -150,7 +150,7 @@ class KafkaCluster:
                     link.close("a request was given up")
 
     async def ask_any(self, request: Message, take: Callable[[Any], T], *, at_most: int = 1000) -> T:
-        """Ask any broker. Raises RestError if none answers."""
+        """Send a request to any broker. Raises RestError if none responds."""
         known = random.sample(sorted(self._addresses.values()), len(self._addresses))
         failure: RestError | None = None
         for address in (*known, *(each for each in self._bootstrap if each not in known)):
@@ -163,7 +163,7 @@ class KafkaCluster:
         raise failure
 
     async def ask_controller(self, request: Message, take: Callable[[Any], T]) -> T:
-        """Ask the controller, or any broker if none is known: that one hands it on. Raises RestError."""
+        """Send a request to the controller, or to any broker, which forwards it. Raises RestError."""
         node_id = await self.refreshed(())
         if node_id.controller_id < 0:
             return await self.ask_any(request, take)
@@ -173,7 +173,7 @@ class KafkaCluster:
         self, group: str, request: Message, take: Callable[[Any], T], *, at_most: int = 1000, waits: bool = False,
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> T:  # fmt: skip
-        """Ask the coordinator of a group; `take` raises KafkaFailure if it is another one. Raises RestError."""
+        """Send a request to a group's coordinator; `take` raises KafkaFailure if the coordinator has moved. Raises RestError."""
 
         async def ask() -> T:
             node_id = await self.coordinator(group)
@@ -200,7 +200,7 @@ class KafkaCluster:
         return sorted(self._addresses)
 
     async def refreshed(self, topics: Sequence[str] | None, *, creates: bool = False) -> MetadataResponse:
-        """Ask for the metadata of these topics (None: of all). Raises RestError."""
+        """Request the metadata of the given topics (None: of all). Raises RestError."""
         wanted = None if topics is None else [MetadataRequestTopic(name=each) for each in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=creates)
         answer: MetadataResponse = await self.ask_any(request, lambda found: found, at_most=_NAMES_MAX_VERSION)
@@ -224,7 +224,7 @@ class KafkaCluster:
             self._topics.popitem(last=False)
 
     async def topic(self, name: str, *, creates: bool = False) -> Topic:
-        """Look a topic up; `creates`: lets the broker create it, if auto.create.topics.enable is on. Raises RestError."""
+        """Look up a topic; `creates`: let the broker create it if auto.create.topics.enable is on. Raises RestError."""
         known = self._topics.get(name)
         if known is not None and trio.current_time() - known.known_since_s < METADATA_AGE_S:
             return known
@@ -245,7 +245,7 @@ class KafkaCluster:
             await trio.sleep(RETRY_S)
 
     def forget_topic(self, name: str) -> None:
-        """Look this topic up again when it is wanted next: it has another leader, or is gone."""
+        """Invalidate a topic's metadata, because its leader has moved or it was deleted."""
         self._topics.pop(name, None)
 
     async def leader(self, topic: str, number: int, *, creates: bool = False) -> int:
@@ -325,7 +325,7 @@ class KafkaCluster:
 async def retried(
     question: Callable[[], Awaitable[T]], errors: Sequence[ErrorCode], timeout_s: float = ANSWER_TIMEOUT_S
 ) -> T:
-    """Ask again after these errors, and where a broker cannot be reached before a request was sent. Raises RestError."""
+    """Retry after these errors, and after failures to connect. Raises RestError."""
     until_s = trio.current_time() + timeout_s
     while True:
         try:

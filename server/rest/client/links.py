@@ -33,7 +33,7 @@ _PEEKED_BYTES = 16
 
 
 class ClientTransport:
-    """A socket that does not block, plain or encrypted; see `PeerTransport`."""
+    """Non-blocking socket, plain or encrypted; see `PeerTransport`."""
 
     is_refused = False
 
@@ -66,7 +66,7 @@ class ClientTransport:
             raise BlockingIOError from None
 
     async def serve(self, step: Step) -> Any:
-        """Call a step whenever there is something to receive, until it returns what is no `Wait`."""
+        """Call a step whenever input can be received, until it returns a value other than `Wait`."""
         while True:
             self._is_dry = False
             found = step()
@@ -80,11 +80,11 @@ class ClientTransport:
         """Take any byte as news."""
 
     async def until_sendable(self) -> None:
-        """Return when a send that was refused may go on."""
+        """Wait until a refused send can continue."""
         await trio.lowlevel.wait_writable(self._socket)
 
     def is_stale(self) -> bool:
-        """Tell whether the broker has hung up, or talks although nothing was asked."""
+        """True if the broker has closed the connection or sent unrequested bytes."""
         try:
             if isinstance(self._socket, ssl.SSLSocket):
                 self._socket.recv(_PEEKED_BYTES)
@@ -101,7 +101,7 @@ class ClientTransport:
 
 
 class Link:
-    """A connection with the versions of requests that its broker takes."""
+    """Connection with the API versions of its broker."""
 
     def __init__(self, address: Address, sock: socket.socket, versions: Mapping[int, VersionRange]) -> None:
         self.address = address
@@ -113,14 +113,14 @@ class Link:
 
     @property
     def is_usable(self) -> bool:
-        """Tell whether the next request may be sent here."""
+        """True if the next request may use this connection."""
         return self._connection.closed_because is None and not self._connection.is_stale()
 
     def close(self, reason: str = "the proxy stops") -> None:
         self._connection.close(reason, is_at_fault=False)
 
     def version_of(self, request_class: type[Message], at_most: int) -> int:
-        """Return the newest version of a request that both sides know. Raises RestError."""
+        """Newest version of a request that both sides support. Raises RestError."""
         ours, theirs = request_class.versions, self._versions.get(request_class.api_key)
         if theirs is not None:
             newest = min(ours.last, theirs.last, at_most)
@@ -138,7 +138,7 @@ class Link:
         at_most: int = 1000,
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> T:
-        """Send a request, and return what `take` makes of its answer. Raises RestError.
+        """Send a request; returns `take` of its response. Raises RestError.
 
         `take` is called before anything else is received, for the answer's records are views of the receive buffer.
         """
@@ -171,7 +171,7 @@ class Link:
 
 
 def _failure(error: Exception) -> Exception:
-    """Make a refusal of what cannot be encoded, which only the request's content can cause; other errors are bugs."""
+    """Error for a request's content that cannot be encoded; other encoding errors are bugs."""
     if isinstance(error, RestError):
         return error
     if isinstance(error, KafkaError | ProtocolViolation):

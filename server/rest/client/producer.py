@@ -84,7 +84,7 @@ Outcome = Written | RestError
 
 
 class _Chunk(NamedTuple):
-    """Records of one request that belong into one batch; `tell` takes their outcomes."""
+    """Records of one request for one batch; `tell` receives their outcomes."""
 
     records: list[Outgoing]
     size: int
@@ -102,7 +102,7 @@ class KafkaProducer:
         self._first_lock = trio.Lock()
 
     async def write(self, topic: str, records: Sequence[Outgoing]) -> list[Outcome]:
-        """Write records, and return the outcome of each in their order. Raises RestError if none can be written.
+        """Write records; returns the outcome of each, in order. Raises RestError if none can be written.
 
         Records that are under way when the caller is cancelled are written all the same.
         """
@@ -167,7 +167,7 @@ class KafkaProducer:
         return number
 
     async def first_place(self) -> Place:
-        """Return the producer id that lanes begin with; one of NOBODY where there are none."""
+        """Producer id for new lanes; one without an id (NOBODY) if the cluster grants none."""
         async with self._first_lock:
             if self._first_place is None:
                 self._first_place = await self.new_place()
@@ -208,7 +208,7 @@ def _cut(records: list[Outgoing]) -> list[tuple[list[Outgoing], int]]:
 
 
 class _Lane:
-    """Records for one partition, in the order in which they came."""
+    """Queue of records for one partition, in arrival order."""
 
     def __init__(self, producer: KafkaProducer, place: Partition) -> None:
         self._producer, self._place = producer, place
@@ -266,7 +266,7 @@ class _Lane:
             return [error] * len(records)
 
     async def _settled(self, records: list[Outgoing]) -> list[Outcome]:
-        """Send a batch until its fate is known, or time is up. Raises RestError."""
+        """Send a batch until its outcome is known, or DELIVERY_S have passed. Raises RestError."""
         until_s = trio.current_time() + DELIVERY_S
         now_ms = int(time.time() * 1000)
         if self._is_unsure:
@@ -293,7 +293,7 @@ class _Lane:
     def _goes_on(
         self, error: KafkaFailure | Unreachable, place: Place, until_s: float, *, may_be_written: bool
     ) -> bool:
-        """Tell whether a batch is sent again after this error."""
+        """True if the batch is resent after this error."""
         if trio.current_time() > until_s or (may_be_written and place.producer_id < 0):
             return False
         self._producer.cluster.forget_topic(self._place[0])

@@ -33,7 +33,7 @@ _FETCH_MAX_VERSION, _OFFSETS_MAX_VERSION = 12, 9  # later ones name topics by th
 
 
 class Fetched(NamedTuple):
-    """What a leader gave of one partition. `records` is a copy; `is_out_of_range`: the offset does not exist."""
+    """Fetched data of one partition. `records` is a copy; `is_out_of_range`: the offset does not exist."""
 
     place: Partition
     records: bytes
@@ -43,7 +43,7 @@ class Fetched(NamedTuple):
 async def fetch(
     cluster: KafkaCluster, positions: Mapping[Partition, int], wait_s: float, bytes_max: int
 ) -> list[Fetched]:
-    """Fetch records of partitions from their leaders, which wait for so long if there are none.
+    """Fetch records from the partitions' leaders, which wait for the given time if there are none.
 
     Raises RestError. What has moved to another leader is left out, and looked up the next time.
     """
@@ -113,7 +113,7 @@ def _judged(cluster: KafkaCluster, parts: Sequence[tuple[Partition, int, bytes]]
 
 
 class Step(NamedTuple):
-    """A record, or None where a batch has ended; the next offset after it."""
+    """A record, or None at the end of a batch; with the next offset."""
 
     record: Record | None
     next_offset: int

@@ -199,7 +199,7 @@ def _body(call: Call) -> dict[str, Any]:
 
 
 def _config(body: dict[str, Any]) -> tuple[str | None, InstanceConfig]:
-    """Parse the name, None for any, and the settings of an instance. Raises RestError."""
+    """Parse an instance's name (None: generated) and settings. Raises RestError."""
     refuse_unknown(body, _CONFIG_MEMBERS)
     kind = (member(body, "format", str) or formats.BINARY).lower()
     if kind not in (formats.BINARY, formats.JSON, *formats.WITH_SCHEMA):
@@ -247,7 +247,7 @@ def _bytes_min(body: dict[str, Any]) -> int | None:
 
 
 def _wanted_format(call: Call) -> tuple[str, str]:
-    """Return the embedded format that a reader accepts, and the type of the answer."""
+    """Embedded format that a reader accepts, and the content type of the response."""
     accepted = [media_type(each) for each in call.request.headers.get("accept", "").split(",")]
     for each in accepted:
         if each in EMBEDDED:

@@ -39,7 +39,7 @@ _EXCLUSIVE = "Subscription to topics, partitions and pattern are mutually exclus
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceConfig:
-    """Settings of one instance, of the request that created it."""
+    """Settings of one instance, from the request that created it."""
 
     kind: str = formats.BINARY
     reset: str = "latest"
@@ -51,13 +51,13 @@ class InstanceConfig:
 
 @dataclass(slots=True)
 class ReadingRoom:
-    """Memory of all answers that are being collected."""
+    """Memory limit of all responses under construction."""
 
     left: int = field(default=READING_BYTES_MAX)
 
 
 class Instance:
-    """One consumer. `lock` is held by who reads it or changes what it reads."""
+    """One consumer instance. A task that reads or changes it holds `lock`."""
 
     def __init__(self, cluster: KafkaCluster, group: str, name: str, config: InstanceConfig, room: ReadingRoom) -> None:
         self.group, self.name, self.config = group, name, config
@@ -153,14 +153,14 @@ class Instance:
         self._positions, self._uncommitted = {}, {}
 
     async def close(self) -> None:
-        """End the instance: commits what was read, and leaves the group."""
+        """Close the instance: commit read offsets and leave the group."""
         with trio.move_on_after(CLOSE_S):
             await self.unsubscribe()
 
     # --- offsets
 
     async def commit(self, offsets: Mapping[Partition, Committed] | None = None) -> None:
-        """Commit offsets (None: of all that was read). Raises RestError."""
+        """Commit the given offsets (None: all that were read). Raises RestError."""
         wanted = offsets or {each: Committed(offset, "") for each, offset in self._uncommitted.items()}
         if not wanted:
             return
@@ -175,7 +175,7 @@ class Instance:
                 del self._uncommitted[place]
 
     async def _resolve(self) -> None:
-        """Replace positions that are no offsets. Raises RestError."""
+        """Replace symbolic positions by offsets. Raises RestError."""
         unknown = [place for place, position in self._positions.items() if position is None]
         if unknown:
             found = await committed_of(self._cluster, self.group, unknown)
@@ -256,7 +256,7 @@ class Instance:
             await trio.lowlevel.checkpoint()
 
     async def _take(self, fetched: Fetched, begin: int, answer: _Collected, time_slice: TimeSlice) -> bool:
-        """Add records to an answer; returns False if it is full."""
+        """Add records to a response; False if it is full."""
         place = fetched.place
         for record, next_offset in records_of(fetched, begin):
             if place not in self._positions:
@@ -285,7 +285,7 @@ class _Collected:
 
     @property
     def left(self) -> int:
-        """Bytes that may still come, for the next fetch."""
+        """Bytes left for the next fetch."""
         return max(self._bytes_max - self._bytes, 1)
 
     @property
@@ -293,7 +293,7 @@ class _Collected:
         return f"[{','.join(self._parts)}]".encode()
 
     def add(self, place: Partition, key: bytes | None, value: bytes | None, offset: int) -> bool:
-        """Add a record unless that would be too much. Raises RestError if it does not have the instance's format."""
+        """Add a record if it fits. Raises RestError if it is not in the instance's format."""
         size = len(key or b"") + len(value or b"")
         if self._bytes + size >= self._bytes_max or (self._room.left < size and self._parts):
             self.is_full = True
@@ -340,7 +340,7 @@ class Instances:
         return instance
 
     def find(self, group: str, name: str) -> Instance:
-        """Find an instance, which is kept for another timeout. Raises RestError."""
+        """Find an instance and renew its timeout. Raises RestError."""
         instance = self._all.get((group, name))
         if instance is None:
             raise instance_not_found()
@@ -351,13 +351,13 @@ class Instances:
         instance.expires_at_s = trio.current_time() + self._timeout_s
 
     async def delete(self, instance: Instance) -> None:
-        """Delete an instance; it is not found any more at once."""
+        """Delete an instance; later requests do not find it."""
         self._all.pop((instance.group, instance.name), None)
         async with instance.lock:
             await instance.close()
 
     async def run(self) -> None:
-        """Delete instances that nobody asks for, until cancelled; then leave all groups."""
+        """Delete idle instances, until cancelled; then leave all groups."""
         try:
             async with trio.open_nursery() as nursery:
                 while True:

@@ -60,7 +60,7 @@ class TopicsV2:
         }
 
     async def _found(self, name: str) -> Sequence[MetadataResponsePartition]:
-        """Look up what is now there. Raises RestError."""
+        """Describe a topic as it is now. Raises RestError."""
         [found] = (await self._cluster.refreshed([name])).topics
         if found.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
             raise topic_not_found()
@@ -133,7 +133,7 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
 
 
 def _produce_code(error: RestError) -> int:
-    """Reduce an error to one of the four that a producer's exception is answered with."""
+    """Map an error to one of the four codes for producer exceptions."""
     if error.code in (Code.KAFKA_AUTHENTICATION, Code.KAFKA_AUTHORIZATION, Code.PARTITION_NOT_FOUND):
         return error.code
     if isinstance(error, KafkaFailure):

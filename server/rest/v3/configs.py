@@ -32,7 +32,7 @@ CHANGES_MAX = 5_000
 
 
 class Owner(NamedTuple):
-    """What has the settings: a topic, a broker, or all brokers."""
+    """Owner of settings: a topic, a broker, or all brokers."""
 
     type: int
     name: str
@@ -49,7 +49,7 @@ Find = Callable[[Scope], Awaitable[Owner]]
 
 
 def add_configs(scoped: Scoped, cluster: KafkaCluster, path: str, find: Find) -> None:
-    """Add the paths of the settings of one kind of owner."""
+    """Register the paths of an owner kind's settings."""
 
     async def listed(scope: Scope) -> Any:
         of = await find(scope)

@@ -33,7 +33,7 @@ MULTI_STATUS = 207
 
 
 class Parsed(NamedTuple):
-    """A record of a request, and the types that its key and value were given in; None: there is none."""
+    """Record of a request, with the declared types of key and value; None: the part is missing."""
 
     record: Outgoing
     key_type: str | None

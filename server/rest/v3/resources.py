@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 class Scope:
-    """A call within one cluster: makes addresses and names of its resources."""
+    """Context of a call within one cluster: builds resource URLs and names."""
 
     def __init__(self, call: Call, cluster_id: str) -> None:
         self.call, self.cluster_id = call, cluster_id
@@ -47,7 +47,7 @@ class Scope:
 
 
 def check_content_type(call: Call) -> None:
-    """Raise RestError unless the body is said to be JSON: a page of another site cannot send that."""
+    """Raise RestError unless the content type is JSON, which a foreign site's page cannot send."""
     if media_type(call.request.headers.get("content-type", "")) != JSON:
         raise RestError(Code.UNSUPPORTED_MEDIA_TYPE, "HTTP 415 Unsupported Media Type")
 
@@ -72,7 +72,7 @@ class Scoped:
         self._api.add(method, CLUSTER + path, handle)
 
     async def checked_id(self, call: Call) -> str:
-        """Return the cluster's id. Raises RestError if the path names another cluster."""
+        """The cluster's id. Raises RestError if the path names another cluster."""
         cluster_id = await known_id(self._cluster)
         if call.parts and call.parts[0] != cluster_id:
             raise not_found(f"Cluster {call.parts[0][:200]} cannot be found.")
@@ -80,7 +80,7 @@ class Scoped:
 
 
 async def known_id(cluster: KafkaCluster) -> str:
-    """Return the id of the cluster, asked once. Raises RestError."""
+    """The cluster's id, requested once. Raises RestError."""
     if not cluster.cluster_id:
         await cluster.refreshed(())
     return cluster.cluster_id or ""
