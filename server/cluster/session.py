@@ -111,7 +111,11 @@ class ClusterSession:
     def is_sure(self) -> bool:
         """True if this broker's registration certainly lasts. Asked for every batch."""
         session = self._registered
-        return session is not None and session.session_now() < session.session_sure_until
+        if session is None:
+            return False
+        until = session.session_sure_until
+        # That of a broker that is alone has no end, and no clock is read for it.
+        return until == math.inf or session.session_now() < until
 
     def session_now(self) -> float:
         return trio.current_time() if self._current is None else self._current.session_now()

@@ -112,15 +112,8 @@ async def alter_partition(request: AlterPartitionRequest, context: RequestContex
     require_on_cluster(context, AclOperation.CLUSTER_ACTION)
     controller = context.broker.member.controller
     if controller is None:
-        return _refused_alteration(ErrorCode.NOT_CONTROLLER)
-    try:
-        return await controller.alter_partition(request, context.api_version)
-    except KafkaError as error:
-        return _refused_alteration(error.code)
-
-
-def _refused_alteration(code: ErrorCode) -> AlterPartitionResponse:
-    return AlterPartitionResponse(throttle_time_ms=0, error_code=code, topics=[])
+        raise KafkaError(ErrorCode.NOT_CONTROLLER)
+    return await controller.alter_partition(request, context.api_version)
 
 
 @handles(ControlledShutdownRequest)
@@ -141,21 +134,18 @@ async def controlled_shutdown(
     require_on_cluster(context, AclOperation.CLUSTER_ACTION)
     controller = context.broker.member.controller
     if controller is None:
-        return _refused_shutdown(ErrorCode.NOT_CONTROLLER)
+        raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
     try:
         remaining = await controller.controlled_shutdown(request.broker_id, request.broker_epoch)
     except KafkaError as error:
         if error.code is ErrorCode.BROKER_NOT_AVAILABLE and request.broker_epoch != NO_BROKER_EPOCH:
-            return _refused_shutdown(ErrorCode.UNKNOWN_SERVER_ERROR)
-        return _refused_shutdown(error.code)
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from error
+        if error.code is ErrorCode.NOT_CONTROLLER:
+            raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH) from error
+        raise
     return ControlledShutdownResponse(
         error_code=ErrorCode.NONE,
         remaining_partitions=[
             RemainingPartition(topic_name=topic, partition_index=index) for topic, index in remaining
         ],
     )
-
-
-def _refused_shutdown(code: ErrorCode) -> ControlledShutdownResponse:
-    told = ErrorCode.STALE_CONTROLLER_EPOCH if code is ErrorCode.NOT_CONTROLLER else code
-    return ControlledShutdownResponse(error_code=told, remaining_partitions=[])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.server.broker import Broker
-from ottla.server.dispatch.access import AclOperation, may_on_cluster
+from ottla.server.dispatch.access import AclOperation, may_on_cluster, require_on_cluster
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.dispatch.dispatch import handles
 from ottla.wire.answers import Worked
@@ -47,8 +47,7 @@ async def alter_replica_log_dirs(
       REPLICA_NOT_AVAILABLE. Either way the directory is remembered for when the replica comes.
     * Of a replica that is sent to several directories the last counts, and it is answered once.
     """
-    if not may_on_cluster(context, AclOperation.ALTER):
-        return await _refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    require_on_cluster(context, AclOperation.ALTER)
     paths: dict[str, dict[int, str]] = {}
     for asked in request.dirs:
         for topic in asked.topics:
@@ -63,20 +62,6 @@ async def alter_replica_log_dirs(
             await time_slice.yield_if_over()
         if partitions:
             results.append(AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions))
-    return AlterReplicaLogDirsResponse(throttle_time_ms=0, results=results)
-
-
-async def _refused(request: AlterReplicaLogDirsRequest, code: ErrorCode) -> AlterReplicaLogDirsResponse:
-    results = []
-    time_slice = TimeSlice()
-    for asked in request.dirs:
-        for topic in asked.topics:
-            partitions = []
-            for index in topic.partitions:
-                partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
-                await time_slice.yield_if_over()
-            results.append(AlterReplicaLogDirTopicResult(topic_name=topic.name, partitions=partitions))
-            await time_slice.yield_if_over()
     return AlterReplicaLogDirsResponse(throttle_time_ms=0, results=results)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Coroutine
-from operator import attrgetter
 from typing import Any
 
 import trio
@@ -12,17 +11,13 @@ from ottla.groupcoord.offsets.commits import TOPIC_ID_VERSION, names_of
 from ottla.server.api.visible_groups import rights_of
 from ottla.server.broker import Broker
 from ottla.server.coordinator_factory import groups_of
-from ottla.server.dispatch.access import AclOperation, ResourceType, decided, may, require
+from ottla.server.dispatch.access import AclOperation, ResourceType, decided, require
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.dispatch.dispatch import handles
-from ottla.server.network.sliced_work import answer_partitions
-from ottla.wire.answers import Answer, EncodedAnswer, Worked
-from ottla.wire.errors import ErrorCode
+from ottla.wire.answers import Answer, EncodedAnswer
 from ottla.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetFetchRequest,
@@ -42,8 +37,7 @@ def offset_commit(request: OffsetCommitRequest, context: RequestContext[Broker])
     * The client has to have the right to read the group, or else every partition is GROUP_AUTHORIZATION_FAILED. Topics
       that it may not read are TOPIC_AUTHORIZATION_FAILED, whether they exist or not; ids that nobody knows are told.
     """
-    if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
-        return _refused(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     version, broker = context.api_version, context.broker
 
     def commit(denied: Collection[str]) -> Answer[OffsetCommitResponse]:
@@ -51,23 +45,6 @@ def offset_commit(request: OffsetCommitRequest, context: RequestContext[Broker])
 
     names = names_of(request.topics, broker.cluster, by_id=version >= TOPIC_ID_VERSION)
     return decided(context, AclOperation.READ, ResourceType.TOPIC, names, commit)
-
-
-def _refused(request: OffsetCommitRequest, code: ErrorCode) -> Worked[OffsetCommitResponse]:
-    def respond(answers: list[list[OffsetCommitResponsePartition]]) -> OffsetCommitResponse:
-        return OffsetCommitResponse(
-            topics=[
-                OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=each)
-                for topic, each in zip(request.topics, answers, strict=True)
-            ]
-        )
-
-    return answer_partitions(
-        request.topics,
-        attrgetter("partitions"),
-        lambda topic, each: OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code),
-        respond,
-    )
 
 
 _encoder = trio.CapacityLimiter(1)

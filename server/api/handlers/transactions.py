@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from operator import attrgetter
 
 from ottla.groupcoord.offsets.commits import names_of
 from ottla.groupcoord.offsets.manager import TXN_TOPIC_ID_VERSION
@@ -23,8 +22,7 @@ from ottla.server.dispatch.access import (
 )
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.dispatch.dispatch import handles
-from ottla.server.network.sliced_work import answer_partitions
-from ottla.wire.answers import Answer, Worked
+from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -35,8 +33,6 @@ from ottla.wire.messages.transactions import (
     EndTxnResponse,
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
@@ -113,10 +109,8 @@ def txn_offset_commit(
       partition has the error that says so. Topics that it may not read are TOPIC_AUTHORIZATION_FAILED, whether they
       exist or not.
     """
-    if not may(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
-        return _refused(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
-        return _refused(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    require(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     version, broker = context.api_version, context.broker
 
     def commit(denied: Collection[str]) -> Answer[TxnOffsetCommitResponse]:
@@ -125,23 +119,6 @@ def txn_offset_commit(
 
     names = names_of(request.topics, broker.cluster, by_id=version >= TXN_TOPIC_ID_VERSION)
     return decided(context, AclOperation.READ, ResourceType.TOPIC, names, commit)
-
-
-def _refused(request: TxnOffsetCommitRequest, code: ErrorCode) -> Worked[TxnOffsetCommitResponse]:
-    def respond(answers: list[list[TxnOffsetCommitResponsePartition]]) -> TxnOffsetCommitResponse:
-        return TxnOffsetCommitResponse(
-            topics=[
-                TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=each)
-                for topic, each in zip(request.topics, answers, strict=True)
-            ]
-        )
-
-    return answer_partitions(
-        request.topics,
-        attrgetter("partitions"),
-        lambda topic, each: TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code),
-        respond,
-    )
 
 
 @handles(EndTxnRequest)

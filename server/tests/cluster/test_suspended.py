@@ -1,5 +1,6 @@
 """A machine that was suspended: the session counts that time, although the event loop's clock stood still."""
 
+import math
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -54,3 +55,11 @@ async def test_a_broker_that_was_suspended_for_long_is_fenced_at_once(suspends: 
     assert is_fenced(session)
     coordination._note_contact(coordination.session_now())
     assert not is_fenced(session)
+
+
+def test_a_session_without_an_end_is_sure_without_a_look_at_the_clock() -> None:
+    session = ClusterSession()
+    session.attach(cast(Any, SimpleNamespace(session_sure_until=math.inf)))
+    assert not session.is_sure
+    session.note_registered()
+    assert session.is_sure
