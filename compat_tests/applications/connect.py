@@ -14,7 +14,7 @@ STRINGS = "org.apache.kafka.connect.storage.StringConverter"
 class Worker:
     """A distributed worker in a process of its own."""
 
-    def __init__(self, java, bootstrap, name, folder, **settings):
+    def __init__(self, java, bootstrap, name, folder):
         port = free_port()
         properties = {
             "bootstrap.servers": bootstrap,
@@ -31,7 +31,6 @@ class Worker:
             "status.storage.partitions": "1",
             **{f"{kind}.storage.topic": f"{name}-{kind}" for kind in ("config", "offset", "status")},
             **{f"{kind}.storage.replication.factor": "1" for kind in ("config", "offset", "status")},
-            **{key.replace("_", "."): value for key, value in settings.items()},
         }
         folder.mkdir()
         config = folder / "worker.properties"

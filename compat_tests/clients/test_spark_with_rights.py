@@ -1,31 +1,15 @@
 """Spark's source and sink over SASL_SSL, with exactly the rights that they need: a stream goes on where its checkpoint says."""
 
-import shutil
-import sys
-from pathlib import Path
-
 import pytest
 from compat_tests.support.guarded import READ, TOPIC, WRITE, GuardedOttla
+from compat_tests.support.spark import session
 from confluent_kafka.admin import NewTopic
-
-FLIGHTS = Path(__file__).resolve().parents[2] / "spark_examples" / "flights"
 
 
 @pytest.fixture
 def spark():
-    if shutil.which("java") is None:
-        pytest.skip("the command java is not on this machine (`make setup` brings it)")
-    sys.path.insert(0, str(FLIGHTS))
-    try:
-        import session
-
-        spark = session.start()
-    except (ImportError, FileNotFoundError) as missing:
-        pytest.skip(str(missing))
-    finally:
-        sys.path.remove(str(FLIGHTS))
-    yield spark
-    spark.stop()
+    with session() as started:
+        yield started
 
 
 @pytest.mark.long

@@ -35,7 +35,7 @@ def pinned(file: str, pattern: str) -> Pin:
 
 def python_package(name: str) -> Pin:
     """The oldest version that the tests are run with; pip takes the newest."""
-    return pinned("pyproject.toml", rf'"{name}>=([\d.]+)"')
+    return pinned("pyproject.toml", rf'"{name}(?:\[[^\]]*\])?>=([\d.]+)"')
 
 
 def release(name: str) -> Pin:

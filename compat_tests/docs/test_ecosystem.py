@@ -26,3 +26,15 @@ def test_rows_have_the_versions_of_the_requirements() -> None:
     for name, requirements in found.items():
         version = re.search(r">=([\d.]+)", requirements)[1]
         assert f"| {version} |" in row_of(f"{name}/program.py"), f"the row of {name} has another version than {version}"
+
+
+def test_rows_have_the_versions_of_the_jars() -> None:
+    found = {path.parent.name: path.read_text() for path in ROOT.glob("compat_tests/ecosystem/*/pom.xml")}
+    assert len(found) >= 3
+    for name, pom in found.items():
+        version = re.search(rf"<{name}>([\d.]+)</{name}>", pom) or re.search(
+            r"<version>(\d[\d.]+)\.Final</version>", pom
+        )
+        assert f"| {version[1]}" in row_of(f"test_{name}.py"), (
+            f"the row of {name} has another version than {version[1]}"
+        )

@@ -6,12 +6,15 @@ makes it of <name>/requirements.txt in .cache/ecosystem/<name>/.
 
 import functools
 import os
+import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
+from compat_tests.apache.brokers import FAST_START
 from compat_tests.applications.streams import take
 from compat_tests.support.brokers import BrokerProcess, wait_until
 from confluent_kafka import Producer
@@ -20,6 +23,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 FOLDER = Path(__file__).resolve().parent
 ENVIRONMENTS = FOLDER.parents[1] / ".cache" / "ecosystem"
+JARS = FOLDER.parents[1] / ".cache" / "jars" / "compat_tests" / "ecosystem"
 STOP_S = 60
 
 
@@ -28,6 +32,21 @@ def python_of(name: str) -> str:
     if not (ENVIRONMENTS / name / ".ready").exists():
         pytest.skip(f"{name} is not on this machine (`make ecosystem` brings it)")
     return str(ENVIRONMENTS / name / "bin" / "python")
+
+
+def jars_of(name: str) -> Path:
+    """The folder of the jars that <name>/pom.xml names."""
+    if not (JARS / name / ".ready").exists() or shutil.which("javac") is None:
+        pytest.skip(f"{name} is not on this machine (`make ecosystem` brings it)")
+    return JARS / name
+
+
+def java_command(name: str, main: str, folder: Path, *options: str) -> list[str]:
+    """Compile <name>/<main>.java, and return the command that runs it, up to its arguments."""
+    class_path = f"{jars_of(name)}/*"
+    source = FOLDER / name / f"{main}.java"
+    subprocess.run(["javac", "-cp", class_path, "-d", folder / "classes", source], check=True, timeout=240)
+    return ["java", *FAST_START, "-Xmx512m", *options, "-cp", f"{folder / 'classes'}:{class_path}", main]
 
 
 class Program:
@@ -83,6 +102,13 @@ def feed(producer: Producer, topic: str, values: Sequence[int]) -> None:
         producer.poll(0)
 
 
+def feed_by_parity(producer: Producer, topic: str, numbers: Iterable[int]) -> None:
+    """Give each number to the producer, with its parity as the key: even ones stay in their order, and so do odd ones."""
+    for number in numbers:
+        producer.produce(topic, key=str(number % 2), value=str(number))
+        producer.poll(0)
+
+
 @functools.cache
 def admin_of(bootstrap: str) -> AdminClient:
     """One for all looks at a broker, which may be many."""
@@ -118,3 +144,9 @@ def values(bootstrap: str, topic: str, is_enough: Callable[[list[str]], bool], t
 
 def squares(count: int) -> list[str]:
     return [str(number * number) for number in range(count)]
+
+
+def sums(count: int) -> list[str]:
+    """Every sum on the way from 0 to `count`, of the even numbers and of the odd ones."""
+    both = [*accumulate(range(0, count, 2)), *accumulate(range(1, count, 2))]
+    return [str(each) for each in sorted(both)]

@@ -1,20 +1,12 @@
 """Quix Streams and Faust, exactly once: each running sum is written once, while the broker and the program are killed."""
 
-from itertools import accumulate
-
 import pytest
 from compat_tests.applications.streams import make_topics
-from compat_tests.ecosystem.programs import feeder, size, values
+from compat_tests.ecosystem.programs import feed_by_parity, feeder, size, sums, values
 from compat_tests.support.brokers import wait_until
 
 pytestmark = pytest.mark.ecosystem
 COUNT = 600
-
-
-def expected() -> list[str]:
-    """Every sum on the way, of the even numbers and of the odd ones, which come in their order."""
-    sums = [*accumulate(range(0, COUNT, 2)), *accumulate(range(1, COUNT, 2))]
-    return [str(each) for each in sorted(sums)]
 
 
 @pytest.mark.timeout(600)
@@ -26,20 +18,16 @@ def test_each_sum_is_written_once(name, start_broker, start_program, tmp_path):
     program = start_program(name, broker.bootstrap, "numbers", "sums", str(state))
     producer = feeder(broker.bootstrap)
 
-    def feed(numbers: range) -> None:
-        for number in numbers:
-            producer.produce("numbers", key=str(number % 2), value=str(number))
-
-    feed(range(COUNT // 3))
+    feed_by_parity(producer, "numbers", range(COUNT // 3))
     assert producer.flush(120) == 0
     wait_until(lambda: size(broker.bootstrap, "sums") > 0, f"{name} has begun", 180)
-    feed(range(COUNT // 3, 2 * COUNT // 3))
+    feed_by_parity(producer, "numbers", range(COUNT // 3, 2 * COUNT // 3))
     broker.kill()
     broker.restart()
     assert producer.flush(120) == 0
     values(broker.bootstrap, "sums", lambda found: len(found) > COUNT // 3 + 20)
     program.kill()
-    feed(range(2 * COUNT // 3, COUNT))
+    feed_by_parity(producer, "numbers", range(2 * COUNT // 3, COUNT))
     assert producer.flush(120) == 0
     start_program(name, broker.bootstrap, "numbers", "sums", str(state))
-    assert values(broker.bootstrap, "sums", lambda found: len(found) >= COUNT) == expected()
+    assert values(broker.bootstrap, "sums", lambda found: len(found) >= COUNT) == sums(COUNT)
