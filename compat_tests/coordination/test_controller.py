@@ -18,7 +18,7 @@ from ottla.replication.cluster.coordination import BadVersion, Check, Create, De
 from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.znodes import TopicAssignment
-from ottla.server.cluster.controller.election import ControllerElection
+from ottla.server.cluster.controller.controller_election import ControllerElection
 from ottla.server.cluster.coordination.zookeeper import ZooKeeperCoordination
 from ottla.server.config.broker_config import load_config
 from ottla.server.tests.coordination_promises import settled

@@ -28,7 +28,7 @@ from ottla.groupcoord.share.partition import acknowledging
 from ottla.groupcoord.share.partition.in_flight import RecordState, Run
 from ottla.groupcoord.share.partition.share_partition import SharePartition
 from ottla.groupcoord.share.partition.state import ShareState
-from ottla.replication.controller import election
+from ottla.replication.controller import leader_election
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.producers import ProducerStateManager
 from ottla.replication.partition.followers import Followers
@@ -60,7 +60,7 @@ def _elect_anybody(offline_election: Callable[..., Any]) -> Callable[..., Any]:
         leader = next((broker for broker in state.replicas if broker in online), None)
         if leader is None:
             return offline_election(state, online, unclean=unclean)
-        return election.succeed(
+        return leader_election.succeed(
             state, leader, (leader, *(each for each in state.isr if each in online and each != leader))
         )
 
@@ -232,7 +232,7 @@ def _commit_offsets_of_aborted(replay_marker: Callable[..., Any]) -> Callable[..
 class Flaw(Enum):
     TRUNCATES_TO_HIGH_WATERMARK = Partition, "make_follower", _truncate_to_high_watermark
     DOES_NOT_TRUNCATE = Partition, "divergence", _keep_what_diverged
-    ELECTS_OUTSIDE_THE_ISR = election, "offline_election", _elect_anybody
+    ELECTS_OUTSIDE_THE_ISR = leader_election, "offline_election", _elect_anybody
     HIGH_WATERMARK_OF_THE_LEADER_ALONE = Followers, "common_end", _leader_alone
     HIGH_WATERMARK_OF_THE_COMMITTED_ISR = Followers, "common_end", _committed_isr_alone
     ISR_SHRINKS_BEFORE_IT_IS_AGREED = Followers, "maximal_isr", _proposed_isr_at_once

@@ -26,6 +26,7 @@ from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.runtime.answers import Caller
 from ottla.groupcoord.streams import records
 from ottla.groupcoord.streams.group import StreamsGroup, StreamsState, TaskPositions
+from ottla.groupcoord.streams.heartbeat_checks import check_group_size, member_of, named_tasks, owned_tasks
 from ottla.groupcoord.streams.internal_topics import (
     ConfiguredSubtopology,
     ConfiguredTopology,
@@ -36,7 +37,6 @@ from ottla.groupcoord.streams.internal_topics import (
 from ottla.groupcoord.streams.members import Endpoint, Member, MemberState, Task, Tasks, by_subtopology
 from ottla.groupcoord.streams.reconciliation import reconcile
 from ottla.groupcoord.streams.records import NO_EPOCH
-from ottla.groupcoord.streams.requests import check_group_size, member_of, named_tasks, owned_tasks
 from ottla.groupcoord.streams.targets import (
     assignment_configs,
     assignment_input,

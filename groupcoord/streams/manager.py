@@ -1,6 +1,6 @@
 """Manager of a shard's streams groups (KIP-1071).
 
-`heartbeat.py` and `requests.py` make the records of a request. They are put in force at once, and taken back if the log
+`heartbeat.py` and `heartbeat_checks.py` make the records of a request. They are put in force at once, and taken back if the log
 refuses them.
 """
 
@@ -25,6 +25,14 @@ from ottla.groupcoord.streams.group import (
     StreamsGroup,
 )
 from ottla.groupcoord.streams.heartbeat import Heartbeat, HeartbeatResult
+from ottla.groupcoord.streams.heartbeat_checks import (
+    is_static_leave,
+    leave_records,
+    leaving_member,
+    left_response,
+    refused_heartbeat,
+    static_leave_records,
+)
 from ottla.groupcoord.streams.members import Member, MemberState, Tasks
 from ottla.groupcoord.streams.records import (
     FORMATS,
@@ -32,14 +40,6 @@ from ottla.groupcoord.streams.records import (
     assignment_epoch_tombstone,
     metadata_record,
     topology_record,
-)
-from ottla.groupcoord.streams.requests import (
-    is_static_leave,
-    leave_records,
-    leaving_member,
-    left_response,
-    refused_heartbeat,
-    static_leave_records,
 )
 from ottla.groupcoord.streams.targets import (
     StreamsAssignmentComputed,

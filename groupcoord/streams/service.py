@@ -9,8 +9,8 @@ from ottla.groupcoord.runtime.answers import Caller
 from ottla.groupcoord.shard import GroupRuntime
 from ottla.groupcoord.streams.describing import undescribed
 from ottla.groupcoord.streams.heartbeat import HeartbeatResult
+from ottla.groupcoord.streams.heartbeat_checks import check_heartbeat, refused_heartbeat
 from ottla.groupcoord.streams.manager import DescribeStreamsGroup
-from ottla.groupcoord.streams.requests import check_heartbeat, refused_heartbeat
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.streams_group import (

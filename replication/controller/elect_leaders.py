@@ -15,7 +15,7 @@ from enum import IntEnum
 
 from ottla.replication.cluster.metadata_cache import NO_LEADER, NO_PARTITION_EPOCH, MetadataCache, PartitionState
 from ottla.replication.controller.decisions import Answer, Decision, StateChange, TopicPartition
-from ottla.replication.controller.election import offline_election, preferred_election
+from ottla.replication.controller.leader_election import offline_election, preferred_election
 from ottla.replication.controller.partition_states import PartitionStates
 from ottla.replication.controller.topic_planner import TopicPlanner
 from ottla.wire.errors import ErrorCode, KafkaError, bare

@@ -13,7 +13,7 @@ Theory
 | offline  | `leader` is NO_LEADER                                     | one of the ISR returns; unclean election     |
 | deleting | its topic is in `deletions`; nothing is decided on it     | all replicas are gone: nodes are removed     |
 
-    An online or offline partition can be reassigned as well: see `reassignment.py`. The elections are in `election.py`.
+    An online or offline partition can be reassigned as well: see `reassignment.py`. The elections are in `leader_election.py`.
 
 | input                      | decides                                                                             |
 |----------------------------|-------------------------------------------------------------------------------------|
@@ -60,7 +60,7 @@ from ottla.replication.controller.decisions import (
     TopicExtension,
     TopicPartition,
 )
-from ottla.replication.controller.election import (
+from ottla.replication.controller.leader_election import (
     after_loss,
     controlled_shutdown_election,
     is_complete,

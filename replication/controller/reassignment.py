@@ -25,7 +25,7 @@ from dataclasses import replace
 
 from ottla.replication.cluster.metadata_cache import NO_LEADER, NO_PARTITION_EPOCH, PartitionState
 from ottla.replication.controller.decisions import Answer, Change, Decision, StateChange, TopicPartition
-from ottla.replication.controller.election import offline_election, succeed
+from ottla.replication.controller.leader_election import offline_election, succeed
 from ottla.replication.controller.partition_states import PartitionStates
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 

@@ -2,7 +2,7 @@
 
 Theory
     A fetcher is one task with its own connection to its leader: it asks, appends what comes, and asks again at once. Which
-    partitions, in which session, is `replica_fetch.py`'s business; what an answer means for a partition is decided here:
+    partitions, in which session, is `fetch_session_handler.py`'s business; what an answer means for a partition is decided here:
 
     records, or none             `Partition.append_as_follower`, `Partition.take_over`
     a diverging epoch            what is beyond it is dropped (`Partition.divergence`), which may take several rounds
@@ -34,8 +34,8 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from ottla.replication.cluster.peers import Peer, PeerUnavailable
+from ottla.replication.fetcher.fetch_session_handler import FetchSessionHandler, PartitionFetchState
 from ottla.replication.fetcher.leader_end_point import LeaderEndPoint
-from ottla.replication.fetcher.replica_fetch import PartitionFetchState, ReplicaFetch
 from ottla.replication.partition.reading import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -90,7 +90,7 @@ class Fetcher:
         self._context = context
         self._before_round = before_round
         self._on_end = on_end
-        self._fetch = ReplicaFetch(context.node_id, leader_id, context.throttle)
+        self._fetch = FetchSessionHandler(context.node_id, leader_id, context.throttle)
         self._leader = LeaderEndPoint(
             context.node_id, connect=partial(context.connect, leader_id, number), config=context.config
         )

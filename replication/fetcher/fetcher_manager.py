@@ -12,8 +12,8 @@ from zlib import crc32
 
 import trio
 
+from ottla.replication.fetcher.fetch_session_handler import PartitionFetchState
 from ottla.replication.fetcher.fetcher import Connect, Fetcher, FetcherContext, cut_to_high_watermark
-from ottla.replication.fetcher.replica_fetch import PartitionFetchState
 from ottla.wire.errors import KafkaError
 
 if TYPE_CHECKING:

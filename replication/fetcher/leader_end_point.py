@@ -16,7 +16,7 @@ from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRe
 if TYPE_CHECKING:
     from ottla.replication.cluster.peers import Peer
     from ottla.replication.config import ReplicationConfig
-    from ottla.replication.fetcher.replica_fetch import PartitionFetchState
+    from ottla.replication.fetcher.fetch_session_handler import PartitionFetchState
 
 LIST_OFFSETS_VERSION = 9  # brokers of Kafka 3.9 speak this one among themselves, and do not negotiate
 GRACE_S = 0.02  # for an answer that is just coming, before an idle fetch is given up for the sake of new partitions

@@ -17,7 +17,7 @@ does as well: the client then begins another one, and gets none.
 An incremental answer holds a partition only if there is something to tell: records, an error, a moved high watermark or
 log start offset, a preferred replica, a diverging epoch. A partition that returned records moves to the end of the
 order, so that all get their turn. Partitions of large sessions that have nothing to tell are left idle
-(`fetch_targets.py`). A session comes into being with the answer to its first fetch, and whoever asks with
+(`idle_partitions.py`). A session comes into being with the answer to its first fetch, and whoever asks with
 the next epoch while an answer is still waited for makes that answer INVALID_FETCH_SESSION_EPOCH. Kafka: FetchManager,
 FetchContext, FetchSessionCacheShard.
 """
@@ -29,8 +29,8 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from ottla.replication.partition.fetch_targets import IDLE_FROM, FetchTarget, IdleTarget, Key
 from ottla.replication.partition.followers import LastFetch
+from ottla.replication.partition.idle_partitions import IDLE_FROM, FetchTarget, IdleTarget, Key
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
 

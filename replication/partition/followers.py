@@ -45,7 +45,7 @@ class Holder(NamedTuple):
 
 
 class LastFetch:
-    """Time of the last use of a fetch session, for the followers that rest on it; see `fetch_targets.py`."""
+    """Time of the last use of a fetch session, for the followers that rest on it; see `idle_partitions.py`."""
 
     __slots__ = ("at_ms",)
 

@@ -1,8 +1,7 @@
-"""Reads of a partition: their results, look-ups of offsets, aborted transactions, diverging epochs and the nearest replica."""
+"""Reads of a partition: their results, look-ups of offsets, aborted transactions and diverging epochs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.replication.log.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
@@ -10,7 +9,6 @@ from ottla.replication.log.log_reader import EMPTY, LogRead, LogReader
 from ottla.replication.log.storage import FileRegion
 from ottla.replication.log.time_search import MAX_TIMESTAMP, TimestampedOffset, TimestampSearch
 from ottla.replication.log.transaction_index import AbortedTransaction
-from ottla.replication.partition.followers import Holder
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -33,16 +31,6 @@ class ReadInfo(NamedTuple):
     diverging_epoch: tuple[int, int] | None = None
     bytes_available: int = 0
     is_behind: bool = False
-
-
-def in_same_rack(rack: str, leader: int, holders: Iterable[Holder], rack_of: Callable[[int], str | None]) -> int | None:
-    """The in-sync follower in the consumer's rack with the highest offset (KIP-392); None: read from the leader."""
-    if not rack or rack_of(leader) == rack:
-        return None
-    near = [each for each in holders if rack_of(each.broker) == rack]
-    if not near:
-        return None
-    return max(near, key=lambda each: (each.log_end_offset, each.caught_up_ms, each.broker)).broker
 
 
 LATEST_TIMESTAMP = -1

@@ -12,7 +12,7 @@ from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, contents
 from ottla.replication.log.time_search import TimestampedOffset
 from ottla.replication.partition.fetch_session import FetchSessionCache
-from ottla.replication.partition.fetch_targets import FetchTarget
+from ottla.replication.partition.idle_partitions import FetchTarget
 from ottla.replication.partition.partition import Partition
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.fetch import (

@@ -12,7 +12,7 @@ from ottla.replication.cluster.peers import Peer, PeerUnavailable
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.metadata_cache import BrokerEndpoint
-    from ottla.server.cluster.controller.election import ControllerElection
+    from ottla.server.cluster.controller.controller_election import ControllerElection
     from ottla.wire.schema import Message
 
 MOVE_GRACE_S = 2.0

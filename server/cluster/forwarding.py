@@ -47,7 +47,7 @@ from ottla.wire.schema import Array, Struct
 from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
-    from ottla.server.cluster.controller.election import ControllerElection
+    from ottla.server.cluster.controller.controller_election import ControllerElection
     from ottla.server.cluster.controller_channel import ControllerChannel
     from ottla.server.dispatch.context import RequestContext
     from ottla.server.dispatch.dispatch import Handler

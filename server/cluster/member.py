@@ -49,7 +49,7 @@ from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.cluster.administration import Administration, until_shown
 from ottla.server.cluster.broker_connections import BrokerConnections
 from ottla.server.cluster.config_notifications import ConfigNotifications
-from ottla.server.cluster.controller.election import ControllerElection
+from ottla.server.cluster.controller.controller_election import ControllerElection
 from ottla.server.cluster.controller_channel import ask_active_controller
 from ottla.server.cluster.features import Features
 from ottla.server.cluster.log_dirs import LogDirFailures, settle_identities

@@ -14,7 +14,7 @@ import trio
 
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.share.coordinator.records import SharePartitionKey
-from ottla.groupcoord.share.coordinator.requests import DeleteState, InitializeState, ReadSummary
+from ottla.groupcoord.share.coordinator.state_requests import DeleteState, InitializeState, ReadSummary
 from ottla.groupcoord.share.offset_service import EndOffset, TopicPartition
 from ottla.replication.cluster.metadata_cache import NO_LEADER, SHARE_GROUP_STATE_TOPIC
 from ottla.replication.cluster.peers import PeerUnavailable

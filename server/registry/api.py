@@ -32,7 +32,7 @@ from ottla.server.registry.reading import (
     version_json,
 )
 from ottla.server.registry.records import SchemaValue
-from ottla.server.registry.requests import SchemaRequest, parse_config, parse_mode, parse_schema
+from ottla.server.registry.request_bodies import SchemaRequest, parse_config, parse_mode, parse_schema
 from ottla.server.registry.schemas import formats
 from ottla.server.registry.schemas.format import TEXT_BYTES_MAX
 from ottla.server.registry.subjects import Subject, context_of, normalized

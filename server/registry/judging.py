@@ -16,7 +16,7 @@ import trio
 
 from ottla.server.registry.errors import ApiError, Code, invalid_schema
 from ottla.server.registry.records import Json, Reference, SchemaValue, digest_of
-from ottla.server.registry.requests import SchemaRequest
+from ottla.server.registry.request_bodies import SchemaRequest
 from ottla.server.registry.schemas import compatibility, formats
 from ottla.server.registry.schemas.format import InvalidText, ParsedSchema
 from ottla.server.registry.state import RegistryState

@@ -35,7 +35,7 @@ from ottla.server.registry.records import (
     SubjectCleared,
     SubjectDeleted,
 )
-from ottla.server.registry.requests import SchemaRequest
+from ottla.server.registry.request_bodies import SchemaRequest
 from ottla.server.registry.state import LEVEL, RegistryState
 from ottla.server.registry.subjects import DEFAULT_CONTEXT, Subject, context_of
 from ottla.server.registry.topic import SchemasTopic

@@ -22,7 +22,9 @@ from ottla.groupcoord.runtime.coordinator_runtime import Runtime, TopicForgetter
 from ottla.groupcoord.runtime.coordinator_shard import CoordinatorLog, ShardKind
 from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
 from ottla.groupcoord.share.coordinator.records import SharePartitionKey, decode_record, encode_records
-from ottla.groupcoord.share.coordinator.requests import (
+from ottla.groupcoord.share.coordinator.shard import ShareCoordinatorShard, Topics
+from ottla.groupcoord.share.coordinator.state import NO_START_OFFSET, in_parts
+from ottla.groupcoord.share.coordinator.state_requests import (
     DeleteState,
     ForgetTopics,
     InitializeState,
@@ -30,8 +32,6 @@ from ottla.groupcoord.share.coordinator.requests import (
     ReadSummary,
     WriteState,
 )
-from ottla.groupcoord.share.coordinator.shard import ShareCoordinatorShard, Topics
-from ottla.groupcoord.share.coordinator.state import NO_START_OFFSET, in_parts
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.share_group_state import (

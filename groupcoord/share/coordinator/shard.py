@@ -44,15 +44,6 @@ from ottla.groupcoord.share.coordinator.records import (
     UpdateRecord,
     tombstone,
 )
-from ottla.groupcoord.share.coordinator.requests import (
-    DeleteState,
-    ForgetTopics,
-    InitializeState,
-    ReadState,
-    ReadSummary,
-    Request,
-    WriteState,
-)
 from ottla.groupcoord.share.coordinator.state import (
     SharePartitionState,
     StateBatch,
@@ -61,6 +52,15 @@ from ottla.groupcoord.share.coordinator.state import (
     initial_snapshot,
     merged,
     recorded_batches,
+)
+from ottla.groupcoord.share.coordinator.state_requests import (
+    DeleteState,
+    ForgetTopics,
+    InitializeState,
+    ReadState,
+    ReadSummary,
+    Request,
+    WriteState,
 )
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import share_group_state

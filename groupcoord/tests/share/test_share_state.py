@@ -18,7 +18,9 @@ from ottla.groupcoord.share.coordinator.records import (
     decode_record,
     encode_record,
 )
-from ottla.groupcoord.share.coordinator.requests import (
+from ottla.groupcoord.share.coordinator.shard import RECORDS_PER_CALL, ShareCoordinatorShard
+from ottla.groupcoord.share.coordinator.state import initial_snapshot
+from ottla.groupcoord.share.coordinator.state_requests import (
     DeleteState,
     ForgetTopics,
     InitializeState,
@@ -27,8 +29,6 @@ from ottla.groupcoord.share.coordinator.requests import (
     Request,
     WriteState,
 )
-from ottla.groupcoord.share.coordinator.shard import RECORDS_PER_CALL, ShareCoordinatorShard
-from ottla.groupcoord.share.coordinator.state import initial_snapshot
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.share_group_state import StateBatch, WriteStatePartition
 from ottla.wire.tests.effort import first

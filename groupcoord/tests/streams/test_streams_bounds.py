@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from ottla.groupcoord.streams.heartbeat_checks import TAGS_MAX, TOPOLOGY_SIZE_MAX, check_size
 from ottla.groupcoord.streams.internal_topics import TASKS_MAX
-from ottla.groupcoord.streams.requests import TAGS_MAX, TOPOLOGY_SIZE_MAX, check_size
 from ottla.groupcoord.tests.conversation import GROUP
 from ottla.groupcoord.tests.streams.test_streams_groups import Streams, topic, word_count
 from ottla.wire.errors import ErrorCode, KafkaError

@@ -3,7 +3,7 @@ from dataclasses import replace
 from ottla.replication.cluster.metadata_cache import NO_LEADER
 from ottla.replication.controller.decisions import Decision
 from ottla.replication.controller.elect_leaders import ElectionType, balance_leaders, elect_leaders
-from ottla.replication.controller.election import succeed
+from ottla.replication.controller.leader_election import succeed
 from ottla.replication.tests.controlled import FIRST, TOPIC, Controlled
 from ottla.wire.errors import ErrorCode, KafkaError
 

@@ -5,7 +5,7 @@ import pytest
 
 from ottla.replication.cluster.metadata_cache import NO_LEADER, PartitionState
 from ottla.replication.controller.decisions import Decision
-from ottla.replication.controller.election import succeed
+from ottla.replication.controller.leader_election import succeed
 from ottla.replication.controller.reassignment import plan_reassignments, reassigned
 from ottla.replication.tests.controlled import FIRST, TOPIC, Controlled
 from ottla.wire.errors import ErrorCode, KafkaError

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.server.api.produce.requests import current_leader, endpoints
+from ottla.server.api.produce.request_checks import current_leader, endpoints
 from ottla.server.network.sliced_work import answer_partitions
 from ottla.server.ports import BrokerParts
 from ottla.wire.answers import Worked
@@ -25,7 +25,7 @@ from ottla.wire.messages.fetch import (
 
 if TYPE_CHECKING:
     from ottla.replication.log.transaction_index import AbortedTransaction as StoredTransaction
-    from ottla.replication.partition.fetch_targets import FetchTarget
+    from ottla.replication.partition.idle_partitions import FetchTarget
     from ottla.replication.partition.partition import Partition
 
 NO_REPLICA = -1

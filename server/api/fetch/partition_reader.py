@@ -17,7 +17,8 @@ from ottla.replication.log.storage import FileRegion, NotCached
 from ottla.replication.partition.fetch_session import INITIAL_EPOCH
 from ottla.replication.partition.followers import UNKNOWN_BROKER_EPOCH
 from ottla.replication.partition.partition import NO_LEADER_EPOCH
-from ottla.replication.partition.reading import ABORTED_MAX, in_same_rack
+from ottla.replication.partition.reading import ABORTED_MAX
+from ottla.replication.partition.replica_selector import in_same_rack
 from ottla.server.api.fetch.partition_answers import PartitionRead, aborted, failed_read, without_records
 from ottla.server.dispatch.access import CLUSTER_NAME, AclOperation, ResourceType, may, may_on_cluster
 from ottla.server.network.transport import widen_for_replica
@@ -28,7 +29,7 @@ from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.replication.log.descriptors import Descriptors
-    from ottla.replication.partition.fetch_targets import FetchTarget
+    from ottla.replication.partition.idle_partitions import FetchTarget
     from ottla.replication.partition.partition import Partition
     from ottla.replication.partition.reading import ReadInfo
     from ottla.server.dispatch.access import Authorizer, Guarded

@@ -22,7 +22,7 @@ from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.replication.partition.fetch_session import FetchContext
-    from ottla.replication.partition.fetch_targets import FetchTarget, IdleTarget
+    from ottla.replication.partition.idle_partitions import FetchTarget, IdleTarget
     from ottla.server.dispatch.context import Charge, RequestContext
     from ottla.wire.messages.fetch import FetchRequest
 

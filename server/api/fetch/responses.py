@@ -1,6 +1,6 @@
 """The response to a fetch, made from its reads. A session leaves out partitions without news.
 
-A session may also leave partitions idle (`replication/partition/fetch_targets.py`): the next fetch does not read them unless
+A session may also leave partitions idle (`replication/partition/idle_partitions.py`): the next fetch does not read them unless
 they have changed.
 """
 
@@ -16,7 +16,7 @@ from ottla.server.network.sliced_work import PARTITIONS_PER_SLICE
 from ottla.wire.messages.fetch import FetchableTopicResponse, FetchResponse
 
 if TYPE_CHECKING:
-    from ottla.replication.partition.fetch_targets import FetchTarget
+    from ottla.replication.partition.idle_partitions import FetchTarget
     from ottla.replication.partition.partition import Partition
     from ottla.server.api.fetch.partition_reader import PartitionReader
     from ottla.server.api.fetch.reading import Reading

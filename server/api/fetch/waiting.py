@@ -26,7 +26,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
-    from ottla.replication.partition.fetch_targets import IdleTarget
+    from ottla.replication.partition.idle_partitions import IdleTarget
     from ottla.replication.partition.partition import Partition
     from ottla.server.api.fetch.reading import Reading
     from ottla.server.network.deadlines import Deadline

@@ -14,8 +14,15 @@ from ottla.server.dispatch.access import AclOperation, may_on_cluster
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.dispatch.dispatch import handles
 from ottla.server.network.sliced_work import each_in_slices
+from ottla.server.security.quotas.client_quota_requests import (
+    Component,
+    Filter,
+    changed,
+    checked_changes,
+    checked_entity,
+    duplicate,
+)
 from ottla.server.security.quotas.entities import IP, path_of
-from ottla.server.security.quotas.requests import Component, Filter, changed, checked_changes, checked_entity, duplicate
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.client_quotas import (
     AlterClientQuotasRequest,

@@ -22,7 +22,7 @@ Behaviour
   the end of its log, unless the answer carries a diverging epoch. It gets nothing while the leader's replication throttle
   is exceeded, unless it is in sync. A broker that is alone has no followers.
 * A consumer that exceeds its quota gets an empty answer, and nothing changes in its session (`server/security/quotas/`).
-* In a large session only the partitions that may have news are read; the others are idle (`replication/partition/fetch_targets.py`).
+* In a large session only the partitions that may have news are read; the others are idle (`replication/partition/idle_partitions.py`).
 
 Version notes
 * v0-2 have no limit for the whole answer, and one batch more than a partition's limit allows is not given. v4 isolation

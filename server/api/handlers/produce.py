@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from ottla.server.api.produce.appending import Appending
 from ottla.server.api.produce.fast_path import FAST_PATH
-from ottla.server.api.produce.requests import has_a_buffer
+from ottla.server.api.produce.request_checks import has_a_buffer
 from ottla.server.broker import Broker
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.dispatch.dispatch import handles

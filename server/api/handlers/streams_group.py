@@ -8,7 +8,7 @@ from itertools import islice
 from ottla.groupcoord.runtime.answers import then
 from ottla.groupcoord.streams.describing import undescribed
 from ottla.groupcoord.streams.heartbeat import HeartbeatResult
-from ottla.groupcoord.streams.requests import check_size, refused_heartbeat
+from ottla.groupcoord.streams.heartbeat_checks import check_size, refused_heartbeat
 from ottla.groupcoord.streams.topology import Status
 from ottla.replication.cluster.metadata_cache import is_internal_topic, topic_name_problem
 from ottla.server.api.visible_groups import Kind, describe_groups, describe_turned_off

@@ -27,7 +27,7 @@ from ottla.replication.log.batch_checks import (
     ordinary_header,
 )
 from ottla.replication.log.validator import InvalidRecords
-from ottla.server.api.produce.requests import (
+from ottla.server.api.produce.request_checks import (
     TOPIC_IDS_SINCE,
     checked_in_thread,
     has_a_buffer,

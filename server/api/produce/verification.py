@@ -22,7 +22,7 @@ from ottla.groupcoord.transactions.metadata import Producer
 from ottla.replication.cluster.metadata_cache import INTERNAL_TOPICS
 from ottla.replication.log.batch_checks import check_produce_request_records
 from ottla.replication.log.verification import NOT_REQUIRED
-from ottla.server.api.produce.requests import TOPIC_IDS_SINCE, is_transactional, named_topic, without_repetitions
+from ottla.server.api.produce.request_checks import TOPIC_IDS_SINCE, is_transactional, named_topic, without_repetitions
 from ottla.server.coordinators.transaction_questions import Errors, Question, TransactionSupport
 from ottla.server.dispatch.access import AclOperation, ResourceType, may
 from ottla.server.ports import BrokerParts

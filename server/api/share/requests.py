@@ -21,7 +21,7 @@ from ottla.groupcoord.share.partition.acknowledging import REJECT, RENEW, RUNS_M
 from ottla.groupcoord.share.partition.in_flight import Change
 from ottla.groupcoord.share.partition.sessions import SessionKey, TopicPartition
 from ottla.server.api.fetch.partition_reader import FetchRights
-from ottla.server.api.produce.requests import current_leader, endpoints
+from ottla.server.api.produce.request_checks import current_leader, endpoints
 from ottla.server.api.share.share_partition_leader import locks_now_ms
 from ottla.server.dispatch.access import AclOperation, ResourceType, require
 from ottla.server.ports import BrokerParts

@@ -19,9 +19,9 @@ from prometheus_client.openmetrics import parser as open_metrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from ottla.replication.partition.traffic import Traffic
-from ottla.server.admin.http.endpoint import PIECE_BYTES, Metrics
 from ottla.server.admin.http.metrics.cluster import AT_ONCE, PartitionLabels, groups, partitions, topics
 from ottla.server.admin.http.metrics.exposition import COUNTER, GAUGE, Exposition, Family, wanted
+from ottla.server.admin.http.metrics.page import PIECE_BYTES, MetricsPage
 from ottla.server.admin.http.metrics.process import (
     BOUNDS,
     LOOK_S,
@@ -342,7 +342,7 @@ async def test_a_request_counts_with_its_bytes_and_its_answer(tmp_path: Path) ->
 
 async def test_a_long_answer_comes_in_pieces_and_is_whole() -> None:
     nobody: Any = None
-    metrics = Metrics(nobody, nobody, Pace(), LoopLag(), nobody)
+    metrics = MetricsPage(nobody, nobody, Pace(), LoopLag(), nobody)
     replicas: Any = Replicas(3_000)
     exposition = Exposition(is_open_metrics=True)
     text = chain(partitions(replicas, PartitionLabels(), exposition), [exposition.end])
@@ -356,7 +356,7 @@ async def test_a_long_answer_comes_in_pieces_and_is_whole() -> None:
 async def test_a_scrape_asks_for_its_format_by_a_header(tmp_path: Path) -> None:
     async with running(config_for(tmp_path)) as broker:
         server: Any = SimpleNamespace(connection_count=0)
-        metrics = Metrics(broker, Stop(), Pace(), LoopLag(), server)
+        metrics = MetricsPage(broker, Stop(), Pace(), LoopLag(), server)
         response = await metrics.scrape(Request(method="GET", path="/metrics", headers={"accept": PROMETHEUS}))
         assert not isinstance(response.body, bytes)
         text = b"".join([piece async for piece in response.body]).decode()

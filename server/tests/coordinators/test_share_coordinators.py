@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from ottla.groupcoord.share.coordinator.records import SharePartitionKey
-from ottla.groupcoord.share.coordinator.requests import DeleteState, InitializeState, ReadSummary
+from ottla.groupcoord.share.coordinator.state_requests import DeleteState, InitializeState, ReadSummary
 from ottla.groupcoord.share.offset_service import EndOffset
 from ottla.replication.cluster.metadata_cache import SHARE_GROUP_STATE_TOPIC
 from ottla.replication.cluster.peers import PeerUnavailable

@@ -28,8 +28,7 @@ from ottla.replication.partition.delayed_produce import ProducePurgatory
 from ottla.replication.partition.partition import UNKNOWN_PATIENCE_MS, Partition
 from ottla.replication.partition.retry_window import PATIENCE_S, RetryWindow
 from ottla.server.api.handlers import produce as produce_handler
-from ottla.server.api.produce import appending, fast_path
-from ottla.server.api.produce import requests as produce_requests
+from ottla.server.api.produce import appending, fast_path, request_checks
 from ottla.server.environment import Environment
 from ottla.server.network import inbox
 from ottla.server.network.calls import Calls
@@ -791,13 +790,13 @@ async def test_a_broker_that_is_fenced_while_a_thread_checks_records_does_not_ta
     monkeypatch.setattr(appending, "ordinary_header", lambda _: None)
     monkeypatch.setattr(appending, "is_expensive", lambda records, rules: True)
     monkeypatch.setattr(appending, "check_quickly", lambda *_, **__: None)
-    check = produce_requests.check_thoroughly
+    check = request_checks.check_thoroughly
 
     def check_for_long(*arguments: Any, **options: Any) -> Any:
         leader.fences = 1  # the session is over before the thread is
         return check(*arguments, **options)
 
-    monkeypatch.setattr(produce_requests, "check_thoroughly", check_for_long)
+    monkeypatch.setattr(request_checks, "check_thoroughly", check_for_long)
     await producer.send(producer.produce(0, acks=1))
     assert await producer.acknowledged() == (1, REFUSED, -1)
     assert leader.partitions[0].log_end_offset == 0
@@ -883,12 +882,12 @@ async def test_batches_that_become_large_are_checked_one_at_a_time(
     leader: Leader, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
 ) -> None:
     """Three kilobytes that become a hundred megabytes, eight at once, took 400 MB."""
-    monkeypatch.setattr(produce_requests, "SMALL_CHECK_BYTES_MAX", 10_000)
+    monkeypatch.setattr(request_checks, "SMALL_CHECK_BYTES_MAX", 10_000)
     monkeypatch.setattr(appending, "is_expensive", lambda records, rules: True)
     monkeypatch.setattr(appending, "check_quickly", lambda *_, **__: None)
     at_once, most = 0, 0
     lock = threading.Lock()
-    check = produce_requests.check_thoroughly
+    check = request_checks.check_thoroughly
 
     def watched(records: memoryview, rules: Any, **options: Any) -> Any:
         nonlocal at_once, most
@@ -902,7 +901,7 @@ async def test_batches_that_become_large_are_checked_one_at_a_time(
             with lock:
                 at_once -= is_large
 
-    monkeypatch.setattr(produce_requests, "check_thoroughly", watched)
+    monkeypatch.setattr(request_checks, "check_thoroughly", watched)
     context: Any = SimpleNamespace(
         broker=leader, api_version=VERSION, now_ms=1, client_id="c", listener_name="PLAINTEXT", checked_batch=None
     )

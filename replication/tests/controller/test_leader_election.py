@@ -1,7 +1,7 @@
 import pytest
 
 from ottla.replication.cluster.metadata_cache import NO_LEADER, RECOVERED, RECOVERING, PartitionState
-from ottla.replication.controller.election import (
+from ottla.replication.controller.leader_election import (
     after_loss,
     controlled_shutdown_election,
     is_complete,

@@ -135,7 +135,7 @@ class PartitionFetchState:
         return (topic_id if uses_topic_ids and topic_id is not None else partition.topic), partition.index
 
 
-class ReplicaFetch:
+class FetchSessionHandler:
     """Partitions and session of one fetcher, with one request in flight at a time."""
 
     def __init__(self, node_id: int, leader_id: int, throttle: ReplicationThrottle) -> None:
