@@ -5,14 +5,14 @@ from html import escape
 
 from expected import BUSY_PERCENT, Key, Totals
 
-CELL_WIDTH, CELL_HEIGHT, LEFT, TOP = 44, 18, 72, 48
+CELL_WIDTH, CELL_HEIGHT, LEFT, TOP, TITLE_WIDTH = 44, 18, 72, 48, 340
 
 
 def drawn(minutes: Mapping[Key, Totals]) -> str:
     """An SVG with a row for each host and a column for each minute; a cell has the mean load, and its maximum as a title."""
     loads = {(minute, host): totals for (minute, host, metric), totals in minutes.items() if metric == "cpu_percent"}
     times, hosts = sorted({minute for minute, _ in loads}), sorted({host for _, host in loads})
-    width, height = LEFT + CELL_WIDTH * len(times) + 12, TOP + CELL_HEIGHT * len(hosts) + 12
+    width, height = max(TITLE_WIDTH, LEFT + CELL_WIDTH * len(times) + 12), TOP + CELL_HEIGHT * len(hosts) + 12
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="11">',
         f'<rect width="{width}" height="{height}" fill="white"/>',
