@@ -70,3 +70,10 @@ def test_https_and_users(bootstrap: str, start_registry: Callable[..., object], 
     ):
         client.get_subjects()
     assert refused.value.http_status_code == 401
+
+
+@pytest.mark.parametrize("address", ["x", "0", "127.0.0.1:0", "127.0.0.1", "99999"])
+def test_a_wrong_address_is_refused_at_the_start(address: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ottla", "start", "--registry", address, "--override", f"log.dirs={tmp_path}"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2 and f"--registry {address}: must be HOST:PORT" in ended.stderr

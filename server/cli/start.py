@@ -125,9 +125,26 @@ def _given(options: argparse.Namespace) -> dict[str, str]:
     http = [] if options.http is None else [f"http.listener={options.http}"]
     http += ["http.console.write=true"] if options.console_write else []
     workers = [] if options.workers is None else [f"num.workers={options.workers}"]
-    return given_texts(
+    texts = given_texts(
         options.file, [*options.override, *http, *workers], with_environment=options.settings_from_environment
     )
+    if options.registry is not None:
+        # The console decodes what the registry beside the broker has the schemas of.
+        texts.setdefault("http.console.schema.registry", _registry_url(options.registry))
+    return texts
+
+
+def _registry_url(text: str) -> str:
+    """Return the address of a schema registry that listens at HOST:PORT or PORT. Raises ConfigError."""
+    from ottla.server.config.broker_config import ConfigError
+    from ottla.server.config.endpoint import host_and_port
+    from ottla.server.config.server_config import parse_http_listener
+
+    address = parse_http_listener(f":{text}" if text.isascii() and text.isdecimal() else text)
+    if address is None or not address[1]:
+        raise ConfigError(f"--registry {text}: must be HOST:PORT, or a PORT on loopback")
+    host = "127.0.0.1" if address[0] in ("0.0.0.0", "::") else address[0]
+    return f"http://{host_and_port(host, address[1])}"
 
 
 def _first_users(given: Sequence[str]) -> tuple[FirstUser, ...]:

@@ -341,7 +341,7 @@ class RegistryApi(Routes):
         is_readable = self._access.readable(call.request)
         if is_readable is not None:
             places = self._reading.state.places_of(value.id, context_of(value.subject))
-            if not any(is_readable(subject) for subject, _ in places):
+            if not any(map(is_readable, places)):
                 raise ApiError(Code.FORBIDDEN, f"User is denied operation read on schema {value.id}")
 
     async def _by_id(self, call: Call) -> Any:
@@ -359,11 +359,11 @@ class RegistryApi(Routes):
 
     async def _subjects_of_id(self, call: Call) -> Any:
         places = await self._reading.places(self._asked_id(call), call.query)
-        return Page(call.query).of([subject for subject, _ in places])
+        return [subject for subject, _ in places]
 
     async def _versions_of_id(self, call: Call) -> Any:
         places = await self._reading.places(self._asked_id(call), call.query)
-        return Page(call.query).of([{"subject": subject, "version": version} for subject, version in places])
+        return [{"subject": subject, "version": version} for subject, version in places]
 
     async def _by_guid(self, call: Call) -> Any:
         found = self._reading.by_guid(call.parts[0])

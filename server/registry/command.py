@@ -91,7 +91,11 @@ def run(options: argparse.Namespace) -> int:
         timeout_s = getattr(options, "timeout", REACH_TIMEOUT_S)
         reach = partial(Cluster.reached, addresses, security_of(texts), timeout_s)
         sock = _bound(options.listen)
-        config = _config(options, sock.getsockname()[:2])
+        try:
+            config = _config(options, sock.getsockname()[:2])
+        except UsageError:
+            sock.close()
+            raise
     except UsageError as error:
         return fail(shown_text(str(error)), EXIT_USAGE)
     except OSError as error:

@@ -144,14 +144,15 @@ class Reading:
         return Page(query).of(found)
 
     async def places(self, value: SchemaValue, query: Mapping[str, str]) -> list[tuple[str, int]]:
-        """List where a schema is registered."""
+        """List where a schema is registered, which may be very many subjects."""
         places = self.state.places_of(value.id, Subject.parse(value.subject).context)
         with_deleted, time_slice, found = is_true(query, "deleted"), TimeSlice(), []
-        for subject, version in places:
-            if self.state.version(subject, version, with_deleted=with_deleted) is not None:
+        for subject in list(places):
+            version = places.get(subject)  # others may have deleted it meanwhile
+            if version is not None and self.state.version(subject, version, with_deleted=with_deleted) is not None:
                 found.append((subject, version))
             await time_slice.yield_if_over()
-        return found
+        return Page(query).of(found)
 
     def referrers(self, value: SchemaValue, query: Mapping[str, str]) -> list[int]:
         """List the ids of schemas that refer to a version."""

@@ -182,9 +182,9 @@ class RegistryState:
             return self._one_of({subject: places[subject]}) if subject in places else None
         return self._one_of(places)
 
-    def places_of(self, schema_id: int, context: str) -> list[Place]:
-        """Subjects and versions that have this id, deleted ones too."""
-        return list(self._places(schema_id, context).items())
+    def places_of(self, schema_id: int, context: str) -> Mapping[str, int]:
+        """Versions that have this id by subject, deleted ones too."""
+        return self._places(schema_id, context)
 
     def is_alive(self, place: Place) -> bool:
         """Tell whether a version is not deleted."""

@@ -37,12 +37,15 @@ from ottla.server.registry.records import (
 )
 from ottla.server.registry.request_bodies import SchemaRequest
 from ottla.server.registry.state import LEVEL, RegistryState
-from ottla.server.registry.subjects import DEFAULT_CONTEXT, Subject, context_of
+from ottla.server.registry.subjects import DEFAULT_CONTEXT, Subject, context_of, resolved
 from ottla.server.registry.topic import SchemasTopic
 from ottla.wire.time_slice import TimeSlice
 
 EVENTS_MAX = 1000
 """Events in one batch."""
+
+ATTEMPTS = 5
+"""Decisions about a registration that others may overtake; the next one is made while nobody else writes."""
 
 _READ_ONLY = ("READONLY", "READONLY_OVERRIDE")
 
@@ -123,43 +126,74 @@ class Writing:
             raise invalid_subject(subject)
         async with self._turn:
             await self._topic.settle()
-            return await self._register(subject, request, normalizes, forces)
+        # Parsing and comparing may take long, so others write meanwhile. If that has changed what was decided on, it is done again.
+        for _ in range(ATTEMPTS):
+            basis = self._basis(subject)
+            decided = await self._decided(subject, request, normalizes, forces)
+            if isinstance(decided, SchemaValue):
+                return decided
+            async with self._turn:
+                await self._topic.settle()
+                if self._basis(subject) == basis and self._has_references(subject, decided):
+                    return await self._registered(subject, request, decided)
+        async with self._turn:
+            decided = await self._decided(subject, request, normalizes, forces)
+            return decided if isinstance(decided, SchemaValue) else await self._registered(subject, request, decided)
 
-    async def _register(self, subject: str, request: SchemaRequest, normalizes: bool, forces: bool) -> SchemaValue:
+    def _basis(self, subject: str) -> object:
+        """Return what a decision about a subject depends on."""
+        versions = tuple((each.version, each.id, each.is_deleted) for each in self._state.versions(subject))
+        return versions, self._state.mode_in_scope(subject), self._state.config_in_scope(subject)
+
+    def _has_references(self, subject: str, judged: Judged) -> bool:
+        places = ((resolved(each.subject, subject), each.version) for each in judged.references)
+        return all(self._state.version(*place) is not None for place in places)
+
+    async def _decided(
+        self, subject: str, request: SchemaRequest, normalizes: bool, forces: bool
+    ) -> SchemaValue | Judged:
+        """Decide about a registration: a version that has the schema already, or the schema that may become one. Raises ApiError."""
         mode = self._state.mode_in_scope(subject)
         self._check_mode(subject, request, mode)
-        versions = self._state.versions(subject)
-        alive = [each for each in versions if not each.is_deleted]
+        alive = [each for each in self._state.versions(subject) if not each.is_deleted]
         if mode != "IMPORT":
             request = self._completed(request, alive)
         if not request.text.strip():
             raise invalid_schema("Empty schema")
         judged = await self._judging.judged(subject, request, normalizes=normalizes, is_new=request.id < 0)
-        schema_id = self._state.id_of(judged.digest, context_of(subject))
-        if schema_id is not None and request.id in (-1, schema_id):
-            found = self._same(subject, judged, with_deleted=False)
-            if found is not None and request.version == 0:
-                return found
-        elif request.id >= 0:
-            schema_id = request.id
-            self._check_id(subject, schema_id, judged)
+        schema_id = self._id_for(subject, request, judged)
         if request.version == 0:
+            found = self._same(subject, judged, with_deleted=False)
+            if found is not None and request.id in (-1, found.id):
+                return found
             candidates = [each for each in alive if schema_id is None or each.id == schema_id]
             found = await self._judging.alike(judged, candidates[::-1])
             if found is not None:
                 return found
         if mode != "IMPORT" and not forces:
             await self._check_compatibility(subject, judged, alive)
+        return judged
+
+    def _id_for(self, subject: str, request: SchemaRequest, judged: Judged) -> int | None:
+        """Find the id that a schema has, or is to have; None: a new one. Raises ApiError if another schema has it."""
+        schema_id = self._state.id_of(judged.digest, context_of(subject))
+        if request.id >= 0 and request.id != schema_id:
+            self._check_id(subject, request.id, judged)
+            return request.id
+        return schema_id
+
+    async def _registered(self, subject: str, request: SchemaRequest, judged: Judged) -> SchemaValue:
+        """Write a version with a schema that may be one."""
+        versions = self._state.versions(subject)
         next_version = max((each.version for each in versions), default=0) + 1
         version = request.version if request.version > 0 else next_version
-        if version != next_version and mode != "IMPORT":
+        if version != next_version and self._state.mode_in_scope(subject) != "IMPORT":
             raise invalid_schema("Version is not one more than previous version")
-        if schema_id is None:
-            schema_id = self._state.max_id(context_of(subject)) + 1
+        schema_id = self._id_for(subject, request, judged)
         value = SchemaValue(
             subject=subject,
             version=version,
-            id=schema_id,
+            id=self._state.max_id(context_of(subject)) + 1 if schema_id is None else schema_id,
             text=judged.text,
             type=judged.type,
             references=judged.references,
@@ -285,7 +319,7 @@ class Writing:
         referrers = self._state.referrers((value.subject, value.version), with_deleted=for_good)
         for context, schema_id in referrers:
             places = self._state.places_of(schema_id, context)
-            if any(each[0] != value.subject and (for_good or self._state.is_alive(each)) for each in places):
+            if any(each[0] != value.subject and (for_good or self._state.is_alive(each)) for each in places.items()):
                 raise reference_exists(value.subject, value.version)
 
     def _settings_gone(self, subject: str) -> list[Event]:

@@ -48,7 +48,7 @@ class MemoryRegistry:
     def __init__(self, others: Forward | None = None, access: Access | None = None) -> None:
         self.state = RegistryState()
         self.topic = ListTopic(self.state)
-        judging = Judging(self.state)
+        self.judging = judging = Judging(self.state)
         topic = cast(SchemasTopic, self.topic)
         writing = Writing(self.state, topic, judging)
         self.api = RegistryApi(

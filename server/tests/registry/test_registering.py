@@ -1,11 +1,15 @@
 """Schemas are registered, looked up, compared and deleted: conversations with a registry in memory."""
 
 import json
+import threading
 from contextlib import aclosing
+from typing import Any
 
 import pytest
+import trio
 
 from ottla.server.registry.records import SchemaPut, SchemaValue
+from ottla.server.registry.schemas import compatibility
 from ottla.server.tests.registry.registry import MemoryRegistry, record
 
 A, AB = record("a"), record("a", "b", b=0)
@@ -301,3 +305,63 @@ async def test_a_body_of_more_than_a_piece_is_parsed_in_a_thread() -> None:
     registry = MemoryRegistry()
     assert await registry.register("s", {**record("a"), "doc": "x" * 300_000}) == 1
     assert len((await registry.ask("GET", "/schemas/ids/1"))["schema"]) > 300_000
+
+
+async def test_a_decision_that_others_have_overtaken_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = MemoryRegistry()
+    await registry.register("s", A)
+    problems = registry.judging.problems
+    first = True
+
+    async def overtaken(*arguments: Any) -> list[str]:
+        nonlocal first
+        found = await problems(*arguments)
+        if first:
+            first = False
+            # Compatible with version 1, as the schema below is, but not with that one.
+            other = {**A, "fields": [*A["fields"], {"name": "b", "type": "string", "default": ""}]}
+            assert await registry.register("s", other) == 2
+        return found
+
+    monkeypatch.setattr(registry.judging, "problems", overtaken)
+    assert (await registry.register("s", AB))[0] == 40901
+    assert await registry.ask("GET", "/subjects/s/versions") == [1, 2]
+
+
+async def test_writers_at_the_same_time_get_ids_and_versions_of_their_own() -> None:
+    registry = MemoryRegistry()
+    found: list[int] = []
+
+    async def register(number: int) -> None:
+        found.append(await registry.register(f"s{number % 3}", record("a", name=f"R{number}")))
+
+    for level in range(3):
+        await registry.ask("PUT", f"/config/s{level}", {"compatibility": "NONE"})
+    async with trio.open_nursery() as nursery:
+        for number in range(24):
+            nursery.start_soon(register, number)
+    assert sorted(found) == list(range(1, 25))
+    for number in range(3):
+        assert await registry.ask("GET", f"/subjects/s{number}/versions") == list(range(1, 9))
+
+
+async def test_a_schema_that_takes_long_holds_up_no_other_writer() -> None:
+    registry = MemoryRegistry()
+    begun, may_end = trio.Event(), threading.Event()
+    await registry.register("slow", A)
+    token = trio.lowlevel.current_trio_token()
+
+    def slow(*_: object) -> list[str]:
+        token.run_sync_soon(begun.set)
+        may_end.wait(60)
+        return []
+
+    async with trio.open_nursery() as nursery:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(compatibility, "problems", slow)
+            nursery.start_soon(registry.register, "slow", AB)
+            await begun.wait()
+        assert await registry.register("quick", A) == 1
+        assert await registry.ask("PUT", "/config", {"compatibility": "NONE"}) == {"compatibility": "NONE"}
+        may_end.set()
+    assert await registry.ask("GET", "/subjects/slow/versions") == [1, 2]
