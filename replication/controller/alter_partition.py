@@ -74,7 +74,7 @@ def respond(
     decision: Decision,
     failed: Container[TopicPartition] = (),
 ) -> AlterPartitionResponse:
-    """The answer after the decision was carried out; `failed` are changes that could not be written."""
+    """Response after the decision was carried out; `failed`: changes that could not be written."""
     response = AlterPartitionResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, topics=[])
     for topic in request.topics:
         if not topic.partitions:
@@ -136,7 +136,7 @@ def _is_eligible(states: PartitionStates, broker: int) -> bool:
 
 
 def _are_current(states: PartitionStates, requested: PartitionRequest) -> bool:
-    """True if the leader means the present incarnations. A leader of Kafka 3.9 in ZooKeeper mode does not say (-1)."""
+    """True if the leader names present incarnations; a leader of Kafka 3.9 in ZooKeeper mode names none (-1)."""
     return all(
         each.broker_epoch in (NO_BROKER_EPOCH, states.brokers[each.broker_id].epoch)
         for each in requested.new_isr_with_epochs

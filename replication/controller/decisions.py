@@ -306,7 +306,7 @@ class StateChange:
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """Other replicas for some partitions of a topic; `version` is that of the topic's node before."""
+    """New replicas for some partitions of a topic; `version`: the former version of the topic's node."""
 
     topic: str
     version: int
@@ -321,7 +321,7 @@ class TopicChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicCreation:
-    """A new topic with the first states of its partitions; partitions that it does not name get theirs later.
+    """New topic with first states of its partitions; the rest of the partitions get theirs later.
 
     All of it is one write: a topic that could not be stored does not exist. `has_settings`: an earlier topic of this name
     has left its settings, which give way to the new ones.
@@ -411,7 +411,7 @@ class Decision:
         return bool(self.changes) and all(isinstance(each, TopicCreation | TopicExtension) for each in self.changes)
 
     def parts(self, limit: int = OPERATIONS_PER_MULTI) -> Iterator[Decision]:
-        """The decision in pieces of about `limit` operations; there is at least one."""
+        """Decision in pieces of about `limit` operations; at least one piece."""
         batch, changes, size = self.batch, list[Change](), 0
         for change in self.changes:
             changes.append(change)

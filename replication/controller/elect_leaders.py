@@ -42,7 +42,7 @@ def elect_leaders(
 
 
 def balance_leaders(states: PartitionStates, imbalance_percentage: int) -> Decision:
-    """Preferred elections where a broker leads too few of its partitions (leader.imbalance.per.broker.percentage)."""
+    """Plan preferred elections for brokers that lead too few of their partitions (leader.imbalance.per.broker.percentage)."""
     by_preferred: dict[int, list[tuple[TopicPartition, PartitionState]]] = {}
     for partition, state in states.partitions():
         # The first replica is the preferred leader, in Kafka as well.
@@ -90,7 +90,7 @@ def _preferred(states: PartitionStates, partition: TopicPartition, state: Partit
 
 
 def single_broker_election(cluster: MetadataCache, topic: str, index: int, election_type: ElectionType) -> KafkaError:
-    """Error of an election in a cluster of one broker: the leader leads already, or the only broker cannot."""
+    """Error of an election in a cluster of one broker, which leads already or cannot."""
     known = cluster.topics.get(topic)
     if known is None:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}")
@@ -108,7 +108,7 @@ def single_broker_election(cluster: MetadataCache, topic: str, index: int, elect
 def check_single_broker_reassignment(
     planner: TopicPlanner, topic: str, index: int, replicas: Sequence[int] | None
 ) -> None:
-    """Refuse a reassignment, unless it is to this broker, which has the partition already. None cancels one."""
+    """Check a reassignment in a cluster of one broker, which can only be the target. None cancels one."""
     known = planner.cluster.topics.get(topic)
     if known is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {topic}.")

@@ -40,7 +40,7 @@ def offline_election(state: PartitionState, online: Container[int], *, unclean: 
 
 
 def reassignment_election(state: PartitionState, online: Container[int]) -> PartitionState | None:
-    """The state after a reassignment that is complete; its leader stays if it may.
+    """State after a completed reassignment; the leader stays if it is among the new replicas.
 
     None while no new replica is online and in sync: the reassignment has to wait then.
     """

@@ -360,7 +360,7 @@ class PartitionStates(PartitionTable):
         return self.decision(changes)
 
     def _first_states(self, name: str, new: Mapping[int, PartitionState]) -> tuple[StateChange, ...]:
-        """The first states of new partitions, but for those whose replicas are all away."""
+        """First states of new partitions, except those without a live replica."""
         made: set[str] = set()
         elected: dict[int, StateChange | None] = {}
         changes = []
@@ -386,7 +386,7 @@ class PartitionStates(PartitionTable):
         return self.elect_offline([name])  # those without a state have no leader either
 
     def elect_offline(self, topics: Iterable[str] | None = None) -> Steps[Decision]:
-        """Elect leaders where there is none, of some topics or of all: unclean elections may be allowed now."""
+        """Elect leaders for offline partitions of some topics or all, for instance when unclean elections become allowed."""
         wanted = None if topics is None else set(topics)
         changes = list[Change]()
         for partition, state in self.partitions():
@@ -427,7 +427,7 @@ class PartitionStates(PartitionTable):
         return self.decision(changes) if changes else None
 
     def _some(self, names: Sequence[str]) -> Iterator[str]:
-        """The first topics, as many as one decision may deal with."""
+        """First topics, up to the limit of one decision."""
         left = DELETED_PER_DECISION
         for name in names[:DELETIONS_PER_DECISION]:
             yield name

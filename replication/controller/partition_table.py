@@ -28,7 +28,7 @@ from ottla.wire.schema import ZERO_UUID
 
 
 class TopicDeletions:
-    """Topics that are being deleted, each with the replicas that are not known to be gone. Sans-IO; part of `PartitionStates`.
+    """Topics under deletion with their remaining replicas. Sans-IO; part of `PartitionStates`.
 
     Like Kafka's TopicDeletionManager, with fewer states, because nothing is decided on such a topic any more. A topic is
     *queued* once it is marked below /admin/delete_topics. It is *started* when the controller has sent every broker that
@@ -137,7 +137,7 @@ class PartitionTable:
         return None if topic is None else topic.partitions.get(partition[1])
 
     def partitions(self) -> Iterator[tuple[TopicPartition, PartitionState]]:
-        """All partitions but those of topics that are being deleted."""
+        """All partitions, except those of topics under deletion."""
         for name, topic in self.topics.items():
             if name not in self.deletions:
                 for index, state in topic.partitions.items():
@@ -196,7 +196,7 @@ class PartitionTable:
         self.unwritten.discard(name)
 
     def note_node(self, path: str, *, exists: bool) -> None:
-        """Note that a node exists, or does not, after a write failed for it; the next write takes that into account.
+        """Correct the known existence of a node after a failed write, for the next attempt.
 
         Kafka's controllers make and remove a topic's nodes one by one, so that one who fails leaves some behind.
         """
@@ -363,7 +363,7 @@ def _belongs(path: str, topic: str) -> bool:
 
 
 def _arriving(state: PartitionState) -> tuple[int, ...]:
-    """Replicas that are not known to have a log of this partition yet."""
+    """Replicas that may have no log of this partition yet."""
     return tuple(broker for broker in state.adding_replicas if broker not in state.isr)
 
 

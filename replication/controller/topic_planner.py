@@ -95,7 +95,7 @@ class NewTopic:
 
 @dataclass(frozen=True, kw_only=True)
 class TopicPlan:
-    """A change of one topic, `before` None: its creation. `first_new` is the first partition that did not exist before."""
+    """Planned change of one topic; `before` None: its creation. `first_new`: number of the first new partition."""
 
     before: TopicState | None
     after: TopicState
@@ -117,7 +117,7 @@ class TopicPlanner:
         start: int = 0,
         is_cordoned: Callable[[int], bool] = lambda node_id: False,
     ) -> None:
-        """`is_cordoned`: whether a broker gets no new replicas unless a request names it."""
+        """`is_cordoned`: tells if a broker gets new replicas only by explicit request."""
         self._is_cordoned = is_cordoned
         self.cluster = cluster
         self.partition_count = partition_count
@@ -146,7 +146,7 @@ class TopicPlanner:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
 
     def check_name(self, name: str) -> None:
-        """Refuse names that cannot be, that collide, or that are taken."""
+        """Refuse names that are invalid, collide, or are taken."""
         if name == CLUSTER_METADATA_TOPIC:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
         if (problem := topic_name_problem(name)) is not None:
@@ -172,7 +172,7 @@ class TopicPlanner:
         return TopicPlan(before=None, after=state, configs=dict(topic.configs or {}))
 
     def check_extension_total(self, requested: Iterable[tuple[str, int]]) -> None:
-        """Refuse too many new partitions in one request, given as (topic, its new count); those refused anyway do not count."""
+        """Refuse too many new partitions in one request, given as (topic, new count); extensions refused anyway do not count."""
         total = 0
         for name, count in requested:
             if (topic := self.cluster.topics.get(name)) is not None:
@@ -185,7 +185,7 @@ class TopicPlanner:
     def plan_partitions(
         self, topic: TopicState | None, count: int, assignments: Sequence[Sequence[int]] | None = None
     ) -> TopicPlan:
-        """More partitions for a topic; None is one that does not exist."""
+        """Plan more partitions for a topic; None: the topic does not exist."""
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         present = len(topic.partitions)
@@ -213,7 +213,7 @@ class TopicPlanner:
         return assignments
 
     def _assigned(self, topic: NewTopic) -> list[Sequence[int]]:
-        """The replicas that a request names, checked as a whole."""
+        """Replicas named by a request, checked together."""
         for value, text in ((topic.replication_factor, "replication factor"), (topic.partition_count, "numPartitions")):
             if value != -1:
                 raise KafkaError(
@@ -265,7 +265,7 @@ class TopicPlanner:
         return placed
 
     def check_assignment(self, ids: Sequence[int], factor: int | None = None) -> None:
-        """Refuse replicas that a request names for a partition, which are to be `factor` brokers, or any number."""
+        """Check the replicas named for a partition: `factor` brokers, or any number."""
         problem = None
         ordered = sorted(ids)
         if not ordered:
@@ -316,7 +316,7 @@ class TopicPlanner:
         return name in self._planned
 
     def abandon(self, plan: TopicPlan) -> None:
-        """The topic is shown by the cluster, or is not going to be. May come twice."""
+        """Forget a requested topic, when the cluster shows it or its creation failed; may be called twice."""
         # A second call must not give up a later plan of the same name.
         if self._planned.get(plan.name) is plan:
             del self._planned[plan.name]
@@ -349,7 +349,7 @@ def _record_count(plan: TopicPlan) -> int:
 
 
 def _unified(name: str) -> str:
-    """Key under which names that metrics cannot tell apart are equal."""
+    """Key of a name in which metrics cannot distinguish `.` and `_`."""
     return name.replace(".", "_")
 
 

@@ -211,7 +211,7 @@ class FetchSessionHandler:
         return following in self._failed
 
     def note_fetched(self, following: PartitionFetchState, *, is_in_sync: bool) -> None:
-        """Take note that an answer has changed the log."""
+        """Record that a response has changed the log."""
         following.is_in_sync = is_in_sync
         following.complaint, following.refusals = None, 0
         key = (following.partition.topic, following.partition.index)
@@ -222,7 +222,7 @@ class FetchSessionHandler:
             self._changed[following] = None
 
     def note_unused(self, following: PartitionFetchState) -> None:
-        """Note that an answer was not used: the leader has to send it again."""
+        """Record that a response was not used: the leader must send the data again."""
         # A replacement counts as well: in the leader's session it has
         # the same key, and the leader believes that it was answered.
         if following.is_current or (following.partition.topic, following.partition.index) in self._followed:
@@ -261,7 +261,7 @@ class FetchSessionHandler:
         return min(self._delayed.values(), default=None)
 
     def _look_around(self, now_ms: int) -> None:
-        """Find changes that are not reported: delays that have ended, throttles, settings."""
+        """Check for changes that no event reports: ended delays, throttles, settings."""
         for following, until_ms in list(self._delayed.items()):
             if until_ms <= now_ms:
                 del self._delayed[following]
@@ -357,7 +357,7 @@ class FetchSessionHandler:
     # --- answers
 
     def renew(self) -> None:
-        """Begin another session with the next request, and end the present one with it."""
+        """End the session; the next request begins another."""
         self._session_epoch = INITIAL_EPOCH
 
     def take(self, response: FetchResponse) -> list[tuple[PartitionFetchState, PartitionData]] | None:

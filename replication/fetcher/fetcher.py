@@ -220,7 +220,7 @@ class Fetcher:
             await self._find_place(out_of_range)
 
     async def _use_data(self, following: PartitionFetchState, data: PartitionData, slice_bytes: int) -> int:
-        """Append the answer to the partition; returns how much of this time slice is used up."""
+        """Append a response's data to the partition; returns the used part of this time slice."""
         records: Any = data.records
         size = len(records or b"")
         slice_bytes += PARTITION_BYTES + (size if size <= SLICE_BYTES else 0)
@@ -253,7 +253,7 @@ class Fetcher:
     async def _append_pieces(
         self, following: PartitionFetchState, records: memoryview, data: PartitionData, slice_bytes: int
     ) -> int:
-        """Append more than a time slice takes, in pieces; returns how much of the present slice is used up."""
+        """Append data beyond one time slice in pieces; returns the used part of the last slice."""
         # The log refuses to write more than a segment holds in one go.
         for piece in pieces(records, min(SLICE_BYTES, following.partition.log.config.segment_bytes)):
             # Others had their turn at the checkpoint: the controller
@@ -268,7 +268,7 @@ class Fetcher:
         return slice_bytes
 
     def _append(self, following: PartitionFetchState, records: memoryview, data: PartitionData) -> bool:
-        """Append whole batches; returns whether there were any."""
+        """Append whole batches; True if there were any."""
         context = self._context
         partition = following.partition
         now_ms = context.clock_ms()

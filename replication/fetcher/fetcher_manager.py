@@ -53,7 +53,7 @@ class ReplicaFetcherManager:
         return len(self._followed)
 
     def follow(self, partition: Partition) -> None:
-        """Fetch from the partition's leader in its present epoch, and no more as before."""
+        """Fetch from the partition's leader in its present epoch, and stop the former fetch."""
         key = (partition.topic, partition.index)
         if key in self._followed:
             fetcher, following = self._followed[key]

@@ -57,7 +57,7 @@ class ReplicationThrottle:
         self._windows: deque[_Window] = deque()
 
     def is_throttled(self, topic: str, index: int) -> bool:
-        """True if this broker's replica of a partition is one that the limit is for."""
+        """True if the limit applies to this broker's replica of a partition."""
         # Most topics list nothing, so no string is made for them.
         listed = self._throttled_replicas(topic)
         return bool(listed) and (listed == (ALL_REPLICAS,) or f"{index}:{self._node_id}" in listed)

@@ -25,7 +25,7 @@ SYNCS_MAX = 32  # files that are synced one by one; for more, syncing the whole 
 
 
 def always() -> bool:
-    """Answer of a directory that is never renamed."""
+    """Stand in for the check of a directory that is never renamed; always True."""
     return True
 
 
@@ -43,12 +43,12 @@ def keeps_directory(owner: HasDirectory) -> IsStill:
 
 
 def another_directory(path: str) -> FileNotFoundError:
-    """Error of a write whose directory is gone, while another one has its name."""
+    """Error of a write to a directory that was replaced by another of its name."""
     return FileNotFoundError(errno.ENOENT, "Another directory has this name now", path)
 
 
 class Replacement(NamedTuple):
-    """New contents of a file. `is_still`: whether its directory is still that of the log they are of."""
+    """New contents of a file. `is_still`: tells if the directory still belongs to the same log."""
 
     path: str
     data: bytes
@@ -74,7 +74,7 @@ def replace_file(file: Replacement, mode: int = PRIVATE_FILE) -> None:
 
 
 def replace_files(files: Sequence[Replacement], mode: int = PRIVATE_FILE) -> None:
-    """Replace many files with few syncs. Files whose directory is gone are passed over."""
+    """Replace many files with few syncs. Files whose directory was replaced are skipped."""
     if len(files) <= SYNCS_MAX or not SYNC_WAITS:
         for file in files:
             with contextlib.suppress(FileNotFoundError):

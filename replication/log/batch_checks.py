@@ -175,7 +175,7 @@ def check_produce_request_records(records: Buffer | None, api_version: int) -> N
 
 
 def is_expensive(records: Buffer, rules: ValidationRules | None = None) -> bool:
-    """Tell if checking these records would hold the event loop, so that a thread has to. Never raises."""
+    """True if checking these records would hold the event loop, so that a thread must do it. Never raises."""
     size = len(records)
     # Refused at once in any case, and too short for the reads below.
     if size < RECORDS_OFFSET:
@@ -206,7 +206,7 @@ def is_expensive(records: Buffer, rules: ValidationRules | None = None) -> bool:
 
 
 def is_long_gzip(area: memoryview) -> bool:
-    """Guess by the sizes that gzip data state if checking takes long; `check_thoroughly` gives up if the guess is wrong."""
+    """Guess from the stated sizes if checking gzip data takes long; `check_thoroughly` gives up if the guess is wrong."""
     # Stored data are hardly longer than what they become, or else they are mostly empty blocks, which take time as well.
     if told_gzip_size(area) > INLINE_GZIP_BYTES_MAX or len(area) > INLINE_GZIP_BYTES_MAX * 9 // 8:
         return True
@@ -247,7 +247,10 @@ ordinary_fields: Callable[[memoryview, int, int, int], tuple[int, ...] | None] =
 
 
 def ordinary_header(records: memoryview, flags: int = TRANSACTIONAL_FLAG | COMPRESSION_MASK) -> BatchHeader | None:
-    """The header of one whole batch whose counts agree, as nearly all producers send it, with no other flags than these."""
+    """Header of a single whole batch with consistent counts and no flags but these; None for others.
+
+    Nearly all producers' batches pass.
+    """
     # What would hold the event loop is for a thread, and `is_expensive` decides that.
     fields = ordinary_fields(records, flags, INLINE_RECORDS_MAX, INLINE_BYTES_MAX)
     return None if fields is None else new_tuple(BatchHeader, fields)
@@ -275,7 +278,7 @@ is_intact: Callable[[memoryview, int, int], bool] = native("is_intact", is_intac
 
 
 def check_own(records: memoryview, rules: ValidationRules) -> CheckedRecords | None:
-    """Check a batch that this broker has just made itself: its checksum and its records need no look.
+    """Check a batch that this broker has encoded itself, without its checksum and records.
 
     None where the topic refuses or changes batches: `validator.py` says what becomes of it.
     """
@@ -358,7 +361,7 @@ def _is_good_compressed(
 
 
 def times_are_ordinary(header: Sequence[int], minimum: int, maximum: int, earliest: int, latest: int) -> bool:
-    """Check that timestamps with these least and greatest deltas are in the range, and that the header has the greatest."""
+    """True if timestamps with these extreme deltas are within the range, and the header states the largest one."""
     base_timestamp, max_timestamp = header[7], header[8]
     min_timestamp = base_timestamp + minimum
     # The thorough half corrects a wrong maximum and says which records are out of range. Times below NO_TIMESTAMP, and sums that

@@ -25,7 +25,7 @@ READ_BYTES = 4 * 1024 * 1024  # of whole batches
 
 
 class Readable(Protocol):
-    """A file, as far as it is needed to read it."""
+    """File operations that reading batches needs."""
 
     def read_at(self, position: int, length: int) -> bytes:
         """Up to `length` bytes from `position`; fewer only at the end of the file."""
@@ -90,7 +90,7 @@ def _legacy_header(file: Readable, position: int, end: int) -> BatchHeader:
 def valid_batches(
     file: Readable, base_offset: int, size: int, limit: int = 2**63
 ) -> Iterator[tuple[BatchHeader, memoryview, int]]:
-    """(header, bytes, position) of the batches at the beginning of a file, up to the first that is not as it should be.
+    """Yield header, bytes and position of the batches at the beginning of a file, up to the first invalid one.
 
     Offsets are not part of the checksum. So a batch that follows a gap is believed only if what comes after it, in the file
     or from `limit` on in the next one, is beyond it.
@@ -121,7 +121,7 @@ def valid_batches(
 
 
 def _whole_batches(file: Readable, size: int) -> Iterator[tuple[BatchHeader, memoryview, int]]:
-    """The batches at the beginning of a file up to the first that is cut off or fails its checksum."""
+    """Yield the batches at the beginning of a file, up to the first truncated or corrupt one."""
     position = 0
     wanted = READ_BYTES
     while position < size:

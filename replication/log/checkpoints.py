@@ -166,5 +166,5 @@ def _pairs(data: bytes, separator: str) -> dict[str, str]:
 
 
 def encode_clean_shutdown(broker_epoch: int) -> bytes:
-    """`.kafka_cleanshutdown`: its existence is the message."""
+    """Contents of `.kafka_cleanshutdown`; only the file's existence matters."""
     return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()

@@ -102,7 +102,7 @@ def _is_overdue(dirty: Iterable[Segment], lag_ms: int, now_ms: int) -> bool:
 
 
 class _Pause(NamedTuple):
-    """Log that is not cleaned for a while, and the reason. By the log itself, as a new one may get the same directory."""
+    """Pause in the cleaning of a log after a failure, keyed by the log, as a new log may get the same directory."""
 
     log: PartitionLog
     until_ms: float
@@ -110,7 +110,7 @@ class _Pause(NamedTuple):
 
 
 class _Aborted(Exception):
-    """Raised if the log has changed, or is not to be cleaned any more."""
+    """Raised when the log has changed, or must not be cleaned any more."""
 
 
 @contextlib.contextmanager
@@ -128,7 +128,7 @@ async def _at_once(size: int) -> None:
 
 
 class LogCleaner:
-    """Compaction of logs, of several at a time if wanted. `pay` waits after so many bytes were read or written."""
+    """Compaction of logs, several at a time if configured. `pay` throttles by bytes read and written."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class LogCleaner:
             return None
 
     async def learn_times(self, log: PartitionLog) -> None:
-        """Open indexes that were not opened yet in a thread, if they are many."""
+        """Open the unopened indexes in a thread, if they are many."""
         while log.config.is_compacted and log.log_directory.is_online and not self._is_paused(log):
             strange = [segment for segment in log.segments if segment.size and not segment.knows_its_times]
             if len(strange) <= SURVEYED_AT_ONCE:
@@ -271,7 +271,7 @@ class LogCleaner:
         await self._run_in_thread(log.log_directory.storage.sync_directory, log.directory)
 
     async def _work(self, pieces: Iterator[int], check: Callable[[], None]) -> None:
-        """Do the pieces in threads, one after the other and no faster than is allowed. _Aborted: in vain."""
+        """Run the pieces in threads, one by one at the permitted rate. _Aborted: the work is void."""
         while (size := await self._run_in_thread(next, pieces, None)) is not None:
             await self._pay(size)
             check()

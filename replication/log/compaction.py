@@ -58,7 +58,7 @@ class OffsetMap:
         return len(self._offsets)
 
     def add(self, records: Iterable[Record], start_offset: int) -> bool:
-        """Note the records from `start_offset` on, in their order; False if the map is full before the last one."""
+        """Record the offsets of records from `start_offset` on, in order; False if the map becomes full."""
         offsets, bytes_left = self._offsets, self._bytes_left
         for record in records:
             if record.key is None or record.offset < start_offset:
@@ -81,7 +81,7 @@ class OffsetMap:
 
 
 def _mapped(key: bytes) -> bytes:
-    """The map's entry for a key. The map has a digest of a very long key, and any other key as it is."""
+    """Map key of a record key: a digest if the key is very long."""
     # A key of a large batch is a view, which would keep the whole batch in memory for as long as the map.
     if len(key) <= COPIED_BYTES_MAX:
         return bytes(key)
@@ -98,7 +98,7 @@ IO_BYTES_MIN = 4096  # a buffer that is set to nothing would make every batch a 
 
 
 class Source(NamedTuple):
-    """A segment to be cleaned, as it was when the pass began. Its batches lie in [base_offset, end_offset)."""
+    """A segment to be cleaned, as of the beginning of the pass. Its batches lie in [base_offset, end_offset)."""
 
     base_offset: int
     end_offset: int
@@ -121,7 +121,7 @@ class Limits(NamedTuple):
 
 
 class Task(NamedTuple):
-    """The log of a pass, as it was when the pass began."""
+    """A pass's log, as of the beginning of the pass."""
 
     directory: str
     config: LogConfig
@@ -152,7 +152,7 @@ class Compaction:
     # --- the map ------------------------------------------------------------------------------------------------------
 
     def build_map(self) -> Iterator[int]:
-        """Note the last offset of each key in the dirty part. OSError, CorruptSegment or KafkaError end the pass."""
+        """Map each key in the dirty part to its last offset. OSError, CorruptSegment or KafkaError end the pass."""
         self._remove_leftovers()
         start = self._task.first_dirty_offset
         clean = [source for source in self._task.sources if source.base_offset < start]
@@ -366,7 +366,7 @@ class Compaction:
         return horizon_ms is None or self._now_ms < horizon_ms
 
     def _is_needed(self, header: BatchHeader) -> bool:
-        """Tell if a batch stays although none of its records does."""
+        """True if a batch is retained although all of its records are dropped."""
         last = self._task.last_batches.get(header.producer_id) if header.producer_id >= 0 else None
         if last is not None:
             is_last = header.last_offset == last.offset
@@ -376,7 +376,7 @@ class Compaction:
 
 
 def _size_of_first(file: StorageFile, position: int, data: memoryview, end: int) -> int:
-    """The size of the batch at `position`, which does not fit into `data`."""
+    """Size of the batch at `position`, which exceeds `data`."""
     front = data if len(data) >= LOG_OVERHEAD else memoryview(file.read_at(position, min(LOG_OVERHEAD, end - position)))
     size = int.from_bytes(front[8:LOG_OVERHEAD], "big") + LOG_OVERHEAD
     if len(front) < LOG_OVERHEAD or not len(data) < size <= end - position:

@@ -28,7 +28,7 @@ FLUSHED_FILES_MIN = 32
 
 
 class FilesKeptOpen(Protocol):
-    """Files that are only open because they may be needed again."""
+    """Cache of files that stay open for reuse."""
 
     def __len__(self) -> int:
         """Number of open files."""
@@ -38,7 +38,7 @@ class FilesKeptOpen(Protocol):
 
 
 class Descriptors:
-    """The budget of descriptors. Only the event loop counts; threads read `files_max`."""
+    """Budget of descriptors. Only the event loop counts; threads read `files_max`."""
 
     def __init__(self, limit: int = UNLIMITED) -> None:
         self.limit = limit
@@ -71,7 +71,7 @@ class Descriptors:
 
     @property
     def regions_left(self) -> int:
-        """Number of regions that may be sent beside those on their way."""
+        """Number of further regions that may be in flight."""
         return self.regions_max - len(self.regions)
 
     def register(self, cache: FilesKeptOpen) -> None:

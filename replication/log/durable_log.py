@@ -59,7 +59,7 @@ class EpochsJob:
         return Replacement(self.path, self.data, self._is_still)
 
     def begin(self) -> bool:
-        """Take the lock, to write many files at once; False if another thread writes this one already, or has written newer ones."""
+        """Take the lock for a write of many files; False if another thread writes this file, or has written newer epochs."""
         if not self._epochs.lock.acquire(blocking=False):
             return False
         if self._version > self._epochs.written_version:
@@ -75,7 +75,7 @@ class EpochsJob:
 
 
 def write_epochs(storage: Storage, jobs: Sequence[EpochsJob]) -> None:
-    """Write the leader epochs of many logs. OSError: all that are not written count as not written."""
+    """Write the leader epochs of many logs. After OSError unwritten ones stay dirty."""
     # A file that another thread is writing is left to it, so that one slow log does not hold up all others.
     begun = [job for job in jobs if job.begin()]
     is_written = False
@@ -209,7 +209,7 @@ class DurableLog(LogReader):
 
     @property
     def cuts(self) -> int:
-        """Number of times that records were taken back."""
+        """Number of truncations."""
         return self._cuts
 
     # --- flushing -----------------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ class DurableLog(LogReader):
         return [] if file is None else [file]
 
     def _topic_id_to_sync(self) -> list[StorageFile]:
-        """The file of the topic id, if it may be new: a log without an id would be taken for one of any topic of its name."""
+        """File of the topic id if it may be unsynced; without an id, the log would be taken for any topic's of its name."""
         with contextlib.suppress(FileNotFoundError):
             if self._name_changes > self._names_synced:
                 return [self.log_directory.storage.open(path_in(self.directory, PARTITION_METADATA))]
@@ -268,7 +268,7 @@ class DurableLog(LogReader):
         return self._segments[first:-1]
 
     def finish_flush(self, job: FlushJob) -> bool:
-        """Move the recovery point after `job` has run. False: there was too much for one job, and another has to follow.
+        """Move the recovery point after `job` has run. False: files remain, and another job must follow.
 
         Nor is it if the log was truncated meanwhile: the job has synced records that are gone.
         """
@@ -286,7 +286,7 @@ class DurableLog(LogReader):
 
     @guarded
     def flush(self, *, include_active: bool = True) -> None:
-        """Make the log durable to its end, or to the start of the last segment, here and now."""
+        """Make the log durable to its end, or to the start of the last segment, synchronously."""
         is_over = False
         while not is_over and (job := self.prepare_flush(include_active=include_active)) is not None:
             job.run()
@@ -315,7 +315,7 @@ class DurableLog(LogReader):
             segment.release_files()
 
     def moved_to(self, directory: str) -> None:
-        """Learn that the log's directory has this path now."""
+        """Adopt the new path of the log's directory."""
         self.layout += 1
         self.directory = directory
         self._snapshots.directory = directory

@@ -21,7 +21,7 @@ from enum import Enum
 
 
 class Irreparable(OSError):
-    """Failure after which files and memory would not agree any more."""
+    """Failure after which memory may disagree with the files."""
 
     def __init__(self, what: str, error: OSError) -> None:
         super().__init__(error.errno, f"{what}: {error}")

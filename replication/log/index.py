@@ -118,7 +118,7 @@ class SparseIndex(ABC):
         self._tail = bytearray()
 
     def save_anew(self, storage: Storage) -> None:
-        """Write all entries, unless the file has them already."""
+        """Write all entries, unless the file holds them already."""
         if self._is_snapshot:
             return
         # Often the file has the same entries already. Then nothing has to be written.
@@ -180,7 +180,7 @@ class SparseIndex(ABC):
         return start + slot, *unpack_from(data, slot * size)
 
     def _saved_entries_around(self, field: int, target: int) -> tuple[int, bytes | bytearray]:
-        """A slot and the entries from there on, the wanted one among them; no entries where it would be before the first.
+        """Read entries from a slot on that include the wanted one; none if it would precede the first entry.
 
         Who reads a log reads on, so the entries after the last ones found are looked at before the whole file is bisected.
         """
@@ -262,7 +262,7 @@ class OffsetIndex(SparseIndex):
             self.last_offset = offset
 
     def floor(self, offset: int) -> int:
-        """Position of the last indexed batch that ends at or before `offset`; 0 when none does."""
+        """Add an entry in memory. Entries with a non-rising offset are skipped, as every entry is optional."""
         return self._floor_entry(0, offset - self.base_offset)[2]
 
     def floor_position(self, position: int) -> int:
@@ -299,12 +299,12 @@ class TimeIndex(SparseIndex):
             self.last_timestamp, self.last_offset = timestamp, offset
 
     def first_reaching(self, timestamp: int) -> int | None:
-        """Offset of the first entry that is not older than `timestamp`; None if the index knows of none."""
+        """Offset of the first entry at or after `timestamp`; None if the index has none."""
         slot = self._floor_entry(0, timestamp - 1)[0] + 1
         return self.base_offset + self.entry(slot)[1] if slot < self.entries else None
 
     def check(self) -> None:
-        """Raise CorruptIndex if the last entry is older than the first one: such a file has zeros at its end."""
+        """Raise CorruptIndex if the last entry is older than the first: such a file has zeros at its end."""
         if self.entries and self.last_timestamp < self.entry(0)[0]:
             raise CorruptIndex(f"{self.path} ends with timestamp {self.last_timestamp}")
 

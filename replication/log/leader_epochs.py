@@ -51,7 +51,7 @@ class LeaderEpochs:
         return list(zip(self._epochs, self._start_offsets, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Note that `epoch` began at `start_offset`; later entries that contradict this go."""
+        """Record that `epoch` began at `start_offset`; remove later entries that contradict this."""
         assert epoch >= 0 and start_offset >= 0, f"leader epoch {epoch} at offset {start_offset}"
         # Nearly every call ends here: each batch of a follower names its epoch again.
         if self._epochs and epoch == self._epochs[-1] and start_offset >= self._start_offsets[-1]:
@@ -66,7 +66,7 @@ class LeaderEpochs:
         self.version += 1
 
     def confirm(self, epoch: int, offset: int) -> None:
-        """Note a batch of `epoch` at `offset`, and drop later epochs that contradict it."""
+        """Record a batch of `epoch` at `offset`, and remove later epochs that contradict it."""
         # The batches are the truth: the file may be older or newer than what a crash has left of the log.
         if epoch < (self.epoch_for_offset(offset) or 0):
             self._truncate(bisect_right(self._epochs, epoch))
@@ -74,7 +74,7 @@ class LeaderEpochs:
             self.assign(epoch, offset)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest known epoch at or below `epoch`, and where it ended; (-1, -1) if that cannot be said."""
+        """Largest known epoch at or below `epoch`, with its end offset; (-1, -1) if unknown."""
         if epoch == UNDEFINED_EPOCH or not self._epochs:
             return UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
         # The last epoch goes on, so it ends where the log ends.
@@ -99,7 +99,7 @@ class LeaderEpochs:
         self._truncate(bisect_left(self._start_offsets, end_offset))
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget epochs that ended at or below `start_offset`; the one in force there begins there now."""
+        """Remove epochs that ended at or below `start_offset`; the one in force there now begins there."""
         below = bisect_right(self._start_offsets, start_offset)
         # Nothing is below the start, so the file need not be written again.
         if below == 0 or (below == 1 and self._start_offsets[0] == start_offset):

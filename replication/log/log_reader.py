@@ -42,7 +42,7 @@ OnDamage = Callable[["LogReader", Segment], None]
 
 
 def _ignore(log: LogReader, segment: Segment) -> None:
-    """Ignore a report of damage: before a log is in service its own thread repairs it."""
+    """Ignore a report of damage: a log not in service yet is repaired by its own thread."""
 
 
 def guarded(method: Method) -> Method:
@@ -71,7 +71,7 @@ def guarded(method: Method) -> Method:
 
 
 def translated(log: LogReader, error: Exception) -> KafkaError:
-    """The error to raise to a caller for an `error` of files or batches."""
+    """Convert an `error` of files or batches to the one to raise."""
     if isinstance(error, OSError):
         return log.storage_error(error)
     return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{log.name}: {error}")
@@ -126,22 +126,22 @@ class LogReader:
             segment.defers_repair = True
 
     def give_up(self) -> None:
-        """Stop serving: a thread may rename and remove the files at any moment."""
+        """Stop serving the log; threads may rename and remove its files from now on."""
         self.is_given_up = True
         self.layout += 1  # nobody uses what a thread finds here, or fails to find
 
     def gone(self) -> KafkaError:
-        """Error of every request to a log that was given up."""
+        """Error for requests to a removed log."""
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} was deleted")
 
     def storage_error(self, error: OSError) -> KafkaError:
-        """Answer to a request that met `error`; takes the directory offline if the disk is broken."""
+        """Error for a request that met `error`; takes the directory offline if the disk is broken."""
         if self.is_given_up and isinstance(error, FileNotFoundError):
             return self.gone()
         return self.log_directory.judge(error, self.name)
 
     def read(self, start_offset: int, max_bytes: int, *, upper_bound: int, at_least_one_batch: bool = False) -> LogRead:
-        """Whole batches from the one that holds `start_offset` on, all below `upper_bound`, `max_bytes` at most.
+        """Whole batches from the one that contains `start_offset` on, below `upper_bound`, at most `max_bytes`.
 
         The first batch may begin below `start_offset`. With `at_least_one_batch` it comes even if it is larger than
         `max_bytes`. OFFSET_OUT_OF_RANGE outside [log_start_offset, log_end_offset]; as in Kafka, UNKNOWN_SERVER_ERROR
@@ -187,7 +187,7 @@ class LogReader:
 
     @guarded
     def aborted_transactions(self, start_offset: int, end_offset: int, at_most: int = LONG_MAX) -> AbortedInRange:
-        """Aborted transactions that have records in [start_offset, end_offset), or in less where they are too many."""
+        """Aborted transactions with records in [start_offset, end_offset), or in a shorter range if there are too many."""
         found = AbortedInRange(start_offset, end_offset, at_most)
         index = max(0, bisect_right(self._segments, start_offset, key=base_offset_of) - 1)
         # The marker of a transaction, and with it the entry, may lie in a later segment than its records.

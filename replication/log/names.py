@@ -79,7 +79,7 @@ class SegmentFile(NamedTuple):
 
 
 def path_in(directory: str, name: str) -> str:
-    """Path of the file or directory `name` in a directory. KafkaError: that path would lead elsewhere or nowhere."""
+    """Path of the file or directory `name` in a directory. KafkaError: the name is unsafe or invalid."""
     if _ORDINARY_NAME.fullmatch(name):
         return f"{directory}/{name}"
     # In bytes, as file systems count. Lone surrogates in a name must not end in an error of encoding.
@@ -90,7 +90,7 @@ def path_in(directory: str, name: str) -> str:
 
 
 def partition_path(log_directory: str, name: str) -> str:
-    """Path of the directory `name` of a partition. KafkaError: no partition's directory can be called that."""
+    """Path of a partition's directory `name`. KafkaError: the name is invalid."""
     if parse_partition_directory(name) is None:
         raise _refusal(name)
     return path_in(log_directory, name)
@@ -127,14 +127,14 @@ def parse_segment_file(name: str) -> SegmentFile | None:
 
 
 def partition_directory_name(topic: str, partition: int) -> str:
-    """Directory of a partition in use. KafkaError: there can be no such topic or partition."""
+    """Directory name of an active partition. KafkaError: the topic or partition is invalid."""
     if not is_partition_name(topic, partition):
         raise _refusal(f"{topic}-{partition}")
     return f"{topic}-{partition}"
 
 
 def marked_directory_name(topic: str, partition: int, unique: str, mark: str) -> str:
-    """Name of a partition's directory with a mark, such as of deletion. A topic's longest name is cut to leave room for it."""
+    """Name of a partition's directory with a mark, such as of deletion; long topic names are truncated for it."""
     partition_directory_name(topic, partition)  # refuses what cannot be
     # The topic is cut and not the rest: partition, unique part and mark are what a start needs to know.
     rest = f"-{partition}.{unique}{mark}"

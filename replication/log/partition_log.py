@@ -113,7 +113,7 @@ class PartitionLog(SegmentedLog):
         log_start_offset: int = 0,
         name: str | None = None,
     ) -> PartitionLog:
-        """Make the directory of a new, empty log, called `name` if given. OSError if the disk will not have it."""
+        """Create the directory of a new, empty log, called `name` if given. OSError if the disk refuses."""
         name = name or partition_directory_name(topic, partition)
         segment = create_log_directory(
             log_directory, name, topic, partition, topic_id=topic_id, log_start_offset=log_start_offset, now_ms=now_ms
@@ -227,7 +227,7 @@ class PartitionLog(SegmentedLog):
     def check_thoroughly(
         self, records: memoryview, *, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT, at_once: bool = False
     ) -> CheckedRecords:
-        """Check all of a batch that needs no offsets. This does not touch the log, so a thread may do it."""
+        """Check everything in a batch that needs no offsets; does not touch the log, so threads may call it."""
         rules = self.validation_rules(origin)
         return check_thoroughly(records, rules, now_ms=now_ms, topic_partition=self.name, at_once=at_once)
 
@@ -344,15 +344,15 @@ class PartitionLog(SegmentedLog):
         return self._epochs.end_offset_for(epoch, self.log_end_offset)
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """The leader epoch of the record at `offset`."""
+        """Leader epoch of the record at `offset`."""
         return self._epochs.epoch_for_offset(offset)
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
-        """Note that a leader of this epoch begins to write at `start_offset`."""
+        """Record that a leader of this epoch begins to write at `start_offset`."""
         self._epochs.assign(epoch, start_offset)
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Note that everything below `high_watermark` is on all in-sync replicas."""
+        """Record that all in-sync replicas hold everything below `high_watermark`."""
         if self._producers is not None:
             self._producers.on_high_watermark(high_watermark)
 
@@ -420,7 +420,7 @@ def create_log_directory(
     log_start_offset: int,
     now_ms: int,
 ) -> Segment:
-    """Make the directory `name` of an empty log; returns its segment. OSError: there is none of that name.
+    """Create the directory `name` of an empty log; returns its segment. OSError: no directory of that name remains.
 
     The directory gets its name when it is complete, so half a log is never found under a name that counts. Until then it
     has the name of a deleted partition's directory, one that no other attempt has: threads make several logs at a time,
@@ -494,7 +494,7 @@ def check_replicated(records: memoryview, next_offset: int, leader_epoch: int, n
 def should_roll(
     segment: Segment, config: LogConfig, size_bytes: int, max_timestamp: int, last_offset: int, now_ms: int
 ) -> bool:
-    """Tell if an append of this size, time and offset begins a new segment. This may read the first batch."""
+    """True if an append of this size, time and offset needs a new segment. May read the first batch."""
     if (
         segment.size > config.segment_bytes - size_bytes
         # segment.index.bytes bounds the indexes, as in Kafka. They store offsets relative to the segment, in 31 bits.

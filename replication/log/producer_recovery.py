@@ -47,7 +47,7 @@ def producers_at(
     now_ms: int,
     expiration_ms: int,
 ) -> ProducerStateManager:
-    """Producer state of the log as it ends (or would end) at `offset`."""
+    """Producer state of the log truncated at `offset`."""
     producers = ProducerStateManager()
     # A list of its own: snapshots beyond `offset` are of no use here, but still belong to the log.
     usable = snapshots.up_to(offset)
@@ -104,7 +104,7 @@ def _fill_windows(producers: ProducerStateManager, segments: Sequence[Segment], 
 
 
 def _start_of_tail(segment: Segment, end: int, size: int) -> int:
-    """Position of the last bytes of a segment, no more than `size`; its end if that is not to be had cheaply."""
+    """Position at most `size` bytes before a segment's end; the end itself if finding one is expensive."""
     if segment.size <= size:
         return 0
     # Batches cannot be read backwards. So a place is tried that is many offsets before the end, then nearer ones.

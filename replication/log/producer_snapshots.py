@@ -36,7 +36,7 @@ PRODUCERS_AT_ONCE = 1000
 # | given up | the next snapshot, a cut, a | are free      | `finish` removes what a thread has written of it |
 # |          | removal of its segment      |               |                                                  |
 class PendingSnapshot:
-    """A snapshot to be written in a thread. The producers in it do not change as long as it is held."""
+    """A snapshot to be written in a thread. Its producers do not change while it is held."""
 
     def __init__(
         self, storage: Storage, offset: int, path: str, producers: ProducerStateManager, is_still: IsStill
@@ -90,7 +90,7 @@ class ProducerSnapshots:
         return ProducerSnapshots(self._storage, self.directory, offsets, is_copy=self._is_copy)
 
     def latest_before(self, offset: int) -> int:
-        """Offset of the newest snapshot that is not beyond `offset`, or -1."""
+        """Offset of the newest snapshot at or below `offset`, or -1."""
         slot = bisect_right(self.offsets, offset)
         return self.offsets[slot - 1] if slot else -1
 
@@ -129,7 +129,7 @@ class ProducerSnapshots:
             self.pending = None
 
     def finish(self, written: PendingSnapshot) -> None:
-        """Take up `written`, on which a thread has worked, if it is still wanted."""
+        """Adopt `written` after a thread has written it, if it is still needed."""
         is_wanted = written is self.pending
         if is_wanted:
             self._give_up_pending()
@@ -188,7 +188,7 @@ class ProducerSnapshots:
         return None
 
     def mark_deleted(self, offset: int) -> str | None:
-        """Give a snapshot up; returns the path to remove later. One that cannot be renamed stays, which does no harm."""
+        """Mark a snapshot as deleted; returns the path to remove later. A failed rename is harmless."""
         if self.pending is not None and self.pending.offset == offset:
             self._give_up_pending()
         if offset not in self.offsets:

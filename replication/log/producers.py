@@ -71,7 +71,7 @@ _SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
 
 
 class CorruptSnapshot(Exception):
-    """A producer snapshot that cannot be believed; an older one and the log replace it."""
+    """Invalid producer snapshot; an older one and the log replace it."""
 
 
 class BatchMetadata(NamedTuple):
@@ -94,7 +94,7 @@ class BatchMetadata(NamedTuple):
 
 
 class MarkerVersion(IntEnum):
-    """Rule for a marker's epoch: from transaction version 2 on it must have been raised."""
+    """Rule for a marker's epoch: since transaction version 2 the epoch must be raised."""
 
     TV_0 = 0
     TV_2 = 2
@@ -177,7 +177,7 @@ class CompletedTransaction(NamedTuple):
 
 
 class ProducerUpdate:
-    """Changes of an append, kept aside until it has happened."""
+    """Producer changes of an append, pending until it is written."""
 
     __slots__ = ("completed", "entries", "started", "transactional")
 
@@ -228,7 +228,7 @@ class ProducerStateManager:
         return first if ongoing is None else min(ongoing, first)
 
     def in_order(self, batch: BatchHeader) -> ProducerEntry | None:
-        """The producer's entry, if a client's batch is the one expected next and neither begins nor ends a transaction.
+        """Entry of the producer if a client's batch is the expected next one and neither begins nor ends a transaction.
 
         This is nearly every append of an idempotent producer, so it makes no `ProducerUpdate`.
         """
@@ -253,17 +253,17 @@ class ProducerStateManager:
         return None
 
     def _goes_on(self, batch: BatchHeader) -> bool:
-        """Tell if a batch belongs to the open transaction of its producer, and none of the next epoch is waiting."""
+        """True if a batch continues its producer's open transaction, and no batch of the next epoch waits."""
         is_data = batch.attributes & _TRANSACTION_FLAGS == TRANSACTIONAL_FLAG
         return is_data and batch.producer_id not in self.verifications.by_producer
 
     def duplicate(self, batch: BatchHeader) -> BatchMetadata | None:
-        """The original of a batch that a client sends again."""
+        """Original of a resent batch; None if the batch is no duplicate."""
         entry = self.producers.get(batch.producer_id)
         return None if entry is None else entry.duplicate_of(batch)
 
     def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Tell if a producer has a transaction open; one of another epoch may be over without its marker having come."""
+        """True if a producer has an open transaction; one of another epoch may have ended without a marker here."""
         entry = self.producers.get(producer_id)
         return entry is not None and entry.current_txn_first_offset >= 0 and entry.epoch == epoch
 
@@ -324,7 +324,7 @@ class ProducerStateManager:
         return update
 
     def note(self, batch: BatchHeader, marker: EndTxnMarker | None = None) -> ProducerUpdate:
-        """Prepare the state after a batch from the leader or from the log itself, which was checked when it was first written."""
+        """Prepare the producer state after a batch that was checked when first written, by the leader or this log."""
         update = ProducerUpdate()
         if batch.producer_id >= 0:
             entry = self._staged(update, batch.producer_id)
@@ -393,7 +393,7 @@ class ProducerStateManager:
             heappop(firsts)
 
     def on_log_start_offset(self, log_start_offset: int) -> None:
-        """Note that the log begins at `log_start_offset` now."""
+        """Record the new log start offset."""
         # What is below the start holds no reader back any more.
         self.on_high_watermark(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
@@ -417,7 +417,7 @@ class ProducerStateManager:
         self.verifications.remove_expired(now_ms, expiration_ms)
 
     def clear(self, map_end_offset: int) -> None:
-        """Forget everything; the state is that of a log that is empty up to `map_end_offset`."""
+        """Clear the state: the log is empty up to `map_end_offset`."""
         self.producers.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
@@ -453,7 +453,7 @@ class ProducerStateManager:
         return encode_producers(self.producers.values())
 
     def hold(self) -> dict[int, ProducerEntry]:
-        """The state as it is now, for a thread to read until `release`: until then its entries do not change."""
+        """Lock the entries against changes until `release`, so that a thread can read them."""
         self._holds += 1
         # The dict is copied, because producers come and go; the entries are not, see `in_order`.
         return self.producers.copy()

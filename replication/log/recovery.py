@@ -89,7 +89,7 @@ class LoadedLog(NamedTuple):
 
 
 class LoadOptions(NamedTuple):
-    """Contents of the checkpoints and the shutdown mark about a log, and the time.
+    """Checkpoint contents, shutdown mark and time for the load of a log.
 
     The log is compacted below `first_dirty_offset`; -1: it was never compacted, or nobody knows. `topic_id` is what
     `partition.metadata` says, if that was read already.
@@ -420,7 +420,7 @@ class _Loader:
 
 
 def _end_of(segment: Segment) -> int:
-    """The offset after the last batch that is good."""
+    """Offset after the last valid batch."""
     try:
         return segment.read_next_offset()
     except CorruptSegment:
@@ -429,7 +429,7 @@ def _end_of(segment: Segment) -> int:
 
 
 def _has_gaps(segment: Segment) -> bool:
-    """Tell if offsets are missing between the batches of a file, as far as it can be read."""
+    """True if offsets are missing between a file's readable batches."""
     next_offset = segment.base_offset
     with contextlib.suppress(CorruptSegment):
         for header, _ in scan_batches(segment.log_file.open(), 0, segment.size, LARGE_SCAN_BYTES):

@@ -43,7 +43,7 @@ REPAIR_AT_ONCE_BYTES = 256 * 1024
 
 
 class DamagedIndexes(KafkaError):
-    """Raised if a thread has to read a large segment first, to make its indexes anew or to find its largest timestamp."""
+    """Raised when a thread must first read a large segment, to rebuild its indexes or find its largest timestamp."""
 
     def __init__(self, segment: Segment, error: Exception) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"{segment!r} has to be read through: {error}")
@@ -148,7 +148,7 @@ class Segment(SegmentFiles):
         return self._set_indexes(offset_index, time_index)
 
     def repair(self, error: Exception) -> tuple[OffsetIndex, TimeIndex]:
-        """Make the indexes anew because of `error`. DamagedIndexes: that takes so long that a thread has to do it."""
+        """Rebuild the indexes because of `error`. DamagedIndexes: it takes so long that a thread must do it."""
         # The event loop uses this segment, and reading all of it would hold everybody up.
         if self.defers_repair and self.size > REPAIR_AT_ONCE_BYTES:
             raise DamagedIndexes(self, error) from error
@@ -179,7 +179,7 @@ class Segment(SegmentFiles):
         self._max_timestamp = -1
 
     def rebuild_indexes(self, index_interval_bytes: int = REPAIR_INTERVAL_BYTES) -> tuple[OffsetIndex, TimeIndex]:
-        """Make the offset and time index anew from the batches. OSError: they are made when they are used next."""
+        """Rebuild the offset and time index from the batches. OSError: the next use rebuilds them."""
         # Made beside this one, which keeps no half of an index if a read fails on the way.
         made = Segment(
             self._files, self._directory, self.base_offset, size=self.size, created_ms=0, suffix=self._suffix
@@ -194,7 +194,7 @@ class Segment(SegmentFiles):
         return self._adopt(made)
 
     def _adopt(self, made: Segment) -> tuple[OffsetIndex, TimeIndex]:
-        """Take over indexes that were made anew; their files follow."""
+        """Adopt rebuilt indexes; their files follow."""
         # Copied, because the open files of `made` may belong to another cache.
         indexes = self._set_indexes(made.offset_index.copied(self._files), made.time_index.copied(self._files))
         self._max_timestamp, self.offset_of_max_timestamp = made._max_timestamp, made.offset_of_max_timestamp
@@ -212,7 +212,7 @@ class Segment(SegmentFiles):
         self.offset_index.save_anew(self._files.storage)
 
     def seal(self) -> None:
-        """Complete the indexes: the segment is to be read only, or closed. OSError: they are complete in memory only."""
+        """Complete the indexes of a segment to be closed or only read. OSError: only the copies in memory are complete."""
         # Kafka completes the time index with the true maximum when it rolls or closes a segment.
         self._note_max_timestamp()
         self.save_indexes()
@@ -291,7 +291,7 @@ class Segment(SegmentFiles):
         return self.offset_index.entries < offsets and self.time_index.entries < times
 
     def index_batch(self, batch: BatchHeader, position: int, index_interval_bytes: int) -> bool:
-        """Note a batch in the indexes. True if it became an index entry."""
+        """Index a batch; True if it became an index entry."""
         max_timestamp = self._max_timestamp
         if max_timestamp is None:
             max_timestamp = self.max_timestamp
@@ -411,7 +411,7 @@ class Segment(SegmentFiles):
         cursors[offset] = position
 
     def read_next_offset(self) -> int:
-        """The offset after the last batch, found from the last index entry on."""
+        """Offset after the last batch, found from the last index entry on."""
         next_offset = self.base_offset
         if not self.size:
             return next_offset
@@ -451,20 +451,20 @@ class Segment(SegmentFiles):
         return self._max_timestamp is not None or not self.size
 
     def end_of_known_times(self) -> int:
-        """Position from which on there may be a later timestamp than the time index has."""
+        """Position from which on timestamps may exceed those in the time index."""
         # Whenever the offset index gets an entry, the time index gets the maximum up to there, if it is news. Without
         # any time nothing is certain: the file may be a lost one.
         return self.offset_index.last_entry()[1] if self.time_index.entries else 0
 
     def largest_timestamp(self) -> int:
-        """The largest timestamp, or when the file was last written if records have none; retention goes by it."""
+        """Largest timestamp, or the file's modification time if records have none; retention uses it."""
         timestamp = self.max_timestamp
         return timestamp if timestamp >= 0 else self._files.storage.modified_ms(self._log.path)
 
     # --- snapshots -----------------------------------------------------------------------------------------------------
 
     def snapshot(self, files: FileCache) -> Segment:
-        """Copy of this segment as it is now, for a thread to read. It opens files of its own and never writes to one."""
+        """Copy of this segment for a thread to read; opens its own files and never writes."""
         snapshot = Segment(
             files, self._directory, self.base_offset, size=self.size, created_ms=self.created_ms, suffix=self._suffix
         )
@@ -528,11 +528,11 @@ class Segment(SegmentFiles):
             self.save_indexes()
 
     def use_files(self, files: FileCache) -> None:
-        """Open files through another cache from now on. Everything has been saved."""
+        """Open files through another cache from now on. All entries must be saved."""
         super().use_files(files)
         self._forget_contents()
 
     def close(self) -> None:
-        """Seal and let go of all files. The segment stays usable."""
+        """Seal the segment and close its files. It stays usable."""
         self.seal()
         self.release_files()

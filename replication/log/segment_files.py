@@ -40,7 +40,7 @@ class SegmentCut(NamedTuple):
 
 
 def rename_files(storage: Storage, paths: Sequence[str], new_paths: Sequence[str]) -> None:
-    """Give files other names; only the `.log` has to be there. OSError: some have the new name and some the old one."""
+    """Rename files; only the `.log` must exist. OSError: some files may have the new name."""
     log, *others = zip(paths, new_paths, strict=True)
     # First the `.log`: as long as it has its old name, the segment is there as before.
     insist(storage.rename, *log)
@@ -51,7 +51,7 @@ def rename_files(storage: Storage, paths: Sequence[str], new_paths: Sequence[str
 
 
 def give_up_files(storage: Storage, paths: Sequence[str]) -> list[str]:
-    """Mark files as deleted; returns which are to be removed later. OSError: the `.log` is as it was."""
+    """Mark files as deleted; returns those to remove later. OSError: the `.log` is unchanged."""
     given_up = [_give_up(storage, paths[0])]
     # The segment is gone with its `.log`. Loading removes what is left of the others.
     for path in paths[1:]:
@@ -77,7 +77,7 @@ def _give_up(storage: Storage, path: str) -> str | None:
 
 
 def remove_files(storage: Storage, paths: Sequence[str]) -> None:
-    """Remove files that must not be found again. The error is `Irreparable`."""
+    """Remove files that a restart must not find. Errors are `Irreparable`."""
     for path in paths:
         try:
             insist(storage.remove, path)
@@ -130,7 +130,7 @@ class SegmentFiles:
         return segment_path(self._directory, self.base_offset, kind, self._suffix)
 
     def paths(self, suffix: str | None = None) -> list[str]:
-        """Paths of all files, existing or not; with another suffix if that is given."""
+        """Paths of all files, existing or not, with the given suffix or the present one."""
         suffix = self._suffix if suffix is None else suffix
         return [segment_path(self._directory, self.base_offset, kind, suffix) for kind in KINDS]
 
@@ -141,7 +141,7 @@ class SegmentFiles:
         self._set_paths()
 
     def give_up(self) -> list[str]:
-        """Mark all files as deleted; returns which are to be removed later. OSError: the segment is as it was."""
+        """Mark all files as deleted; returns those to remove later. OSError: the segment is unchanged."""
         self.release_files()
         given_up = give_up_files(self._files.storage, self.paths())
         self._suffix = DELETED_SUFFIX
@@ -149,7 +149,7 @@ class SegmentFiles:
         return given_up
 
     def move_to(self, directory: str) -> None:
-        """Learn that the directory has been renamed."""
+        """Adopt the new path of the directory."""
         self._directory = directory
         self._set_paths()
 
@@ -176,13 +176,13 @@ class SegmentFiles:
         self.txn_index = TransactionIndex(self._files, path, size_bytes=self._files.storage.size(path))
 
     def append_aborted(self, transaction: AbortedTransaction) -> None:
-        """Note a transaction whose abort marker is in this segment."""
+        """Record a transaction whose abort marker is in this segment."""
         if self.txn_index is None:
             self.txn_index = TransactionIndex(self._files, self.path(TXN_INDEX_SUFFIX))
         self.txn_index.append(transaction)
 
     def replace_transactions(self, transactions: Sequence[AbortedTransaction]) -> None:
-        """Make the `.txnindex` anew, whatever is in the file."""
+        """Rewrite the `.txnindex`, whatever the file holds."""
         path = self.path(TXN_INDEX_SUFFIX)
         self.txn_index = TransactionIndex(self._files, path, is_stale=True) if transactions else None
         if self.txn_index is None:

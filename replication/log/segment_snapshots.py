@@ -112,7 +112,7 @@ class Truncation:
     def of(
         cls, log: LogReader, snapshots: ProducerSnapshots, producer_count: int, offset: int, now_ms: int
     ) -> Truncation | None:
-        """Prepare a cut that takes long; None if there is little to read."""
+        """Prepare a long truncation; None if it needs little reading."""
         kept = log.segments[: bisect_right(log.segments, offset, key=base_offset_of)]
         start = max(snapshots.latest_before(offset), log.log_start_offset)
         # What lies before the newest usable snapshot is in that snapshot.
@@ -143,7 +143,7 @@ class Truncation:
         return self._log.layout == self._layout
 
     def producers_at(self, offset: int) -> ProducerStateManager | None:
-        """The producers as they were at `offset`; None: that is not known. OSError: the thread could not read them."""
+        """Producers as of `offset`; None if unknown. OSError: the thread could not read them."""
         # A state of another moment must not get into the log: with it the log would refuse records, or take them twice.
         if offset != self.offset or not self.is_current:
             return None

@@ -107,7 +107,7 @@ class SegmentedLog(DurableLog):
         limit: int = SEGMENTS_MAX,
         is_enough: Callable[[], bool] = lambda: False,
     ) -> int:
-        """Give up segments that retention does not cover any more, until there are `limit` or it `is_enough`; returns how many."""
+        """Mark segments beyond retention as deleted, until `limit` or `is_enough`; returns their number."""
         count = expired_count(
             self._segments,
             self._config,
@@ -136,7 +136,7 @@ class SegmentedLog(DurableLog):
     # --- at the end ---------------------------------------------------------------------------------------------------
 
     def prepare_truncation(self, offset: int, *, now_ms: int) -> Truncation | None:
-        """Prepare a cut for a thread to read; None if there is little to read."""
+        """Prepare a long truncation for a thread; None if it needs little reading."""
         # Without producers nothing has to be read; outside of the segments there is nothing to read.
         if self._producers is None or not self._segments[0].base_offset <= offset < self.log_end_offset:
             return None
@@ -144,7 +144,7 @@ class SegmentedLog(DurableLog):
 
     @guarded
     def truncate_to(self, offset: int, *, now_ms: int, truncation: Truncation | None = None) -> bool:
-        """Drop all records from `offset` on; returns whether there were any."""
+        """Remove all records from `offset` on; True if there were any."""
         assert offset >= 0
         # The leader's log is no shorter, but an epoch without records may be one that the leader never had.
         if offset >= self.log_end_offset:
@@ -210,7 +210,7 @@ class SegmentedLog(DurableLog):
 
     @guarded
     def truncate_fully_and_start_at(self, offset: int, *, log_start_offset: int | None = None, now_ms: int) -> None:
-        """Drop everything and restart as an empty log at `offset`; offsets below `log_start_offset` cannot be read."""
+        """Remove all records and restart as an empty log at `offset`; offsets below `log_start_offset` are unreadable."""
         # An old segment may have the new one's name, so that is made beside it. What is called so does not count at a
         # start, and no thread knows the name.
         files = self.log_directory.files
@@ -273,7 +273,7 @@ class SegmentedLog(DurableLog):
         return True
 
     def _announce(self, cleaned: Segment) -> bool:
-        """Give a compacted segment names that a restart recognizes; False if its files are gone."""
+        """Rename a compacted segment so that a restart recognizes it; False if its files are gone."""
         try:
             cleaned.change_suffix(SWAP_SUFFIX)
         except FileNotFoundError:
@@ -287,7 +287,7 @@ class SegmentedLog(DurableLog):
     # --- files that go ------------------------------------------------------------------------------------------------
 
     def _give_up(self, segment: Segment, now_ms: int, *, keep_snapshot: bool = False) -> None:
-        """Mark the files of a segment as deleted. OSError: it is as it was."""
+        """Mark a segment's files as deleted. OSError: the segment is unchanged."""
         self.layout += 1
         due_ms = now_ms + self._config.file_delete_delay_ms
         paths = segment.give_up()

@@ -102,7 +102,7 @@ class Storage(Protocol):
         """Length of a file."""
 
     def modified_ms(self, path: str) -> int:
-        """Modification time in milliseconds since the epoch."""
+        """Modification time in ms since 1970."""
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
         """Set the modification time of a file."""
@@ -145,7 +145,7 @@ class Storage(Protocol):
 
 
 class NotCached(Exception):
-    """Raised if a read would have to wait for the disk."""
+    """Raised when a read would wait for the disk."""
 
     def __init__(self, file: StorageFile, position: int, length: int) -> None:
         super().__init__(f"{length} bytes at {position} are not in memory")
@@ -166,7 +166,7 @@ class _Blocks(local):
 
 
 class _OnlyCached:
-    """`with only_cached:` the reads of this thread raise NotCached where they would have to wait. May be nested."""
+    """Context in which this thread's reads raise NotCached instead of waiting for the disk; may be nested."""
 
     def __enter__(self) -> None:
         _blocks.depth += 1
@@ -180,7 +180,7 @@ only_cached = _OnlyCached()
 
 
 def may_wait() -> bool:
-    """Tell if this thread's reads may wait for the disk."""
+    """True if this thread's reads may wait for the disk."""
     return not _blocks.depth
 
 
@@ -251,7 +251,7 @@ class OsFile:
 
 
 def _close(fd: int) -> None:
-    """Close a file. If it is large and was removed while an answer read from it, a thread closes it.
+    """Close a file; a large one that was removed while an answer still read it is closed in a thread.
 
     The system frees the contents of a removed file when it is closed. That takes 100 ms for a gigabyte.
     """
@@ -462,7 +462,7 @@ class FileRegion:
         self._counted_in: set[int] | None = None
 
     def count_in(self, regions: set[int]) -> None:
-        """Count as one of `regions` while this keeps its file open."""
+        """Count this region among `regions` while it keeps its file open."""
         self._counted_in = regions
         # Its id, because a reference would keep the region, and its file, for ever.
         regions.add(id(self))
@@ -478,7 +478,7 @@ class FileRegion:
         return f"FileRegion(position={self.position}, length={self.length})"
 
     def fail(self, error: OSError) -> None:
-        """Tell the log directory that the file cannot be read. On the event loop."""
+        """Report to the log directory that the file cannot be read. Call on the event loop."""
         if self._files is not None and self._files.on_read_failure is not None:
             self._files.on_read_failure(error)
 
@@ -517,7 +517,7 @@ class LogDirectory:
         return self.failure is None
 
     def take_offline(self, error: OSError) -> KafkaError:
-        """Take the directory offline, whatever `error` is: its operation cannot be undone. Returns the error to raise.
+        """Take the directory offline after an `error` whose operation cannot be undone; returns the error to raise.
 
         `judge` is for errors after which everything is as it was before.
         """
@@ -529,13 +529,13 @@ class LogDirectory:
         return self.error()
 
     def judge(self, error: OSError, name: str) -> KafkaError:
-        """The error to raise for an `error` that the log `name` met; a broken disk takes the directory offline."""
+        """Error to raise for an `error` of the log `name`; a broken disk takes the directory offline."""
         if classify(error) is not Fault.BROKEN:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name}: {error}")
         return self.take_offline(error)
 
     def error(self) -> KafkaError:
-        """Answer to a request to a log in an offline directory."""
+        """Error for requests to a log in an offline directory."""
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Log directory {self.path} is offline")
 
     def check_online(self) -> None:
@@ -544,25 +544,25 @@ class LogDirectory:
             raise self.error()
 
     def remove_later(self, path: str, due_ms: int) -> None:
-        """Note that a file or directory given up is to be removed at `due_ms`."""
+        """Schedule the removal of a file or directory at `due_ms`."""
         heappush(self._removals, (due_ms, path))
 
     def removals_due(self, now_ms: int, *, limit: int = REMOVALS_MAX) -> list[str]:
-        """Paths whose time has come, at most `limit`; they are the caller's to remove now."""
+        """Take at most `limit` paths whose removal is due; the caller must remove them."""
         due: list[str] = []
         while self._removals and self._removals[0][0] <= now_ms and len(due) < limit:
             due.append(heappop(self._removals)[1])
         return due
 
     def apart(self) -> LogDirectory:
-        """Copy of this directory for a log that a thread works on: its failures and removals are noted apart."""
+        """Copy of this directory for a log in a thread; records failures and removals separately."""
         # The thread must not call `on_failure`, nor change the heap of removals, which belong to the event loop.
         apart = LogDirectory(self.path, self.storage)
         apart.files = self.files
         return apart
 
     def reunite(self, apart: LogDirectory) -> None:
-        """Take over the failure and the removals that were noted apart."""
+        """Merge failures and removals that `apart` has recorded."""
         for due_ms, path in apart._removals:
             self.remove_later(path, due_ms)
         apart._removals.clear()

@@ -49,11 +49,11 @@ class TimestampedOffset(NamedTuple):
 
 
 class TooLarge(Exception):
-    """Raised if more has to be read than the event loop has time for."""
+    """Raised when a search needs more reading than the event loop has time for."""
 
 
 class TimestampSearch:
-    """The search for the first record that is not older than a timestamp, or that has the largest; see the docstring."""
+    """Search for the first record at or after a timestamp, or for the one with the largest timestamp."""
 
     def __init__(self, log: LogReader, timestamp: int, record_bytes_max: int = UNLIMITED) -> None:
         self.log = log
@@ -65,7 +65,10 @@ class TimestampSearch:
         self._job: SnapshotJob | None = None
 
     def advance(self) -> bool:
-        """Go on as far as that is little work; returns whether it is over. Else a thread has to `run` before the next call."""
+        """Advance the search as far as that is quick; True if it is complete.
+
+        Otherwise a thread must call `run` before the next call.
+        """
         log = self.log
         log.log_directory.check_online()
         if self._job is not None and not self._job.has_run:
@@ -121,7 +124,7 @@ class TimestampSearch:
         return None
 
     def _next_segment(self) -> Segment | SnapshotJob | None:
-        """Choose the segment to search next; None: there is none; or a job that has to find out first."""
+        """Choose the next segment to search; None if there is none, or a job that must find out first."""
         segments = [segment for segment in self.log.segments if segment.size]
         strange = [segment for segment in segments if not segment.knows_its_times]
         has_to_survey = len(strange) > SURVEYED_AT_ONCE
@@ -143,7 +146,7 @@ class TimestampSearch:
 
 
 class _Find(SnapshotJob):
-    """A job that looks for the record in one segment."""
+    """Job that searches one segment for the record."""
 
     def __init__(self, log: LogReader, segment: Segment, timestamp: int, record_bytes_max: int) -> None:
         super().__init__(log, [segment])

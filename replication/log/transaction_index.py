@@ -48,7 +48,7 @@ _Row = tuple[int, int, int, int]
 
 
 class AbortedInRange:
-    """The aborted transactions that touch [start_offset, end_offset). Where they are too many the range ends earlier.
+    """Aborted transactions that overlap [start_offset, end_offset). The range shrinks if there are too many.
 
     All that reach below the start stay, so there may be more than `at_most`.
     """
@@ -62,7 +62,7 @@ class AbortedInRange:
         self._heap: list[tuple[int, int, AbortedTransaction]] = []  # the one that begins last is on top
 
     def add(self, row: _Row) -> None:
-        """Note one that begins before the end; the range may end before another one then."""
+        """Record an aborted transaction that begins before the end; the range may shrink before another one."""
         transaction: AbortedTransaction = new_tuple(AbortedTransaction, row)
         heappush(self._heap, (-transaction.first_offset, transaction.last_offset, transaction))
         if len(self._heap) > self._at_most and -self._heap[0][0] > self.start_offset:
@@ -154,14 +154,14 @@ class TransactionIndex:
         return False
 
     def _behind_later_ones(self, block: int, end_offset: int) -> int:
-        """The slot behind this block, and behind those after it in which every transaction begins at `end_offset` or later."""
+        """Slot after this block, and after following entries that all begin at `end_offset` or later."""
         for number in range(block, len(self._least)):
             if self._least[number] < end_offset:
                 return number * _BLOCK
         return self.entries
 
     def _survey(self) -> None:
-        """Read entries that are not known yet. A thread does that when the log is loaded."""
+        """Load unread entries; a thread does that when the log is loaded."""
         while self._surveyed < self.entries:
             for row in self._rows(self._surveyed, min(_BLOCK, self.entries - self._surveyed)):
                 self._note_first(row[1])
@@ -199,7 +199,7 @@ class TransactionIndex:
             yield from self._read(slot, min(_BLOCK, self.entries - slot))
 
     def snapshot(self, files: FileCache) -> TransactionIndex:
-        """The entries as they are now, for a thread to read. Nothing may be added to it."""
+        """Read-only copy of the entries for a thread."""
         snapshot = TransactionIndex(files, self.path, size_bytes=self._saved * _ENTRY.size)
         snapshot._tail = self._tail[:]
         return snapshot
@@ -242,14 +242,14 @@ class TransactionIndex:
 
 
 class IndexOfSegment(NamedTuple):
-    """The aborted transactions whose markers lie in one segment, as they were when the pass began."""
+    """One segment's index of aborted transactions, as of the beginning of the pass."""
 
     base_offset: int
     transactions: TransactionIndex
 
 
 class AbortedAhead:
-    """Reads the aborted transactions of a log in the order of their markers, each once."""
+    """Reader of a log's aborted transactions in the order of their markers."""
 
     def __init__(self, indexes: Sequence[IndexOfSegment]) -> None:
         self._entries = _entries(indexes)

@@ -110,7 +110,7 @@ def check_thoroughly(
 def _checked_while_decompressed(
     records: memoryview, size: int, header: BatchHeader, rules: ValidationRules, now_ms: int, at_once: bool
 ) -> int | None:
-    """The highest timestamp of a compressed batch that can be appended as it is.
+    """Highest timestamp of a compressed batch that can be appended unchanged.
 
     None wherever something is wrong, or to be changed: `_check_area` says what.
     """
@@ -274,7 +274,7 @@ def _check_each_record(
     topic_partition: str,
     is_partial: bool,
 ) -> int:
-    """Keys and timestamps; returns the highest timestamp."""
+    """Check keys and timestamps of each record; returns the highest timestamp."""
     is_log_append_time = header.is_log_append_time
     errors = RecordErrors(rules, now_ms, topic_partition)
     highest = NO_TIMESTAMP
@@ -316,7 +316,7 @@ def _rebuilt(
     codec: Compression,
     max_timestamp: int,
 ) -> bytes:
-    """The batch with another codec. Its records keep their bytes, unless their offsets or timestamps are wrong."""
+    """Batch recompressed with another codec. Record bytes are kept unless offsets or timestamps are wrong."""
     _check_producer(header)
     is_log_append_time = header.attributes & LOG_APPEND_TIME_FLAG
     _check_buildable_timestamps(area, header, summary)
@@ -457,7 +457,7 @@ def _check_messages(
 
 
 class InvalidRecords(KafkaError):
-    """Refused for single records: the message and the (batch_index, message) pairs go to the client (Produce v8+)."""
+    """Records refused individually: the message and the (batch_index, message) pairs go to the client (Produce v8+)."""
 
     def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
         super().__init__(code, message)

@@ -52,7 +52,7 @@ NOT_REQUIRED = VerificationGuard()
 
 
 class Verification:
-    """State of a producer's batches that wait for the coordinator's answer."""
+    """Verification of a producer's transaction, awaited by its batches."""
 
     __slots__ = ("epoch", "guard", "lowest_sequence", "supports_epoch_bump", "timestamp")
 
@@ -77,7 +77,7 @@ class Verification:
             self.lowest_sequence = sequence
 
     def check_sequence(self, batch: BatchHeader, *, is_known: bool) -> None:
-        """KafkaError if the batch cannot be the first one; `is_known`: whether the log knows batches of the producer."""
+        """Raise KafkaError if the batch cannot be the first one; `is_known`: the log has batches of the producer."""
         sequence = batch.base_sequence
         if self.supports_epoch_bump and sequence and not is_known:
             raise KafkaError(
@@ -106,7 +106,7 @@ class Verifications:
     def start(
         self, producer_id: int, sequence: int, epoch: int, *, supports_epoch_bump: bool, now_ms: int
     ) -> VerificationGuard:
-        """The guard to show with a batch, once the coordinator has given its word."""
+        """Guard to pass with a batch, after the coordinator has confirmed the transaction."""
         known = self.by_producer.get(producer_id)
         if known is None:
             known = Verification(sequence, epoch, supports_epoch_bump=supports_epoch_bump, timestamp=now_ms)
@@ -118,12 +118,12 @@ class Verifications:
         return known.guard
 
     def accept(self, producer_id: int, guard: VerificationGuard | None) -> bool:
-        """Tell if this is the guard of the last question about a producer."""
+        """True if this is the guard of a producer's last verification."""
         known = self.by_producer.get(producer_id)
         return known is not None and known.guard is guard
 
     def end(self, written: Sequence[BatchHeader]) -> None:
-        """End the verification of transactions in which these batches and markers were written."""
+        """End the verification of transactions whose batches or markers were written."""
         for batch in written:
             known = self.by_producer.get(batch.producer_id)
             if known is not None and not known.outlives(batch):

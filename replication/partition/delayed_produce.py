@@ -22,7 +22,7 @@ Settle = Callable[["ErrorCode"], None]
 
 
 class DelayedProduce:
-    """Request that waits for one partition. `settle` is None after it was called or the wait was cancelled."""
+    """Request that waits at one partition. `settle` becomes None after its call or a cancellation."""
 
     __slots__ = ("_queue", "next_offset", "settle")
 
@@ -85,7 +85,7 @@ class _Queue:
         heapq.heappush(self._waits, (wait.next_offset, next(self._numbers), wait))
 
     def look(self) -> None:
-        """Settle the requests whose records are committed, or never will be."""
+        """Settle requests whose records are committed or can never be."""
         waits = self._waits
         while waits:
             wait = waits[0][2]
