@@ -22,7 +22,7 @@ def random_uuid() -> bytes:
 
 
 def uuid_of(bits: int) -> bytes:
-    """The random UUID that these 128 random bits make."""
+    """Random UUID made from 128 random bits."""
     for mask, value in (_VERSION, _VARIANT):
         bits = bits & ~mask | value
     return bits.to_bytes(_UUID_BYTES, "big")

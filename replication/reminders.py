@@ -20,7 +20,7 @@ Log = Callable[..., Any]
 
 
 def log_with_count(untold: int, log: Log, text: str, *arguments: object) -> None:
-    """Log the line, and behind it how many like it were not logged."""
+    """Log the line with the number of suppressed similar lines."""
     if untold:
         log(text + MORE, *arguments, untold)
     else:
@@ -104,5 +104,5 @@ class Reminder:
         self._reminders = Reminders()
 
     def tell(self, log: Log, text: str, *arguments: object) -> None:
-        """Log the line, or only count it, if the last one is not a minute old."""
+        """Log the line; only count it if the last one is less than a minute old."""
         self._reminders.tell(None, log, text, *arguments)

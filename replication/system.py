@@ -175,7 +175,7 @@ class FilePipe:
 
 
 class _Pipes(threading.local):
-    """Pipe of each thread, and number of pieces to send without one after the system refused it."""
+    """Each thread's pipe, and the number of pieces to send without one after a refusal."""
 
     pipe: FilePipe | None = None
     pieces_without = 0
@@ -256,7 +256,7 @@ CAN_CUT_OFF = IS_LINUX
 
 
 def cut_off(sock: socket.socket) -> bool:
-    """End a TCP connection at once, with all that has come and was not read. Any thread may call this. False: it cannot be."""
+    """Reset a TCP connection, discarding unread data; threads may call this. False if the system cannot."""
     # To connect to nowhere is to disconnect. Python itself has no address for that.
     nowhere = struct.pack("=H14x", socket.AF_UNSPEC)
     with contextlib.suppress(OSError, AttributeError):
@@ -269,7 +269,7 @@ _PEERCRED = struct.Struct("=iII")  # process, user, group
 
 
 def peer_user(sock: socket.socket) -> int | None:
-    """The id of the user whose process is at the other end of a Unix socket; None if the system does not tell. OSError."""
+    """User id of a Unix socket's peer; None if the system does not tell. OSError."""
     if _SO_PEERCRED is not None:
         _, user, _ = _PEERCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, _SO_PEERCRED, _PEERCRED.size))
         return int(user)
@@ -356,7 +356,7 @@ def processors() -> int:
 
 
 def dying_with_this_process() -> Callable[[], None]:
-    """A function for child processes to call first, to end when this one does, if the system can do that."""
+    """Function that makes a child process end with this one, to call first in the child; no-op if the system cannot."""
     parent, prctl = os.getpid(), _of_c_library("prctl")
 
     def die_with_parent() -> None:

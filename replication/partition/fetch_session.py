@@ -148,7 +148,7 @@ class FetchSession:
     def let_idle(
         self, target: FetchTarget, partition: Partition, role: tuple[object, ...], follower: Follower | None
     ) -> None:
-        """Leave a partition idle: do not read it until it changes."""
+        """Leave a partition idle: skip it in fetches until it changes."""
         del self._awake[target]
         target.idle = IdleTarget(target, partition, role, follower, self._on_change)
         target.idle.begin(self.last_fetch)
@@ -171,7 +171,7 @@ class FetchSession:
                 self.wake(target)
 
     def close(self) -> None:
-        """Close the session to all but the answer to its last fetch."""
+        """Close the session; only the response to its last fetch can still be sent."""
         self.is_closed = True
         self.on_wake = None
         # Else the watchers of idle partitions would keep a session that nobody can use.
@@ -214,7 +214,7 @@ class FetchContext:
         return self.goes_on()
 
     def goes_on(self) -> bool:
-        """Tell if this is still the session's latest request. If it is not, its answer gets an error."""
+        """True if this is the session's latest request; the response to any other is an error."""
         if self.session is not None and self.session.epoch != self._epoch:
             self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
             return False
@@ -240,7 +240,7 @@ class FetchContext:
 
     @property
     def has_idle(self) -> bool:
-        """True if there is more in the session than `targets`."""
+        """True if the session has partitions beyond `targets`."""
         return self.session is not None and self.session.has_idle
 
     @property
@@ -251,7 +251,7 @@ class FetchContext:
 
     @property
     def may_let_idle(self) -> bool:
-        """True if this request's answer is the session's last, and the session large."""
+        """True if the session is large and this request is its latest."""
         session = self.session
         return (
             session is not None
@@ -337,7 +337,7 @@ class FetchSessionCache:
         principal: str,
         named: NamedPartitions | None = None,
     ) -> FetchContext:
-        """The context a request asks for; see the table in the module's docstring. `named`: what it names, if that was read."""
+        """Context of a request by the table in the module's docstring. `named`: the request's partitions, if read already."""
         changed = _targets(request, version, cluster) if named is None else named.targets
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             # A client that begins anew does not come back to its old session. Without this it would keep a slot for
@@ -394,7 +394,7 @@ class FetchSessionCache:
         return FetchContext(targets, session=session)
 
     def _has_room(self, size: int, more: int) -> bool:
-        """Tell if there may be a session of this size, and so many partitions more than there are now."""
+        """True if a session of this size, with so many additional partitions, fits."""
         # Counted anew each time, because sessions begin and grow seldom.
         held = sum([len(session.targets) for session in self._sessions.values()])
         return size <= self._session_partitions_max and held + more <= self._partitions_max
@@ -447,7 +447,7 @@ def _topic_name(cluster: MetadataCache, topic_id: bytes) -> str | None:
 
 
 def _targets(request: FetchRequest, version: int, cluster: MetadataCache) -> list[FetchTarget]:
-    """Targets of the request, each once: with the place of its first mention and the wishes of its last."""
+    """Targets of the request, each once: position of the first mention, parameters of the last."""
     targets: dict[Key, FetchTarget] = {}
     for topic in request.topics:
         _add_targets(targets, topic, topic.partitions, version, cluster)
@@ -478,7 +478,7 @@ def _keys(topic: ForgottenTopic, partitions: Iterable[int], version: int) -> lis
 
 
 class NamedPartitions:
-    """Partitions of a very long request, read a little for each step."""
+    """Partitions of a very long request, read in steps."""
 
     def __init__(self, request: FetchRequest, version: int, cluster: MetadataCache) -> None:
         self._request = request

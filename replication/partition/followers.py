@@ -79,7 +79,7 @@ class Follower:
 
     @property
     def caught_up_ms(self) -> int:
-        """Time at which it last had the leader's whole log."""
+        """Time when the follower last held the leader's whole log."""
         last_fetch = self._rests_on
         return self._caught_up_ms if last_fetch is None else max(self._caught_up_ms, last_fetch.at_ms)
 
@@ -96,7 +96,7 @@ class Follower:
             self._rests_on = None
 
     def begin_epoch(self, leader_end_offset: int, *, is_in_sync: bool, now_ms: int) -> None:
-        """Begin a leader epoch: a replica in sync has time to fetch, another has to fetch before it counts."""
+        """Begin a leader epoch: an in-sync replica gets time to fetch; others count only after a fetch."""
         # A follower that has not fetched from this leader has no earlier fetch that could count.
         if self.log_end_offset != UNKNOWN_OFFSET:
             self.leader_end_at_fetch = leader_end_offset
@@ -153,14 +153,14 @@ class Followers:
         self.now_ms = 0  # as of the latest fetch, decision or look at the laggards
 
     def assign(self, replicas: Iterable[int], isr: tuple[int, ...]) -> None:
-        """Take over the replicas and the ISR from the controller. A pending proposal ends."""
+        """Adopt the replicas and the ISR from the controller. A pending proposal ends."""
         others = [broker for broker in replicas if broker != self._local_id]
         # Who stays a replica keeps what is known of it. Who is none any more must not hold the high watermark back.
         self.by_id = {broker: self.by_id.get(broker) or Follower() for broker in others}
         self.isr, self.proposed = isr, None
 
     def begin_epoch(self, leader_end_offset: int, *, is_new_leader: bool, now_ms: int) -> None:
-        """A new epoch of this leader; a new leader knows nothing of its followers yet."""
+        """Begin a leader epoch; a new leader has no state of its followers yet."""
         self.now_ms = now_ms
         # What was heard in an earlier time as leader may be of records that have been cut off since.
         if is_new_leader:
@@ -178,7 +178,7 @@ class Followers:
         broker_epoch: int,
         now_ms: int,
     ) -> bool:
-        """Note that a follower has everything below `fetch_offset`; True if that is new. Raises UNKNOWN_LEADER_EPOCH.
+        """Record that a follower holds everything below `fetch_offset`; True if that is new. Raises UNKNOWN_LEADER_EPOCH.
 
         A fetch that the broker sent before it restarted may come late. It says nothing about the present log.
         """
@@ -209,7 +209,7 @@ class Followers:
         return self.isr if proposed is None or len(proposed) < len(self.isr) else proposed
 
     def common_end(self, local_offset: int, leader_end_offset: int) -> int:
-        """The next high watermark: every replica that is in sync, or about to be, has the log up to this offset."""
+        """Next high watermark: every replica that is in sync, or joining, holds the log up to this offset."""
         # The log's own part first: nothing is committed that this replica does not hold for sure.
         lowest, maximal = local_offset, self.maximal_isr
         for broker, follower in self.by_id.items():
@@ -244,7 +244,7 @@ class Followers:
     # --- changing who is in sync
 
     def joiner(self, broker: int, high_watermark: int, epoch_start_offset: int) -> tuple[int, ...] | None:
-        """The ISR with this follower, if it belongs there now."""
+        """ISR including this follower, if it has caught up."""
         # One proposal at a time: the next one has to build on the answer to this one.
         if self.proposed is not None or broker in self.isr:
             return None
@@ -285,11 +285,11 @@ class Followers:
         self.proposed = isr
 
     def settle(self, isr: tuple[int, ...]) -> None:
-        """Take over an ISR to which the controller has agreed."""
+        """Adopt an ISR that the controller has accepted."""
         self.isr, self.proposed = isr, None
 
     def withdraw(self, *, are_ineligible: bool = False) -> None:
-        """Withdraw a proposal that the controller has refused and no other controller can have applied.
+        """Withdraw a proposal that the controller has refused and that no other controller can have applied.
 
         Who is not eligible holds nothing back and is not proposed again for a while: the controller may know, before
         anybody else does, that a broker is going.

@@ -53,7 +53,7 @@ class FetchTarget:
         self.idle: IdleTarget | None = None
 
     def has_news(self, data: PartitionData) -> bool:
-        """True if an incremental response must include `data`; remembers `data` as sent."""
+        """A partition without new data for one session, with the watcher that wakes it."""
         # No early return: what is told has to be remembered below in any case. As in Kafka, a last stable offset that
         # moved alone is no news.
         news = bool(data.records) or data.preferred_read_replica >= 0 or data.diverging_epoch.epoch >= 0

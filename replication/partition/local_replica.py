@@ -138,7 +138,7 @@ class LocalReplica:
         return min(log.recovery_point, self.durability_limit) if log.is_flush_required else log.log_end_offset
 
     def _check_offsets(self) -> None:
-        """Assert the invariant, before the role changes and after the end of the log has gone back."""
+        """Assert the offsets' invariant, before a change of role and after a truncation."""
         start = self.log.log_start_offset
         assert start <= self.high_watermark <= max(start, self.log.log_end_offset), self
 
@@ -178,7 +178,7 @@ class LocalReplica:
         return info
 
     def take_over(self, leader_high_watermark: int, leader_log_start_offset: int) -> None:
-        """Take over the leader's high watermark and log start, as far as this replica's log goes."""
+        """Adopt the leader's high watermark and log start, as far as this log reaches."""
         log = self.log
         # This replica may be far behind, and a watermark beyond its end would count records that it does not have.
         high_watermark = min(leader_high_watermark, log.log_end_offset)
@@ -219,7 +219,7 @@ class LocalReplica:
             self.notify_watchers()
 
     def restart_at(self, offset: int, *, now_ms: int) -> None:
-        """Drop everything: the leader's log begins at `offset`, beyond the end of this one."""
+        """Restart as an empty log at the leader's log start `offset`, which is beyond this log's end."""
         self.log.truncate_fully_and_start_at(offset, now_ms=now_ms)
         # The log is empty and begins there, so both of its ends are this offset.
         self.high_watermark = offset
@@ -240,7 +240,7 @@ class LocalReplica:
             self._request_flush(self)
 
     def replace_log(self, log: PartitionLog) -> None:
-        """Go on with a log that has these records in another directory."""
+        """Switch to a log in another directory that holds the same records."""
         self.log = log
         if log.has_rolled or (log.is_flush_required and log.recovery_point < log.log_end_offset):
             self._flush()

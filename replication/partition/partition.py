@@ -135,7 +135,7 @@ class Partition(LocalReplica):
         isr: tuple[int, ...],
         now_ms: int = 0,
     ) -> bool:
-        """Lead from now on; returns whether this broker did not lead before. Alone, it needs no time."""
+        """Become leader; returns True if this broker was not leader before. A lone leader need not wait for its followers."""
         self._check_offsets()
         if partition_epoch < self.partition_epoch:
             return False
@@ -168,7 +168,7 @@ class Partition(LocalReplica):
     def make_follower(
         self, *, leader_id: int, leader_epoch: int, partition_epoch: int, replicas: tuple[int, ...]
     ) -> bool:
-        """Follow another broker from now on; returns whether its epoch is new here."""
+        """Become follower; returns True if the leader epoch is new."""
         self._check_offsets()
         if partition_epoch < self.partition_epoch:
             return False
@@ -226,7 +226,7 @@ class Partition(LocalReplica):
         return self.log
 
     def _readable_log(self, current_leader_epoch: int, *, only_from_leader: bool) -> PartitionLog:
-        """The log, for a reader that may be content with a follower's (KIP-392)."""
+        """The log, for a reader that accepts a follower's (KIP-392)."""
         if only_from_leader:
             return self.leading_log(current_leader_epoch)
         if current_leader_epoch not in (NO_LEADER_EPOCH, self.leader_epoch):
@@ -326,7 +326,7 @@ class Partition(LocalReplica):
         return True
 
     def acknowledgement(self, next_offset: int, required_acks: int) -> ErrorCode | None:
-        """The answer to a producer whose records end before `next_offset`. None: it has to wait."""
+        """Answer for a producer whose records end before `next_offset`; None: it must wait."""
         # Failures come first: a disk that is gone, or another leader's truncation, may have taken the records away
         # again, whatever the offsets say.
         if self.log.log_directory.failure is not None:
@@ -363,7 +363,7 @@ class Partition(LocalReplica):
     def on_follower_fetch(
         self, broker: int, fetch_offset: int, log_start_offset: int, *, broker_epoch: int = -1, now_ms: int
     ) -> None:
-        """Note that a follower has everything below `fetch_offset`. KafkaError: it does not follow here."""
+        """Record that a follower holds everything below `fetch_offset`. KafkaError: the broker is no follower here."""
         log = self.leading_log()
         if self.followers is None:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"Nobody follows {self.topic}-{self.index}")
@@ -388,7 +388,7 @@ class Partition(LocalReplica):
         return self.followers.without_laggards(self.log.log_end_offset, now_ms)
 
     def settle_isr(self, isr: tuple[int, ...], *, leader_epoch: int, partition_epoch: int) -> bool:
-        """Take over an ISR to which the controller has agreed; returns whether that still concerns this leader."""
+        """Adopt an ISR that the controller has accepted; True if it still concerns this leader epoch."""
         # A late answer: LeaderAndIsr has told of a newer state since the question was sent.
         if self.followers is None or leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
             return False
@@ -482,7 +482,7 @@ class Partition(LocalReplica):
         return look_up(log, timestamp, bound=bound, leader_epoch=self.leader_epoch, is_behind=is_behind, search=search)
 
     def holders(self, offset: int) -> list[Holder]:
-        """The followers that a consumer may be sent to for this offset; none if this broker does not lead."""
+        """Followers to which a consumer may be redirected for this offset; none if this broker does not lead."""
         return [] if self.followers is None or not self.is_leader else self.followers.holders(offset)
 
     def low_watermark(self, is_alive: Callable[[int], bool]) -> int:

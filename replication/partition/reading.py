@@ -91,7 +91,7 @@ def _not_available(log: PartitionLog) -> KafkaError:
 
 
 def diverging_epoch_of(log: PartitionLog, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
-    """The largest epoch that both logs may have, with its end here; None if the fetcher's records are also here (KIP-595)."""
+    """Largest epoch that both logs may share, with its end here; None if the fetcher's log has not diverged (KIP-595)."""
     # What is unknown here comes first, as in Kafka: an end offset that is a guess would make the follower drop good
     # records.
     epoch, end_offset = log.end_offset_for_epoch(last_fetched_epoch)
@@ -109,7 +109,7 @@ def diverging_epoch_of(log: PartitionLog, fetch_offset: int, last_fetched_epoch:
 
 
 def divergence_from_leader(log: PartitionLog, epoch: int, end_offset: int) -> int:
-    """Find where this log leaves the leader's, which ends at `end_offset` in `epoch`: all from there on has to be dropped."""
+    """Offset from which on this log must be truncated to match the leader's, which ends at `end_offset` in `epoch`."""
     local_epoch, local_end = log.end_offset_for_epoch(epoch)
     # An epoch this replica never saw: it parts where its own last epoch before that one ends, and asks again.
     known_end = log.log_end_offset if local_epoch == UNDEFINED_EPOCH else local_end

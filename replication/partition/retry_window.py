@@ -89,7 +89,7 @@ class _Run:
         self.codes: list[ErrorCode] = []
 
     def position(self, sequence: int) -> int:
-        """Number of batches of the run before `sequence`. Numbers begin again after the highest."""
+        """Number of batches in the run before `sequence`; sequences wrap after the highest."""
         # By distance and not by value, because the numbers of a run may wrap to 0 in its middle.
         return bisect_left(self.sequences, 0, key=lambda each: _distance(sequence, each))
 
@@ -109,7 +109,7 @@ class _Run:
         del self.sequences[:position], self.codes[:position]
 
     def drop_from(self, sequence: int) -> None:
-        """Forget the batch with this sequence and those behind it."""
+        """Forget the batch with this sequence and all later ones."""
         position = self.position(sequence)
         del self.sequences[position:], self.codes[position:]
 
@@ -136,7 +136,7 @@ class RetryWindow:
             run.insert(batch.base_sequence, code)
 
     def note_late(self, place: Place, batch: BatchHeader, code: ErrorCode) -> None:
-        """Note a batch that was appended and is not acknowledged; batches behind it may have been refused before."""
+        """Record an appended batch whose acknowledgement is pending; later batches may have been refused before."""
         run = self._run(place, batch)
         # Nothing is dropped here: the batches behind this one may have been refused while it waited for its commit.
         if run is not None:
@@ -194,7 +194,7 @@ class RetryWindow:
         return now_s < gap.unproven_until
 
     def _run(self, place: Place, batch: BatchHeader) -> _Run | None:
-        """The run of a batch's epoch; None if a later epoch has one, or if there can be no topic of this name."""
+        """Run of a batch's epoch; None if a later epoch has one, or the topic name is invalid."""
         # A name is kept here although no topic may have it, so its length is bounded.
         if len(place[0]) > TOPIC_NAME_LENGTH_MAX:
             return None

@@ -45,21 +45,21 @@ class TopicTraffic:
 
 
 class Traffic:
-    """Counts of all topics that have partitions here."""
+    """Counts of all topics with partitions on this broker."""
 
     def __init__(self) -> None:
         self.by_topic: dict[str, TopicTraffic] = {}
         self.gone = TopicTraffic()
 
     def of(self, topic: str) -> TopicTraffic:
-        """The counts of a topic, made if there are none."""
+        """Counts of a topic; created if missing."""
         found = self.by_topic.get(topic)
         if found is None:
             found = self.by_topic[topic] = TopicTraffic()
         return found
 
     def forget(self, topic: str) -> None:
-        """Move the counts of a topic that has no partition here any more to `gone`."""
+        """Add the counts of a topic without partitions here to `gone`."""
         left = self.by_topic.pop(topic, None)
         if left is not None:
             self.gone.add(left)

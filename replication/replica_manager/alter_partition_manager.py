@@ -124,7 +124,7 @@ class AlterPartitionManager:
             self._propose(partition, isr)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look for followers that fell behind, and ask the controller; until cancelled."""
+        """Shrink ISRs of lagging followers and send proposals to the controller, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._shrink_forever)
             nursery.start_soon(self._ask_forever)

@@ -82,7 +82,7 @@ class Claim(NamedTuple):
 
 
 class ControllerFencing:
-    """Verifies the controller's requests against the tree. One caller at a time; `since` is when the request came."""
+    """Verifies controller requests against the tree, one at a time; `since`: arrival time of the request."""
 
     def __init__(self, coordination: Coordination, node_id: int) -> None:
         self._coordination = coordination
@@ -164,7 +164,7 @@ class ControllerFencing:
     # ------------------------------------------------------------------ topics
 
     async def topics(self, claims: Mapping[str, Claim]) -> Mapping[str, KnownTopic]:
-        """The tree's entry for each topic, or the last one that agreed with the claim; NO_TOPIC where there is none."""
+        """The tree's entry of each topic, or the cached one if it agrees with the claim; NO_TOPIC if there is none."""
         # First a look that may be out of date. Topics that do not agree with it get a second one, behind a barrier.
         await self._learn([name for name, claim in claims.items() if not claim.agrees(self._known(name))])
         doubtful = [name for name, claim in claims.items() if not claim.agrees(self._known(name))]
@@ -246,7 +246,7 @@ class ControllerFencing:
             await self._patiently(lambda: self._coordination.multi([Check(znodes.CONTROLLER_EPOCH, ANY_VERSION)]))
 
     async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a call until there is a session in which it succeeds."""
+        """Retry a call until it succeeds in some session."""
         while True:
             try:
                 return await call()

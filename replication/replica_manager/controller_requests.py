@@ -94,7 +94,7 @@ class Fetchers(Protocol):
 
 
 class NoFetchers:
-    """Fetchers of a broker that is alone: no other broker could lead."""
+    """Stub for fetchers of a lone broker, which never follows."""
 
     def follow(self, partition: Partition) -> None:
         pass
@@ -113,11 +113,11 @@ class LeadershipListener(Protocol):
     def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None: ...
 
     def on_logs_missing(self) -> None:
-        """Make the controller ask again: a log could not be made, or a role not taken, for a passing reason."""
+        """Make the controller resend requests: a log could not be created, or a role not assumed, for a transient reason."""
 
 
 class ControllerRequests:
-    """Carries out the controller's requests. `registered` is to be set with the first broker epoch."""
+    """Handler of the controller's requests. `registered` must be set with the first broker epoch."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class ControllerRequests:
         fencing: ControllerFencing | None = None,
         is_alone: bool = False,
     ) -> None:
-        """Without `fencing` every sender of a request is believed to be the controller.
+        """Without `fencing` every sender counts as the controller.
 
         `is_alone`: a log on a failed directory counts as deleted. Kafka's single node does not wait for it either, and when
         the directory is back the log is put aside, because no topic claims it.
@@ -342,7 +342,7 @@ class ControllerRequests:
         return ErrorCode.NONE
 
     def _confirm(self, partition: Partition) -> None:
-        """Serve a partition again whose role the controller has confirmed since this broker registered anew."""
+        """Serve a partition again after the controller has confirmed its role since this broker's registration."""
         if partition.must_hear:
             partition.must_hear = False
             if partition.is_leader:
@@ -380,7 +380,7 @@ class ControllerRequests:
             self._fetchers.follow(partition)
 
     def _resign(self, partition: Partition) -> None:
-        """End the work on a partition that another broker leads, and that is no replica's here any more."""
+        """End the work on a partition that another broker now leads, or that has no replica here any more."""
         self._fetchers.forget(partition)
         self._listener.on_resignation(partition.topic, partition.index)
 
@@ -412,7 +412,7 @@ class ControllerRequests:
             return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=_stop_errors(codes))
 
     async def _kept(self, request: StopReplicaRequest) -> set[TopicPartition]:
-        """Replicas that the request would delete although the tree assigns them to this broker."""
+        """Replicas in a deletion request that the tree still assigns to this broker."""
         named = {
             (topic.topic_name, state.partition_index)
             for topic in request.topic_states

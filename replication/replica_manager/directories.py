@@ -58,7 +58,7 @@ class LogDirectoryProblem(Exception):
 
 
 class FoundPartition(NamedTuple):
-    """A partition's directory as it was found. `topic_id` is None where it is not written down."""
+    """A partition's directory as found. `topic_id` is None if the directory does not state it."""
 
     name: str
     parsed: PartitionDirectory
@@ -154,7 +154,7 @@ class HeldDirectory:
             return None
 
     def take_clean_shutdown_mark(self) -> bool:
-        """True if the last broker left in order. The mark is gone for good after this."""
+        """Remove the clean-shutdown mark; True if there was one."""
         if not self._storage.exists(self._in(CLEAN_SHUTDOWN)):
             return False
         self._storage.remove(self._in(CLEAN_SHUTDOWN))
@@ -164,7 +164,7 @@ class HeldDirectory:
         return True
 
     def leave_clean_shutdown_mark(self, broker_epoch: int) -> None:
-        """Mark that everything is on disk and in order."""
+        """Write the clean-shutdown mark: all data is on the disk."""
         self._storage.replace(self._in(CLEAN_SHUTDOWN), encode_clean_shutdown(broker_epoch))
 
     def read_checkpoints(self) -> OffsetCheckpoints:
@@ -208,7 +208,7 @@ class HeldDirectory:
 def hold_directories(
     paths: Iterable[str], storage: Storage, *, node_id: int, descriptors: Descriptors | None = None
 ) -> list[HeldDirectory]:
-    """Lock log directories, making them where they are missing. LogDirectoryProblem if that cannot be.
+    """Lock log directories; missing ones are created. LogDirectoryProblem if that is impossible.
 
     Those whose disk fails are offline from the start; one must be left.
     """

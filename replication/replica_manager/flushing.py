@@ -190,7 +190,7 @@ class CheckpointWriter:
         self._was_cut = trio.Event()
 
     def note_cut(self, held: HeldDirectory) -> None:
-        """Note a log cut below its recovery point, or where it is compacted: old checkpoints are wrong then."""
+        """Record a log truncated below its recovery point, or in its compacted part, so that old checkpoints become invalid."""
         self._cut.add(held)
         self._was_cut.set()
 
@@ -231,7 +231,10 @@ class CheckpointWriter:
                 )
 
     async def write(self, held: HeldDirectory, name: str) -> bool:
-        """Write one checkpoint of one directory; False: not this time. A broken disk takes the directory offline."""
+        """Write one checkpoint of one directory; False if it could not be written now.
+
+        A broken disk takes the directory offline.
+        """
         # What is written is collected within the turn: collected
         # before, it could be older than what is on the disk by then.
         async with self._lock:
@@ -260,7 +263,7 @@ class CheckpointWriter:
         return True
 
     async def write_epochs(self, held: HeldDirectory) -> None:
-        """Write leader epochs that are only in memory, and entries that active indexes have not written yet."""
+        """Write leader epochs and index entries that are only in memory."""
         jobs: list[EpochsJob] = []
         time_slice = TimeSlice()
         for log, _, is_future in self._logs_in(held):

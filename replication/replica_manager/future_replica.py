@@ -94,7 +94,7 @@ class FutureReplica:
 
     @property
     def offset_lag(self) -> int:
-        """Number of offsets still to be copied; below 0 after the current log was cut."""
+        """Number of offsets still to copy; negative after a truncation of the current log."""
         return self.partition.log_end_offset - self.log.log_end_offset
 
     @property
@@ -162,7 +162,7 @@ class FutureReplica:
         return replace(config, retention_ms=-1, retention_bytes=-1)
 
     def finish_job(self) -> None:
-        """Take note that the thread has done its job."""
+        """Record that the thread has finished its job."""
         if self._floor is not None:
             self._hold_acknowledgements()
 
@@ -213,7 +213,7 @@ class FutureReplica:
         return old
 
     def give_up(self) -> None:
-        """End the move: the replica stays where it is."""
+        """End the move; the replica stays in its directory."""
         self.is_over = True
         self.partition.watchers.discard(self._look_at_current)
         self.let_acknowledge()
@@ -272,7 +272,7 @@ class FutureReplica:
         self._synced_to = end_offset
 
     def close(self) -> None:
-        """Leave the future log as an orderly shutdown leaves logs."""
+        """Close the future log as in an orderly shutdown."""
         self.sync()
         self.log.close()
 
@@ -280,7 +280,7 @@ class FutureReplica:
 
     @classmethod
     def create_log(cls, current: PartitionLog, target: LogDirectory, name: str, *, now_ms: int) -> PartitionLog:
-        """Make an empty future log, in a thread. OSError if the disk will not have it."""
+        """Create an empty future log, in a thread. OSError if the disk refuses."""
         return PartitionLog.create(
             target.apart(),
             current.topic,

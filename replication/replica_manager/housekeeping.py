@@ -64,7 +64,7 @@ class Repairer:
         self._wanted.set()
 
     async def until_done(self, segment: Segment) -> None:
-        """Wait until a request is over, whether the segment could be repaired or not."""
+        """Wait until a request is done, whether the repair succeeded or not."""
         while segment in self._requests:
             await self._done.wait()
 
@@ -272,7 +272,7 @@ class Housekeeping:
         return [each for each in found if each[0] not in self._being_compacted and each[1].log is each[0].log]
 
     async def _pay_for_compaction(self, size: int) -> None:
-        """Wait as long as log.cleaner.io.max.bytes.per.second requires for this many bytes, of all logs together."""
+        """Wait as log.cleaner.io.max.bytes.per.second requires for these bytes, across all logs."""
         rate = self._config().log_cleaner_io_max_bytes_per_second
         if rate < DOUBLE_MAX:
             self._paid_until = max(self._paid_until, trio.current_time()) + size / max(rate, 1.0)

@@ -45,7 +45,7 @@ STRAYS_NAMED = 5  # in the one log line that tells of them
 
 @dataclass(frozen=True, slots=True)
 class HostedPartition:
-    """A partition that belongs on this broker's disks, with all that is needed to open or make its log.
+    """A partition of this broker, with the settings to open or create its log.
 
     Whether this broker leads it or follows, the controller says later.
     """
@@ -81,7 +81,7 @@ def plan_loads(
     producer_id_expiration_ms: int,
     new_uuid: Callable[[], bytes],
 ) -> LoadPlan:
-    """Plan the loads of a directory. Partitions that are not hosted are put aside, deleted ones are to be removed."""
+    """Plan a directory's loads. Partitions not hosted are set aside, deleted ones scheduled for removal."""
     # Phase 1: the state of the directory as a whole.
     checkpoints = held.read_checkpoints()
     if not checkpoints.are_recovery_points_known and not held.found_partitions():

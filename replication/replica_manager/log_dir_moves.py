@@ -100,7 +100,7 @@ class LogDirMoves:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def destination(self, topic: str, index: int, path: str) -> LogDirectory:
-        """The directory that a replica is to be moved to. KafkaError: it cannot go there."""
+        """Directory to which a replica is to move. KafkaError: the move is impossible."""
         # Kafka refuses such a topic in this way.
         length = len(f"{topic}-{index}.{'-' * UUID_HEX_LENGTH}{FUTURE_MARK}")
         if length > DIRECTORY_NAME_LENGTH_MAX:
@@ -114,14 +114,14 @@ class LogDirMoves:
         return found
 
     def prefer(self, topic: str, index: int, directory: LogDirectory) -> None:
-        """Make a replica that is not here yet in this directory when it comes."""
+        """Create an absent replica in this directory when the controller assigns it."""
         # Clients name partitions that may never come here. The oldest wishes go, so that the table stays bounded.
         while len(self._preferred) >= PREFERRED_MAX:
             self._preferred.popitem(last=False)
         self._preferred[topic, index] = directory.path
 
     async def move(self, partition: Partition, target: LogDirectory) -> None:
-        """Begin to move a replica, or end a move that is under way. KafkaError: it stays where it is."""
+        """Begin or end the move of a replica. KafkaError: the replica stays."""
         async with self._lock:
             key = (partition.topic, partition.index)
             # The former move still renames directories of this partition. Another one would look for names that change.
@@ -182,7 +182,7 @@ class LogDirMoves:
         return log
 
     async def resume(self, partition: Partition, target: LogDirectory, log: PartitionLog) -> None:
-        """Go on with a move whose future log was found on disk, unless it leads nowhere."""
+        """Resume a move whose future log was found on disk, unless it has no purpose any more."""
         # The partition is in that directory already, or a longer future log of it goes on.
         if partition.log.log_directory is target or self.move_of(partition) is not None:
             await self._delete(target, log.directory, log)
@@ -291,7 +291,7 @@ class LogDirMoves:
             move.finish_job()
 
     def _judge(self, move: FutureReplica, error: OSError | KafkaError) -> None:
-        """Blame the directory in which an I/O error happened."""
+        """Take the directory offline in which an I/O error happened."""
         logger.warning("%r cannot go on: %s", move, error)
         # Both directories are read or written in one job, and only the one that failed may go offline.
         if move.source_failure is not None:

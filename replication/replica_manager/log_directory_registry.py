@@ -142,7 +142,7 @@ def _refuse_copies(seen: Sequence[SeenDirectory]) -> None:
 
 
 def _refuse_empty_beside_known(seen: Sequence[SeenDirectory], accepted: Collection[str]) -> None:
-    """Refuse an empty directory beside one with an id: ids are given to all at once, so it lost its own or is new."""
+    """Refuse an empty directory beside one with an id: it is new or was emptied, as all get ids at once."""
     with_id = next(
         (each for each in seen if each.meta is not None and not each.meta.version and each.directory_id), None
     )

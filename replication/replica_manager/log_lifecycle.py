@@ -61,7 +61,7 @@ class PartitionRegistry:
             yield from self.partitions_of(topic)
 
     def partitions_in(self, log_directory: LogDirectory) -> list[Partition]:
-        """The partitions whose log is in one directory."""
+        """Partitions with logs in one directory."""
         return [partition for partition in self.partitions() if partition.log.log_directory is log_directory]
 
     def add(self, partition: Partition) -> None:
@@ -94,7 +94,7 @@ class MadeLog(NamedTuple):
 
 
 class LogCreation:
-    """Creates the logs of new partitions on the disk. Nobody sees them until the caller takes them up or discards them.
+    """Creator of logs for new partitions. A log is invisible until the caller registers or discards it.
 
     A creation that failed or was killed, and a deletion whose rename failed, can leave a directory that no partition claims. It
     must not stand in the way of a new partition of that name, nor be taken for it. So the name of a log is cleared before
@@ -127,7 +127,7 @@ class LogCreation:
     async def make(
         self, wanted: Sequence[HostedPartition], on_made: Callable[[Sequence[MadeLog]], None]
     ) -> Mapping[str, OSError | KafkaError]:
-        """Make logs; `on_made` is called with some at a time. Returns why logs of a topic could not be made, by its name.
+        """Create logs; calls `on_made` with some at a time. Returns errors by topic name.
 
         Once one of a topic's logs cannot be made, none of its others is tried.
         """
@@ -187,7 +187,7 @@ class LogCreation:
         failures: dict[str, OSError | KafkaError],
         blamed: dict[str, LogDirectory],
     ) -> None:
-        """Make logs, in a thread. `blamed` gets the directory in which a topic's failure was met."""
+        """Create some logs, in a thread. `blamed` receives the directory of a topic's failure."""
         for hosted, directory in places:
             if hosted.topic in failures:
                 continue
@@ -245,7 +245,7 @@ class LogCreation:
 
 
 def _reason(failure: OSError) -> OSError:
-    """Error behind a failure. A leftover that could not be removed does no harm (`_clear_name`)."""
+    """Error behind a failure. An unremoved leftover is harmless (`_clear_name`)."""
     cause = failure.__cause__ or failure.__context__
     return cause if isinstance(failure, Irreparable) and isinstance(cause, OSError) else failure
 
@@ -292,7 +292,7 @@ class LogDeletion:
         self._reminder = Reminder()
 
     def give_up(self, log: PartitionLog) -> None:
-        """Take over a deleted log. `free_names` frees its name and has its files removed."""
+        """Adopt a deleted log. `free_names` frees its name and removes its files."""
         # Reads may still be under way. From here on, a file that they do not find is not taken for a fault of the disk.
         log.give_up()
         self._unrenamed[log.topic, log.partition] = log
@@ -311,7 +311,7 @@ class LogDeletion:
                         await self._rename(directory, in_directory[start : start + RENAMED_AT_ONCE])
 
     async def free_names_for_new_logs(self, names: Sequence[Name]) -> None:
-        """Like `free_names`, but give up a log that cannot be renamed: a new log is about to get its name."""
+        """Like `free_names`, but give up a log that cannot be renamed, because a new log needs its name."""
         logs = [log for name in names if (log := self._unrenamed.get(name)) is not None]
         await self.free_names(names)
         # Nothing may rename the directory of that name any more: it is going to be the new log's.

@@ -240,7 +240,7 @@ class ReplicaManager:
         self._registry.add(partition)
 
     async def _take_up_future(self, log: PartitionLog, hosted: HostedPartition) -> None:
-        """Resume the move of a future log, or make it the current one if the old one has gone."""
+        """Resume the move of a future log; make it the current log if there is no old one."""
         (directory,) = (each for each in self.log_directories if each.path == log.log_directory.path)
         partition = self.partition(log.topic, log.partition)
         if partition is not None:
@@ -374,7 +374,7 @@ class ReplicaManager:
             await self._creation.discard(gone)
 
     async def delete_partitions(self, partitions: Sequence[tuple[str, int]]) -> None:
-        """Delete partitions: at once for clients, from the disk after file.delete.delay.ms."""
+        """Delete partitions: immediately for clients, after file.delete.delay.ms from the disk."""
         async with self._locks.hold(topic for topic, _ in partitions):
             await self._delete_partitions(partitions)
 
@@ -412,7 +412,7 @@ class ReplicaManager:
     async def wait_committed(
         self, partition: Partition, next_offset: int, *, timeout_s: float | None = None, required_acks: int = -1
     ) -> ErrorCode:
-        """Wait until everything below `next_offset` is acknowledged, or cannot be; REQUEST_TIMED_OUT if that takes long."""
+        """Wait until everything below `next_offset` is committed or cannot be; REQUEST_TIMED_OUT after a limit."""
         outcome = partition.acknowledgement(next_offset, required_acks)
         if outcome is not None:
             return outcome

@@ -42,7 +42,7 @@ highest number of a partition."""
 
 
 class MetadataUpdates:
-    """Applies UpdateMetadata requests, which the caller has admitted, one after the other."""
+    """Applies UpdateMetadata requests one by one, after their admission."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class MetadataUpdates:
         *,
         resign: Callable[[Partition], None],
     ) -> None:
-        """`resign` ends the work on a partition that was reassigned away."""
+        """`resign` ends the work on a partition that was reassigned to other brokers."""
         self._replicas = replicas
         self._cluster = cluster
         self._fencing = fencing
@@ -89,7 +89,7 @@ class MetadataUpdates:
                 partition.reconsider()
 
     async def _bounds(self, request: UpdateMetadataRequest, time_slice: TimeSlice) -> Mapping[str, KnownTopic]:
-        """Read from the tree the topics of which the request says more than this broker knows."""
+        """Read the tree's partition counts for topics of which the request claims more than this broker knows."""
         claims: dict[str, Claim] = {}
         for topic in request.topic_states:
             known = self._cluster.topics.get(topic.topic_name)

@@ -34,7 +34,7 @@ def cell(value: Buffer | None, cut: int, form: str = "auto") -> dict[str, Any] |
 
 
 def header_cells(headers: tuple[tuple[Buffer, Buffer | None], ...], form: str = "auto") -> list[list[Any]]:
-    """Make pairs of cells of the first headers."""
+    """Pairs of cells for the first headers."""
     shown = headers[:HEADERS_SHOWN_MAX]
     return [[cell(name, HEADER_BYTES_MAX, form), cell(value, HEADER_BYTES_MAX, form)] for name, value in shown]
 

@@ -95,7 +95,7 @@ class ClusterView:
         }
 
     async def topics(self, request: Request) -> dict[str, Any]:
-        """A page of topics in the order of their names. `after`: the name before it; `contains`: part of the name."""
+        """A page of topics sorted by name. `after`: the last name of the page before; `contains`: part of the name."""
         after, wanted = requests.text(request, "after", ""), requests.text(request, "contains", "").lower()
         names = self._broker.cluster.topic_names()
         time_slice, following = PacedTimeSlice(self._pace), None

@@ -112,7 +112,7 @@ class LogTail(logging.Handler):
             logger.removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line. The logger's caller gets whatever is raised here."""
+        """Store a line. Exceptions reach the logger's caller."""
         try:
             message = _message_of(record)
         except Exception:  # noqa: BLE001 - the format does not fit its arguments; other handlers tell that

@@ -110,7 +110,7 @@ class GroupsView:
         self._lags = Lags(broker)
 
     async def groups(self, request: Request) -> dict[str, Any]:
-        """A page of groups in the order of their names, as `ClusterView.topics`."""
+        """A page of groups sorted by name, with the parameters of `ClusterView.topics`."""
         wanted, time_slice = Wanted.by(request), PacedTimeSlice(self._pace)
         listed = await finished(groups_of(self._broker).list_groups(ListGroupsRequest()))
         if listed.error_code:
@@ -220,7 +220,7 @@ def _member(member: Any, text_left: int, *, is_classic: bool) -> dict[str, Any]:
 
 
 def _shown(assigned: Iterable[tuple[str, Sequence[int]]], text_left: int) -> list[list[Any]]:
-    """First assigned partitions, with names of so many characters. A member may have invented them."""
+    """First assigned partitions, with shortened topic names, which a member may have made up."""
     shown: list[list[Any]] = []
     left = ASSIGNED_SHOWN_MAX
     for topic, partitions in assigned:

@@ -199,7 +199,7 @@ class Reader:
         self.read_count += len(page.records)
 
     async def _commit(self) -> None:
-        """Commit. If a rebalance refuses it, the next heartbeat tells."""
+        """Commit. After a refusal by a rebalance, the next heartbeat reports it."""
         partitions = [
             OffsetCommitRequestPartition(partition_index=index, committed_offset=position, committed_metadata="")
             for index, position in self._positions.items()

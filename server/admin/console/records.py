@@ -93,7 +93,7 @@ class Records:
         }
 
     async def _start(self, request: Request, topic: str, index: int, limit: int) -> int:
-        """Offset that `from` means, within the log."""
+        """Resolve `from` to an offset within the log."""
         begin = requests.text(request, "from", "latest")
         partition = self._broker.partition(topic, index)
         if begin == "earliest":
@@ -109,7 +109,7 @@ class Records:
         return min(max(wanted, partition.log_start_offset), partition.high_watermark)
 
     async def _at_time(self, topic: str, index: int, timestamp: int) -> int:
-        """Offset of the first record that is not older; the end if there is none."""
+        """Offset of the first record at or after a time; the end if there is none."""
         search: TimestampSearch | None = None
         while True:
             # After each run in a thread the partition is looked up anew, because it may have moved.
@@ -135,7 +135,7 @@ class Records:
         return bytes_read
 
     async def fill(self, topic: str, index: int, page: Page) -> int:
-        """Read on until the page is full or the request has done its share; returns the number of bytes read."""
+        """Read until the page is full or the request has used its share; returns the number of bytes read."""
         bytes_read = 0
         while not page.is_done and bytes_read < SCANNED_BYTES_MAX:
             partition, read = await self._read(topic, index, page.position)
@@ -243,7 +243,7 @@ def _take(page: Page, records: FileRegion | bytes) -> None:
 
 
 def _encoded(result: Mapping[str, Any]) -> bytes:
-    """Encode as JSON, record by record: no other thread runs while json makes text, and a page may become 9 MB."""
+    """Encode as JSON record by record, because json holds the interpreter lock and a page may reach 9 MB."""
     give_way, records = paced(), []
     for each in result.get("records", ()):
         records.append(_json(each))

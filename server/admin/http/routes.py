@@ -238,7 +238,7 @@ class Pace:
         await self.pay(REQUEST_S)
 
     async def pay(self, worked_s: float) -> None:
-        """Return when the endpoint may work for so many seconds, after which it rests."""
+        """Wait until the endpoint may work for these seconds, and schedule its rest afterwards."""
         async with self._line:
             await self._until_rested()
             self._rested_at = trio.current_time() + worked_s + min(worked_s * REST, REST_MAX_S)

@@ -65,7 +65,7 @@ class Room:
         self._left = self._bytes_max = bytes_max
 
     def take(self, size: int) -> None:
-        """Count a part of a body until `give`. Raises Refused if others take the room."""
+        """Reserve room for a part of a body until `give`. Raises Refused if others use it."""
         if size > self._left:
             raise Refused(503, "Other requests are being read; try again.", (("Retry-After", "1"),))
         self._left -= size
@@ -97,7 +97,7 @@ _EMPTY_LINE = re.compile(rb"\n\r?\n")
 
 
 class Gone(Exception):
-    """The peer has left, or is too slow to be served."""
+    """The peer has closed the connection, or is too slow."""
 
 
 class HttpConnection:
@@ -272,7 +272,7 @@ class HttpConnection:
             await self._write(self._http.send(h11.InformationalResponse(status_code=100, headers=[])))
 
     async def _pieces(self) -> AsyncGenerator[bytes, None]:
-        """Yield a body piece by piece. Raises Gone, RemoteProtocolError."""
+        """Yield a body in pieces. Raises Gone, RemoteProtocolError."""
         while True:
             event: h11.Event | None = None
             with trio.move_on_after(STREAM_IDLE_S):
@@ -347,7 +347,7 @@ class HttpConnection:
             raise Gone from None
 
     async def _send_lasting(self, pieces: AsyncGenerator[bytes, None]) -> None:
-        """Send a lasting answer. Raises Gone if the reader goes before the end."""
+        """Send a streamed answer. Raises Gone if the reader leaves early."""
         is_whole = False
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen, nursery.cancel_scope)
@@ -376,7 +376,7 @@ class HttpConnection:
             raise Gone
 
     async def _linger(self) -> None:
-        """Read on for a moment: closing over unread bytes would take the answer back from the peer."""
+        """Read for a moment before closing: a close with unread bytes would discard the answer at the peer."""
         if isinstance(self._stream, trio.abc.HalfCloseableStream):  # TLS has no half of a connection to close
             await self._stream.send_eof()
         left = LINGER_BYTES_MAX
@@ -454,7 +454,7 @@ class HttpServer:
             await trio.sleep(RETRY_SECONDS)
 
     def _has_room(self, host: str) -> bool:
-        """Decide about a new connection of this address, and close another one for it if need be."""
+        """Decide about a new connection of this address; closes another one for it if necessary."""
         descriptors = self._descriptors
         staying = [each for each in self._connections if not each.cancel_scope.cancel_called]
         of_host = [each for each in staying if each.peer == host]
@@ -504,7 +504,7 @@ def _longest_idle(connections: Sequence[HttpConnection]) -> HttpConnection | Non
 
 
 def _of_largest_share(staying: Sequence[HttpConnection], host: str) -> HttpConnection | None:
-    """Find the oldest request of the address with most connections; None if the newcomer's address would come to have as many."""
+    """Oldest request of the address with most connections; None if the newcomer's address would then have as many."""
     counts = Counter(each.peer for each in staying)
     most = max(counts.values(), default=0)
     if most < counts[host] + 2:

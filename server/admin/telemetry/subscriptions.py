@@ -256,7 +256,7 @@ class Instances:
         return instance_id in self._known
 
     def is_of_another(self, instance_id: bytes, principal: str, now_ms: int) -> bool:
-        """Tell whether an unexpired instance of this id belongs to another principal."""
+        """True if an unexpired instance of this id belongs to another principal."""
         found = self._known.get(instance_id)
         return found is not None and found.expires_ms > now_ms and found.principal != principal
 

@@ -102,7 +102,7 @@ class Conversion:
 
 
 class DownConversion:
-    """The conversions of one response. Made and finished on the event loop."""
+    """Down-conversions of one response, made and finished on the event loop."""
 
     def __init__(self, magic: int, bytes_max: int) -> None:
         self._magic = magic

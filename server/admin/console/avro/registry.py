@@ -168,7 +168,7 @@ class Framed:
         self._found.append((shown, schema_id, bytes(value[FRAME_BYTES:])))
 
     async def decode(self, registry: Registry) -> None:
-        """Ask for the schemas, and change the cells."""
+        """Request the schemas, and decode the framed cells."""
         if self._found:
             known = await registry.schemas(schema_id for _, schema_id, _ in self._found)
             await trio.to_thread.run_sync(self._take, known, limiter=_decoding_threads)

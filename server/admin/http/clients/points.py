@@ -185,7 +185,7 @@ def library() -> tuple[Any, Any, Any]:
 
 
 def decoded(data: memoryview, wanted: tuple[str, ...], own: Labels) -> Decoded:
-    """Decode the wanted numbers of MetricsData, with the labels of the instance. Raises BadMetrics."""
+    """Decode the wanted numbers of MetricsData, with the instance's labels. Raises BadMetrics."""
     metric_class, resource_class, error = library()
     reading, cut = _Reading(), Cut(data)
     read: memoryview | None = None

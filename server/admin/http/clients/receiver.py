@@ -72,7 +72,7 @@ def is_possible() -> bool:
 
 
 def _read(push: Push) -> tuple[Decoded | str, float]:
-    """Decode in a thread: the numbers, or why there are none, and the seconds it took. An exception would hold the push."""
+    """Decode a push in a thread; returns the numbers or an error text, and the seconds it took."""
     began = time.thread_time()
     own = {"client_instance_id": push.instance_id, "client_id": push.client.client_id[:CHARACTERS_MAX]}
     found: Decoded | str

@@ -43,7 +43,7 @@ class Owner:
 
 
 class Instance:
-    """Room of an instance of a client. Families are counted for the instance that began them."""
+    """Memory use of one client instance. A family counts for the instance that created it."""
 
     __slots__ = ("expires_s", "families", "instance_id", "labels", "overdue_s", "owner", "used")
 
@@ -147,7 +147,7 @@ class Pusher(NamedTuple):
 
 
 class _KeptFamily:
-    """A family with the numbers of each instance. It is counted for the instance that began it, or took it over."""
+    """Family with each instance's numbers; counts for the instance that created or inherited it."""
 
     __slots__ = ("begun_by", "by_instance", "family")
 
@@ -277,7 +277,7 @@ class ClientNumbers:
                 self._hand_over(told)
 
     def _hand_over(self, told: _KeptFamily) -> None:
-        """Count a family for another instance, or forget it, as the one that began it is gone."""
+        """Let another instance inherit a family, or drop it, because its creator is gone."""
         for instance_id in told.by_instance:
             told.begun_by = instance_id
             self._shares.count(self._shares.instances[instance_id], FAMILIES, 1)

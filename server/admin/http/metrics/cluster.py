@@ -302,7 +302,7 @@ _LAG = Family(
 
 
 class _OffsetLines:
-    """Lines of one family, within the limits. None is kept: a reader may be slow, and many may ask at once."""
+    """Lines of one family, within limits; not cached, because readers may be slow and many."""
 
     def __init__(self, replicas: ReplicaManager, family: Family) -> None:
         self._replicas, self._family = replicas, family

@@ -45,7 +45,7 @@ class Figures(NamedTuple):
 
 
 def figures() -> Figures:
-    """Ask the system. With very many descriptors it takes milliseconds, so call it in a thread."""
+    """Measure the process. With very many descriptors that takes milliseconds: call it in a thread."""
     resident, virtual = system.memory_bytes() or (-1, -1)
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     open_files_max = -1 if limit == resource.RLIM_INFINITY else limit
@@ -205,7 +205,7 @@ class RecentTimes:
         self._looks: deque[tuple[float, dict[str, list[int]]]] = deque([(now_s, {})])
 
     def since(self, apis: dict[str, ApiTotals], now_s: float) -> dict[str, list[int]]:
-        """Times counted lately, of each api with any request."""
+        """Request times in the recent window, for each API with any request."""
         while len(self._looks) > 1 and self._looks[1][0] <= now_s - WINDOW_S:
             self._looks.popleft()
         before = self._looks[0][1]
