@@ -116,7 +116,7 @@ def leaders_of(broker: BrokerParts, listener_name: str, answers: Sequence[Partit
 
 
 def refused_request(request: FetchRequest, version: int) -> Worked[FetchResponse]:
-    """Kafka's response to an invalid request; older versions have the error in every partition."""
+    """Kafka's response to an invalid request; old versions carry the error in every partition."""
     code = ErrorCode.UNKNOWN_SERVER_ERROR
     topics = request.topics if version < TOPIC_IDS_SINCE else []
 

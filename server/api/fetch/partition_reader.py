@@ -59,7 +59,7 @@ NO_FAILURES = frozenset(
 
 
 class FetchRights:
-    """The rights of one request, each decided once: as in Kafka they are those of the time when the request comes."""
+    """Rights of one request, each decided once as of the request's arrival, as in Kafka."""
 
     __slots__ = ("_context", "_decisions", "_is_follower", "rules")
 
@@ -103,7 +103,7 @@ class LimitsRegions:
 
     @property
     def is_short_of_files(self) -> bool:
-        """True if this response has as many regions as it may have."""
+        """True if this response has used up its file regions."""
         return self._regions_taken >= self._regions_max
 
     def with_files(self, room: int, *, is_first: bool) -> int:
@@ -113,7 +113,7 @@ class LimitsRegions:
         return min(room, BYTES_WITHOUT_FILES) if is_first else 0
 
     def _kept(self, partition: Partition, read: ReadInfo, *, as_region: bool) -> ReadInfo:
-        """The read with its region counted, or with bytes if no region is left. Raises KafkaError if they cannot be read."""
+        """Read with its region counted, or with bytes if no region is left. KafkaError: the bytes cannot be read."""
         region: Any = read.records
         if self._regions_taken < self._regions_max:
             self._regions_taken += 1
@@ -306,7 +306,7 @@ class PartitionReader(LimitsRegions):
     # ------------------------------------------------------------------ followers
 
     def _as_follower(self, partition: Partition, asked: FetchPartition, read: ReadInfo) -> ReadInfo:
-        """Note the progress of a follower; return the read, without records while it is throttled."""
+        """Record the progress of a follower; returns the read, without records while throttled."""
         broker, follower = self.broker, self.replica_id
         member = broker.member
         if self._new_follower is not None:

@@ -180,7 +180,7 @@ class Reading:
         return self._bytes_read >= self.bytes_min or self._is_enough() or has_nothing_to_read
 
     def _is_enough(self) -> bool:
-        """True if the partitions have enough to end a wait."""
+        """True if enough bytes were read to end a wait."""
         if self.reader.is_short_of_files and any(read.size for read in self.reads):
             return True  # there is no more to come
         # Unlike the bytes read, this counts those that the limit of the whole response left out (Kafka's DelayedFetch).

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def confirm_idle(reading: Reading) -> None:
-    """Leave the idle partitions idle if this request is like the last one of its session."""
+    """Keep idle partitions idle if this request equals the last one of its session."""
     # A fenced broker refuses the partitions that it leads, which only a read finds out. So it leaves none unread.
     is_certain = not reading.reader.broker.member.is_fenced
     reading.opened.confirm(_circumstances(reading) if is_certain else None, reading.reader.now_ms)
@@ -67,7 +67,7 @@ def _circumstances(reading: Reading) -> object:
 
 
 def _has_all(reader: PartitionReader, target: FetchTarget, partition: Partition) -> bool:
-    """True if the reader is up to date, also if the partition has changed since it was read."""
+    """True if the reader has everything, even if the partition has changed since its read."""
     asked = target.asked
     return (
         asked.fetch_offset == reader.end_of(partition)
@@ -80,7 +80,7 @@ def _has_all(reader: PartitionReader, target: FetchTarget, partition: Partition)
 
 
 def role_of(partition: Partition) -> tuple[object, ...]:
-    """The state of a partition that ends a wait when it changes."""
+    """State of a partition whose change ends a wait."""
     # With a failed disk or a deleted topic the reader has to get an error, so it waits no longer.
     return partition.leader_id, partition.leader_epoch, partition.is_deleted, partition.log.log_directory.failure
 

@@ -65,7 +65,7 @@ class ParkedPartition:
 
 
 class WaitingFetch(PendingAnswer["FetchResponse"]):
-    """A fetch that waits from the moment it is made."""
+    """Waiting fetch; the wait begins when the object is created."""
 
     __slots__ = (
         "_available",
@@ -111,7 +111,7 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
         reading.opened.on_wake(self._on_woken)
 
     def on_change(self, index: int, end: int | None) -> None:
-        """A partition has changed: its role, or its end to `end`; None: another change, which does not end a wait."""
+        """Handle a change of a partition: of its role or of its end to `end`; None: any change that does not end the wait."""
         # Noted in any case: the response has the newest offsets, also of a partition that did not end the wait.
         self._changed.add(index)
         if end is None or self.is_ready:
@@ -213,7 +213,7 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
             self.abandon()
 
     async def _look_again(self) -> None:
-        """Read partitions that changed after their read and before the wait began, while the read yielded."""
+        """Read partitions again that changed between their read and the wait."""
         time_slice = TimeSlice()
         reads = self._reading.reads
         for index, seen in enumerate(self._reading.seen_ends):

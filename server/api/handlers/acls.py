@@ -81,7 +81,7 @@ def _changeable(context: RequestContext[Broker], api: str) -> AclStore:
 
 
 def _checked_creation(creation: AclCreation) -> Acl | str:
-    """Check a rule; returns it, or the reason why it is impossible."""
+    """Check a rule for creation; returns the rule or an error."""
     acl = Acl(
         Pattern(
             coded(ResourceType, creation.resource_type),

@@ -74,7 +74,7 @@ async def incremental_alter_configs(
 async def alter_each(
     resources: Sequence[ResourceT], alter: Callable[[ResourceT], Awaitable[None]]
 ) -> list[tuple[ResourceT, KafkaError | None]]:
-    """Alter resources one after the other; each result has the error of its answer. AlterConfigs uses it, too."""
+    """Alter resources one by one; returns an error for each. Shared with AlterConfigs."""
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     altered: list[tuple[ResourceT, KafkaError | None]] = []
     time_slice = TimeSlice()

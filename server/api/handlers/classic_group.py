@@ -68,7 +68,7 @@ def heartbeat(request: HeartbeatRequest, context: RequestContext[Broker]) -> Hea
 
 @handles(LeaveGroupRequest)
 def leave_group(request: LeaveGroupRequest, context: RequestContext[Broker]) -> Answer[LeaveGroupResponse]:
-    """LeaveGroup: members leave a group, or an administrator removes them.
+    """LeaveGroup: remove members, by themselves or by an administrator.
 
     Behaviour
     * Each member has an error of its own; before version 3 there is one member, whose error is the whole answer.

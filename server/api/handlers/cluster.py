@@ -135,7 +135,7 @@ async def update_features(request: UpdateFeaturesRequest, context: RequestContex
 
 
 def _in_order(updates: Mapping[str, Update]) -> list[Update]:
-    """Order updates as Kafka's hash map does: of several refused ones the answer names the first."""
+    """Sort updates as Kafka's hash map does, because only the first error is returned."""
     if sum(map(len, updates)) > ORDERED_CHARACTERS_MAX:
         return list(updates.values())
     return sorted(updates.values(), key=lambda each: hash_map_slot(each.name, len(updates)))

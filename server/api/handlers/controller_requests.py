@@ -63,7 +63,7 @@ def _refused_to_lead(request: LeaderAndIsrRequest, code: ErrorCode) -> Worked[Le
 
 @handles(StopReplicaRequest)
 def stop_replica(request: StopReplicaRequest, context: RequestContext[Broker]) -> Answer[StopReplicaResponse]:
-    """StopReplica: the controller takes replicas from this broker; see
+    """StopReplica: the controller removes replicas from this broker; see
     `replication/replica_manager/controller_requests.py`.
 
     Behaviour

@@ -38,7 +38,7 @@ RENEWERS_MAX = 1_000
 async def create_delegation_token(
     request: CreateDelegationTokenRequest, context: RequestContext[Broker]
 ) -> CreateDelegationTokenResponse:
-    """CreateDelegationToken: make a token by which its owner logs in, for a time (KIP-48).
+    """CreateDelegationToken: create a token for logins on behalf of its owner (KIP-48).
 
     Behaviour
     * Only for clients that are known, and by something other than a token: else DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
@@ -110,7 +110,7 @@ def _refused_creation(
 async def renew_delegation_token(
     request: RenewDelegationTokenRequest, context: RequestContext[Broker]
 ) -> RenewDelegationTokenResponse:
-    """RenewDelegationToken: let a token expire later (KIP-48).
+    """RenewDelegationToken: postpone a token's expiry (KIP-48).
 
     Behaviour
     * Only for clients that are known, and by something other than a token: else DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
@@ -137,7 +137,7 @@ async def renew_delegation_token(
 async def expire_delegation_token(
     request: ExpireDelegationTokenRequest, context: RequestContext[Broker]
 ) -> ExpireDelegationTokenResponse:
-    """ExpireDelegationToken: let a token expire at another time, or remove it at once (KIP-48).
+    """ExpireDelegationToken: change a token's expiry, or remove it at once (KIP-48).
 
     Behaviour
     * Only for clients that are known, and by something other than a token: else DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.

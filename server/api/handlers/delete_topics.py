@@ -287,7 +287,7 @@ class Deletion(PendingAnswer[DeleteRecordsResponse]):
         self._deadline: Deadline | None = None
 
     def delete(self, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
-        """Move the start of one partition; note it if followers have to come after."""
+        """Raise the log start of one partition; waits for followers if there are any."""
         result = DeleteRecordsPartitionResult(
             partition_index=asked.partition_index, low_watermark=UNKNOWN_LOW_WATERMARK, error_code=ErrorCode.NONE
         )
@@ -311,7 +311,7 @@ class Deletion(PendingAnswer[DeleteRecordsResponse]):
         return broker in self._broker.cluster.brokers
 
     def answer(self, response: DeleteRecordsResponse, timeout_ms: int) -> Answered:
-        """Return the response, or this object, which becomes ready when the followers have followed."""
+        """Response if all followers are up to date, else this pending answer."""
         if not self._awaited:
             return response
         self._response = response

@@ -80,7 +80,7 @@ _OF_BROKERS = (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
 def forbidden(
     context: RequestContext[Broker], operation: AclOperation, resource_type: int, name: str
 ) -> KafkaError | None:
-    """Kafka's error for a client without this right to the settings of a resource; None if it has the right."""
+    """Error for a client without this right on a resource's settings; None if it has the right."""
     if resource_type == ResourceType.TOPIC:
         guarded = Guarded.TOPIC
     elif resource_type == ResourceType.GROUP:
@@ -171,7 +171,7 @@ def _response(results: list[DescribeConfigsResult]) -> DescribeConfigsResponse:
 async def _read_and_describe(
     describer: _Describer, resources: Sequence[DescribeConfigsResource], broker: Broker
 ) -> DescribeConfigsResponse:
-    """Describe the settings that ZooKeeper holds, which another broker may have changed just now.
+    """Describe settings after reading ZooKeeper, where another broker may have just changed them.
 
     If ZooKeeper does not answer, the settings that this broker knows are described.
     """
@@ -310,7 +310,7 @@ class _Describer:
         return self._entry(name, value, declared, chain, is_read_only=False)
 
     def _group_value(self, declared: Setting, texts: Texts) -> str | None:
-        """Value as it is set, even if it is beyond the broker's bounds."""
+        """Configured value, even beyond the broker's bounds."""
         if declared.name not in texts:
             return format_value(declared.kind, getattr(self._configs.groups.of_broker, field_name(declared.name)))
         return _as_kept(declared, texts)
@@ -343,7 +343,7 @@ class _Describer:
         return entries
 
     def _is_fixed(self, name: str) -> bool:
-        """Kafka shows settings that it does not know by their full name, such as a listener's own, as read-only."""
+        """True for settings that Kafka shows as read-only: unknown full names, such as a listener's own."""
         declared = self._configs.known.get(name)
         return declared is None or declared.is_read_only
 
@@ -433,7 +433,7 @@ _TYPES_OF_V0 = frozenset([ResourceType.CLIENT_METRICS])
 def list_config_resources(
     request: ListConfigResourcesRequest, context: RequestContext[Broker]
 ) -> Worked[ListConfigResourcesResponse]:
-    """ListConfigResources: whatever has settings, or may have.
+    """ListConfigResources: list resources that have settings, or may have.
 
     Behaviour
     * Only who may describe the settings of the cluster gets an answer, others CLUSTER_AUTHORIZATION_FAILED.

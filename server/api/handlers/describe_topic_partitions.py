@@ -106,7 +106,7 @@ def _names_to_tell(
 
 
 def _names_from_cursor(request: DescribeTopicPartitionsRequest, names: Sequence[str]) -> Sequence[str] | None:
-    """Topics of the answer, in order and from the cursor on; None if the request contradicts itself."""
+    """Topics of the answer, sorted, from the cursor on; None if the request contradicts itself."""
     cursor = request.cursor
     if cursor is None:
         return names
@@ -132,7 +132,7 @@ class _Page:
         return DescribeTopicPartitionsResponse(topics=self._topics, next_cursor=self._next_cursor)
 
     def add(self, name: str) -> bool:
-        """Add one more topic; False if there is no room for another one."""
+        """Add one topic; False if the page is full afterwards."""
         cursor = self._request.cursor
         topic = self._cluster.topics.get(name)
         if topic is None and not self._request.topics:

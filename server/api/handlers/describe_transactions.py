@@ -234,7 +234,7 @@ def _describe(topic: str, index: int, context: RequestContext[Broker], denied: C
 def _begin(
     topic: str, index: int, context: RequestContext[Broker], denied: Collection[str]
 ) -> tuple[PartitionResponse, list[ProducerEntry]]:
-    """Begin an answer; returns it, and the producers that it still lacks."""
+    """Begin an answer; returns it with the producers still to describe."""
     answer = PartitionResponse(partition_index=index, error_code=ErrorCode.NONE, active_producers=[])
     try:
         if topic in denied:

@@ -116,7 +116,10 @@ async def _call(data: bytes) -> Call:
 
 
 async def _answered(call: Call, data: bytes, start: int, client: RequestContext[Broker]) -> Any:
-    """Serve the request and charge the client for it; None: this broker is not the controller any more. Raises ProtocolViolation."""
+    """Serve the forwarded request and charge its client; None: this broker is not the controller any more.
+
+    Raises ProtocolViolation.
+    """
     quotas, began = client.broker.quotas, time.monotonic()
     throttling = Throttling(quotas)
     charge = throttling.begin(call, client, len(data)) if quotas.is_on else None

@@ -122,7 +122,7 @@ async def _find_in_new_topic(
 def _find(
     request: FindCoordinatorRequest, context: RequestContext[Broker], place: Place, refused: Refused
 ) -> Worked[FindCoordinatorResponse]:
-    """Find the coordinators of keys; a key that is named again is not looked up again."""
+    """Find the coordinators of keys, once for repeated keys."""
     found: dict[str, Coordinator] = {}
 
     def find(key: str) -> Coordinator:

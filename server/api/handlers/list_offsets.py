@@ -165,7 +165,7 @@ class OffsetLookup:
         return bool(self._unanswered)
 
     def answer(self, topic: RequestedTopic, asked: RequestedPartition) -> ListOffsetsPartitionResponse:
-        """Answer for one partition, later if that takes long."""
+        """Answer one partition, immediately or after a search."""
         wish = asked.wish
         answer = ListOffsetsPartitionResponse(partition_index=wish.partition_index, error_code=ErrorCode.NONE)
         if topic.name in self._denied:
@@ -207,7 +207,7 @@ class OffsetLookup:
             await time_slice.yield_if_over()
 
     def _ask(self, asked: _Unanswered) -> TimestampSearch | None:
-        """Fill in the answer, unless the log has to be searched first."""
+        """Complete an answer, unless a log search must come first."""
         wish, answer = asked.wish, asked.answer
         try:
             found = self._look_up(asked.topic, wish, asked.search)

@@ -27,7 +27,7 @@ from ottla.wire.messages.offsets import (
 
 @handles(OffsetCommitRequest)
 def offset_commit(request: OffsetCommitRequest, context: RequestContext[Broker]) -> Answer[OffsetCommitResponse]:
-    """OffsetCommit: keep how far a group has read.
+    """OffsetCommit: store a group's committed offsets.
 
     Behaviour
     * Partitions that do not exist, and metadata longer than offset.metadata.max.bytes, are refused one by one; the rest
@@ -77,7 +77,7 @@ async def _encoded(answer: Coroutine[Any, Any, OffsetFetchResponse], version: in
 
 @handles(OffsetDeleteRequest)
 def offset_delete(request: OffsetDeleteRequest, context: RequestContext[Broker]) -> Answer[OffsetDeleteResponse]:
-    """OffsetDelete: forget committed offsets of some partitions.
+    """OffsetDelete: delete committed offsets of some partitions.
 
     Behaviour
     * Offsets of a topic that the group reads at present stay: GROUP_SUBSCRIBED_TO_TOPIC. Groups of other protocols than

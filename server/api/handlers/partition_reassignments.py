@@ -167,7 +167,7 @@ def _refused(request: AlterPartitionReassignmentsRequest, error: KafkaError) -> 
 async def list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, context: RequestContext[Broker]
 ) -> ListPartitionReassignmentsResponse:
-    """ListPartitionReassignments: which partitions are being moved, and to where (KIP-455).
+    """ListPartitionReassignments: list ongoing reassignments (KIP-455).
 
     Behaviour
     * Only for those who may describe the cluster. To others everything that they ask for is named without replicas, as

@@ -32,7 +32,7 @@ FIRST_EPOCH = 0
 
 @handles(InitProducerIdRequest)
 def init_producer_id(request: InitProducerIdRequest, context: RequestContext[Broker]) -> Answer[InitProducerIdResponse]:
-    """InitProducerId: an id under which a producer's batches are recognised when it sends them again.
+    """InitProducerId: assign an id by which brokers recognize a producer's resent batches.
 
     Behaviour
     * An idempotent producer gets a fresh id and epoch 0 every time, whatever id it had before.

@@ -40,7 +40,7 @@ def describe_quorum(request: DescribeQuorumRequest, context: RequestContext[Brok
 
 @handles(AddRaftVoterRequest)
 def add_raft_voter(request: AddRaftVoterRequest, context: RequestContext[Broker]) -> AddRaftVoterResponse:
-    """AddRaftVoter: another voter for the quorum that keeps Kafka's metadata, of which there is none.
+    """AddRaftVoter: refused, as there is no metadata quorum.
 
     Behaviour
     * Only for those who may alter the cluster.
@@ -53,7 +53,7 @@ def add_raft_voter(request: AddRaftVoterRequest, context: RequestContext[Broker]
 
 @handles(RemoveRaftVoterRequest)
 def remove_raft_voter(request: RemoveRaftVoterRequest, context: RequestContext[Broker]) -> RemoveRaftVoterResponse:
-    """RemoveRaftVoter: one voter less for the quorum that keeps Kafka's metadata, of which there is none.
+    """RemoveRaftVoter: refused, as there is no metadata quorum.
 
     Behaviour
     * Only for those who may alter the cluster.
@@ -66,7 +66,7 @@ def remove_raft_voter(request: RemoveRaftVoterRequest, context: RequestContext[B
 
 @handles(UnregisterBrokerRequest)
 def unregister_broker(request: UnregisterBrokerRequest, context: RequestContext[Broker]) -> UnregisterBrokerResponse:
-    """UnregisterBroker: a broker that will not come back is to be forgotten.
+    """UnregisterBroker: forget a broker that will not return.
 
     Behaviour
     * Only for those who may alter the cluster.
@@ -103,14 +103,14 @@ def unregister_controller(
 
 
 def _denied_by_broker(context: RequestContext[Broker], operation: AclOperation) -> KafkaError | None:
-    """The error of Kafka's broker for a client that may not do this to the cluster, when it does not ask the controller first."""
+    """Error of Kafka's broker, without asking the controller, for a client that may not operate on the cluster."""
     if may_on_cluster(context, operation):
         return None
     return KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED.message)
 
 
 def _refused_voter(context: RequestContext[Broker], cluster_id: str | None, doing: str) -> KafkaError:
-    """Why a voter does not come or go. `doing`: adding or removing."""
+    """Error for a change of voters. `doing`: adding or removing."""
     if (denied := _denied_by_broker(context, AclOperation.ALTER)) is not None:
         return denied
     own = context.broker.cluster.cluster_id

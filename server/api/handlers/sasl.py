@@ -33,7 +33,7 @@ TOO_LATE = "SaslAuthenticate request received after successful authentication"
 
 @handles(SaslAuthenticateRequest)
 def sasl_authenticate(request: SaslAuthenticateRequest, context: RequestContext[object]) -> SaslAuthenticateResponse:
-    """SaslAuthenticate: one token of a SASL exchange. Here it comes without a handshake: ILLEGAL_SASL_STATE.
+    """SaslAuthenticate: refused with ILLEGAL_SASL_STATE, as no handshake preceded it.
 
     Before authentication, and behind the handshake of a new one, it is answered by `server/network/authentication.py`.
     """

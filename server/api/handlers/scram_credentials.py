@@ -46,7 +46,7 @@ Alteration = ScramCredentialDeletion | ScramCredentialUpsertion
 async def alter_user_scram_credentials(
     request: AlterUserScramCredentialsRequest, context: RequestContext[Broker]
 ) -> AlterUserScramCredentialsResponse:
-    """AlterUserScramCredentials: give SCRAM credentials to users, and take them (KIP-554).
+    """AlterUserScramCredentials: set and delete users' SCRAM credentials (KIP-554).
 
     Behaviour
     * Only for those who may alter the cluster.
@@ -137,7 +137,7 @@ UNKNOWN = "Attempt to describe a user credential that does not exist: "
 async def describe_user_scram_credentials(
     request: DescribeUserScramCredentialsRequest, context: RequestContext[Broker]
 ) -> DescribeUserScramCredentialsResponse:
-    """DescribeUserScramCredentials: which mechanisms users have SCRAM credentials for, and with how many iterations
+    """DescribeUserScramCredentials: list users' SCRAM mechanisms and iterations
     (KIP-554).
 
     Behaviour

@@ -101,7 +101,7 @@ async def _fetch_in_slices(work: FetchWork) -> Given[ShareFetchResponse]:
 
 
 def _has_gone_on(session: ShareSession, epoch: int) -> bool:
-    """Tell whether a request came after the one with this epoch, which is not the first."""
+    """True if a request later than this (non-initial) epoch has arrived."""
     return session.epoch != (epoch + 1 if epoch < INT_MAX else 1)
 
 
@@ -174,7 +174,7 @@ class FetchWork:
         return len(self._wanted) + sum(batches)
 
     def steps(self) -> Iterator[None]:
-        """Acknowledge, then look up the partitions to fetch; each step is short."""
+        """Acknowledge, then look up partitions to fetch, in short steps."""
         if self._acknowledges:
             for topic in self._request.topics:
                 for partition in topic.partitions:
@@ -211,7 +211,7 @@ class FetchWork:
             self._refused[wanted] = Found(error)
 
     def answer(self) -> Given[ShareFetchResponse]:
-        """The answer, now or when there are records and all acknowledgements are stored."""
+        """Answer, immediately or when records exist and all acknowledgements are stored."""
         settings = self._groups.settings_of(self._key.group_id)
         reader = ShareReader(self._broker.environment.descriptors, is_committed_only=settings.reads_committed)
         limits = limits_of(self._request, self._broker.config.replication.fetch_max_bytes)

@@ -145,7 +145,7 @@ async def alter_share_group_offsets(
 
 
 async def _take_refused(request: Any, context: RequestContext[Broker], named: int) -> list[Any]:
-    """Take topics that the client may not read out of a request that names so many things."""
+    """Remove topics that the client may not read from a long request."""
     names = (topic.topic_name for topic in request.topics)
     denied = await denied_of(context, AclOperation.READ, ResourceType.TOPIC, names)
     # What names too many is refused as a whole.
@@ -182,7 +182,7 @@ def _refused_alteration(
 async def delete_share_group_offsets(
     request: DeleteShareGroupOffsetsRequest, context: RequestContext[Broker]
 ) -> DeleteShareGroupOffsetsResponse:
-    """DeleteShareGroupOffsets: forget where the share partitions of topics start, for one group.
+    """DeleteShareGroupOffsets: delete one share group's start offsets of topics.
 
     Behaviour
     * A group with members is NON_EMPTY_GROUP, one that does not exist GROUP_ID_NOT_FOUND.

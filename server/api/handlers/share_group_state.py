@@ -39,7 +39,7 @@ def _answered(request: Any, context: RequestContext[Broker], answer: Callable[..
 def initialize_share_group_state(
     request: InitializeShareGroupStateRequest, context: RequestContext[Broker]
 ) -> Answer[InitializeShareGroupStateResponse]:
-    """InitializeShareGroupState: the state of share partitions begins.
+    """InitializeShareGroupState: initialize the state of share partitions.
 
     Behaviour
     * A share partition of a lower state epoch than the known one is FENCED_STATE_EPOCH. What is so already stays as it
@@ -85,7 +85,7 @@ def write_share_group_state(
 def read_share_group_state_summary(
     request: ReadShareGroupStateSummaryRequest, context: RequestContext[Broker]
 ) -> Answer[ReadShareGroupStateSummaryResponse]:
-    """ReadShareGroupStateSummary: where share partitions start, without the states of their records.
+    """ReadShareGroupStateSummary: read start offsets of share partitions, without record states.
 
     Behaviour
     * No leader has to ask, so no epoch is checked. What is not known starts at -1, with epochs of 0.
@@ -99,7 +99,7 @@ def read_share_group_state_summary(
 def delete_share_group_state(
     request: DeleteShareGroupStateRequest, context: RequestContext[Broker]
 ) -> Answer[DeleteShareGroupStateResponse]:
-    """DeleteShareGroupState: the state of share partitions ends.
+    """DeleteShareGroupState: delete the state of share partitions.
 
     Behaviour
     * What is not known is deleted already.

@@ -128,7 +128,7 @@ def _missing_topics(response: StreamsGroupHeartbeatResponse) -> wire.Status | No
 
 
 def _tell(response: StreamsGroupHeartbeatResponse, detail: str) -> None:
-    """Add details about missing topics to the status."""
+    """Append details about missing topics to the status."""
     status = _missing_topics(response)
     if status is not None:
         status.status_detail += f"; {detail}"
@@ -175,7 +175,7 @@ def _topics_of(group: DescribedGroup) -> Iterator[str]:
 def streams_group_topology_description_update(
     request: StreamsGroupTopologyDescriptionUpdateRequest, context: RequestContext[Broker]
 ) -> StreamsGroupTopologyDescriptionUpdateResponse:
-    """StreamsGroupTopologyDescriptionUpdate: an application sends a text about its topology.
+    """StreamsGroupTopologyDescriptionUpdate: store an application's description of its topology.
 
     Behaviour
     * As in a Kafka broker without a plugin that keeps such texts, the answer is UNSUPPORTED_VERSION. No broker of this

@@ -21,7 +21,7 @@ from ottla.wire.messages.telemetry import (
 def get_telemetry_subscriptions(
     request: GetTelemetrySubscriptionsRequest, context: RequestContext[Broker]
 ) -> Worked[GetTelemetrySubscriptionsResponse]:
-    """GetTelemetrySubscriptions: which metrics a client is to push, how often, and under which id (KIP-714).
+    """GetTelemetrySubscriptions: assign a client its metrics, push interval and instance id (KIP-714).
 
     Behaviour
     * Whoever asks is answered, also without any rights, as in Kafka. The id of zeros asks for a new one.
@@ -39,7 +39,7 @@ def get_telemetry_subscriptions(
 def push_telemetry(
     request: PushTelemetryRequest, context: RequestContext[Broker]
 ) -> Coroutine[Any, Any, PushTelemetryResponse]:
-    """PushTelemetry: metrics of a client, which come out where those of the broker do (KIP-714).
+    """PushTelemetry: receive a client's metrics, for export with the broker's (KIP-714).
 
     `server/admin/telemetry/telemetry.py` says what is refused. A push of nothing is taken, as a sign of life. The last
     one of a client (`terminating`) is taken at any time; its connection may end before the answer. Pushes wait for each

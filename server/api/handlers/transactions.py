@@ -42,7 +42,7 @@ from ottla.wire.messages.transactions import (
 def add_partitions_to_txn(
     request: AddPartitionsToTxnRequest, context: RequestContext[Broker]
 ) -> Answer[AddPartitionsToTxnResponse]:
-    """AddPartitionsToTxn: partitions take part in a transaction, or do they?
+    """AddPartitionsToTxn: add partitions to a transaction, or verify that it has them.
 
     Behaviour
     * Until version 3 producers ask, about one transaction. Since version 4 other brokers do, about many: a broker that
@@ -77,7 +77,7 @@ def add_partitions_to_txn(
 def add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, context: RequestContext[Broker]
 ) -> Answer[AddOffsetsToTxnResponse]:
-    """AddOffsetsToTxn: a transaction is going to commit offsets of a group.
+    """AddOffsetsToTxn: announce that a transaction will commit a group's offsets.
 
     Behaviour
     * The partition of `__consumer_offsets` that keeps the group's offsets takes part in the transaction, as if it had
@@ -93,7 +93,7 @@ def add_offsets_to_txn(
 def txn_offset_commit(
     request: TxnOffsetCommitRequest, context: RequestContext[Broker]
 ) -> Answer[TxnOffsetCommitResponse]:
-    """TxnOffsetCommit: keep how far a group has read, if a producer's transaction is committed.
+    """TxnOffsetCommit: commit a group's offsets with a producer's transaction.
 
     Behaviour
     * The transaction is verified first, or the group's partition is added to it from version 5 on. What keeps it from
@@ -140,7 +140,7 @@ def end_txn(request: EndTxnRequest, context: RequestContext[Broker]) -> Answer[E
 def write_txn_markers(
     request: WriteTxnMarkersRequest, context: RequestContext[Broker]
 ) -> Answer[WriteTxnMarkersResponse]:
-    """WriteTxnMarkers: a transaction coordinator, or an administrator, ends transactions in the partitions of this broker.
+    """WriteTxnMarkers: write the end of transactions into this broker's partitions, for a coordinator or administrator.
 
     Behaviour
     * Coordinators have to have the right to do a ClusterAction, administrators that to alter the cluster. To others

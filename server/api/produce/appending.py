@@ -90,7 +90,7 @@ _WITHOUT_LOG_START = frozenset(
 
 
 class _Uncommitted(NamedTuple):
-    """Records that were appended in `leader_epoch` and end before `next_offset`; their acknowledgement is not decided."""
+    """Records appended in `leader_epoch`, ending before `next_offset`, whose acknowledgement is pending."""
 
     partition: Partition
     place: Place
@@ -102,7 +102,7 @@ class _Uncommitted(NamedTuple):
 
     @property
     def is_held(self) -> bool:
-        """Tell if the log has them still: this broker may have followed another one, and lead again."""
+        """True if the log still holds the records; this broker may have followed another one and lead again."""
         epoch, partition = self.leader_epoch, self.partition
         # A broker loses records only as a follower, and it leads again only under another epoch. So the same epoch
         # means that nothing was cut off.
@@ -164,7 +164,7 @@ class Appending(PendingAnswer[ProduceResponse]):
 
     @property
     def has_deferred(self) -> bool:
-        """True if some of the records are to be appended later."""
+        """True if some records will be appended later."""
         return bool(self._deferred)
 
     def release_records(self) -> None:
@@ -192,7 +192,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         return self._verification.begin()
 
     def _is_transactional(self) -> bool:
-        """Tell if the request has to be verified. One that is refused as a whole has not."""
+        """True if the request needs verification; a request refused as a whole does not."""
         transactional_id = self._request.transactional_id
         try:
             return (
@@ -381,7 +381,7 @@ class Appending(PendingAnswer[ProduceResponse]):
             )
 
     def _check_none_is_missing(self, place: Place, partition: Partition, batch: BatchHeader | None) -> None:
-        """KafkaError if an earlier batch of the producer was refused and has to come again first."""
+        """Raise KafkaError if an earlier batch of the producer was refused and must be resent first."""
         if batch is not None and batch.producer_id in self._refused.by_producer:
             code = self._refused.missing(place, batch, partition.log.producers.get(batch.producer_id))
             if code is not None:
@@ -414,7 +414,7 @@ class Appending(PendingAnswer[ProduceResponse]):
             self._refused.note(place, batch, error.code)
 
     def _may_come_yet(self, place: Place, partition: Partition | None, batch: BatchHeader) -> bool:
-        """Tell if a gap may be one of `RetryWindow.may_come_yet`; a broker that is alone had no leader before it."""
+        """True if missing batches may still arrive (`RetryWindow.may_come_yet`); False for a lone broker."""
         if partition is None or (len(partition.replicas) < 2 and len(self._broker.cluster.brokers) < 2):
             return False
         entry = partition.log.producers.get(batch.producer_id)
@@ -422,7 +422,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         return self._refused.may_come_yet(place, batch, entry, epoch, start, trio.current_time())
 
     def _partition(self, topic: TopicProduceData, data: PartitionProduceData, *, is_plain: bool) -> Partition:
-        """The partition to append to, after all checks that come before its own."""
+        """Partition to append to, after the checks of the request and topic."""
         broker, request = self._broker, self._request
         # The order of these checks is Kafka's: it decides which error a client sees where two apply.
         name = topic.name if self._version < TOPIC_IDS_SINCE else named_topic(broker, topic)
@@ -442,7 +442,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         return broker.partition(name, data.index)
 
     def _acknowledge(self, appended: _Uncommitted) -> None:
-        """Answer why appended records are not acknowledged, if they are not; or note that this is not decided yet."""
+        """Add an error for appended records that will not be acknowledged, or record that this is undecided."""
         # Without an answer there is nothing to wait for.
         if self._request.acks == 0:
             return
@@ -528,7 +528,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         self.become_ready()
 
     def _refuse_late(self, appended: _Uncommitted, code: ErrorCode) -> None:
-        """Answer an error for appended records. As in Kafka the answer says all the same where they were appended."""
+        """Add an error for appended records, with their offset as in Kafka."""
         appended.answer.error_code = code
         # The producer sends this batch again. If the log has lost it by then, the batches behind it must not take its
         # place.

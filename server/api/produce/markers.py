@@ -60,7 +60,7 @@ class Place(NamedTuple):
 def write_markers(
     broker: BrokerParts, request: WriteTxnMarkersRequest, refusal: ErrorCode = ErrorCode.NONE
 ) -> Worked[Given[WriteTxnMarkersResponse]]:
-    """End transactions in partitions of this broker. `refusal`: end none; why the client may not do this."""
+    """End transactions in partitions of this broker. `refusal`: end none, and answer this error."""
     markers = _Markers(broker, refusal)
     if sum([len(topic.partition_indexes) for marker in request.markers for topic in marker.topics]) > MARKERS_AT_ONCE:
         return markers.write_in_slices(request)
@@ -71,7 +71,7 @@ def write_markers(
 
 
 def _ends(marker: WritableTxnMarker) -> Iterator[tuple[Place, TransactionEnd]]:
-    """Yield the end of a transaction and its partition, for each partition of a marker once."""
+    """Yield each marker's transaction end with each of its partitions once."""
     end = TransactionEnd(
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,
@@ -106,7 +106,7 @@ class _Markers(PendingAnswer[WriteTxnMarkersResponse]):
     # ------------------------------------------------------------------ writing
 
     async def write_in_slices(self, request: WriteTxnMarkersRequest) -> Given[WriteTxnMarkersResponse]:
-        """Write many markers, giving way in between."""
+        """Write many markers in time slices."""
         time_slice = TimeSlice()
         try:
             for marker in request.markers:
@@ -186,7 +186,7 @@ class _Markers(PendingAnswer[WriteTxnMarkersResponse]):
         self._results.setdefault(place.producer_id, {}).setdefault(place.topic, {})[place.partition] = code
 
     def _expect(self, place: Place) -> None:
-        """The result comes later; it has its place in the response already."""
+        """Reserve the place of a later result in the response."""
         self._note(place, ErrorCode.REQUEST_TIMED_OUT)
         self._undecided += 1
 

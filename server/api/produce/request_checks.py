@@ -58,7 +58,7 @@ def without_repetitions(topics: list[TopicProduceData]) -> list[TopicProduceData
 
 
 def named_topic(broker: BrokerParts, topic: TopicProduceData) -> str:
-    """The name of a topic that is given by its id; KafkaError if this broker does not know the id."""
+    """Name of a topic by its id; KafkaError if this broker does not know the id."""
     state = broker.cluster.topic_by_id.get(topic.topic_id)
     if state is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -76,7 +76,7 @@ def has_a_buffer(request: ProduceRequest) -> bool:
 
 
 def holds_transactional(request: ProduceRequest) -> bool:
-    """Tell if a first batch is transactional; KafkaError if the front of one before it cannot be."""
+    """True if the first of several batches is transactional; KafkaError for a malformed header."""
     for topic in request.topic_data:
         for data in topic.partition_data:
             if is_transactional(data.records):
@@ -85,7 +85,7 @@ def holds_transactional(request: ProduceRequest) -> bool:
 
 
 def is_transactional(records: memoryview | None) -> bool:
-    """Tell if the first batch is transactional; KafkaError if its front cannot be."""
+    """True if the first batch is transactional; KafkaError if its header is malformed."""
     if records is None:
         return False
     if not batch_size(records, 0, len(records)):
@@ -153,7 +153,7 @@ def endpoints(broker: BrokerParts, leaders: Iterable[int], listener: str) -> lis
 
 
 def tell_leaders(broker: BrokerParts, response: ProduceResponse, listener: str) -> None:
-    """Name the leaders of refused partitions, and their addresses (KIP-951)."""
+    """Add current leaders and their addresses for refused partitions (KIP-951)."""
     leaders = set()
     for topic in response.responses:
         # From v13 on a request names topics by their ids alone.

@@ -48,7 +48,7 @@ _OF_COORDINATORS = frozenset(
 
 
 class NotVerified(KafkaError):
-    """Refusal of a batch before the log has seen it. The client gets its text."""
+    """Refusal of a batch before the append; the text goes to the client."""
 
 
 class _Asked(NamedTuple):
@@ -101,7 +101,7 @@ class Verification:
         return None
 
     def guard(self, partition: Partition) -> VerificationGuard | None:
-        """Guard to append the batch of a partition with. NotVerified: it must not be appended."""
+        """Guard for a partition's append. NotVerified: the batch must not be appended."""
         error = self._errors.get(partition)
         if error is not None:
             raise NotVerified(*error)

@@ -182,7 +182,7 @@ class DeadLetterQueues:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # this broker does not know it yet
 
     async def _originals(self, partition: Partition, first: int, last: int) -> Originals:
-        """Read records from first to last, perhaps not all; none if they cannot be read: their letters go without them."""
+        """Read records of an inclusive range, possibly not all; none if unreadable: letters then go without them."""
         try:
             region: Any = b""
             for _ in range(100):
@@ -233,7 +233,7 @@ class DeadLetterQueues:
 
 
 async def _retried(work: Callable[[], Any]) -> None:
-    """Do work, several times if it fails for the moment."""
+    """Run work, with retries after transient failures."""
     for wait_s in WAITS_S:
         try:
             await work()

@@ -180,7 +180,7 @@ class ShareFetching:
     # ------------------------------------------------------------------ events that end the wait
 
     def try_now(self, share: SharePartitionLeader) -> None:
-        """Look again: the share partition may have records."""
+        """Try again because the share partition may have records."""
         if self.is_done or share not in self._targets:
             return
         self._hopeful[share] = 0
@@ -201,7 +201,7 @@ class ShareFetching:
             self._try()
 
     def on_failure(self, share: SharePartitionLeader, error: ErrorCode) -> None:
-        """Give up a share partition that has ended."""
+        """Drop a share partition that has ended."""
         target = self._targets.pop(share, None)
         self._hopeful.pop(share, None)
         if target is not None:
@@ -361,7 +361,7 @@ class ShareFetching:
         return max(sizes, default=0) >= PLENTY or sum([min(size, room) for size in sizes]) >= self._limits.bytes_min
 
     def _take(self, ready: list[SharePartitionLeader], *, is_last: bool) -> Generator[int, None, bool]:
-        """Acquire of one partition after the other its part of the limits; return True if any record was acquired."""
+        """Acquire from each partition in turn its share of the limits; True if any record was acquired."""
         limits = self._limits
         left, count = limits.bytes_max, 0
         is_any = False

@@ -74,7 +74,7 @@ class ShareReader(LimitsRegions):
         return partition.last_stable_offset if self.is_committed_only else partition.high_watermark
 
     def available(self, partition: Partition, fetch_offset: int) -> int:
-        """Estimate the bytes from an offset on; very many before the last segment. Raises KafkaError, NotCached."""
+        """Estimated bytes from an offset on; very large before the last segment. Raises KafkaError, NotCached."""
         read = partition.read(fetch_offset, 1, read_committed=self.is_committed_only, only_from_leader=True)
         return LONG_MAX if read.is_behind else read.bytes_available
 
@@ -143,7 +143,7 @@ def _header(data: bytes, start: int) -> BatchHeader | None:
 
 
 def _is_abort(window: _Window, at: int, size: int, header: BatchHeader) -> bool:
-    """True if a control batch has an abort marker."""
+    """True if a control batch contains an abort marker."""
     # Compaction may leave the header of a control batch without its record.
     if size > MARKER_BYTES_MAX or not header.records_count:
         return False

@@ -58,7 +58,7 @@ Background = Callable[[Callable[[], Awaitable[None]]], None]
 
 
 class SharePersister(Protocol):
-    """Reads and writes state at the share coordinators. Every request is answered, in the end with an error."""
+    """Reads and writes state at the share coordinators. Every request gets a response, an error in the end."""
 
     def read(self, request: ReadShareGroupStateRequest) -> Given[ReadShareGroupStateResponse]: ...
 
@@ -118,7 +118,7 @@ def write_request(partition: SharePartition, write: StateWrite) -> WriteShareGro
 
 
 def error_of(partition: SharePartition, response: WriteShareGroupStateResponse) -> ErrorCode:
-    """The error of a write, as the member gets it."""
+    """Error of a write, translated for the member."""
     try:
         _raise(_only(partition, response.results).error_code)
     except KafkaError as error:
@@ -127,7 +127,7 @@ def error_of(partition: SharePartition, response: WriteShareGroupStateResponse) 
 
 
 def _only(partition: SharePartition, results: Sequence[Any]) -> Any:
-    """The result for this share partition, which has to be the only one."""
+    """The only result, which must be of this share partition."""
     found: list[Any] = (
         results[0].partitions if len(results) == 1 and results[0].topic_id == partition.key.topic_id else []
     )
@@ -201,7 +201,7 @@ class RoutedPersister:
         return None if partition is None or partition.leader < 0 else partition.leader
 
     async def _send_in_task(self, operation: _Read | _Write, later: _Later, answer: Any) -> None:
-        """Send until an answer counts; `answer`: that of the first try, if it was made."""
+        """Send until a final response arrives; `answer`: response of the first attempt, if one was made."""
         try:
             later.complete(await self._answer(operation, answer))
         finally:

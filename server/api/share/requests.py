@@ -65,7 +65,7 @@ def rights_of(context: RequestContext[Guarded]) -> FetchRights | None:
 
 
 def named(cluster: MetadataCache, topic_id: bytes, partitions: Iterable[int]) -> list[TopicPartition]:
-    """Partitions that a request names by a topic id."""
+    """Pending answer that is made once everything it waits for is done."""
     topic = cluster.topic_by_id.get(topic_id)
     name = None if topic is None else topic.name
     return [TopicPartition(name, topic_id, partition) for partition in partitions]

@@ -68,7 +68,7 @@ def timestamp_of(reset: str, now_ms: int) -> int:
 
 
 def look_up(partition: Partition, timestamp: int, search: TimestampSearch | None = None) -> int | TimestampSearch:
-    """The offset, or a search for a thread. Raises KafkaError if the offset is not known yet."""
+    """Look up the offset, or return a search for a thread. KafkaError: the offset is not known yet."""
     found = partition.list_offset(timestamp, search=search)
     if isinstance(found, TimestampSearch):
         return found
@@ -94,7 +94,7 @@ class FetchWaiter(Protocol):
     """A waiting share fetch."""
 
     def try_now(self, share: SharePartitionLeader) -> None:
-        """Try again: the share partition may have records."""
+        """Try again because the share partition may have records."""
 
     def on_failure(self, share: SharePartitionLeader, error: ErrorCode) -> None:
         """The share partition has ended."""
@@ -206,18 +206,18 @@ class SharePartitionLeader:
     # ------------------------------------------------------------------ the end
 
     def fence(self, error: ErrorCode) -> None:
-        """End: the state that this broker has is out of date."""
+        """End this state machine, whose state is outdated."""
         if self.machine.phase in (Phase.INITIALIZING, Phase.ACTIVE):
             self.machine.fence()
             self._end(error)
 
     def retire(self) -> None:
-        """End once all changes are stored, because no member of the group is left here."""
+        """End after all changes are stored, because no member of the group remains here."""
         self._is_unwanted = True
         self._retire_if_stored()
 
     def keep(self) -> None:
-        """Go on, because a member of the group is here again."""
+        """Continue, because a member of the group is here again."""
         self._is_unwanted = False
 
     def _retire_if_stored(self) -> None:
@@ -291,7 +291,7 @@ class SharePartitionLeader:
     # ------------------------------------------------------------------ waiting fetches
 
     def wait(self, waiter: FetchWaiter) -> None:
-        """Add a fetch, which tries again whenever there may be records."""
+        """Add a fetch, which is retried whenever records may exist."""
         self._waiters[waiter] = None
 
     def leave(self, waiter: FetchWaiter) -> None:
@@ -367,7 +367,7 @@ class SharePartitionLeader:
         self._guarded(self._follow)
 
     def _guarded(self, step: Callable[[], None]) -> None:
-        """Take a step; a bug ends only this share partition, which the next fetch loads anew."""
+        """Run a step; a bug ends only this share partition, which the next fetch loads again."""
         try:
             step()
         except Exception:
