@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 
 class LatePart(Protocol):
-    """A part that is made when it is first needed."""
+    """Part that is created at first use."""
 
     def start_in(self, nursery: trio.Nursery) -> None:
         """Begin to work, as long as the nursery lives."""
@@ -293,7 +293,7 @@ class Broker:
 
     @property
     def config(self) -> BrokerConfig:
-        """The configuration in force, run-time changes included."""
+        """Configuration in force, including run-time changes."""
         return self.configs.current
 
     @property
@@ -302,7 +302,7 @@ class Broker:
 
     @property
     def transaction_version(self) -> int:
-        """The level of this feature (KIP-890) that is in use."""
+        """Level of transaction.version in use (KIP-890)."""
         return self.member.features.level(TRANSACTION_VERSION)
 
     def _tree(self) -> CoordinationTree:
@@ -349,7 +349,7 @@ class Broker:
         return partition
 
     def may_be_replaced_at(self, partition: Partition) -> bool:
-        """Tell whether another broker may lead a partition without this one having heard. It must not answer as a leader then."""
+        """True if another broker may lead a partition without this one knowing; this one must then not answer as its leader."""
         return partition.must_hear or self.member.is_fenced
 
     async def ensure_internal_topic(self, name: str) -> None:
@@ -368,7 +368,7 @@ class Broker:
             await self._add_user(user)
 
     async def _keep_out_workers(self) -> None:
-        """Refuse to start where several workers run, or have left partitions behind; they look after that themselves."""
+        """Refuse a lone start on directories where several workers run or left partitions."""
         config, storage = self.configs.started_with, self.environment.storage or OsStorage()
         if config.worker is None and any(_is_there(storage, f"{each}/{FOLDER}") for each in config.log_dirs):
             from ottla.server.cluster.start.worker_folders import (
@@ -379,7 +379,7 @@ class Broker:
             self._workers_lock = await self.environment.run_in_thread(keep_out_workers, storage, dirs)
 
     async def _add_user(self, user: FirstUser) -> None:
-        """Give a credential to a user who has none for that mechanism."""
+        """Add a SCRAM credential for a user without one for that mechanism."""
         from ottla.server.security.scram_users import user_entity
 
         entity, entities = user_entity(user.name), self.administration.settings.entities

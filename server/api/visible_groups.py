@@ -49,7 +49,7 @@ class Kind(NamedTuple):
 
 
 def describe_turned_off(undescribed: Callable[[str, ErrorCode], Any], response_class: type[Message]) -> Handler:
-    """Make the handler that answers while the feature of such groups is at level 0: each is UNSUPPORTED_VERSION."""
+    """Handler for requests while the group feature is at level 0: UNSUPPORTED_VERSION for each group."""
 
     def handle(request: Any, context: RequestContext[Guarded]) -> Answer[Any]:
         return answer_each(

@@ -224,7 +224,7 @@ def measure_reading(cluster: Cluster, begins: dict[Partition, int], load: Load, 
 
 
 def measure_round_trips(cluster: Cluster, topic: str, load: Load) -> tuple[float, ...]:
-    """Measure the ms until a waiting reader has a record that is written; sorted."""
+    """Milliseconds from a write until a waiting reader has the record, sorted."""
     producer = Producer(cluster, topic, load.acks)
     place = (topic, producer.partitions[0])
     begin = offsets_at(cluster, {topic: [place[1]]}, LATEST)[place]

@@ -169,7 +169,7 @@ def seconds(text: str) -> float:
 
 
 def is_number(text: str, digits_max: int = 9) -> bool:
-    """Tell whether a text is a number of few ASCII digits, such as an id or the number of a partition."""
+    """True if a text is a number of few ASCII digits, such as a broker id or partition."""
     return text.isascii() and text.isdecimal() and len(text) <= digits_max
 
 

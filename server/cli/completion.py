@@ -95,7 +95,7 @@ _BREAKS = "=:"  # where bash begins a new word to complete
 
 
 class Candidate(NamedTuple):
-    """A possible last word of the line. `goes_on`: more can be typed behind it."""
+    """Candidate for the line's last word. `goes_on`: more can be typed after it."""
 
     text: str
     what: str = ""

@@ -180,7 +180,7 @@ class _Result:
 
 @contextlib.contextmanager
 def _expected(path: Path | None) -> Iterator[IO[str] | None]:
-    """Open the file of the result; it gets its name only when it is whole."""
+    """Open the result's file, which gets its name when it is complete."""
     if path is None:
         yield None
         return
@@ -196,7 +196,7 @@ def _expected(path: Path | None) -> Iterator[IO[str] | None]:
 
 
 def _prepare_topic(cluster: Cluster, topic: str, options: argparse.Namespace, begin_ms: int) -> None:
-    """Create the topic, or see whether an existing one can hold the data."""
+    """Create the topic, or check that an existing one can hold the data."""
     from ottla.server.cli.topics import create_topic, describe_topics
 
     configs = {"retention.ms": "-1"}

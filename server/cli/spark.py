@@ -92,7 +92,7 @@ def find_spark(environment: Mapping[str, str]) -> Spark:
 
 
 def _of_command(command: Path) -> Spark:
-    """Find the Spark of a spark-submit: in the folder above it, or in the virtual environment that it belongs to."""
+    """Spark of a spark-submit: in the folder above it, or in its virtual environment."""
     folder = command.resolve().parent.parent
     beside = command.parent / "python"
     python = str(beside) if beside.exists() else "python3"

@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def run_words(words: Sequence[str]) -> int:
-    """Become spark-submit. Returns an exit code only if that cannot be."""
+    """Run spark-submit in place of this process. Returns an exit code only on failure."""
     try:
         spark = find_spark(os.environ)
         given = read_arguments(words)
@@ -110,13 +110,13 @@ class Given(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """Driver and executors run on this machine."""
+        """True if driver and executors run on this machine."""
         master = self.value("--master") or self.setting("spark.master")
         return (master is None or master.startswith("local")) and self.value("--remote") is None
 
 
 def read_arguments(words: Sequence[str]) -> Given:
-    """Read arguments as spark-submit does: options up to the first word that is none."""
+    """Read arguments as spark-submit does: options up to the first word that is not an option."""
     options: list[tuple[str, str | None]] = []
     left = list(words)
     while left and left[0].startswith("-"):
@@ -207,7 +207,7 @@ POM = """\
 
 
 def connector_jars(spark: Spark) -> list[Path]:
-    """Return the connector's jars from the user's cache, to which Maven brings them at first; empty without Maven."""
+    """Connector's jars in the user's cache, where Maven puts them at first use; empty without Maven."""
     folder = cache_folder(os.environ) / f"{CONNECTOR}_{spark.scala}-{spark.version}"
     if not folder.is_dir():
         maven = shutil.which("mvn")
@@ -225,7 +225,7 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
 
 
 def _fetch(maven: str, spark: Spark, folder: Path) -> None:
-    """Bring the jars to a folder, which appears when it is whole."""
+    """Download jars to a folder, which appears when complete."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="fetched-") as name:
         pom, jars = Path(name) / "pom.xml", Path(name) / "jars"

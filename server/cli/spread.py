@@ -63,7 +63,7 @@ def _ids(text: str) -> list[int]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Plan the moves, and have them carried out."""
+    """Plan the moves and carry them out."""
     return run_on_cluster(lambda cluster: _spread(cluster, options), options)
 
 

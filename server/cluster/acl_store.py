@@ -54,7 +54,7 @@ EntriesChange = Callable[[Pattern, frozenset[Entry]], frozenset[Entry]]
 
 
 class _Known(NamedTuple):
-    """The rules about a pattern as a node has them."""
+    """Rules of a pattern, as its node has them."""
 
     entries: frozenset[Entry]
     version: int | None
@@ -228,7 +228,7 @@ class AclStore:
     # ------------------------------------------------------------------ reading, and hearing of changes
 
     async def read_all(self) -> None:
-        """Put all rules into force. Raises CoordinationError, and MalformedNode: a rule that cannot be read may be a deny."""
+        """Load all rules. Raises CoordinationError, and MalformedNode, since an unreadable rule may be a deny."""
         await make_missing(self._coordination, acl_znodes.all_paths())
         async with self._lock:
             found: set[Pattern] = set()

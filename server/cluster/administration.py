@@ -198,7 +198,7 @@ class Administration:
             return bare(error)
 
     async def _refuse_what_is_marked(self, outcomes: list[PlanOrError]) -> None:
-        """A topic that is being deleted still exists, also when the cluster shows it no more.
+        """Refuse topics under deletion, which still exist although the cluster does not show them.
 
         Kafka refuses at once. But the cluster stops to show a topic a moment before it is gone, and a client that hears then
         that it was deleted may create it again.
@@ -266,7 +266,7 @@ class Administration:
         return [plan for plan in plans if plan.name in refused]
 
     def _resigned(self, error: KafkaError) -> KafkaError:
-        """The error for a client whose controller resigns."""
+        """Error for a client whose request's controller resigns."""
         # A broker that is alone is the controller until it has lost its tree.
         if self._is_alone and error.code is ErrorCode.NOT_CONTROLLER:
             return not_stored()
@@ -425,7 +425,7 @@ class Administration:
             raise self.refusal(error) from None
 
     def refusal(self, error: CoordinationError) -> KafkaError:
-        """The error for a client whose change cannot be written."""
+        """Error for a client whose change cannot be written."""
         if isinstance(error, (CoordinationUnavailable, SessionExpired)) and not self._is_alone:
             return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The coordination tree cannot be reached.")
         if isinstance(error, BadVersion) and error.path == znodes.CONTROLLER_EPOCH:
@@ -515,7 +515,7 @@ class Administration:
         return [errors.get(topic.name) for topic in topics]
 
     async def ensure_topic(self, name: str) -> None:
-        """Return once `name` exists, created by the rules for internal topics if need be; raises KafkaError."""
+        """Wait until topic `name` exists, creating it by the rules for internal topics if necessary; raises KafkaError."""
         if name in self._cluster.topics:
             return
         async with self._locks.hold([f"ensure/{name}"]):  # not the topic's own turn, which its creation here takes
@@ -540,7 +540,7 @@ def _refuse(outcomes: list[PlanOrError], errors: Mapping[str, KafkaError]) -> No
 
 
 def _still(planned: TopicPlan, topic: TopicState | None) -> TopicPlan:
-    """Return the plan if its topic is still as it was planned for."""
+    """The plan if its topic has not changed since; None otherwise."""
     if topic is None or (topic.topic_id, len(topic.partitions)) != (planned.after.topic_id, planned.first_new):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return planned

@@ -56,7 +56,7 @@ async def persistently(coordination: Coordination, action: Callable[[], Awaitabl
 
 
 class Signal:
-    """An event that is set again and again, by watches too, for one task that waits for it."""
+    """Event for one waiting task that can be set repeatedly, by watches too."""
 
     def __init__(self) -> None:
         self._event = trio.Event()
@@ -65,7 +65,7 @@ class Signal:
         self._event.set()
 
     async def wait(self) -> None:
-        """Return when it was set since the last time."""
+        """Wait until set since the last wait."""
         await self._event.wait()
         self._event = trio.Event()
 
@@ -114,11 +114,11 @@ class ChangeNotices:
         return Create(f"{self._parent}/{self._prefix}", data, sequential=True)
 
     async def pass_over(self) -> None:
-        """Count all that there are as heeded. Raises CoordinationError."""
+        """Mark all present notices as processed. Raises CoordinationError."""
         self._heeded = max((await self._numbers()).values(), default=-1)
 
     async def read(self) -> tuple[list[bytes], int]:
-        """Read the unheeded notices, and the number to pass to `heeded` afterwards. Raises CoordinationError."""
+        """Read unprocessed notices, and the number to pass to `heeded` afterwards. Raises CoordinationError."""
         numbers = await self._numbers()
         self._created_ms = {name: self._created_ms[name] for name in numbers if name in self._created_ms}
         # Those from before are read once, too, to know their age.
@@ -133,7 +133,7 @@ class ChangeNotices:
         return held, max(numbers.values(), default=self._heeded)
 
     async def heeded(self, number: int) -> None:
-        """Count notices up to this number as done, and remove old ones. Raises CoordinationError."""
+        """Mark notices up to this number as processed, and remove old ones. Raises CoordinationError."""
         self._heeded = max(number, self._heeded)
         oldest = self._clock_ms() - EXPIRATION_MS
         # Those whose age is not known stay.
@@ -189,7 +189,7 @@ class ConfigNotifications:
         self._changed = Signal()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Listen for the life of one session; started when all settings were read. Raises SessionExpired at its end."""
+        """Follow changes for the life of one session; reports `started` after reading all settings. Raises SessionExpired."""
         # Before anything is read, so that no notice is missed in between.
         ends = [
             self._coordination.watch_children(znodes.CONFIG_CHANGES, self._changed.set),

@@ -22,7 +22,7 @@ MOVE_GRACE_S = 2.0
 async def ask_active_controller(
     channel: ControllerChannel, election: ControllerElection, request: Message, version: int, *, timeout_s: float
 ) -> Any:
-    """Ask the controller once. Raises PeerUnavailable, also when another broker replaces it: one that hangs never answers."""
+    """Send one request to the controller. Raises PeerUnavailable, even if another broker becomes controller meanwhile."""
     answer: Any = None
     controller_id = election.controller_id
     problem: Exception = PeerUnavailable(f"broker {controller_id} is not the controller any more")

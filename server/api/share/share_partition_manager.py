@@ -101,7 +101,7 @@ class SharePartitionManager:
         return None if of_group is None else of_group.get(key)
 
     def lead(self, key: SharePartitionKey, topic: str) -> SharePartitionLeader:
-        """The share partition, loaded if it is not. Raises KafkaError if this broker does not lead the partition."""
+        """Share partition, loaded on demand. Raises KafkaError if this broker does not lead the partition."""
         share = self.share(key)
         if share is not None:
             share.keep()

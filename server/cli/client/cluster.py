@@ -116,7 +116,7 @@ class Cluster:
         return answer
 
     def topics(self, names: Sequence[str], *, creates: bool = False) -> list[MetadataResponseTopic]:
-        """Ask for these topics, each with its partitions in order. Raises RequestFailed if one does not exist.
+        """Request the given topics, with partitions sorted. Raises RequestFailed if one does not exist.
 
         `creates`: lets the broker create them, if auto.create.topics.enable is on.
         """
@@ -209,7 +209,7 @@ class Cluster:
             del self._connections[node_id]
 
     def check(self, what: str, code: int, message: str | None = None) -> None:
-        """Raise TemporaryFailure for a retriable error code, RequestFailed for another one; 0 is no error."""
+        """Raise TemporaryFailure for a retriable error code, RequestFailed for other errors; 0 is no error."""
         if not code:
             return
         if ErrorCode.of(code).retriable:
@@ -217,7 +217,7 @@ class Cluster:
         raise failed(what, code, message)
 
     def patiently(self, question: Callable[[], T], timeout_s: float = ANSWER_TIMEOUT_S) -> T:
-        """Ask until no TemporaryFailure is raised. Raises RequestFailed, with the last reason, after `timeout_s`."""
+        """Retry on TemporaryFailure; raises RequestFailed with the last reason after `timeout_s`."""
         began_s = time.monotonic()
         is_said = False
         while True:
@@ -233,7 +233,7 @@ class Cluster:
                 time.sleep(RETRY_S)
 
     def change(self, request: Message) -> Any:
-        """Ask the controller. A former controller answers NOT_CONTROLLER in each of its results: see `check`."""
+        """Send a change to the controller. A former controller answers NOT_CONTROLLER in each result: see `check`."""
         return self.patiently(lambda: self.controller().ask(request))
 
     # --- parts
@@ -263,7 +263,7 @@ Partition = tuple[str, int]
 def offsets_at(
     cluster: Cluster, partitions: Mapping[str, Sequence[int]], timestamp: int, *, isolation: int = 0
 ) -> dict[Partition, int]:
-    """Ask for the offset of each partition at a time in ms, or at EARLIEST or LATEST; -1 where no record is that new.
+    """Look up each partition's offset at a time in ms, or at EARLIEST or LATEST; -1 if no record is so recent.
 
     With READ_COMMITTED the latest one is the last stable offset.
     """

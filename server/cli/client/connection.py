@@ -89,7 +89,7 @@ class BrokerConnection:
         return self.socket.fileno() < 0
 
     def version_of(self, request_class: type[Message], at_most: int = 1000) -> int:
-        """Return the newest version of a request that both sides know. Raises RequestFailed if there is none."""
+        """Newest version of a request that both sides support. Raises RequestFailed if there is none."""
         ours, theirs = request_class.versions, self.versions.get(request_class.api_key)
         if theirs is not None:
             newest = min(ours.last, theirs.last, at_most)
@@ -113,7 +113,7 @@ class BrokerConnection:
         self._send(request, version, has_answer=has_answer)
 
     def receive(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
-        """Receive the answer to the oldest request without one. Its records are views until the next `receive`."""
+        """Receive the response to the oldest pending request. Its records are views, valid until the next `receive`."""
         correlation_id, response_class, version = self._waiting.popleft()
         end = self._frame(time.monotonic() + timeout_s)
         try:
@@ -287,7 +287,7 @@ def _connected(address: Address, deadline_s: float, timeout_s: float) -> socket.
 
 
 def _looked_up(address: Address, deadline_s: float) -> list[Any]:
-    """Resolve a host in a thread, which the process need not wait for, because a look-up cannot be interrupted."""
+    """Resolve a host in a daemon thread, because a look-up cannot be interrupted."""
     found: list[Any] = []
     failed: list[Exception] = []
 

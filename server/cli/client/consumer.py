@@ -104,7 +104,7 @@ class Consumer:
     # --- asking
 
     def _ask_all(self) -> None:
-        """Send a request to each leader that has none in flight."""
+        """Send a request to each leader without one in flight."""
         if any(place not in self._leaders for place in self.positions):
             self._find_leaders()
         for leader in {self._leaders[place] for place in self.positions} - self._under_way:
@@ -153,7 +153,7 @@ class Consumer:
         self._connections.pop(leader).close()
 
     def _answered(self) -> list[int]:
-        """Wait for leaders with an answer. A single one is simply read from, which has a time limit of its own."""
+        """Wait for leaders with a response. A single leader is read directly, with the connection's own time limit."""
         if len(self._under_way) < 2:
             return list(self._under_way)
         sockets = {self._connections[leader].socket: leader for leader in self._under_way}
@@ -163,7 +163,7 @@ class Consumer:
         return [sockets[each] for each in ready]
 
     def _wait_for_better(self, error: Exception) -> None:
-        """Wait before leaders are looked up again. Raises RequestFailed if they have been missing for long."""
+        """Pause before looking up leaders again. Raises RequestFailed if they are missing for long."""
         now_s = time.monotonic()
         if self._failing_since_s is None:
             self._failing_since_s = now_s
@@ -242,7 +242,7 @@ class Consumer:
             raise corrupt(place, error) from None
 
     def _begin_anew(self, place: Partition) -> None:
-        """Move to an offset that exists, as the wanted one is deleted or not written yet. Raises TemporaryFailure if it does exist."""
+        """Reset to an existing offset after OFFSET_OUT_OF_RANGE. Raises TemporaryFailure if the offset does exist."""
         partition = {place[0]: [place[1]]}
         earliest = offsets_at(self._cluster, partition, EARLIEST)[place]
         latest = offsets_at(self._cluster, partition, LATEST, isolation=self._isolation)[place]
@@ -266,7 +266,7 @@ def _no_control(header: BatchHeader, buffer: Any, start: int) -> bool:
 
 
 def _committed(part: PartitionData) -> IsWanted:
-    """Make the filter of committed batches; it has to see all batches of an answer in their order."""
+    """Filter for committed batches; it must see all batches of a response in order."""
     to_come = sorted(part.aborted_transactions or (), key=lambda each: -each.first_offset)
     aborted: set[int] = set()
 
@@ -287,7 +287,7 @@ def _is_abort(buffer: Any, start: int, header: BatchHeader) -> bool:
 
 
 def corrupt(place: Partition, error: KafkaError) -> RequestFailed:
-    """Make the failure of a batch whose records cannot be read."""
+    """Error for a batch with unreadable records."""
     return failed(f"records of {place[0]}-{place[1]}", error.code, error.message)
 
 
@@ -351,7 +351,7 @@ def _begins(
 def _at_time(
     cluster: Cluster, partitions: Mapping[str, Sequence[int]], timestamp_ms: int, isolation: int
 ) -> dict[Partition, int]:
-    """Ask for the first record that is not older than a time; the present end where there is none."""
+    """Request the first offset at or after a time; the present end if there is none."""
     found = offsets_at(cluster, partitions, timestamp_ms)
     late: dict[str, list[int]] = {}
     for (topic, number), offset in found.items():

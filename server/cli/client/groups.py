@@ -35,7 +35,7 @@ _NAMES_MAX_VERSION = 9  # of OffsetFetch and OffsetCommit: later ones name topic
 
 
 class Listed(NamedTuple):
-    """A group of the list. A broker before 2.6 tells no state, and one before 3.8 no type."""
+    """Listed group. Brokers before 2.6 return no state, and before 3.8 no type."""
 
     group: str
     kind: str
@@ -93,7 +93,7 @@ def committed_of(cluster: Cluster, group: str) -> dict[Partition, int]:
 
 
 def starts_of(cluster: Cluster, group: str) -> dict[Partition, int]:
-    """Fetch the start offsets of a share group's partitions that have begun. Raises RequestFailed."""
+    """Fetch the start offsets of a share group's initialized partitions. Raises RequestFailed."""
 
     def ask() -> dict[Partition, int]:
         wanted = DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)

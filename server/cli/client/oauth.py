@@ -63,7 +63,7 @@ Find = Callable[[float], str]
 
 @dataclass(slots=True)
 class TokenLogin:
-    """A login by tokens. `find` gets a new one when a connection is made and the last one is too old."""
+    """Login by tokens. `find` retrieves a token when a connection is made and the last one is too old."""
 
     find: Find = field(repr=False)
     extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -72,7 +72,7 @@ class TokenLogin:
     _until_s: float = 0.0
 
     def client(self, timeout_s: float) -> OAuthBearerClient:
-        """Make one connection's side of the login. Raises RequestFailed if there is no token within so many seconds."""
+        """Client side of one connection's login. Raises RequestFailed if no token arrives in the given seconds."""
         if not self._token or time.monotonic() >= self._until_s:
             self._token = checked(self.find(timeout_s))
             self._until_s = time.monotonic() + KEPT_S
@@ -142,7 +142,7 @@ def _of_file(path: Path) -> str:
 
 
 def _of_issuer(source: ClientCredentials, context: ssl.SSLContext | None, timeout_s: float) -> str:
-    """Ask an issuer in a thread, which the process need not wait for, because the answer may come byte by byte."""
+    """Request a token in a daemon thread, because the issuer's answer may come byte by byte."""
     parts = urlsplit(source.url)
     issuer = f"the issuer of tokens at {parts.scheme}://{parts.hostname}"
     found: list[tuple[int, bytes] | str] = []
@@ -161,7 +161,7 @@ def _of_issuer(source: ClientCredentials, context: ssl.SSLContext | None, timeou
 
 
 def _asked(source: ClientCredentials, context: ssl.SSLContext | None, timeout_s: float) -> tuple[int, bytes] | str:
-    """Status and body of the answer, or the reason why there is none."""
+    """Status and body of the response, or the reason for its absence."""
     import http.client  # here, as files need no HTTP
 
     parts = urlsplit(source.url)

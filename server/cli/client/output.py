@@ -19,7 +19,7 @@ class RequestFailed(Exception):
 
 
 class UsageError(Exception):
-    """Wrong use, whatever the cluster is; exit code 2. The text is for stderr."""
+    """Wrong usage, independent of the cluster; exit code 2. The text is for stderr."""
 
 
 class ConnectionLost(RequestFailed):

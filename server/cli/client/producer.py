@@ -48,7 +48,7 @@ class Sequences:
         self._next: dict[int, int] = {}
 
     def take(self, partition: int, count: int) -> Place:
-        """Take the sequences of the next batch of a partition. It has to be written before the one after it."""
+        """Take sequences for a partition's next batch, which must be written before any later one."""
         sequence = self._next.get(partition, 0)
         self._next[partition] = (sequence + count) % SEQUENCES
         return Place(self._producer_id, self._epoch, sequence)
@@ -204,7 +204,7 @@ class Producer:
             self.acknowledged += _records(batches)
 
     def _hang_up(self, leader: int) -> None:
-        """Close a connection; its requests in flight have no answer any more, and will be found to be lost."""
+        """Close a connection; its requests in flight count as lost."""
         connection = self._connections.pop(leader, None)
         if connection is not None:
             connection.close()
@@ -219,7 +219,7 @@ class Producer:
     def _write_again(
         self, last: dict[int, tuple[bytes, int]], first: dict[int, tuple[bytes, int]] | None = None
     ) -> None:
-        """Write these batches one by one, and between them those in flight that are refused or lost."""
+        """Rewrite these batches one by one, and with them those in flight that are refused or lost."""
         again = [first or {}]
         while self._under_way:
             again.append(self._answered())
@@ -276,7 +276,7 @@ class Producer:
         return True
 
     def _write_anew(self, partition: int, batch: tuple[bytes, int]) -> None:
-        """Send one batch until a leader takes it, with no other request in flight."""
+        """Send one batch until a leader accepts it, with no other request in flight."""
 
         def write() -> None:
             try:

@@ -43,7 +43,7 @@ class Placed(NamedTuple):
 
 
 class Impossible(Exception):
-    """A partition has more replicas than there are brokers; the text is one sentence."""
+    """More replicas than brokers; the text is one sentence."""
 
 
 def plan_spread(partitions: Sequence[Placed], brokers: Sequence[int]) -> list[Placed]:
@@ -106,7 +106,7 @@ class _Plan:
         ]
 
     def count_leads(self) -> None:
-        """Count first replicas, once all replicas are where they are to be."""
+        """Count first replicas after the planned moves."""
         for number, (each, replicas) in enumerate(zip(self._partitions, self._replicas, strict=True)):
             if replicas:
                 self.leads.add(each.topic, replicas[0], number)
@@ -114,7 +114,7 @@ class _Plan:
     # --- one move
 
     def move_replica(self, topic: str, source: int, target: int) -> bool:
-        """Move one replica of a topic, if there is one that can move."""
+        """Move one replica of a topic, if possible."""
         for number in self.replicas.numbers(topic, source):
             if target not in self._replicas[number]:
                 self._replace(number, source, target)
@@ -128,7 +128,7 @@ class _Plan:
         self.replicas.add(topic, target, number)
 
     def move_lead(self, topic: str, source: int, target: int) -> bool:
-        """Put another replica of a partition first, if there is a partition that allows it."""
+        """Make another replica of a partition the first, if possible."""
         for number in self.leads.numbers(topic, source):
             replicas = self._replicas[number]
             if target in replicas:
@@ -177,7 +177,7 @@ class _Plan:
             )
 
     def _level_pair(self, source: int, target: int, counts: _Counts, move: Callable[[str, int, int], bool]) -> bool:
-        """Move surplus of one broker to another one, of topics in which it has more, too."""
+        """Move surplus from one broker to another, if necessary of topics in which the source has no surplus of its own."""
         is_better = False
         for topic, of_topic in counts.of_topic.items():
             if counts.of_all[source] - counts.of_all[target] <= 1:
@@ -221,7 +221,7 @@ def moving(cluster: Cluster, partitions: Sequence[Placed] | None = None) -> list
 
 
 def move(cluster: Cluster, partitions: Sequence[Placed], progress: Callable[[int], None]) -> None:
-    """Reassign partitions to these replicas and wait until it is done. `progress` gets the number of partitions that still move."""
+    """Reassign partitions and wait for completion. `progress` receives the number of unfinished partitions."""
     _begin(cluster, partitions)
     wait_s = LOOK_AGAIN_S
     while left := moving(cluster, partitions):
@@ -266,7 +266,7 @@ def _have_to_be_there(cluster: Cluster, partitions: Sequence[Placed]) -> None:
 
 
 def _lead_first(cluster: Cluster, partitions: Sequence[Placed]) -> None:
-    """Elect the first replica as the leader of each partition that has a choice. One that cannot keeps its leader."""
+    """Elect each partition's first replica as leader; one that cannot lead leaves the leader unchanged."""
     several = [each for each in partitions if len(each.replicas) > 1]
     if not several:
         return

@@ -33,7 +33,7 @@ _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """Security of each connection. None: no encryption, or no login."""
+    """Security of connections. None: no encryption, or no login."""
 
     protocol: str = "PLAINTEXT"
     encryption: ssl.SSLContext | None = None

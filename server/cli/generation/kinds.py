@@ -46,7 +46,7 @@ def pick(random_source: random.Random, count: int) -> int:
 
 
 class Minutes:
-    """Totals by minute and name; a minute is given out when the next one has begun."""
+    """Totals by minute and name; a minute is emitted when the next one begins."""
 
     def __init__(self, emit: Emit, row: Callable[[str, tuple[str, ...], list[int]], Row]) -> None:
         self._emit, self._row = emit, row

@@ -150,7 +150,7 @@ class NoLogFile(Exception):
 
 
 def readable_files(path: Path) -> list[Path]:
-    """Files that `rows_of` reads: this one, those of a partition, or those of all partitions in a folder."""
+    """Files that `rows_of` reads: one file, a partition's files, or those of all partitions in a folder."""
     if not path.is_dir():
         return [path]
     names = sorted(each.name for each in path.iterdir())

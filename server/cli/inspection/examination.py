@@ -64,7 +64,7 @@ _KNOWN = frozenset(
 
 
 class Finding(NamedTuple):
-    """Something that is not as it should be. `position` in bytes, None if it is about the whole file."""
+    """Problem found. `position` in bytes; None if it concerns the whole file."""
 
     path: str
     position: int | None

@@ -422,7 +422,7 @@ class Rehearsal(NamedTuple):
 
 
 def rehearse(config: BrokerConfig, storage: OverlayStorage) -> Rehearsal:
-    """Start a broker up to where it would begin to serve, without listening or asking other brokers."""
+    """Start a broker without listening or contacting other brokers, up to the point where it would serve."""
     with _listening() as said:
         logs: list[LoadedRange] = []
         refusal = None

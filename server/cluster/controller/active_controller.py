@@ -113,7 +113,7 @@ class ActiveController:
     # ------------------------------------------------------------------ requests
 
     async def create_topics(self, plans: Sequence[TopicPlan]) -> dict[str, KafkaError | None]:
-        """Create topics; by name None, or why it was not created. Raises KafkaError.
+        """Create topics; returns None or an error for each name. Raises KafkaError.
 
         A controller that is alone lets itself be cancelled only before it begins. None was created then.
         """
@@ -122,7 +122,7 @@ class ActiveController:
     async def add_partitions(
         self, name: str, plan: Callable[[TopicState | None], TopicPlan], *, validate_only: bool = False
     ) -> TopicPlan:
-        """Extend a topic as `plan` says, which gets the topic as it was decided last, None if there is none.
+        """Extend a topic by `plan`, a function of its last decided state (None: no such topic).
 
         Raises KafkaError, and what `plan` raises.
         """
@@ -172,7 +172,7 @@ class ActiveController:
         await self._events.ask(update, to_the_end=self._is_alone)
 
     def unclean_election_changed(self, topics: Iterable[str] | None) -> None:
-        """Settings changed: topics (None: all) may elect leaders now that were not in sync."""
+        """Retry elections after a settings change: topics (None: all) may now elect out-of-sync leaders."""
         names = None if topics is None else list(topics)
         self._events.put(partial(self._carry_out, lambda: self.states.elect_offline(names)))
 
@@ -465,7 +465,7 @@ class ActiveController:
         await self._carry_out(Decision)  # decides nothing; `pending` does the rest
 
     async def _mark_deletions(self) -> None:
-        """Begin marked deletions; drop marks of unknown topics, or all where delete.topic.enable is off."""
+        """Begin marked deletions; remove marks of unknown topics, or all marks if delete.topic.enable is off."""
         names = await self._tree.children(znodes.DELETED_TOPICS)
         known = dict.fromkeys(name for name in names if name in self.states.topics)  # in their order
         if not self._config().replication.delete_topic_enable:

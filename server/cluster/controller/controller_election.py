@@ -91,7 +91,7 @@ class ControllerElection:
         self._changed = trio.Event()  # of /controller or the session; replaced each time
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Take part for the life of one session: returns when it is over.
+        """Take part in elections for the life of one session.
 
         Started once it is known who is the controller, or that the session was over before that.
         """

@@ -191,7 +191,7 @@ class DecisionWriter:
             self._states.note_node(path, exists=node is not None)
 
     async def read_again(self, names: Iterable[str]) -> None:
-        """Load topics anew, and notify the brokers of whatever was not known."""
+        """Load topics again, and notify brokers of changes."""
         wanted = [name for name in names if name in self._states.topics]
         found = await self._reader.topics(wanted)
         batch = ControlBatch()
@@ -250,7 +250,7 @@ Outcomes = dict[str, KafkaError | None]
 
 
 def not_stored() -> KafkaError:
-    """The error for a client whose change finds no room."""
+    """Error for a client whose change finds no room in the tree."""
     return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The change cannot be stored.")
 
 
@@ -281,7 +281,7 @@ class TopicRequests:
         self._later = later
 
     async def create(self, plans: Sequence[TopicPlan]) -> Outcomes:
-        """Create topics; by name None, or why the topic was not created."""
+        """Create topics; returns None or an error for each name."""
         outcomes: Outcomes = {}
         # As many at a time as go into one write.
         for some in _in_groups(plans, FIRST_STATES_PER_WRITE):
@@ -346,7 +346,7 @@ class TopicRequests:
         return planned[0]
 
     def _complete(self, plan: TopicPlan) -> None:
-        """Give first states to the partitions that were too many for the first write."""
+        """Set first states of partitions that exceeded the first write."""
         count = len(plan.after.partitions)
         logger.info("Topic %s %s, %d partitions", plan.name, "has grown" if plan.before else "was created", count)
         self._watch(plan.name)

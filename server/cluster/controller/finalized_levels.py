@@ -128,7 +128,7 @@ class FinalizedLevels:
         self._lacking = lacking
 
     async def _is_anybody_away(self) -> bool:
-        """True if a broker that holds a replica is not registered; the log names them once."""
+        """True if a broker with a replica is not registered; logs each such broker once."""
         time_slice, holders = TimeSlice(), set[int]()
         for number, (_, state) in enumerate(self._states.partitions(), 1):
             holders.update(state.replicas)

@@ -64,7 +64,7 @@ class ControllerTree:
         return await self._patiently(lambda: self._session.get_all(paths))
 
     async def children(self, path: str) -> list[str]:
-        """The names of a node's children; none if there is no such node."""
+        """Names of a node's children; empty if the node does not exist."""
         try:
             return await self._patiently(lambda: self._session.children(path))
         except NoNode:
@@ -139,7 +139,7 @@ class ControllerTree:
 
 
 def _shows(node: Node | None, operation: Operation) -> bool:
-    """True if a node is as an operation leaves it."""
+    """True if a node's state matches an operation's result."""
     match operation:
         case Create(data=data):
             return node is not None and (node.data, node.version) == (data, 0)  # nobody has written it since

@@ -121,7 +121,7 @@ class EmbeddedCoordination:
         is_served: bool = False,
         last_incarnation: int = 0,
     ) -> None:
-        """`is_served`: other processes may have sessions, too, and no id of theirs may ever come again.
+        """`is_served`: other processes may have sessions, whose ids must never repeat.
 
         `last_incarnation`: the journal is that of a holder of this incarnation, or of a later one. 0: perhaps nobody has held it yet.
         """
@@ -188,7 +188,7 @@ class EmbeddedCoordination:
         self._is_open = True
 
     def _rewrite_old(self) -> None:
-        """Step 2 of a start: rewrite the journal, so that it does not grow with each. OSError: it cannot be."""
+        """Rewrite the journal at a start (step 2), to bound its growth. OSError if impossible."""
         try:
             self._journal.rewrite(self._snapshot())
             self._is_rewritten = True
@@ -211,7 +211,7 @@ class EmbeddedCoordination:
         self._unwritten = []
 
     async def keep(self) -> None:
-        """Return when all that was changed is on the disk. CoordinationUnavailable: it is not."""
+        """Wait until all changes are on the disk. CoordinationUnavailable: they are not."""
         async with self._lock:
             with trio.CancelScope(shield=True):
                 try:
@@ -453,7 +453,7 @@ class EmbeddedCoordination:
 
 
 def _journalled(rehearsed: Sequence[Rehearsed]) -> list[JournalChange]:
-    """The changes that outlive the process, as the journal writes them."""
+    """Changes to persist, in the journal's form."""
     entry: list[JournalChange] = []
     for each in rehearsed:
         changes = [] if isinstance(each, CoordinationError) else [one for one in each if not one.ephemeral]

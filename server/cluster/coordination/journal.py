@@ -55,7 +55,7 @@ JournalChange = list[Any]
 
 
 class DamagedJournal(LogDirectoryProblem):
-    """Entries that were acknowledged cannot be read any more."""
+    """Acknowledged entries are unreadable."""
 
     def __init__(self, path: str, position: int, size: int) -> None:
         super().__init__(
@@ -75,7 +75,7 @@ class NewerJournal(LogDirectoryProblem):
 
 
 class Journal:
-    """The file of changes to the tree. `failure` is why it is broken, None while it is not."""
+    """Journal of changes to the tree. `failure`: the reason why it is broken, else None."""
 
     def __init__(self, storage: Storage, directory: str) -> None:
         self.path = path_in(directory, JOURNAL_NAME)
@@ -92,7 +92,7 @@ class Journal:
     # ------------------------------------------------------------------ reading
 
     def read(self) -> Iterator[list[JournalChange]]:
-        """The changes of every whole entry, in order. A bad one at the end counts as never written.
+        """Changes of all whole entries, in order. An invalid last entry counts as never written.
 
         DamagedJournal: whole ones follow a bad one. Nothing is appended behind an entry that is not on the disk.
         NewerJournal: nothing was read.
@@ -143,7 +143,7 @@ class Journal:
     # ------------------------------------------------------------------ writing
 
     def append(self, changes: Sequence[JournalChange]) -> None:
-        """Put one entry on the disk. OSError: it is not there, unless the journal is broken from now on."""
+        """Append one entry durably. OSError: the entry is not in the file, or the journal is broken."""
         content = _entry(changes)
         # Step 1: the file ends with a whole entry. Behind half an entry nothing could ever be read again.
         file = self._prepared()
@@ -163,7 +163,7 @@ class Journal:
         self.appended += len(changes)
 
     def _prepared(self) -> StorageFile:
-        """The open file, cut after its last whole entry, under a durable name."""
+        """Open file, truncated after its last whole entry, with a durable name."""
         if self.failure is not None or self._file is None:
             raise self.failure or OSError(f"{self.path} is closed")
         self.sync_name()
@@ -179,7 +179,7 @@ class Journal:
             raise self._judged(error) from None
 
     def sync_name(self) -> None:
-        """Return when the file has its name for good, as `rewrite` may not have seen to. OSError: it may be the old one again."""
+        """Sync the file's name after `rewrite`. OSError: a power cut may bring the old file back."""
         try:
             # While the new name may be lost in a power cut, so is every
             # entry in the new file. Nothing may be acknowledged there.
@@ -196,7 +196,7 @@ class Journal:
             raise self._broken(error) from None
 
     def rewrite(self, changes: Iterable[JournalChange]) -> None:
-        """Put a shorter file that says the same in this one's place. OSError: the old one stays, or the journal is broken."""
+        """Replace the journal by a shorter equivalent. OSError: the old file stays, or the journal is broken."""
         if self.failure is not None:
             raise self.failure
         try:
@@ -246,7 +246,7 @@ def _entry(changes: Sequence[JournalChange]) -> bytes:
 
 
 def _holds_entry(content: bytes, start: int) -> bool:
-    """True if there is a whole entry anywhere from `start` on."""
+    """True if a whole entry follows anywhere from `start` on."""
     # The length field of a damaged entry says nothing of where the next one begins, so every place is looked at.
     position = content.find(_ENTRY_BEGINS, start + _entry_header.size)
     while position >= 0:

@@ -73,7 +73,7 @@ class ServerConnection:
         return chunk
 
     def pending(self) -> int:
-        """Number of bytes that TLS has decrypted but not handed over: select does not tell."""
+        """Number of bytes that TLS has decrypted but not returned; select does not report them."""
         return self._socket.pending() if isinstance(self._socket, ssl.SSLSocket) else 0
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class ServerConnection:
             self._socket.close()
 
     def cut(self) -> None:
-        """End the connection from another thread; kazoo sees that its peer is gone."""
+        """End the connection from another thread, as if the peer had closed it."""
         with self._closing, contextlib.suppress(OSError):  # it has ended already
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # not SSLSocket's, which drops the TLS state at once
 
@@ -109,7 +109,7 @@ class LoopHandler:
     # ------------------------------------------------------------------ for the adapter
 
     def refuse_connections(self) -> None:
-        """Make no further connection: the session is over."""
+        """Refuse further connections, because the session is over."""
         self._refusing = True
 
     def cut_connection(self) -> None:
@@ -211,7 +211,7 @@ _UNKNOWN = object()
 
 
 class _Watch:
-    """A watch on a node, or on its children. ZooKeeper's watches fire once and are set again.
+    """Watch on a node or its children; ZooKeeper's one-shot watches are renewed.
 
     It is called with the event. This is one object, because kazoo tells watches apart by it, and it holds nothing that holds it.
     """
@@ -256,7 +256,7 @@ class Watches:
         self._known: dict[tuple[bool, str], _Watch] = {}
 
     def resume(self, client: Any) -> None:
-        """Take a new connection: requests sent from now on are answered after these watches are set."""
+        """Renew the watches on a new connection, ahead of later requests."""
         self._client = client
         # kazoo throws its watches away with the connection, so each one is set again.
         for watch in self._known.values():

@@ -101,7 +101,7 @@ class Frames:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """The frames that are complete now; raises Malformed."""
+        """Add received bytes; returns complete frames. Raises Malformed."""
         rest, start = self._rest, 0
         rest += data
         try:
@@ -125,7 +125,7 @@ def frame(kind: int, number: int, body: bytes | bytearray = b"") -> bytes:
 
 
 class Body:
-    """Reads a body from its beginning to its end. Everything raises Malformed."""
+    """Decoder of a body. All methods raise Malformed."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -220,7 +220,7 @@ def read_texts(body: bytes) -> list[str]:
 
 
 class Hello(NamedTuple):
-    """`last_session` is the session that this one follows, 0 if it is the first: it has to be over before this one begins."""
+    """`last_session`: predecessor of this session, 0 for none; it must be over before this one begins."""
 
     timeout_ms: int
     last_session: int

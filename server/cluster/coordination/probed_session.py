@@ -24,7 +24,7 @@ SURE_SHARE, PROBE_SHARE, ANSWER_SHARE = 2 / 3, 1 / 6, 1 / 3  # of the session ti
 
 
 class ProbedSession(ABC):
-    """The part of an adapter that knows whether its session lives."""
+    """Base of adapters that keeps track of the session's certainty by probes."""
 
     def __init__(self, timeout_s: float) -> None:
         self.session_id = 0
@@ -112,7 +112,7 @@ class ProbedSession(ABC):
         self._note_contact(sent)
 
     def _note_contact(self, sent: float) -> None:
-        """Note that a request sent at that time was answered, which proves that the session lived then."""
+        """Record the response to a request sent at that time, which proves that the session was alive then."""
         # Never earlier than before: answers to older requests may come later.
         self.session_sure_until = max(self.session_sure_until, sent + self._timeout_s * SURE_SHARE)
         self._session_changed()

@@ -31,7 +31,10 @@ class HeldElsewhere(OSError):
 
 @contextlib.contextmanager
 def listening(path: str) -> Iterator[socket.socket]:
-    """A socket of this user at this path, as long as the context lasts. OSError: it cannot be, HeldElsewhere: another lives."""
+    """Listening socket of this user at this path, during the context.
+
+    OSError: impossible; HeldElsewhere: another process has it.
+    """
     # Once the lock is had, whoever had the socket is dead.
     with _locked(path), bound(path) as listener:
         try:
@@ -42,7 +45,7 @@ def listening(path: str) -> Iterator[socket.socket]:
 
 
 def bound(path: str) -> socket.socket:
-    """A socket that listens at this path for its user alone, not blocking. OSError: it cannot be.
+    """Non-blocking listening socket at this path for its user alone. OSError if impossible.
 
     It takes the path from whoever has it: call it with a lock that says that nobody listens there.
     """
@@ -79,7 +82,7 @@ def _locked(path: str) -> Iterator[None]:
 
 
 def is_held(path: str) -> bool:
-    """True if a process lives that listens there, or did. OSError: the folder is not there."""
+    """True if the process that last listened there is alive. OSError: the folder does not exist."""
     try:
         with _locked(path):
             return False
@@ -151,7 +154,7 @@ class FramedSocket:
     # ------------------------------------------------------------------ sending
 
     def send(self, frame: bytes, *, at_once: bool = True) -> None:
-        """Send it behind all that was given before. Whether it arrives only an answer can tell.
+        """Queue a frame. Only an answer proves its arrival.
 
         Not `at_once`: many more may follow in this step of the event loop, and they can go together.
         """
@@ -209,7 +212,7 @@ class FramedSocket:
         return self._waiting_bytes <= ROOM_BYTES
 
     async def until_room(self) -> None:
-        """Return when little waits to be sent, or the connection is lost."""
+        """Wait until few bytes are queued, or the connection is lost."""
         await trio.lowlevel.checkpoint()
         while not self.has_room and not self.is_closed:
             await self._moved.wait()
@@ -221,7 +224,7 @@ class FramedSocket:
     # ------------------------------------------------------------------ receiving
 
     async def receive(self) -> Iterator[Frame] | None:
-        """The frames that have come, None at the end of the connection. Their iteration raises Malformed."""
+        """Received frames; None at the end of the connection. Iteration raises Malformed."""
         while not self.is_closed:
             try:
                 await trio.lowlevel.wait_readable(self._sock)

@@ -97,13 +97,13 @@ class Tree:
         self.last_id = 0
 
     def begin_incarnation(self) -> None:
-        """Begin an incarnation: transaction numbers are above those of earlier ones. Holds once the root is written."""
+        """Begin an incarnation with higher transaction numbers; valid once the root is written."""
         # Kept with the root, which has no other use for it: so the journal's format stays, and no node has to be added.
         self.last_id = self.nodes[""].creation_id = ((self.last_id >> INCARNATION_BITS) + 1) << INCARNATION_BITS
 
     @property
     def incarnation(self) -> int:
-        """The number of the last incarnation that was written down; 0: it was never served."""
+        """Number of the last recorded incarnation; 0 if the tree was never served."""
         return self.nodes[""].creation_id >> INCARNATION_BITS
 
     @property
@@ -143,7 +143,7 @@ class Tree:
         return self._apply(operations, session_id, [])
 
     def rehearse(self, multis: Iterable[Multi]) -> list[Rehearsed]:
-        """Results of each multi if all were done one after another, or its error; the tree stays as it is."""
+        """Results or error of each multi in sequence, without changing the tree."""
         undo: list[Callable[[], None]] = []
         last_id = self.last_id
         rehearsed: list[Rehearsed] = []
@@ -233,7 +233,7 @@ class Tree:
         self.nodes[path] = node  # after its parent, which keeps `nodes` in an order that a journal can replay
 
     def restore(self, path: str, node: TreeNode) -> None:
-        """Put a whole node in, as a compacted journal holds it."""
+        """Insert a node from a compacted journal."""
         self.nodes[path] = node
         if path:
             parent_path, _, name = path.rpartition("/")
@@ -299,7 +299,7 @@ class Watches:
 
 
 def concerned_by(changes: Iterable[NodeChange]) -> Iterable[Watched]:
-    """Watches that these changes concern, each once."""
+    """Watches affected by these changes, each once."""
     found: dict[Watched, None] = {}
     for change in changes:
         found["node", change.path] = None

@@ -61,7 +61,7 @@ class _Request:
         self.answered = trio.Event()
 
     def hear(self, frame: Frame) -> bool:
-        """Take one frame; whether it is the last one. Raises Malformed."""
+        """Process one frame; True if it was the last. Raises Malformed."""
         if frame.kind == FAILED:
             self.fail(messages.read_failure(frame.body))
             return True
