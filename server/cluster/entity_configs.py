@@ -153,7 +153,7 @@ class EntityConfigs:
     # ------------------------------------------------------------------ reading
 
     async def read_all(self) -> None:
-        """Read everything anew. Raises CoordinationError."""
+        """Read all entities again. Raises CoordinationError."""
         found: dict[str, Node] = {}
         for kind in _KINDS:
             nodes = await self._coordination.children_data(znodes.entity_path(kind))

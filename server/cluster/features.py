@@ -98,7 +98,7 @@ class Levels(NamedTuple):
     is_ours: bool = True
 
     def unsupported(self, supported: Mapping[str, int]) -> dict[str, int]:
-        """The finalized levels that a broker which supports these does not know."""
+        """Finalized levels that are unknown to a broker with these supported levels."""
         lacking = {name: level for name, level in self.finalized.items() if level > supported.get(name, 0)}
         # A broker that was alone may have left its own here. The others mean nothing by it.
         return {name: level for name, level in lacking.items() if name not in _ALONE_ONLY}
@@ -159,7 +159,7 @@ class Features:
         return self._in_use[name] > 0 and name not in self._not_served
 
     def supported(self, served_keys: Container[int]) -> list[Feature]:
-        """Features that a broker which serves these requests tells clients of; each is supported from level 0 on."""
+        """Features to advertise for a broker that serves these requests; each is supported from level 0 on."""
         if not self._are_announced:
             return []
         possible = (each for each in FEATURES if self._is_alone or not each.is_alone_only)
@@ -180,7 +180,7 @@ class Features:
     # ------------------------------------------------------------------ reading
 
     async def read(self) -> None:
-        """Take up the levels in the tree. Raises CoordinationError, JoinProblem."""
+        """Load the levels from the tree. Raises CoordinationError, JoinProblem."""
         (node,) = await self._coordination.get_all([znodes.FEATURE])
         known = self._node
         # A server of the tree may be behind the one that was asked before.
@@ -242,7 +242,7 @@ class Features:
             self._has_problem.set()
 
     async def until_broken(self, until_other: Callable[[], Awaitable[str]]) -> str:
-        """Return when the levels are beyond this release, or when `until_other` returns, with the reason."""
+        """Return the reason when a level exceeds this release, or `until_other` returns."""
         reasons: list[str] = []
         async with trio.open_nursery() as nursery:
 
@@ -271,7 +271,7 @@ def encode_levels(levels: Levels) -> bytes:
 
 
 def decode_levels(data: bytes) -> Levels:
-    """The levels in a node; a node that cannot be read has none, and is left to the operator."""
+    """Levels in a node; none if it is unreadable, which is left to the operator."""
     try:
         node = json.loads(data)
         features: dict[str, Any] = dict(node["features"]) if node["status"] == 1 else {}

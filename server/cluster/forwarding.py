@@ -128,7 +128,7 @@ class ForwardingManager:
             _shorten(request, deadline)
 
     async def _forwarded(self, request: Any, context: RequestContext[Any], deadline: float) -> EncodedAnswer | None:
-        """The controller's answer; None: it gives none, or is not the controller. Raises _Refused."""
+        """Controller's response; None if there is none, or it is not the controller. Raises _Refused."""
         answered, given_up_at = None, deadline + GRACE_S
         with trio.move_on_at(given_up_at):
             exchange = await self._exchanges.get(type(request), context.api_version)
@@ -195,7 +195,7 @@ class ForwardingManager:
 
 
 def _shorten(request: Any, deadline: float) -> None:
-    """Leave the request no more time than until `deadline`; one with a timeout of 0 keeps it."""
+    """Limit the request's timeout to `deadline`; a timeout of 0 stays."""
     if getattr(request, "timeout_ms", 0) > 0:
         request.timeout_ms = min(request.timeout_ms, max(round((deadline - trio.current_time()) * 1000), 1))
 
@@ -235,7 +235,7 @@ def _packed(host: str) -> bytes:
 
 
 async def carried_out(work: Callable[[], Answer[Any]]) -> Any:
-    """The response of the controller's work; None: this broker is not the controller, or was none any more before all was done."""
+    """Response after the controller's work; None: this broker is not the controller, or resigned before the end."""
     try:
         response: Any = await finished(work())
     except KafkaError as error:
@@ -246,7 +246,7 @@ async def carried_out(work: Callable[[], Answer[Any]]) -> Any:
 
 
 async def _says_not_controller(response: Struct) -> bool:
-    """True if there is that error somewhere in a response, as Kafka's controller looks for it (its RequestChannel)."""
+    """True if a response contains NOT_CONTROLLER anywhere, as Kafka's RequestChannel checks."""
     time_slice = TimeSlice()
     structs = [response]
     for each in structs:  # which grows meanwhile

@@ -31,7 +31,7 @@ async def settle_identities(
     accepted: Collection[str],
     keep: Callable[[], Awaitable[None]],
 ) -> None:
-    """Know every log directory by its id, and have the tree know it. Raises LogDirectoryProblem.
+    """Assign an id to every log directory, and record the ids in the tree. Raises LogDirectoryProblem.
 
     The node is /ottla/log_dirs/<node id>, which brokers of Apache Kafka ignore. The rules are in
     `replication/replica_manager/log_directory_registry.py`. A broker that is alone keeps its tree in one of its log
@@ -70,7 +70,7 @@ async def _write(coordination: Coordination, path: str, node: Node | None, known
 
 
 def check_journal(held: Sequence[HeldDirectory], accepted: Collection[str]) -> None:
-    """LogDirectoryProblem if a new journal would be begun although there seems to be one already. Waits for the disk."""
+    """Raise LogDirectoryProblem if a new journal would hide an existing one. Reads the disk."""
     first = held[0]
     if not first.log_directory.is_online or _has_journal(first):
         return
@@ -150,7 +150,7 @@ class LogDirFailures:
                 logger.warning("Told the controller that log directory %s has failed", self._unreported.pop(0).path)
 
     async def _notify(self) -> None:
-        """Write the node, as often as it takes; a second one does no harm."""
+        """Write the notification node, with retries; duplicates do no harm."""
         node = Create(PREFIX, znodes.encode_log_dir_failure(self._node_id), sequential=True)
         while True:
             try:

@@ -228,7 +228,7 @@ class ClusterMember:
 
     @property
     def is_fenced(self) -> bool:
-        """True if this broker may have been replaced."""
+        """True if another broker may have replaced this one."""
         # The session may have ended unheard, or no controller has spoken to this registration yet.
         return not self.session.is_sure or self.controller_requests.confirmed_epoch < self.broker_epoch
 
@@ -259,7 +259,7 @@ class ClusterMember:
         self._registration = replace(registration, features=self.features.supported_levels)
 
     async def hold(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hold a session, and another one when it has ended. Raises JoinProblem if there is no first."""
+        """Hold a session, and another one after its end. Raises JoinProblem if the first cannot begin."""
         problem = await self._hold_one(task_status)
         # Until it has joined, a broker without a session cannot start. Later it waits for one as long as it takes.
         while problem is None or self._has_joined.is_set():
@@ -321,7 +321,7 @@ class ClusterMember:
             self._has_joined.set()  # the election has begun: it is known whom to ask as the controller
 
     async def _listen(self, what: str, listen: Callable[[], Awaitable[None]]) -> None:
-        """Listen for the life of a session. Whatever goes wrong, everything is read anew a little later."""
+        """Follow changes for the life of a session; after any error everything is read again."""
         while True:
             try:
                 await listen()
@@ -358,7 +358,7 @@ class ClusterMember:
                 cancel_watch()
 
     async def _wait_for_namesake(self, gone: trio.Event, patience: float) -> None:
-        """Wait for another broker with our id, or this broker's last registration, to go."""
+        """Wait for another broker with this id, or this broker's former registration, to disappear."""
         # A broker that has been a member goes on waiting. One that starts gives up below: its id may be given to two
         # brokers.
         if self._has_joined.is_set():
@@ -374,7 +374,7 @@ class ClusterMember:
     # ------------------------------------------------------------------ start and stop
 
     async def open(self) -> None:
-        """Learn the cluster's id and settings, and load all logs that are here."""
+        """Load the cluster's id and settings, and all local logs."""
         broker = self._broker
         cluster_id = await self._learn_of_cluster()
         hosted = await self._tree.hosted(self.session)
@@ -457,7 +457,7 @@ class ClusterMember:
             task_status.started()
 
     async def join(self) -> None:
-        """Return when this broker is registered and a controller counts it among the live ones. Raises JoinProblem."""
+        """Wait until this broker is registered and a controller lists it as live. Raises JoinProblem."""
         self._may_join.set()
         await self._has_joined.wait()
         if self._join_problem:
@@ -551,11 +551,11 @@ class ClusterMember:
         self._broker.coordinators.on_resignation(topic, index)
 
     def on_logs_missing(self) -> None:
-        """Logs could not be made for a passing reason."""
+        """Report logs that could not be created for a transient reason."""
         self.log_dir_failures.note_missing()
 
     def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
-        """Topics are gone: so are the offsets that groups committed for them."""
+        """Forget the committed offsets of deleted topics."""
         if self._background is not None:
             # In the background, so that the controller's next request does not wait for it.
             self._background.start_soon(self._broker.coordinators.on_topics_deleted, topics)

@@ -32,7 +32,7 @@ class PreparedLogs:
         self._configs = configs
 
     async def make(self, plans: Sequence[TopicPlan]) -> Mapping[str, OSError | KafkaError]:
-        """Make the logs of new partitions; answers which topics' could not be made, and why. Of those none is left."""
+        """Create the logs of new partitions; returns errors by topic. No log of a failed topic remains."""
         # A client that leaves must not leave logs behind of which nobody knows.
         with trio.CancelScope(shield=True):
             failures = await self._replicas.prepare_logs([each for plan in plans for each in self._added(plan)])

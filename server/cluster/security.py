@@ -66,7 +66,7 @@ class Security:
 
     @cached_property
     def acls(self) -> AclStore | None:
-        """The rules of the authorizer, if there is one."""
+        """The authorizer's rules; None without an authorizer."""
         authorizer = self._broker.authorizer
         if authorizer is None:
             return None
@@ -100,7 +100,7 @@ class Security:
         )
 
     async def read_all(self) -> None:
-        """Put everything into force. Raises CoordinationError, and MalformedNode: a rule that cannot be read may be a deny."""
+        """Load everything. Raises CoordinationError, and MalformedNode, since an unreadable rule may be a deny."""
         if self._broker.configs.started_with.sasl and self.login_secret is None:
             self.login_secret = await settle_login_secret(self._coordination)
         if self.acls is not None:

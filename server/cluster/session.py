@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class JoinProblem(Exception):
-    """Why a broker cannot become a member of its cluster; one line for the operator."""
+    """The broker cannot join its cluster; the text is one line for the operator."""
 
 
 class Session(Coordination, Protocol):
@@ -56,7 +56,7 @@ class CoordinationTree(Protocol):
     """How long a starting broker waits for its last life's registration to go."""
 
     async def open_session(self) -> Session:
-        """A session that has not begun yet. Raises LogDirectoryProblem if it must not begin."""
+        """New session, not begun yet. Raises LogDirectoryProblem if it must not begin."""
 
     async def fill(self, tree: Coordination) -> None:
         """Fill a new tree with the state that this broker already has."""
@@ -74,7 +74,7 @@ class CoordinationTree(Protocol):
         """
 
     async def end_start(self) -> None:
-        """The broker has joined. From now on whatever is written is kept when that is answered. Raises as `keep`."""
+        """Persist each write before its answer from now on; the broker has joined. Raises as `keep`."""
 
     async def until_broken(self) -> str:
         """Return the reason when the broker cannot continue."""
@@ -86,7 +86,7 @@ class ClusterSession:
         self._registered: Session | None = None
 
     def attach(self, session: Session | None) -> None:
-        """The session from now on; None when it has ended."""
+        """Set the current session; None after its end."""
         self._current, self._registered = session, None
 
     def note_registered(self) -> None:
@@ -109,7 +109,7 @@ class ClusterSession:
 
     @property
     def is_sure(self) -> bool:
-        """True if this broker's registration certainly lasts. Asked for every batch."""
+        """True if this broker's registration is certainly valid. Called for every batch."""
         session = self._registered
         if session is None:
             return False

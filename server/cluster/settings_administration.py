@@ -229,7 +229,7 @@ class SettingsAdministration:
             kind.put(name, await self._write(notice, path, known, texts, keeps_empty=False))
 
     async def _kept(self, texts: Texts, *, for_all: bool) -> Texts:
-        """A broker's settings as they are written into the tree."""
+        """Broker settings in the form that the tree stores."""
         if self._passwords is None:
             return texts
         from ottla.server.config.passwords import has_passwords  # here, because most brokers are alone
@@ -276,7 +276,7 @@ class SettingsAdministration:
         self._partitions.update_topic_config(name, self.configs.log_config(name))
 
     async def apply_broker(self, overrides: Overrides, *, for_all: bool) -> None:
-        """Put settings of this broker, or of all, into force here; raises InvalidSetting."""
+        """Apply settings of this broker, or of all; raises InvalidSetting."""
         log_before = self.configs.current.log
         self.configs.put_broker(overrides, for_all=for_all)
         # Telling all partitions takes time, so it is done only if the defaults did change.
@@ -293,7 +293,7 @@ class SettingsAdministration:
     # ------------------------------------------------------------------ reading
 
     async def refresh(self, topics: Sequence[str], groups: Sequence[str] = ()) -> None:
-        """Know the settings of topics, of groups and of this broker as they are written now."""
+        """Read the current settings of topics, groups and this broker from the tree."""
         await self._up_to_date(partial(self.read_topics, topics))
         await self._up_to_date(partial(self.read_groups, groups))
         for for_all in (True, False):
@@ -325,7 +325,7 @@ class SettingsAdministration:
         await self.read_all_below(znodes.CLIENT_METRICS_CONFIGS)
 
     async def read_all_below(self, above: str) -> None:
-        """Read the settings of all groups, or all subscriptions to metrics of clients, anew and put them into force here."""
+        """Read the settings of all groups, or all client metrics subscriptions, and apply them."""
         kind = self._groups if above == znodes.GROUP_CONFIGS else self._subscriptions
         nodes = await self._coordination.children_data(above)
         found = {znodes.name_of_config(element): node for element, node in nodes.items()}
@@ -337,7 +337,7 @@ class SettingsAdministration:
                 await trio.lowlevel.checkpoint()
 
     async def read_groups(self, group_ids: Sequence[str]) -> None:
-        """Read the settings of groups anew and put them into force here."""
+        """Read settings of groups again and apply them."""
         await self._read_named(self._groups, group_ids)
 
     async def _read_named(self, kind: _Kind, names: Sequence[str]) -> None:
@@ -346,7 +346,7 @@ class SettingsAdministration:
             kind.put(name, NO_OVERRIDES if node is None else Overrides(_settings(node), node.version))
 
     async def read_topics(self, names: Sequence[str]) -> None:
-        """Read the settings of topics anew and put them into force here."""
+        """Read settings of topics again and apply them."""
         found = await self._coordination.get_all([znodes.topic_config_path(name) for name in names])
         for name, node in zip(names, found, strict=True):
             self._take_topic(name, node)
@@ -360,7 +360,7 @@ class SettingsAdministration:
             self.apply_topic(name, Overrides(_settings(node), node.version))
 
     async def read_broker(self, *, for_all: bool) -> None:
-        """Read the settings of this broker, or of all, anew and put them into force here."""
+        """Read the settings of this broker, or of all, again and apply them."""
         (node,) = await self._coordination.get_all([znodes.broker_config_path(None if for_all else self._node_id)])
         found = NO_OVERRIDES
         if node is not None:

@@ -223,7 +223,7 @@ class TokenStore:
                 await trio.lowlevel.checkpoint()
 
     def _take(self, token_id: str, node: Node | None) -> DelegationToken | None:
-        """Put the token in a node into force; None: the node holds none."""
+        """Load the token of a node; None if the node holds none."""
         token = None
         if node is not None:
             try:

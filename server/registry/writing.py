@@ -60,7 +60,7 @@ class Writing:
     # --- schemas
 
     async def known(self, subject: str, request: SchemaRequest, *, normalizes: bool) -> SchemaValue | None:
-        """Find a schema that is registered as it was sent, without a change. Raises ApiError."""
+        """Find a schema registered exactly as sent. Raises ApiError."""
         if not request.text.strip() or request.version > 0 or request.id >= 0:
             return None
         judged = await self._judging.judged(subject, request, normalizes=normalizes)
@@ -104,7 +104,7 @@ class Writing:
         return None
 
     def _with_metadata(self, request: SchemaRequest, previous: SchemaValue | None) -> SchemaRequest:
-        """Give a schema without metadata or rules those of the version before."""
+        """Fill in missing metadata and rules from the previous version."""
         if previous is None:
             return request
         return replace(
@@ -121,7 +121,7 @@ class Writing:
     async def register(
         self, subject: str, request: SchemaRequest, *, normalizes: bool, forces: bool = False
     ) -> SchemaValue:
-        """Register a schema under a subject; returns its version, also if that is there already. Raises ApiError."""
+        """Register a schema under a subject; returns the new or existing version. Raises ApiError."""
         if not Subject.parse(subject).is_valid():
             raise invalid_subject(subject)
         async with self._turn:
@@ -214,7 +214,7 @@ class Writing:
             raise not_permitted(f"{what} is not in read-write mode")
 
     def _completed(self, request: SchemaRequest, alive: Sequence[SchemaValue]) -> SchemaRequest:
-        """Take what a request leaves out from the latest version."""
+        """Fill in what a request omits from the latest version."""
         previous = alive[-1] if alive else None
         if previous is not None and not request.text.strip():
             request = replace(request, text=previous.text, type=previous.type, references=previous.references)
@@ -248,7 +248,7 @@ class Writing:
         return found
 
     def _before(self, value: SchemaValue, versions: Iterable[SchemaValue]) -> list[Event]:
-        """Events that go before a new version: its context, and deleted versions that it replaces."""
+        """Events to write before a new version: its context, and purges of deleted versions that it replaces."""
         events: list[Event] = []
         context = context_of(value.subject)
         if context not in self._state.contexts():
@@ -262,7 +262,7 @@ class Writing:
     # --- deletion
 
     async def delete_version(self, subject: str, version: int, *, for_good: bool) -> int:
-        """Delete a version, which stays until it is deleted for good; returns its number. Raises ApiError."""
+        """Mark a version as deleted, or purge it; returns its number. Raises ApiError."""
         async with self._turn:
             await self._topic.settle()
             value = self._to_delete(subject, version, for_good)
@@ -360,7 +360,7 @@ class Writing:
             return merged
 
     async def unset_config(self, subject: str | None) -> Json:
-        """Take settings back; returns what they were. Raises ApiError."""
+        """Remove settings; returns the former ones. Raises ApiError."""
         async with self._turn:
             await self._topic.settle()
             before = self._state.config(subject)
@@ -371,7 +371,7 @@ class Writing:
             return before
 
     async def set_mode(self, subject: str | None, mode: str | None, *, forces: bool) -> None:
-        """Set a mode; None takes it back. Raises ApiError."""
+        """Set a mode; None removes it. Raises ApiError."""
         self._check_scope(subject)
         async with self._turn:
             await self._topic.settle()
@@ -381,7 +381,7 @@ class Writing:
             await self._append_all([*events, ModeSet(subject, mode)])
 
     async def _cleared(self, subject: str | None) -> list[Event]:
-        """Make room for an import. Raises ApiError if schemas are there; deleted ones go for good."""
+        """Prepare an import: purge deleted schemas. Raises ApiError if others exist."""
         is_one = subject is not None and bool(Subject.parse(subject).name)
         names = [subject] if is_one and subject is not None else list(self._state.in_context(subject))
         events: list[Event] = []
@@ -397,7 +397,7 @@ class Writing:
         return [*events, SubjectCleared(subject)]
 
     async def unset_mode(self, subject: str | None, *, recursively: bool) -> str | None:
-        """Take a mode back; returns what it was. Raises ApiError."""
+        """Remove a mode; returns the former one. Raises ApiError."""
         async with self._turn:
             await self._topic.settle()
             before = self._state.mode(subject)
@@ -415,7 +415,7 @@ class Writing:
 
 
 def _context_name(subject: str | None) -> str:
-    """Name the context of a subject as Confluent's messages do: the default one by nothing."""
+    """Context of a subject as in Confluent's messages, where the default context is empty."""
     return "" if subject is None else Subject(context_of(subject), "").qualified
 
 

@@ -240,7 +240,7 @@ class _Service:
     # ------------------------------------------------------------------ sessions
 
     async def begin(self, member: _Member, last_session: int) -> int:
-        """A new session for a member, when the one before it is over and all of that is done."""
+        """Begin a member's session after its former one is over and cleaned up."""
         if (last := self._sessions.get(last_session)) is not None:
             last.hang_up()
         session_id = self.embedded.new_session()
@@ -250,7 +250,7 @@ class _Service:
         return session_id
 
     def end(self, session_id: int) -> None:
-        """Take all that belongs to a session out of the tree. Whoever holds the tree need not wait for that."""
+        """Remove a session's ephemeral nodes; the tree's holder need not wait for it."""
         if self._sessions.pop(session_id, None) is not None:
             self._nursery.start_soon(self._carry_out, self.embedded.end_session(session_id))
 
@@ -296,7 +296,7 @@ class _Member:
             raise problem
 
     def hang_up(self) -> None:
-        """End the session; the connection is of no use without."""
+        """End the session and close its connection."""
         self._connection.close()
         for watched in list(self._watches):
             self._unwatch(watched)

@@ -126,7 +126,7 @@ class ZooKeeperCoordination(ProbedSession):
     # ------------------------------------------------------------------ the port
 
     def session_now(self) -> float:
-        """Trio's time, and all the time that the machine was suspended since this session was made."""
+        """Trio's time plus all time of suspension since this session was created."""
         return boot_time() + self._trio_ahead
 
     async def get(self, path: str) -> Node:
@@ -242,14 +242,14 @@ class ZooKeeperCoordination(ProbedSession):
             await self._changed.wait()
 
     def _trouble(self) -> str:
-        """Why there is no connection, with the server that was tried last if there are several."""
+        """Reason for the lack of a connection; names the last tried server if there are several."""
         problem, server = self._handler.last_problem, self._handler.last_server
         if not problem:
             return "no answer"
         return f"{problem} ({server})" if len(self._servers) > 1 else problem
 
     async def _is_open(self) -> bool:
-        """True if there is a session that was proven by a probe, and a root; makes the root."""
+        """True after a probe has confirmed the session and the root exists; creates the root."""
         try:
             await self._make_root()
         except CoordinationUnavailable:  # not yet, or lost again; the next change leads to another look
@@ -462,7 +462,7 @@ def _node(found: tuple[bytes | None, Any]) -> Node:
 
 
 def _subject(operation: Operation, error: Exception) -> str:
-    """The node that an error is about: for some it is the parent of the one to create."""
+    """Node that an error concerns; for some errors the parent of the node to create."""
     about_parent = (kazoo_errors.NoNodeError, kazoo_errors.NoChildrenForEphemeralsError)
     if isinstance(operation, Create) and isinstance(error, about_parent):
         return operation.path.rpartition("/")[0]

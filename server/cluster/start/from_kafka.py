@@ -160,7 +160,7 @@ def _from_metadata(image: ClusterImage, configs: ConfigRepository) -> FoundClust
 
 
 def _of_groups(image: ClusterImage) -> dict[str, Texts]:
-    """Settings of groups. Values beyond the bounds of this broker are taken over, too: bounds count when settings come into force."""
+    """Settings of groups. Values beyond this broker's bounds are adopted, too, since bounds are applied on use."""
     known = group_settings()
     found: dict[str, Texts] = {}
     for (kind, group_id), settings in image.configs.items():

@@ -68,7 +68,7 @@ def hold_folders(
     has_journal: bool,
     readable_by: str = "user",
 ) -> DirectoryLock:
-    """The right to the journal and to the folders of so many workers; goes with the process. Raises LogDirectoryProblem, and OSError if the disk refuses.
+    """Lock the journal and the folders of these workers until the process ends. Raises LogDirectoryProblem, OSError.
 
     Waits a moment for workers that are about to end. Call it before the journal is opened, which is what it protects;
     `has_journal` False: these workers have their tree elsewhere. `readable_by` is log.dirs.readable.by.
@@ -143,7 +143,7 @@ def _used(folder: str) -> LogDirectoryProblem:
 
 
 def refuse_shared(log_dirs: Sequence[Path], count: int) -> None:
-    """LogDirectoryProblem if a folder would belong to two workers, or lie where all have theirs. Looks through links."""
+    """Raise LogDirectoryProblem if a folder would belong to two workers or contain the workers' folders; resolves links."""
     homes = {os.path.realpath(each / FOLDER): each for each in log_dirs}
     for each in log_dirs:
         real = os.path.realpath(each)
@@ -163,7 +163,7 @@ def refuse_shared(log_dirs: Sequence[Path], count: int) -> None:
 
 
 def refuse_fewer(storage: Storage, log_dirs: Sequence[str], count: int) -> None:
-    """LogDirectoryProblem if a worker that is not among so many has partitions."""
+    """Raise LogDirectoryProblem if a worker beyond the configured number has partitions."""
     left_out: dict[int, list[str]] = {}
     for log_dir in log_dirs:
         for number in _numbers(storage, path_in(log_dir, FOLDER)):
