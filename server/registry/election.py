@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -146,10 +147,20 @@ class Election:
         self.identity = identity
         self.primary: Identity | None = None
         """The primary as far as this instance knows."""
-        self.is_primary = False
+        self._is_elected = False
+        self._confirmed_s = -math.inf
         self._reach, self._group, self._topic = reach, group, topic
         self._known, self._changed = trio.Event(), trio.Event()
         self._threads = trio.CapacityLimiter(2)
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether this instance may write. One that was stopped for longer than its session may have been replaced."""
+        return self._is_elected and trio.current_time() - self._confirmed_s < SESSION_MS / 1000
+
+    def confirmed(self) -> None:
+        """Note that the group still counts on this instance."""
+        self._confirmed_s = trio.current_time()
 
     async def run(self) -> None:
         """Take part until cancelled; then leave the group, so that its members elect another primary at once."""
@@ -158,7 +169,7 @@ class Election:
         try:
             await trio.to_thread.run_sync(member.run, abandon_on_cancel=True, limiter=self._threads)
         finally:
-            self.is_primary = False
+            self._is_elected = False
             member.stop()
             with trio.CancelScope(shield=True), trio.move_on_after(LEAVE_S):
                 await trio.to_thread.run_sync(member.leave, abandon_on_cancel=True, limiter=self._threads)
@@ -178,22 +189,23 @@ class Election:
 
     def told(self, assignment: Assignment | None) -> None:
         """Adopt the group's decision; None: a rebalance is under way."""
-        was_primary = self.is_primary
+        was_primary = self._is_elected
         self.primary = None if assignment is None else assignment.primary
         changed, self._changed = self._changed, trio.Event()
         changed.set()
-        self.is_primary = self.primary is not None and self.primary.url == self.identity.url
+        self._is_elected = self.primary is not None and self.primary.url == self.identity.url
+        self.confirmed()
         if assignment is None or self.primary is None:
             if self._known.is_set():
                 self._known = trio.Event()
             return
         if assignment.error == DUPLICATE_URLS:
             logger.error("two registries have one address, %s: give each its own by --advertise", self.identity.url)
-        self.identity = replace(self.identity, is_primary=self.is_primary)
-        if self.is_primary and not was_primary:
+        self.identity = replace(self.identity, is_primary=self._is_elected)
+        if self._is_elected and not was_primary:
             # Another one may have written until now.
             self._topic.become_unsure()
-        logger.info("the primary is %s%s", self.primary.url, " (this one)" if self.is_primary else "")
+        logger.info("the primary is %s%s", self.primary.url, " (this one)" if self._is_elected else "")
         self._known.set()
 
 
@@ -257,6 +269,7 @@ class _Member:
                     self._forget_if_unknown(code)
                     break
                 cluster.check(f"membership of group {self._group}", code)
+                trio.from_thread.run_sync(self._election.confirmed)
             self._tell(None)
 
     def _joined(self, cluster: Cluster, coordinator: BrokerConnection) -> Assignment | None:

@@ -34,7 +34,8 @@ class Others:
         """Forward to the primary; None if it was lost and another one is elected. Raises ApiError."""
         primary = self._election.primary
         # Two instances that take each other for the primary would hand a request to and fro.
-        if primary is None or FORWARDED in request.headers:
+        is_own = primary is not None and primary.url == self._election.identity.url
+        if primary is None or is_own or FORWARDED in request.headers:
             raise ApiError(Code.UNKNOWN_LEADER, "Leader not known.")
         headers = [(name, request.headers[name]) for name in _PASSED_ON if name in request.headers]
         target = request.raw_path + (f"?{request.raw_query}" if request.raw_query else "")

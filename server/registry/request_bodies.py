@@ -60,7 +60,7 @@ def parse_schema(body: bytes) -> SchemaRequest:
         references=parsed,
         metadata=_member(found, "metadata", dict),
         rule_set=_member(found, "ruleSet", dict),
-        version=_number(found, "version", 0),
+        version=max(0, _number(found, "version", 0)),  # -1, the latest, is the next one where it is registered
         id=_number(found, "id", -1),
     )
 

@@ -206,3 +206,22 @@ async def test_a_primary_that_does_not_answer_is_told_of(monkeypatch: pytest.Mon
     registry = MemoryRegistry(Others(state))
     code, message = await registry.register("s", record("a"))
     assert code == 50003 and f"http://127.0.0.1:{port}" in message
+
+
+async def test_a_primary_that_was_stopped_for_longer_than_its_session_writes_nothing(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    state, _ = election()
+    state.told(Assignment("m", A))
+    await trio.sleep(9)
+    assert state.is_primary
+    state.confirmed()
+    await trio.sleep(9)
+    assert state.is_primary
+    await trio.sleep(2)
+    assert not state.is_primary
+    with pytest.raises(ApiError) as refused:
+        await Others(state).forward(Request(method="POST", path="/x"))
+    assert refused.value.code == Code.UNKNOWN_LEADER
+    state.confirmed()
+    assert state.is_primary

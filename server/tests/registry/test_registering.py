@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
+from ottla.server.admin.http.server import HttpConnection
+from ottla.server.registry.api import BODY_BYTES_MAX, RegistryGuard
 from ottla.server.registry.records import SchemaPut, SchemaValue
 from ottla.server.registry.schemas import compatibility
+from ottla.server.registry.serving import FreePace
 from ottla.server.tests.registry.registry import MemoryRegistry, record
 
 A, AB = record("a"), record("a", "b", b=0)
@@ -365,3 +369,45 @@ async def test_a_schema_that_takes_long_holds_up_no_other_writer() -> None:
         assert await registry.ask("PUT", "/config", {"compatibility": "NONE"}) == {"compatibility": "NONE"}
         may_end.set()
     assert await registry.ask("GET", "/subjects/slow/versions") == [1, 2]
+
+
+async def test_a_schema_may_hold_what_has_no_utf_8() -> None:
+    registry = MemoryRegistry()
+    text = json.dumps({**A, "doc": "\ud800"})
+    assert await registry.register("s", text) == await registry.register("s", text) == 1
+    assert json.loads((await registry.ask("GET", "/schemas/ids/1"))["schema"])["doc"] == "\ud800"
+    assert (await registry.request("GET", "/schemas/ids/1/schema")).status == 200
+
+
+async def test_over_a_socket() -> None:
+    """The server of the console's endpoint carries the API: also what has no body, and subjects with a slash."""
+    registry = MemoryRegistry()
+    await registry.register(":.c:s", A)
+    for path in ("/subjects/:.c:s", "/subjects/:.c:s?permanent=true"):
+        assert await registry.ask("DELETE", path)
+    ours, theirs = trio.testing.memory_stream_pair()
+    talk = HttpConnection(theirs, "127.0.0.1", registry.api, RegistryGuard("127.0.0.1"), FreePace())
+
+    async def ask(head: str, body: bytes = b"") -> tuple[str, bytes]:
+        headers = f"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        await ours.send_all(f"{head} HTTP/1.1\r\n{headers}".encode() + body)
+        received = b""
+        while b"\r\n\r\n" not in received:
+            received += bytes(await ours.receive_some())
+        answer, _, rest = received.partition(b"\r\n\r\n")
+        length = next((int(line[15:]) for line in answer.lower().split(b"\r\n") if line[:15] == b"content-length:"), 0)
+        while len(rest) < length:
+            rest += bytes(await ours.receive_some())
+        return answer.split(b"\r\n")[0].decode(), rest
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(talk.run)
+        assert await ask("DELETE /contexts/.c") == ("HTTP/1.1 204 No Content", b"")
+        body = json.dumps({"schema": TEXT_A}).encode()
+        assert await ask("POST /subjects/a%2Fb/versions", body) == ("HTTP/1.1 200 OK", b'{"id":1}')
+        assert await ask("GET /subjects/a%2Fb/versions") == ("HTTP/1.1 200 OK", b"[1]")
+        answer = b'{"compatibility":"NONE"}'
+        assert await ask("PUT /config/a%2Fb", answer) == ("HTTP/1.1 200 OK", answer)
+        status, rest = await ask("POST /subjects/s/versions", b"x" * (BODY_BYTES_MAX + 1))
+        assert status.startswith("HTTP/1.1 413") and json.loads(rest)["error_code"] == 413
+        nursery.cancel_scope.cancel()
