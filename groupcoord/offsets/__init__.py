@@ -1,0 +1,8 @@
+"""Committed offsets of groups of all types.
+
+service.py        OffsetFetch; commits.py: OffsetCommit and OffsetDelete
+manager.py        manager in a shard: offsets, their expiry, and the end of groups
+table.py          offsets of the groups of a shard
+committed.py      offsets in force and pending ones, and their records
+transactional.py  TxnOffsetCommit
+"""

@@ -1,0 +1,8 @@
+"""Kafka's requests at the broker.
+
+handlers/          one function for each request
+produce/           appends of a produce request, its fast path, and its transactions
+fetch/             reads of a fetch request, waits, responses
+share/             share partitions at this broker: ShareFetch and ShareAcknowledge
+visible_groups.py  groups and offsets that a client may see
+"""

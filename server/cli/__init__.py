@@ -1,0 +1,29 @@
+"""The `ottla` command: a module for each subcommand.
+
+cli.py              finds the subcommand and runs it
+command_line.py     exit codes, parsers, settings on the command line
+on_cluster.py       common parts of commands that speak to a cluster
+client/             client of a cluster of any make
+inspection/         looks into data directories
+generation/         generated test data
+bench.py            `ottla bench`: measures a cluster
+certificates.py     `ottla certificates`: makes certificates
+check.py            `ottla check`: examines data directories
+cluster.py          `ottla cluster`: several brokers on this machine
+completion.py       `ottla completion`: for shells
+consume.py          `ottla consume`: prints records
+example.py          `ottla example`: example pipelines
+features.py         `ottla features`: levels of features
+generate.py         `ottla generate`: makes test data
+groups.py           `ottla groups`: groups and their offsets
+logs.py             `ottla logs`: dumps log files
+ping.py             `ottla ping`: does a broker answer
+produce.py          `ottla produce`: sends records
+settings.py         `ottla settings`: explains settings
+spark.py            `ottla spark`: versions of Spark and of its connector
+spark_submit.py     `ottla spark-submit`: runs Spark with its connector
+spread.py           `ottla spread`: moves partitions evenly over brokers
+start.py            `ottla start`: runs a broker
+status.py           `ottla status`: is the cluster well
+topics.py           `ottla topics`: lists, creates, deletes, describes
+"""

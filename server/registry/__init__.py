@@ -4,6 +4,8 @@
     serving.py      puts the parts together, and runs them until the process is told to stop
     api.py          the table of paths: which method of which handler answers, and who may ask
     reading.py      answers from memory; writing.py: registers, deletes, configures
+    judging.py      parses schemas and compares them with earlier versions, in threads
+    request_bodies.py  bodies of requests; errors.py: codes of errors
     state.py        a machine: what the records of the topic say so far
     records.py      keys and values of the topic, as Confluent's and Karapace's registries write them
     topic.py        reads and writes the topic

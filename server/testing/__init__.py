@@ -1,4 +1,7 @@
-"""Stand-ins for the surroundings of a broker: a file system and a coordination ensemble in memory, with faults on request.
+"""Stand-ins for the surroundings of a broker, with faults on request.
+
+    memory_storage.py       a file system in memory
+    memory_coordination.py  a coordination ensemble in memory
 
 Simulations and unit tests use them. No other module of the product may import this package; import-linter checks it.
 """

@@ -160,6 +160,27 @@ def test_every_module_says_what_it_is():
     assert silent == []
 
 
+def test_every_package_lists_its_modules():
+    """Its docstring is the map of its folder: a line for each module and package in it, and for nothing that is not there."""
+    wrong = []
+    for path in (each for package in PACKAGES for each in (ROOT / package).rglob("__init__.py")):
+        if is_test(path):
+            continue
+        found = ast.get_docstring(tree(path)) or ""
+        modules = {each.name for each in path.parent.glob("*.py")} - {"__init__.py"}
+        packages = {f"{each.parent.name}/" for each in path.parent.glob("*/__init__.py")} - {"tests/"}
+        named = set(re.findall(r"(?<![\w/.])\w+\.py\b", found))
+        folders = {each for each in re.findall(r"^ *(\w+/) ", found, re.MULTILINE)}
+        wrong += [f"{path.relative_to(ROOT)}: {each} is not there" for each in sorted(named - modules)]
+        wrong += [
+            f"{path.relative_to(ROOT)}: {each} is not there" for each in folders if not (path.parent / each).is_dir()
+        ]
+        wrong += [
+            f"{path.relative_to(ROOT)}: {each} is missing" for each in sorted((modules - named) | (packages - folders))
+        ]
+    assert wrong == []
+
+
 def test_nothing_is_left_for_later_and_no_drawer_for_odds_and_ends():
     mark = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|Not" + r"ImplementedError)\b")
     found = [

@@ -1,0 +1,11 @@
+"""Client of a Kafka cluster of any make, for commands. Blocking.
+
+connection.py    connection to one broker; security.py: TLS and login; oauth.py: tokens
+cluster.py       brokers, leaders, coordinators, offsets
+producer.py      producer; batches.py: batches from files and pipes
+consumer.py      consumer without a group
+formats.py       formats of `ottla consume`; printing.py: prints batches by them
+groups.py        requests about groups
+reassignment.py  plans moves of partitions, and has them carried out
+output.py        failures, tables, JSON and progress on a terminal
+"""

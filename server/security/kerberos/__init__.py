@@ -1,0 +1,7 @@
+"""GSSAPI: login by Kerberos.
+
+exchange.py  one login, both sides
+listener.py  keys and users of a listener
+names.py     users by principals
+library.py   the package gssapi; nobody else imports it
+"""

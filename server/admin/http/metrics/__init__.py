@@ -1,5 +1,6 @@
 """/metrics: the broker's counters, as Prometheus reads them.
 
+    page.py         the page for Prometheus: all metrics put together, made piece by piece
     exposition.py   the two text formats, and the choice between them
     cluster.py      metrics of replicas, topics and groups, of this broker in its cluster, and of the controller
     process.py      metrics of the process, of the event loop, of requests and connections
