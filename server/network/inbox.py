@@ -141,7 +141,7 @@ class Inbox:
         self._buffers = buffers
         self.frame_bytes_max = frame_bytes_max
         self._own: ReceiveBuffer | None = None
-        self._hands_over = True  # unless the background worker has just received nothing
+        self._hands_over = True  # unless the last bytes of an incomplete frame came slowly
         self._series = 0  # bytes of the buffer of the last frame if that was a large one; the next one may be, too
         self.expected = 0  # bytes that the transport was told to wait for
         self.memory = buffers.memory
@@ -177,7 +177,6 @@ class Inbox:
             return self.end
         if worker and self._hands_over and self._for_worker() >= HANDED_OVER_BYTES_MIN and worker.is_wanted:
             raise HandOver
-        self._hands_over = True
         # A frame has begun: several reads into its own buffer, because one brings only a part of a large frame.
         try:
             total = self._receive_rest(transport, total)
@@ -185,6 +184,8 @@ class Inbox:
             # Before there was none some bytes may have come: the rest can be less than what the system was to wait for.
             self._expect(transport, 0)
             raise
+        # To wake a task for every few bytes of a slow peer would cost more than to receive them.
+        self._hands_over = total >= QUICK_BYTES or self._holds_frame()
         self._expect_rest(transport, total)
         return total
 
@@ -196,8 +197,8 @@ class Inbox:
         """Let the background worker receive the rest of a large frame. OSError: the connection is broken."""
         received = await worker.receive(transport.socket, self.buffer, self.end, self._for_worker())
         self.end += received
-        # What is wrong, if it is the end of the stream, shows when the loop reads itself.
-        self._hands_over = received > 0
+        # The end of the stream, if that is why nothing came, shows when the loop reads itself.
+        self._hands_over = received >= QUICK_BYTES
         if received:
             self._expect_rest(transport, received)
 

@@ -216,6 +216,30 @@ async def test_a_broken_connection_raises(readiness: Callable[[], Readiness]) ->
     assert not worker.is_wanted
 
 
+async def test_the_thread_receives_nothing_from_a_peer_that_drips(readiness: Callable[[], Readiness]) -> None:
+    """To hand over a byte takes longer than to receive it."""
+    loop, buffers = readiness(), ReceiveBuffers()
+    peer = Peer(loop, buffers)
+    size, sent = 400_000, 270_000
+    data = frame(1, size)
+    with trio.fail_after(PATIENCE_S):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(peer.run)
+            await peer.send(data[:sent], is_end=False)
+            while peer.inbox.end < sent:
+                await trio.sleep(0.001)
+            for position in range(sent, sent + 50):
+                peer.inbox.hear_all(peer.transport)  # as the housekeeper does it
+                await peer.send(data[position : position + 1], is_end=False)
+                while peer.inbox.end <= position:
+                    await trio.sleep(0.001)
+            dripped = peer.handed_over
+            await peer.send(data[sent + 50 :] + frame(2))
+    assert dripped <= 2
+    assert peer.sums == [zlib.crc32(frame(*each)[4:]) for each in ((1, size), (2,))]
+    loop.close()
+
+
 async def test_without_a_thread_the_loop_receives(
     readiness: Callable[[], Readiness], monkeypatch: pytest.MonkeyPatch
 ) -> None:
