@@ -61,7 +61,7 @@ def share_partitions_of(broker: _SharePartitionLeader) -> SharePartitionManager:
 
 
 def make_groups(broker: BrokerParts) -> GroupCoordinator:
-    """Make the coordinator that lives in `__consumer_offsets`."""
+    """Make the group coordinator, whose log is `__consumer_offsets`."""
     types = GroupTypes()
     return GroupCoordinator(
         broker.configs.started_with.groups,
@@ -77,7 +77,7 @@ def make_groups(broker: BrokerParts) -> GroupCoordinator:
 
 
 def make_transactions(broker: BrokerParts) -> TransactionCoordinator:
-    """Make the coordinator that lives in `__transaction_state`."""
+    """Make the transaction coordinator, whose log is `__transaction_state`."""
     return TransactionCoordinator(
         broker.configs.started_with.transactions,
         transaction_topic(broker),
@@ -96,7 +96,7 @@ def make_transaction_markers(broker: BrokerParts) -> TransactionMarkers:
 
 
 def make_share_coordinator(broker: BrokerParts) -> ShareCoordinator:
-    """Make the coordinator that lives in `__share_group_state`."""
+    """Make the share coordinator, whose log is `__share_group_state`."""
     config = broker.configs.started_with.share_coordinator
     return ShareCoordinator(config, share_state_topic(broker), broker.cluster)
 
@@ -166,7 +166,7 @@ class ClusterTopicImages:
 
 
 def _looks_the_same(old: TopicState | None, new: TopicState | None) -> bool:
-    """True if no image of the topic would be another one than before."""
+    """True if the topic's image would be unchanged."""
     if old is None or new is None:
         return old is new
     if old.topic_id != new.topic_id or len(old.partitions) != len(new.partitions):

@@ -135,7 +135,7 @@ class Partition(LocalReplica):
         isr: tuple[int, ...],
         now_ms: int = 0,
     ) -> bool:
-        """Become leader; returns True if this broker was not leader before. A lone leader need not wait for its followers."""
+        """Become leader; returns True if this broker was not leader before. A lone broker may omit the time."""
         self._check_offsets()
         if partition_epoch < self.partition_epoch:
             return False

@@ -122,7 +122,7 @@ class _Tokens(Iterator[_Token]):
         return taken
 
     def _skip_comment(self) -> bool:
-        """Skip a comment; False if it has no end. A single `/` begins one, too, which the line's end behind it does not end."""
+        """Skip a comment; False if it has no end. A single `/` also begins one, and a line end right after it does not end it."""
         self._position += 1
         if self._take() == "*":
             end = self._text.find("*/", self._position)

@@ -14,7 +14,7 @@ CONTROL_PLANE = "control.plane.listener.name"
 
 
 def listeners_of(server: ServerConfig) -> tuple[tuple[Endpoint, ...], str]:
-    """Listeners to open, and the name of the one that brokers use among themselves; raises InvalidSetting."""
+    """Listeners to open, and the name of the inter-broker one; raises InvalidSetting."""
     protocols = protocol_map(server)
     endpoints = [parse_endpoint("listeners", text) for text in server.listeners]
     kept = [each for each in endpoints if each.listener not in _upper(server.controller_listener_names)]
@@ -72,7 +72,7 @@ def protocol_map(server: ServerConfig) -> dict[str, str]:
 def advertised_endpoints(
     server: ServerConfig, listeners: tuple[Endpoint, ...], inter_broker: str
 ) -> dict[str, Endpoint]:
-    """Addresses that clients are told to use, by listener; raises InvalidSetting."""
+    """Addresses advertised to clients, by listener; raises InvalidSetting."""
     if server.advertised_listeners is None:
         told = {each.listener: _routable(each) for each in listeners}
     else:
@@ -105,7 +105,7 @@ def _upper(names: Iterable[str]) -> set[str]:
 def control_plane_listener(
     wanted: str | None, protocols: Collection[str], advertised: Collection[str], inter_broker: str
 ) -> str | None:
-    """Name of the listener that the controller's connections use (KIP-291), None if they use the one among brokers.
+    """Listener for the controller's connections (KIP-291); None if they use the inter-broker listener.
 
     `protocols` are the names in listener.security.protocol.map, `advertised` those in advertised.listeners. Raises InvalidSetting
     with the rules and words of Kafka 3.9's KafkaConfig.

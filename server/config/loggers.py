@@ -54,7 +54,7 @@ def logger_levels() -> dict[str, str]:
 
 
 def check_logger_changes(resource_name: str, node_id: int, changes: Sequence[ConfigChange]) -> None:
-    """Raise KafkaError as Kafka's RuntimeLoggerManager refuses changes; it looks at each in turn."""
+    """Check changes of log levels one by one; raises KafkaError as Kafka's RuntimeLoggerManager."""
     named = parse_integer(resource_name)
     if named is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {resource_name}")
@@ -87,7 +87,7 @@ def _refused_operation(operation: int) -> str:
 
 
 def change_loggers(changes: Iterable[ConfigChange]) -> None:
-    """Set the levels; the changes were checked."""
+    """Set the levels; the changes must be checked."""
     for change in changes:
         is_set = change.operation == ConfigOperation.SET
         level = LEVELS[change.value or ""] if is_set else logging.NOTSET
@@ -111,7 +111,7 @@ _TRACE_INDENTATION = "    "
 
 
 def shown(text: str, characters_max: int = QUOTED_CHARACTERS_MAX) -> str:
-    """The text on one line: what cannot be printed is escaped, and what is too long is cut."""
+    """Text for one line: unprintable characters are escaped, and long texts shortened."""
     if len(text) > characters_max:
         return f"{_escaped(text[:characters_max])}... ({len(text)} characters)"
     return text if text.isprintable() else _escaped(text)

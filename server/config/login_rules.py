@@ -52,7 +52,10 @@ _EXTENSION_VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
 
 @dataclass(frozen=True, kw_only=True)
 class ClientCredentials:
-    """Tokens that a server gives out for a secret (RFC 6749, section 4.4). `tls` is for https; a timeout of None: only the overall one."""
+    """Retrieval of tokens with client credentials (RFC 6749, section 4.4).
+
+    `tls`: for https; a timeout of None: only the overall one.
+    """
 
     url: str
     client_id: str
@@ -70,7 +73,7 @@ class ClientCredentials:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenFile:
-    """Token that another program keeps in a file, by its absolute path."""
+    """Token file, by absolute path, that another program writes."""
 
     path: str
 
@@ -86,7 +89,7 @@ class UnsecuredLogin:
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshRules:
-    """Rules about when a token is replaced (sasl.login.refresh.*)."""
+    """Rules for the replacement of a token (sasl.login.refresh.*)."""
 
     window_factor: float
     window_jitter: float
@@ -96,7 +99,7 @@ class RefreshRules:
 
 @dataclass(frozen=True, kw_only=True)
 class OAuthLogin:
-    """Login by tokens. `extensions` go along with each token (KIP-342)."""
+    """Login by tokens. `extensions` are sent with each token (KIP-342)."""
 
     source: ClientCredentials | TokenFile | UnsecuredLogin
     refresh: RefreshRules
@@ -105,7 +108,7 @@ class OAuthLogin:
 
 
 def listener_login(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -> OAuthLogin:
-    """Login of a broker by the settings of a listener; it needs a package to ask a server. Raises InvalidSetting."""
+    """Login of a broker by the settings of a listener; retrieval from a server needs a package. Raises InvalidSetting."""
     login = oauth_login(texts, prefix, jaas)
     if isinstance(login.source, ClientCredentials):
         check_packages(f"{prefix}{OAUTHBEARER.lower()}.{LOGIN_HANDLER_NAME}", ("h11",))
@@ -113,7 +116,7 @@ def listener_login(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None
 
 
 def oauth_login(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -> OAuthLogin:
-    """Login by the settings of a listener or of a client; `prefix` is that of their names. Raises InvalidSetting."""
+    """Login by settings of a listener or client, whose names have `prefix`. Raises InvalidSetting."""
     own = f"{prefix}{OAUTHBEARER.lower()}." if prefix else ""
     config = OAuthLoginConfig(**values_of(OAuthLoginConfig, texts, own))
     options = {} if jaas is None else jaas.options
@@ -197,7 +200,7 @@ def _is_true(texts: Mapping[str, str], name: str) -> bool:
 
 
 def _given(setting: str | None, options: Mapping[str, str], option: str, name: str) -> str:
-    """Value of a setting, or of the option of the JAAS line by which earlier releases had it."""
+    """Value of a setting, or of the JAAS option that older releases used for it."""
     found = (options.get(option, "") if setting is None else setting).strip()
     if not found or len(found) > OPTION_CHARACTERS_MAX:
         raise _invalid(name, f"it has to be given, or the option {option} of the JAAS line")

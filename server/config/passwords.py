@@ -153,7 +153,7 @@ def _bytes(text: str) -> bytes:
 
 
 class Read(NamedTuple):
-    """Settings with their passwords in clear, and whether some have to be written anew."""
+    """Settings with clear passwords; also tells if some passwords must be encrypted again."""
 
     texts: Texts
     is_outdated: bool

@@ -192,7 +192,7 @@ def _name(text: str) -> str:
 
 
 def add_listeners(texts: dict[str, str]) -> None:
-    """Add the listeners of a container whose settings name none: at the advertised addresses, or at DEFAULT_LISTENERS."""
+    """Add listeners for a container without any: the advertised addresses, or DEFAULT_LISTENERS."""
     if "listeners" in texts:
         return
     if "advertised.listeners" in texts:

@@ -74,7 +74,7 @@ def _of_brokers() -> Iterator[Reference]:
 
 
 def _former(name: str) -> Reference:
-    """Reference of a setting of older releases that is accepted and declared nowhere."""
+    """Reference of an older release's setting, accepted without effect and declared elsewhere by no class."""
     declared = Setting(name=name, kind=STRING, default=None, effective=False, internal=True, doc=_OF_OLDER_RELEASES)
     return _reference(BROKER, declared)
 

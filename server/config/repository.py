@@ -45,7 +45,7 @@ Texts = Mapping[str, str]
 
 
 class Overrides(NamedTuple):
-    """Settings of one node, and the node's version (None: there is no node)."""
+    """Settings of one node with its version (None: no node exists)."""
 
     texts: Texts
     version: int | None
@@ -135,7 +135,7 @@ class ConfigRepository:
         return config
 
     def log_config_with(self, topic: str, texts: Texts) -> LogConfig:
-        """The settings that a topic would have with these of its own."""
+        """Settings that a topic would have with these overrides."""
         return self._with_overrides(topic, texts) if texts else self.current.log
 
     def _with_overrides(self, topic: str, texts: Texts) -> LogConfig:
@@ -164,7 +164,7 @@ class ConfigRepository:
         self._log_configs.pop(topic, None)
 
     def put_client_metrics(self, name: str, overrides: Overrides) -> None:
-        """Keep a subscription; there is none if there is no node."""
+        """Store a subscription; remove it if its node is gone."""
         if overrides.texts != self.client_metrics.get(name, NO_OVERRIDES).texts:
             self.client_metrics_changes += 1
         if overrides.version is None:
@@ -195,7 +195,7 @@ class ConfigRepository:
             self.announce()
 
     def announce(self) -> None:
-        """Call the listeners: a setting has changed, or was given anew because the file that it names has changed."""
+        """Call the listeners after a setting has changed, or the file that it names."""
         for on_change in self._listeners:
             on_change(self.current)
 
@@ -220,7 +220,7 @@ class ConfigRepository:
         return bool(self._checkers)
 
     def check(self, for_all_brokers: Texts, for_this_broker: Texts) -> None:
-        """Run all checkers on a change that does not hold yet; raises InvalidSetting. May run in a thread."""
+        """Run all checkers on a change not yet in force; raises InvalidSetting. May run in a thread."""
         texts = self._merged(for_all_brokers, for_this_broker)
         for checker in self._checkers:
             checker(texts)
@@ -265,7 +265,7 @@ class ConfigRepository:
         return texts
 
     def value(self, name: str) -> str | None:
-        """The text in force of one broker setting, None if it is neither set nor has a default."""
+        """Text of a broker setting in force; None if it is neither set nor has a default."""
         declared = self.known.get(name)
         if declared is None:
             return self._texts.get(name)
@@ -285,7 +285,7 @@ class ConfigRepository:
         return texts_of_listener(self._texts, listener)
 
     def is_given(self, name: str) -> bool:
-        """Tell whether a broker setting is set, at the start or at run time."""
+        """True if a broker setting is set, at the start or at run time."""
         return name in self._texts
 
     def names(self) -> list[str]:
@@ -294,7 +294,7 @@ class ConfigRepository:
         return sorted(public.union(*(texts for texts, _ in self.layers())))
 
     def described_for_all_brokers(self) -> Texts:
-        """The settings of all brokers as they are described: Kafka's controller writes min.insync.replicas there for KIP-966."""
+        """Settings of all brokers as described; like Kafka's controller, adds min.insync.replicas for KIP-966."""
         texts = self.for_all_brokers.texts
         if MIN_INSYNC_REPLICAS in texts or not self.has_eligible_leaders():
             return texts
@@ -311,7 +311,7 @@ class ConfigRepository:
 
 
 class SynonymValue(NamedTuple):
-    """A value that a setting has somewhere, with Kafka's ConfigSource of that place."""
+    """Value of a setting on one level, with that level's ConfigSource."""
 
     name: str
     value: str | None
@@ -319,18 +319,18 @@ class SynonymValue(NamedTuple):
 
 
 def broker_synonyms(name: str) -> tuple[str, ...]:
-    """The names under which a broker setting can be given, in order of precedence."""
+    """Names that set a broker setting, in order of precedence."""
     return _SYNONYMS.get(name, (name,))
 
 
 def without_listener(name: str) -> str | None:
-    """The setting that a name such as listener.name.external.max.connections is about, for one listener."""
+    """Setting behind a name with a listener prefix, such as listener.name.external.max.connections."""
     found = _OF_ONE_LISTENER.fullmatch(name)
     return None if found is None else found[1]
 
 
 def _base(name: str) -> str | None:
-    """Setting that a name with a prefix of a listener, or of one of its mechanisms, is about."""
+    """Setting behind a name with the prefix of a listener or of its mechanism."""
     found = without_listener(name)
     return None if found is None else next((each for each in _OF_ONE_MECHANISM if found.endswith(each)), found)
 
@@ -344,7 +344,7 @@ def described_setting(known: Mapping[str, Setting], name: str) -> Setting | None
 
 
 def synonym_values(repository: ConfigRepository, name: str) -> list[SynonymValue]:
-    """Values that a broker setting has in all layers, the one in force first.
+    """Values of a broker setting in all layers, the one in force first.
 
     As in Kafka the list begins with an entry of the very name asked for; what only a synonym with a higher precedence
     says is left out.
@@ -368,7 +368,7 @@ def synonym_values(repository: ConfigRepository, name: str) -> list[SynonymValue
 
 
 def effective_topic_value(repository: ConfigRepository, declared: Setting, overrides: Texts) -> SynonymValue:
-    """The value of a topic setting and where it comes from, as CreateTopics tells it: converted to the topic's unit."""
+    """Value of a topic setting with its source, as CreateTopics returns it: converted to the topic's unit."""
     if declared.name in overrides:
         return SynonymValue(declared.name, overrides[declared.name], DYNAMIC_TOPIC_CONFIG)
     for texts, source in repository.layers():
@@ -461,7 +461,7 @@ class GroupRepository:
     # ------------------------------------------------------------------ changing
 
     def put(self, group_id: str, overrides: Overrides) -> None:
-        """Put a group's settings into force; it has none of its own if there is no node."""
+        """Apply a group's settings; without a node the group has none of its own."""
         before = self.overrides(group_id).texts
         if overrides.version is None:
             self._overrides.pop(group_id, None)

@@ -43,7 +43,7 @@ _of_next_login = partial(
 
 @dataclass(frozen=True, kw_only=True)
 class OAuthConfig:
-    """Settings of OAUTHBEARER for a listener: whose tokens it takes, and where the keys are that sign them (KIP-768)."""
+    """OAUTHBEARER settings of a listener: accepted issuer, and the location of its keys (KIP-768)."""
 
     sasl_oauthbearer_jwks_endpoint_url: str | None = setting(
         None, doc="Address of the keys that tokens are signed with (a JWKS): https://, http:// or file:///."
@@ -79,7 +79,7 @@ class OAuthConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OAuthLoginConfig:
-    """Settings of OAUTHBEARER for a client: where this broker gets tokens to log in at others (KIP-768, KIP-1139)."""
+    """OAUTHBEARER settings of this broker's logins at other brokers: where it gets tokens (KIP-768, KIP-1139)."""
 
     sasl_login_callback_handler_class: str | None = setting(
         None,

@@ -54,7 +54,7 @@ _NEED_JAAS = (GSSAPI, PLAIN)
 
 @dataclass(frozen=True, kw_only=True)
 class KerberosKeys:
-    """The keys of one listener. `keytab` None: where Kerberos' own configuration has them."""
+    """Kerberos keys of one listener. `keytab` None: the default keytab of Kerberos' configuration."""
 
     principal: str
     keytab: Path | None
@@ -66,7 +66,7 @@ class KerberosKeys:
 
 @dataclass(frozen=True, kw_only=True)
 class KerberosOfListener:
-    """Keys that a listener accepts tickets with, and the rules that name its users."""
+    """Keys with which a listener accepts tickets, and rules that name its users."""
 
     keys: KerberosKeys
     rules: tuple[str, ...]
@@ -112,7 +112,7 @@ class PeerLoginConfig:
 def sasl_of_listener(
     texts: Mapping[str, str], listener: str, started_with: Mapping[str, str] | None = None
 ) -> SaslListenerConfig:
-    """The SASL settings of a listener; `texts` are the broker's as that listener has them (`texts_of_listener`).
+    """SASL settings of a listener; `texts`: the broker's settings as that listener sees them (`texts_of_listener`).
 
     `started_with`: the settings at the start, which alone say which tokens are taken. None: `texts` are those, and the files that
     they name have to be there.
@@ -175,7 +175,7 @@ def peer_login(
 def check_fixed(
     texts: Mapping[str, str], in_force: Mapping[str, str], started_with: Mapping[str, str], listener: str
 ) -> None:
-    """Reject run-time changes to the settings that name a listener's token issuer; all texts are as that listener has them."""
+    """Reject run-time changes to the settings that name a listener's token issuer; all texts are as that listener sees them."""
     for name in sorted(texts.keys() | in_force.keys()):
         # What is there already, because another broker has let it in, keeps nobody from changing something else.
         if name.startswith(_FIXED_PREFIXES) and texts.get(name) not in (in_force.get(name), started_with.get(name)):
@@ -229,7 +229,7 @@ def _check_files(mechanism: MechanismConfig, prefix: str) -> None:
 
 
 def jaas_of(texts: Mapping[str, str], prefix: str, mechanism: str, *, is_needed: bool) -> JaasEntry | None:
-    """The JAAS line of a mechanism of a listener; None if there is none and none is needed."""
+    """JAAS entry of a listener's mechanism; None if there is none and none is required."""
     from ottla.server.config.jaas import MalformedJaas, parse_jaas  # most brokers have no line
 
     short = f"{mechanism.lower()}.{JAAS_NAME}"
@@ -256,7 +256,7 @@ def jaas_of(texts: Mapping[str, str], prefix: str, mechanism: str, *, is_needed:
 
 
 def kerberos_keys(jaas: JaasEntry, service_name: str | None, line: str) -> KerberosKeys:
-    """Keys that the JAAS line of a listener names; `line` is the name of its setting. Raises InvalidSetting."""
+    """Keys named by a listener's JAAS entry; `line`: its setting's name. Raises InvalidSetting."""
     options = jaas.options
     found = options.get("serviceName")
     if found is not None and service_name is not None and found != service_name:
@@ -294,7 +294,7 @@ def _path(text: str) -> Path | None:
 
 
 def _check_gssapi(name: str) -> None:
-    """Raise InvalidSetting for the setting of that name if the package `gssapi` is missing."""
+    """Raise InvalidSetting, for the named setting, if the package `gssapi` is missing."""
     from importlib.util import find_spec
 
     if find_spec("gssapi") is None:
@@ -304,7 +304,7 @@ def _check_gssapi(name: str) -> None:
 
 
 def _check_keytab(keys: KerberosKeys, line: str) -> None:
-    """Refuse a start with a file of keys that cannot be read."""
+    """Refuse a start with an unreadable keytab."""
     if keys.keytab is None:
         return
     try:

@@ -26,7 +26,7 @@ _per_broker = partial(setting, dynamic="per-broker")
 
 @dataclass(frozen=True, kw_only=True)
 class TlsConfig:
-    """Settings of TLS, which each listener may have of its own: `listener.name.<listener>.ssl.<...>` wins over `ssl.<...>`."""
+    """TLS settings. A listener can override each: `listener.name.<listener>.ssl.<...>` wins over `ssl.<...>`."""
 
     ssl_protocol: str = _per_broker(
         "TLSv1.3",
@@ -93,7 +93,7 @@ class TlsConfig:
 
 
 def authorizer_settings() -> Mapping[str, Setting]:
-    """Settings of Kafka's authorizers, for people: neither Kafka nor this broker describes them to clients."""
+    """Settings of Kafka's authorizers, for documentation only: brokers do not describe them to clients."""
     users = "Principals that may do everything, such as User:admin, separated by semicolons."
     everyone = "Whether everybody may use what no rule is about. Without an authorizer nobody is asked."
     return {
@@ -104,14 +104,17 @@ def authorizer_settings() -> Mapping[str, Setting]:
 
 @dataclass(frozen=True, kw_only=True)
 class AuthorizerConfig:
-    """Exceptions from the ACLs. `super_users` (principals such as `User:admin`) need no rule; `allow_everyone`: where no rule concerns a resource."""
+    """Exceptions from the ACLs.
+
+    `super_users` (principals such as `User:admin`) need no rule; `allow_everyone`: applies to resources without a rule.
+    """
 
     super_users: frozenset[str] = frozenset()
     allow_everyone: bool = False
 
     @classmethod
     def of(cls, class_name: str, texts: Mapping[str, str]) -> AuthorizerConfig | None:
-        """Read it from the class name and all texts that a broker is started with; None without an authorizer. Raises InvalidSetting."""
+        """Build from the class name and all settings of a start; None without an authorizer. Raises InvalidSetting."""
         class_name = class_name.strip()
         if not class_name:
             return None
@@ -137,7 +140,7 @@ def _principals(text: str) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenConfig:
-    """Settings of delegation tokens; without a secret key there are none. Times are in ms."""
+    """Settings of delegation tokens, which need a secret key. Times are in ms."""
 
     delegation_token_secret_key: str | None = setting(
         None, kind=PASSWORD, doc="Key that the passwords of delegation tokens are made with, the same on every broker."
@@ -154,7 +157,7 @@ class TokenConfig:
 
     @classmethod
     def of(cls, texts: Mapping[str, str]) -> TokenConfig:
-        """Read it from the texts that a broker is started with, the secret key also by its older name. Raises InvalidSetting."""
+        """Build from the settings of a start; the secret key may have its older name. Raises InvalidSetting."""
         config = read_settings(cls, texts)
         if config.delegation_token_secret_key is None:
             return replace(config, delegation_token_secret_key=texts.get(MASTER_KEY))
@@ -162,13 +165,13 @@ class TokenConfig:
 
     @property
     def secret_key(self) -> bytes:
-        """The secret key; empty if there are no tokens."""
+        """The secret key; empty if tokens are disabled."""
         return (self.delegation_token_secret_key or "").encode()
 
 
 @dataclass(frozen=True, kw_only=True)
 class OlderTokenConfig:
-    """Setting that Kafka 4 has no more: accepted, and described by members of a cluster."""
+    """Setting that Kafka 4 has removed: accepted, and described by cluster members."""
 
     delegation_token_master_key: str | None = setting(
         None, kind=PASSWORD, doc="Older name of delegation.token.secret.key."

@@ -168,7 +168,7 @@ class MemberConfig:
 
 @dataclass(frozen=True)
 class QuotaConfig:
-    """Windows that the usage of clients is measured over; the quotas themselves are kept in the coordination tree."""
+    """Measurement windows of client quotas; the coordination tree holds the quotas themselves."""
 
     quota_window_num: int = setting(11, minimum=1, doc="Windows that the use of clients is measured over.")
     quota_window_size_seconds: int = setting(1, minimum=1, doc="The length of each of these windows.")
@@ -197,7 +197,7 @@ class WorkersConfig:
     )
 
     def count(self, processors: int) -> int:
-        """Number of workers on a machine with so many processors."""
+        """Number of workers on a machine with this number of processors."""
         if self.num_workers == AUTO:
             return max(1, min(processors, AUTO_MAX))
         return int(self.num_workers)
@@ -261,7 +261,7 @@ def _user_info_problem(text: str | None) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class HttpConfig:
-    """The HTTP endpoint. Apache Kafka has none, so these settings are in force, but not described to its clients."""
+    """Settings of the HTTP endpoint, an addition to Apache Kafka's; they are not described to clients."""
 
     http_listener: str | None = _internal(
         None,
@@ -295,5 +295,5 @@ class HttpConfig:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Host and port; None: there is no endpoint."""
+        """Host and port; None if the endpoint is disabled."""
         return None if self.http_listener is None else parse_http_listener(self.http_listener)

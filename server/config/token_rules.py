@@ -36,7 +36,7 @@ _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 
 @dataclass(frozen=True, kw_only=True)
 class KeyEndpoint:
-    """Source of the keys that sign tokens. `address` is a URL, or a path if `is_file`; `tls` is for https."""
+    """Source of issuers' public keys. `address`: a URL, or a path if `is_file`; `tls`: for https."""
 
     address: str
     is_file: bool
@@ -48,7 +48,7 @@ class KeyEndpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class SignedTokenRules:
-    """Requirements on a signed token. No audiences, no issuer: they are not checked."""
+    """Requirements on a signed token. Without audiences or issuer, these are not checked."""
 
     endpoint: KeyEndpoint
     audiences: tuple[str, ...]
@@ -72,7 +72,7 @@ TokenRules = SignedTokenRules | UnsecuredTokenRules
 
 
 def token_rules(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -> TokenRules:
-    """Rules about the tokens of a listener; `prefix` is that of its settings, `jaas` the line of this mechanism, if any. Raises InvalidSetting."""
+    """Token rules of a listener; `prefix`: of its settings, `jaas`: its JAAS entry, if any. Raises InvalidSetting."""
     own = f"{prefix}{OAUTHBEARER.lower()}."
     config = OAuthConfig(**values_of(OAuthConfig, texts, own))
     handler = texts.get(f"{OAUTHBEARER.lower()}.{HANDLER_NAME}", texts.get(HANDLER_NAME))
@@ -164,7 +164,7 @@ def _unverified(own: str, kind: str) -> InvalidSetting:
 
 
 def check_packages(name: str, packages: Sequence[str]) -> None:
-    """Raise InvalidSetting for the setting of that name if a package is missing."""
+    """Raise InvalidSetting, for the named setting, if a package is missing."""
     from importlib.util import find_spec
 
     for package in packages:
@@ -192,7 +192,7 @@ def _endpoint(config: OAuthConfig, options: Mapping[str, str], own: str) -> KeyE
 
 
 def read_address(url: str, name: str) -> SplitResult:
-    """Parse an address of the setting of that name. Raises InvalidSetting."""
+    """Parse an address in the named setting. Raises InvalidSetting."""
     try:
         parts = urlsplit(url)
         has_address = bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -211,7 +211,7 @@ def read_address(url: str, name: str) -> SplitResult:
 
 
 def tls_of_options(options: Mapping[str, str], own: str) -> TlsConfig:
-    """Settings of TLS for https: as in Kafka, the ssl.* options of the JAAS line."""
+    """TLS settings for https from the JAAS entry's ssl.* options, as in Kafka."""
     known = settings_of(TlsConfig)
     values = {}
     for name in known.keys() & options.keys():
@@ -223,7 +223,7 @@ def tls_of_options(options: Mapping[str, str], own: str) -> TlsConfig:
 
 
 def check_key_file(rules: TokenRules, prefix: str) -> None:
-    """Refuse a start with a file of keys that cannot be read, or is none. It is read again whenever it has changed."""
+    """Refuse a start with an unreadable or invalid key file. The file is read again after each change."""
     if not isinstance(rules, SignedTokenRules) or not rules.endpoint.is_file:
         return
     from ottla.wire.foreign_json import parse_json  # as the file is read later, with the same limits
@@ -240,7 +240,7 @@ def check_key_file(rules: TokenRules, prefix: str) -> None:
 
 
 def read_key_file(address: str) -> bytes:
-    """Read a file of keys. Raises OSError if it cannot be read, is no file, or is too long."""
+    """Read a key file. Raises OSError if it is unreadable, no regular file, or too long."""
     path = Path(address)
     # A pipe or a device would hold whoever reads it for ever.
     if not path.is_file():

@@ -181,7 +181,7 @@ def inert_settings() -> Mapping[str, Setting]:
 
 @cache
 def older_settings() -> Mapping[str, Setting]:
-    """Settings without effect that only Kafka 3.9 has: members of a cluster describe them."""
+    """Settings without effect that only Kafka 3.9 has; cluster members describe them."""
     return {declared.name: declared for declared in map(_parsed, _OLDER_TABLE.split("\n")[1:-1])}
 
 

@@ -48,17 +48,17 @@ class Ports(NamedTuple):
 
 
 def worker_folder(log_dir: Path, number: int) -> Path:
-    """Log directory of a worker for one of those in the settings."""
+    """Worker's log directory inside a configured one."""
     return log_dir / FOLDER / str(number) if number else log_dir
 
 
 def tree_socket(log_dir: Path) -> Path:
-    """Socket at which the start serves the coordination tree to its workers, below the first log directory."""
+    """Socket below the first log directory, at which the supervisor serves the coordination tree to workers."""
     return log_dir.absolute() / FOLDER / "coordination.socket"
 
 
 def wanted_ports(config: BrokerConfig, count: int) -> dict[str, Ports]:
-    """The ports of each listener, 0 for any free one. Raises ConfigError if they do not fit."""
+    """Ports of each listener, 0 for any free one. Raises ConfigError if a range has too few."""
     wanted = {each.listener: Ports(each.port, _following(each, count)) for each in config.listeners}
     taken: dict[int, Endpoint] = {}
     for each in config.listeners:

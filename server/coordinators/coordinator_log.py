@@ -40,7 +40,7 @@ class InternalTopicLog:
         commit_timeout_ms: Callable[[], int],
         load_codecs: Callable[[], None],
     ) -> None:
-        """`partitions_wanted`: how many the topic will have if it does not exist yet. `load_codecs` is called in a thread."""
+        """`partitions_wanted`: partition count for creating the topic. `load_codecs` is called in a thread."""
         self.topic = topic
         self._broker = broker
         self._partitions_wanted = partitions_wanted

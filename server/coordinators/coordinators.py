@@ -26,13 +26,13 @@ id_logger = logging.getLogger("ottla.producer_ids")
 
 
 class Coordinator(Protocol):
-    """Coordinator that lives in the partitions of an internal topic."""
+    """Coordinator with an internal topic as its log."""
 
     def on_election(self, partition: int) -> None:
-        """Load a partition that this broker leads from now on."""
+        """Load a partition after this broker's election as its leader."""
 
     def on_resignation(self, partition: int) -> None:
-        """Unload a partition that this broker does not lead any more."""
+        """Unload a partition that this broker no longer leads."""
 
     async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
         """Forget deleted topics: name -> topic id."""
@@ -69,13 +69,13 @@ class Coordinators:
             await run_in_thread(self.load_code)
 
     def load_code(self) -> None:
-        """Import the coordinators' code. Call it in a thread: it takes long."""
+        """Import the coordinators' code; slow, so call it in a thread."""
         with suppress(ImportError, OSError):  # it is tried again when it is needed
             self._load()
             self._is_loaded = True
 
     def on_election(self, topic: str, partition: int) -> None:
-        """Load a partition that this broker leads from now on."""
+        """Load a partition after this broker's election as its leader."""
         if topic not in self._led:
             return
         self._led[topic].add(partition)
@@ -88,14 +88,14 @@ class Coordinators:
             logger.exception("%s has no coordinator before a request asks for it", topic)
 
     def take_up(self, topic: str, coordinator: Coordinator) -> None:
-        """Register a new coordinator, and tell it of all partitions that are led."""
+        """Register a new coordinator, and load its partitions that this broker leads."""
         if topic not in self._needed:
             self._needed[topic] = coordinator
             for partition in sorted(self._led[topic]):
                 coordinator.on_election(partition)
 
     def on_resignation(self, topic: str, partition: int) -> None:
-        """Unload a partition that this broker does not lead any more."""
+        """Unload a partition that this broker no longer leads."""
         self._led.get(topic, set()).discard(partition)
         if (coordinator := self._needed.get(topic)) is not None:
             coordinator.on_resignation(partition)
@@ -107,7 +107,7 @@ class Coordinators:
 
 
 def new_topic(name: str, config: BrokerConfig, *, replicas_max: int | None) -> NewTopic:
-    """The topic to create when `name` is missing: the broker's defaults, or an internal topic's own rules.
+    """Topic to create for a missing `name`: with the broker's defaults, or an internal topic's rules.
 
     `replicas_max` bounds the replication factor of internal topics, because Kafka's default of three could never be
     met by a broker that coordinates in process and so is always alone. None leaves it as configured.
@@ -166,7 +166,7 @@ BLOCK_SIZE = 1000
 
 
 class ProducerIdBlocks:
-    """Hands out the next block by moving /latest_producer_id_block, as Kafka's controller does."""
+    """Allocates producer id blocks by advancing /latest_producer_id_block, as Kafka's controller does."""
 
     def __init__(self, coordination: Coordination, node_id: int) -> None:
         self._coordination = coordination

@@ -111,7 +111,7 @@ Part = tuple[Job, set[TopicPartition]]
 
 
 class TransactionMarkers:
-    """Markers on their way to the leaders of partitions."""
+    """Transaction markers in transit to partition leaders."""
 
     def __init__(self, broker: BrokerParts, write_here: WriteHere) -> None:
         self._broker = broker
@@ -125,7 +125,7 @@ class TransactionMarkers:
         self._knows_topics = False
 
     def send(self, partition: int, owed: Sequence[MarkersOwed]) -> None:
-        """Write these markers, in the name of a partition of the transaction topic that this broker leads."""
+        """Write markers on behalf of a partition of the transaction topic that this broker leads."""
         # Not by `broker.partition`, which refuses what a broker leads that is cut off.
         held = self._broker.replicas.partition(TRANSACTION_STATE_TOPIC, partition)
         if held is None:
@@ -180,7 +180,7 @@ class TransactionMarkers:
                 await time_slice.yield_if_over()
 
     def _place(self, job: Job, partitions: set[TopicPartition]) -> bool:
-        """Put partitions into the queues of their leaders. False if the job has none left, here or elsewhere."""
+        """Queue partitions for their leaders. False if the job has no partition left, here or elsewhere."""
         leaders: dict[int | None, set[TopicPartition]] = {}
         gone = []
         for partition in partitions:
@@ -270,7 +270,7 @@ class TransactionMarkers:
     # ------------------------------------------------------------------ results
 
     def _take_up(self, parts: Iterable[Part], results: dict[tuple[int, str, int], ErrorCode]) -> None:
-        """Take the results of a request. Partitions without a result are tried again."""
+        """Process a response. Partitions without a result are retried."""
         for job, partitions in parts:
             if job.is_over:
                 continue
@@ -339,7 +339,7 @@ class TransactionMarkers:
 
 
 def _pieces(partitions: Iterable[TopicPartition]) -> Iterator[set[TopicPartition]]:
-    """Split into pieces; at least one, which may be empty."""
+    """Split into pieces; at least one, possibly empty."""
     rest = iter(partitions)
     yield set(islice(rest, PARTITIONS_AT_ONCE))
     while piece := set(islice(rest, PARTITIONS_AT_ONCE)):
@@ -360,7 +360,7 @@ class _Queue:
         self._wake.set()
 
     async def next_parts(self) -> list[Part]:
-        """Wait for work, and take as much as one request may hold."""
+        """Wait for markers, and take as many as one request holds."""
         while True:
             parts: list[Part] = []
             room = PARTITIONS_PER_REQUEST

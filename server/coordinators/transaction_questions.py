@@ -34,7 +34,7 @@ Errors = Mapping[TopicPartition, ErrorCode]
 
 
 class TransactionSupport(Enum):
-    """Transaction support of a client, by the version of its request."""
+    """Client's level of transaction support, derived from its request version."""
 
     OLDEST = "its partitions are added before, and it does not know TRANSACTION_ABORTABLE"
     ABORTABLE = "its partitions are added before"
@@ -42,17 +42,17 @@ class TransactionSupport(Enum):
 
     @classmethod
     def of_produce(cls, api_version: int) -> TransactionSupport:
-        """Support of a client that sends Produce of this version."""
+        """Transaction support implied by a Produce version."""
         return cls.EPOCH_BUMP if api_version >= 12 else cls.ABORTABLE if api_version >= 11 else cls.OLDEST
 
     @classmethod
     def of_offset_commit(cls, api_version: int) -> TransactionSupport:
-        """Support of a client that sends TxnOffsetCommit of this version."""
+        """Transaction support implied by a TxnOffsetCommit version."""
         return cls.EPOCH_BUMP if api_version >= 5 else cls.ABORTABLE if api_version >= 4 else cls.OLDEST
 
 
 class Question:
-    """Do these partitions take part in this transaction?"""
+    """Question to a coordinator: do these partitions take part in this transaction?"""
 
     __slots__ = ("errors", "is_abandoned", "partitions", "producer", "settled", "support")
 
@@ -70,7 +70,7 @@ class Question:
 
     @property
     def verify_only(self) -> bool:
-        """True if the partitions were to be added before."""
+        """True if the partitions must be in the transaction already; False to add them."""
         return self.support is not TransactionSupport.EPOCH_BUMP
 
     def transaction(self) -> AddPartitionsToTxnTransaction:
@@ -106,7 +106,7 @@ class Question:
         return errors
 
     def heard(self, errors: Errors) -> Errors:
-        """Errors for this question from a coordinator on this broker."""
+        """Errors by partition from a coordinator on this broker."""
         return {place: self._told(code) for place, code in errors.items()}
 
     def _told(self, code: ErrorCode) -> ErrorCode:
@@ -117,14 +117,14 @@ class Question:
         return code
 
     def settle(self, errors: Errors) -> None:
-        """Take the answer, and wake who waits for it."""
+        """Store the answer, and wake its waiter."""
         self.errors = errors
         if self.settled is not None:
             self.settled.set()
 
 
 class Verifier(Protocol):
-    """Verifier of transactions: takes questions to their coordinators."""
+    """Port to the verifier, which sends questions to transaction coordinators."""
 
     def ask(self, question: Question) -> Worked[Errors]:
-        """The answer, at once if the coordinator is here and knows it."""
+        """Answer to a question; ready immediately if the local coordinator knows it."""

@@ -51,11 +51,11 @@ class TransactionVerifier:
         self._nursery: trio.Nursery | None = None
 
     def start_in(self, nursery: trio.Nursery) -> None:
-        """Ask other brokers as long as the nursery lives."""
+        """Send questions to other brokers during the life of the nursery."""
         self._nursery = nursery
 
     def ask(self, question: Question) -> Worked[Errors]:
-        """The answer, at once if the coordinator is here and knows it."""
+        """Answer to a question; ready immediately if the local coordinator knows it."""
         coordinator = self._coordinator_of(question.transactional_id)
         if coordinator is None:
             return question.all_are(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -141,7 +141,7 @@ class _CoordinatorQueue:
         self._wake.set()
 
     async def next_questions(self) -> list[Question]:
-        """Wait for work, and take as much as one request may hold."""
+        """Wait for questions, and take as many as one request holds."""
         while True:
             taken: dict[str, Question] = {}
             later: list[Question] = []
@@ -180,7 +180,7 @@ class OffsetsTopicVerifier:
     def verify(
         self, partition: int, transactional_id: str, producer_id: int, producer_epoch: int, *, api_version: int
     ) -> Worked[VerificationGuard | None]:
-        """The guard for the append; raises KafkaError, also when awaited."""
+        """Guard for the append; raises KafkaError, also when awaited."""
         support = TransactionSupport.of_offset_commit(api_version)
         bumps = support is TransactionSupport.EPOCH_BUMP
         if not bumps and not self._is_enabled:

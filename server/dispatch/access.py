@@ -170,7 +170,7 @@ def may(
     *,
     quietly: bool = False,
 ) -> bool:
-    """True if the client may do this to the resource of that name."""
+    """True if the client may do this operation on the named resource."""
     authorizer = context.broker.authorizer
     if authorizer is None:
         return True
@@ -178,13 +178,13 @@ def may(
 
 
 def require(context: RequestContext[Guarded], operation: AclOperation, resource_type: ResourceType, name: str) -> None:
-    """KafkaError of that type of resource if the client may not do this."""
+    """Raise the resource type's KafkaError if the client may not do this operation."""
     if not may(context, operation, resource_type, name):
         raise KafkaError(REFUSALS[resource_type])
 
 
 def may_on_cluster(context: RequestContext[Guarded], operation: AclOperation, *, quietly: bool = False) -> bool:
-    """True if the client may do this to the cluster."""
+    """True if the client may do this operation on the cluster."""
     if may(context, operation, ResourceType.CLUSTER, CLUSTER_NAME, quietly=quietly):
         return True
     # What brokers ask costs them nothing. Who only says that it is one is no broker, and its quota holds (as in Kafka).
@@ -194,13 +194,13 @@ def may_on_cluster(context: RequestContext[Guarded], operation: AclOperation, *,
 
 
 def require_on_cluster(context: RequestContext[Guarded], operation: AclOperation) -> None:
-    """KafkaError with CLUSTER_AUTHORIZATION_FAILED if the client may not do this to the cluster."""
+    """Raise CLUSTER_AUTHORIZATION_FAILED if the client may not do this operation on the cluster."""
     if not may_on_cluster(context, operation):
         raise KafkaError(REFUSALS[ResourceType.CLUSTER])
 
 
 def refusal_on_cluster(context: RequestContext[Guarded], operation: AclOperation, api: str) -> KafkaError | None:
-    """The error of Kafka's controller for a client that may not do this to the cluster. `api`: Kafka's name, as `CreateAcls`."""
+    """Error of Kafka's controller for a client without this right on the cluster. `api`: Kafka's name, as `CreateAcls`."""
     if may_on_cluster(context, operation):
         return None
     return KafkaError(REFUSALS[ResourceType.CLUSTER], f"Request {api} needs {operation.name} permission.")
@@ -214,7 +214,7 @@ def denied_names(
     *,
     quietly: bool = False,
 ) -> Collection[str]:
-    """Names to which the client may not do this; a look-up among them takes constant time."""
+    """Names on which the client may not do this operation, as a set."""
     authorizer = context.broker.authorizer
     if authorizer is None:
         return ()
@@ -230,7 +230,7 @@ def allowed_names(
     *,
     quietly: bool = True,
 ) -> Collection[str]:
-    """Names to which the client may do this, in their order; the very same collection if there is no authorizer."""
+    """Names on which the client may do this operation, in order; the unchanged collection without an authorizer."""
     if context.broker.authorizer is None:
         return names
     denied = denied_names(context, operation, resource_type, names, quietly=quietly)
@@ -238,7 +238,7 @@ def allowed_names(
 
 
 def may_on_any(context: RequestContext[Guarded], operation: AclOperation, resource_type: ResourceType) -> bool:
-    """True if there can be a resource of this type to which the client may do this."""
+    """True if the client may do this operation on some possible resource of this type."""
     authorizer = context.broker.authorizer
     if authorizer is None:
         return True
@@ -300,7 +300,7 @@ async def denied_of(
     *,
     quietly: bool = False,
 ) -> Collection[str]:
-    """Names to which the client may not do this."""
+    """Names on which the client may not do this operation."""
     if context.broker.authorizer is None:
         return ()
     different = list(dict.fromkeys(names))

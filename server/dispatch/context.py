@@ -53,7 +53,7 @@ class TakesComplaints(Protocol):
 
 
 def mutations_of(context: RequestContext[Any], *, strict_since: int) -> Callable[[int], None]:
-    """Charge for partitions that are about to be created or deleted; raises THROTTLING_QUOTA_EXCEEDED (KIP-599).
+    """Charge for partitions to create or delete; raises THROTTLING_QUOTA_EXCEEDED (KIP-599).
 
     Clients of before version `strict_since` do not know that error.
     """
@@ -149,7 +149,7 @@ class RequestContext(Generic[PortT_co]):
             await self._complaints.report_bug(error, host, client.client_id, is_closing=False)
 
     def on_close(self, leave: Callable[[object], None]) -> None:
-        """Call `leave` with this object when the connection has ended. To ask twice is to ask once."""
+        """Call `leave` with this object at the connection's end; registering twice has no further effect."""
         self._on_close[leave] = None
 
     def close(self) -> None:

@@ -50,7 +50,7 @@ ALL_TIMED, STANDS_FOR = 1024, 16
 
 
 class CloseConnection(Exception):
-    """A handler's wish to end the connection without an answer, as Kafka does for acks=0 errors; says why."""
+    """Raised by a handler to close the connection without a response, as Kafka does for acks=0 errors; says why."""
 
 
 class Code(NamedTuple):
@@ -150,7 +150,7 @@ def handles(
 
 
 def _forwarding(handler: Handler) -> Handler:
-    """The handler at the controller; elsewhere the request goes there."""
+    """Handler that runs at the controller and forwards the request elsewhere."""
 
     def handle(request: Any, context: RequestContext[Any]) -> Answer[Any]:
         broker = context.broker
@@ -197,7 +197,7 @@ def api_name(api_key: int) -> str:
 def served_routes(
     *, is_in_cluster: bool, is_between_brokers: bool = True, has_receiver: bool = False
 ) -> dict[int, Route]:
-    """The routes of a broker that is, or is not, a member of a cluster, on a listener that is, or is not, for brokers.
+    """Routes for a broker in or outside a cluster, on an inter-broker listener or another.
 
     `has_receiver`: somebody takes metrics of clients.
     """
@@ -263,13 +263,13 @@ def upper_end(index: int) -> float:
 
 
 def shorter_than(times: Sequence[int], exponents: Sequence[int]) -> list[int]:
-    """Numbers of requests that took less than 2 ** exponent seconds, for each of the exponents."""
+    """Numbers of requests shorter than 2 ** exponent seconds, for each exponent."""
     counted = list(accumulate(times, initial=0))
     return [counted[(exponent - _FIRST_EXPONENT + 1) * PER_OCTAVE] for exponent in exponents]
 
 
 def quantiles(times: Sequence[int], shares: Sequence[float]) -> Iterator[float]:
-    """Quantiles in seconds for shares in rising order. There has to be one request at least."""
+    """Quantiles in seconds for ascending shares. At least one request is required."""
     total, counted, index = sum(times), 0, 0
     for share in shares:
         wanted = share * total

@@ -175,7 +175,7 @@ class Certified:
 
 
 class Authority:
-    """Certificate authority. Two with the same name are different ones: their keys differ."""
+    """Certificate authority. Authorities of equal names differ by their keys."""
 
     def __init__(self, name: str, *, days: int) -> None:
         self._days = days
@@ -208,7 +208,7 @@ class Authority:
         return self.certified.certificate
 
     def issue(self, name: str, hosts: Sequence[str] = (), *, is_server: bool, organization: str = "") -> Certified:
-        """A new key with a certificate; `hosts` are names or addresses that a server is reached by."""
+        """Issue a key with a certificate; `hosts`: names or addresses of the server."""
         key = ec.generate_private_key(ec.SECP256R1())
         uses = [ExtendedKeyUsageOID.CLIENT_AUTH] + [ExtendedKeyUsageOID.SERVER_AUTH] * is_server
         # Older clients take only certificates whose authority is named by its key.

@@ -40,7 +40,7 @@ DAYS: Final = 825
 
 
 class NotSecured(Exception):
-    """The certificates are not there and cannot be made; one line for the user."""
+    """Certificates are missing and cannot be made; one line for the user."""
 
 
 class Secured:
@@ -73,7 +73,7 @@ class Secured:
         """The same settings, one each."""
 
     def settings(self, host: str, port: int) -> dict[str, str]:
-        """Settings of a broker that clients and the other brokers reach at this address, which its certificate names."""
+        """Settings of a broker at this address, which its certificate names."""
         return {
             "listeners": f"SSL://{host}:{port}",
             "security.inter.broker.protocol": "SSL",
@@ -117,7 +117,7 @@ class ZooKeeperMissing(Exception):
 
 
 def zookeeper_command(configuration: Path) -> list[str]:
-    """The command that runs an Apache ZooKeeper on this machine in the foreground; raises ZooKeeperMissing.
+    """Command that runs Apache ZooKeeper on this machine in the foreground; raises ZooKeeperMissing.
 
     Two places may have the jar: Debian's package libzookeeper-java, and the jars of a PySpark that is installed beside Ottla.
     """
@@ -204,7 +204,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The number of the process that runs, or ran last."""
+        """Pid of the running or last process."""
         return self._process.pid if self._process is not None else 0
 
     async def until_ended(self) -> bool:
@@ -246,7 +246,7 @@ class Child:
 
     @property
     def end(self) -> str:
-        """Exit status or signal of the ended process, for people."""
+        """Exit status or signal of the ended process, as text."""
         assert self.exit_status is not None
         by = f"signal {-self.exit_status}" if self.exit_status < 0 else f"exit status {self.exit_status}"
         return f"has ended ({by}; its log is {self.log_path})"

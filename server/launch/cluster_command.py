@@ -193,7 +193,7 @@ def _is_port(found: object) -> bool:
 
 
 def _ports(folder: Path, size: int | None, known: Known, with_zookeeper: bool) -> list[int | None]:
-    """ZooKeeper's port, then those of brokers 1, 2 and so on: those of last time, or free ones in their place."""
+    """Ports of ZooKeeper and of brokers 1, 2 and so on: those of the last start, or free ones instead."""
     before = known.ports or [0 if _has_zookeeper(folder, with_zookeeper) else None]
     if with_zookeeper and before[0] is None:
         raise ConfigError(
@@ -211,7 +211,7 @@ def _ports(folder: Path, size: int | None, known: Known, with_zookeeper: bool) -
 
 
 def _has_zookeeper(folder: Path, wanted: bool) -> bool:
-    """True if a cluster without known ports shares its tree by ZooKeeper; only a new one does as is `wanted`."""
+    """True if the cluster shares its tree by ZooKeeper; a new cluster does so if `wanted`."""
     if (folder / ZOOKEEPER / "version-2").exists():
         return True
     return wanted and not (folder / TREE / JOURNAL_NAME).exists()
@@ -316,7 +316,7 @@ class LocalCluster:
         return ",".join(f"{HOST}:{port}" for port in self._broker_ports)
 
     async def run(self) -> None:
-        """Run until a signal comes or all brokers have ended; raises ClusterFailed."""
+        """Run until a signal arrives or all brokers have ended; raises ClusterFailed."""
         with trio.open_signal_receiver(*STOPPING) as signals:
             # No task of this nursery raises: it minds the processes, and signals are heeded, until all have ended.
             async with trio.open_nursery() as nursery:
@@ -350,7 +350,7 @@ class LocalCluster:
             logger.exception("bug: a task of the cluster has ended")
 
     async def _heed(self, signals: AsyncIterator[int]) -> None:
-        """The first signal asks for an orderly end, a second one for an end at once with the logs flushed, a third one kills."""
+        """Handle signals: the first stops in order, the second at once with flushed logs, the third kills."""
         number = signal.SIGTERM
         async for _ in signals:
             if self._is_stopping:
@@ -389,7 +389,7 @@ class LocalCluster:
             await serve_control(listener, self.answer)
 
     async def answer(self, asked: Asked) -> dict[str, Any]:
-        """Answer a request of another command. Raises Unanswered."""
+        """Carry out a request of another command. Raises Unanswered."""
         if asked.do == STATUS:
             secure = None if self._secured is None else str(self._secured.folder)
             return {
@@ -466,11 +466,11 @@ class LocalCluster:
 
     @property
     def _which(self) -> str:
-        """The option that names this cluster's folder, if it is not the default."""
+        """Option that names this cluster's folder; empty for the default."""
         return "" if self._folder == default_folder() else f" --data {shlex.quote(str(self._folder))}"
 
     async def _hold_tree(self, task_status: trio.TaskStatus[int]) -> None:
-        """Serve the tree until all processes have ended. Raises ClusterFailed if it cannot begin; later that ends the cluster."""
+        """Serve the tree until all processes have ended. Raises ClusterFailed at the start; later failures end the cluster."""
         folder = self._folder / TREE
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -528,7 +528,7 @@ class LocalCluster:
         raise ClusterFailed("all brokers have ended")
 
     async def _end(self) -> None:
-        """Brokers first, all at the same time, because they need the tree until then."""
+        """Stop all brokers together, and then the tree's server, which they need until their end."""
         self._is_stopping = True
         for children, patience_s in ((self._brokers, self._hand_over_s + FLUSH_S), (self._besides, STOP_S)):
             first = ALL_STOP if children is self._brokers else signal.SIGTERM

@@ -88,7 +88,7 @@ async def serve_control(listener: socket.socket, answer: Answer) -> None:
 
 
 def listen(folder: Path) -> socket.socket:
-    """A socket for `serve_control`. OSError says why there is none."""
+    """Socket for `serve_control`. OSError says why it cannot be opened."""
     # Nobody else listens there: whoever has the folder's lock runs the cluster.
     return bound(str(folder / SOCKET))
 
@@ -270,7 +270,7 @@ _READ_BYTES = 64
 
 
 class Keyboard:
-    """A terminal that gives keys one by one, if the command runs in its foreground, has its input from it and writes to it.
+    """Terminal that returns single keys, if the command runs in its foreground and uses it for input and output.
 
     It does not show the keys; Ctrl-C and Ctrl-Z mean what they always do. Its modes come back at the end. It is opened anew, so that
     a read never waits and nobody else's descriptor is changed. Whoever reads a terminal, or sets its modes, from the background is
@@ -285,7 +285,7 @@ class Keyboard:
 
 @contextmanager
 def terminal() -> Iterator[Keyboard | None]:
-    """The terminal's keys while this is entered; None: there is no such terminal. In a program of trio."""
+    """Context with the terminal's keys; None without a suitable terminal. Needs trio."""
     import termios  # there is none on every system
 
     descriptor = _opened()

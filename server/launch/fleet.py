@@ -81,7 +81,7 @@ class Restarts:
         self._ends: deque[float] = deque(maxlen=RESTARTS_MAX + 1)
 
     def delay_s(self, now: float) -> float | None:
-        """Count an end; return the seconds until the next start, or None if there may be none."""
+        """Count an end; return the seconds until the next start, or None if the limit is reached."""
         self._ends.append(now)
         recent = sum(now - each <= RESTARTS_S for each in self._ends)
         return DELAYS_S[recent - 1] if recent <= RESTARTS_MAX else None

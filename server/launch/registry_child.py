@@ -29,7 +29,7 @@ OnReady = Callable[["Broker"], None]
 
 
 def registry_command(broker: Broker, listen: str, more: Sequence[str]) -> list[str]:
-    """Make the command of a registry over a broker that serves. It is alone, so it need not be elected."""
+    """Command of a registry over a running broker. The registry is the only one and needs no election."""
     ports = {each.name: each.port for each in broker.listeners}
     listeners = broker.config.listeners
     plain = [each for each in listeners if each.security_protocol == "PLAINTEXT"]
@@ -42,7 +42,7 @@ def registry_command(broker: Broker, listen: str, more: Sequence[str]) -> list[s
 async def run_with_registry(
     run_broker: Callable[[OnReady], Awaitable[None]], listen: str, more: Sequence[str], on_ready: OnReady
 ) -> None:
-    """Run a broker, and a registry from the time on at which it serves. Raises what the broker raises."""
+    """Run a broker, and a registry while it serves. Raises the broker's errors."""
     problem: StartupError | KeyboardInterrupt | None = None
     async with trio.open_nursery() as nursery:
 
@@ -80,7 +80,7 @@ async def keep_running(command: Sequence[str]) -> None:
 
 
 async def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process, by force if it does not by itself."""
+    """Terminate a process; kill it if it does not end."""
     process.terminate()
     with trio.move_on_after(END_S):
         await wait_for(process)

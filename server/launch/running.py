@@ -71,7 +71,7 @@ def _telling_service_manager(
 
 
 def settle_interpreter() -> None:
-    """Keep the interpreter from holding up the event loop.
+    """Configure the interpreter so that it does not hold the event loop.
 
     Young garbage is collected as ever, but few objects at a time, since a thousand take up to a millisecond: large requests
     in work may hold millions. There is no full collection. It would take a tenth of a second, and find nothing: objects
@@ -139,7 +139,7 @@ class ServiceManager:
 
     @property
     def interval_s(self) -> float:
-        """Seconds between two messages: half of the time that is allowed, as sd_watchdog_enabled(3) recommends."""
+        """Seconds between two messages: half the allowed time, as sd_watchdog_enabled(3) recommends."""
         return min(INTERVAL_S, (self.watchdog_s or INTERVAL_S * 2) / 2)
 
     def beat(self) -> None:

@@ -46,7 +46,7 @@ class StopSignals(Stop):
         self._end_process = end_process
 
     async def heed(self, signals: AsyncIterator[int]) -> None:
-        """Take signals as they come; until cancelled."""
+        """Handle signals, until cancelled."""
         try:
             await self._heed(signals)
         finally:

@@ -74,7 +74,7 @@ class _Child:
         self._rest = b""
 
     def hear(self) -> list[dict[str, Any]]:
-        """Read the reports that have come since the last call."""
+        """Read new reports of the process."""
         lines: list[dict[str, Any]] = []
         try:
             while chunk := os.read(self.told, TOLD_BYTES_MAX):
@@ -134,7 +134,7 @@ class Supervisor:
         self._heed_parent = system.dying_with_this_process()
 
     def run(self) -> str:
-        """Run until all processes have ended; return the failure that ended them in one line, or ""."""
+        """Run until all processes have ended; return the failure in one line, or ""."""
         with _wakeable() as woken:
             self._do(self._fleet.begin())
             while not self._fleet.is_over:
@@ -186,7 +186,7 @@ class Supervisor:
         self._do(self._fleet.on_ended(child.name, how, time.monotonic(), is_failure=code != EXIT_OK))
 
     def _keep_watch(self, now: float) -> None:
-        """Report to the service manager, and end workers whose event loop has stood still for too long."""
+        """Report to the service manager, and end workers whose event loop hangs."""
         manager = self._manager
         if manager is None:
             return
@@ -316,7 +316,7 @@ def _wakeable() -> Iterator[int]:
 
 
 def _ignore(number: int, frame: object) -> None:
-    """Python writes the number to the pipe, and that is all there is to do."""
+    """Do nothing: Python writes the signal's number to the wakeup pipe."""
 
 
 def _end(number: int, frame: object) -> None:

@@ -91,7 +91,7 @@ async def _run(config: BrokerConfig, report: Report, beat_s: float | None) -> No
 
 
 async def beat(report: Report, interval_s: float) -> None:
-    """Send beats to the supervisor while the event loop goes round."""
+    """Send heartbeats to the supervisor from the event loop."""
     # Who stands still is ended by SIGABRT, and then writes what it was at.
     faulthandler.enable()
     while True:
@@ -100,7 +100,7 @@ async def beat(report: Report, interval_s: float) -> None:
 
 
 class _CannotKeep(Exception):
-    """A problem of the tree that an operator has to solve; one line."""
+    """Problem with the tree that the operator must solve; one line."""
 
 
 def keep_tree(
@@ -179,7 +179,7 @@ class HeldPorts:
     """
 
     def __init__(self, config: BrokerConfig, wanted: Mapping[str, Ports]) -> None:
-        """Raises StartupError that names the address that cannot be had."""
+        """Raises StartupError with the address that cannot be bound."""
         self._sockets: list[socket.socket] = []
         try:
             self.by_listener = {
@@ -340,7 +340,7 @@ def _announce(
 
 
 def _announce_again(number: int, told: Mapping[str, Any]) -> None:
-    """A worker that was started again has another token, unless the settings have one, and perhaps another port."""
+    """Print a restarted worker's new token, unless the settings fix it, and its port if that has changed."""
     if lines := _console(number, told):
         announce(lines)
 

@@ -69,7 +69,7 @@ class AddressThreads:
 
 
 class _Limiter:
-    """Limits the steps of one address; trio asks it before a thread begins, and tells it when the thread has ended."""
+    """Limiter for one address; trio calls it before a thread begins and after its end."""
 
     def __init__(self, threads: trio.CapacityLimiter, limiters: dict[str, _Limiter], address: str) -> None:
         self._threads, self._limiters, self._address = threads, limiters, address
@@ -103,14 +103,14 @@ _steps = AddressThreads(2)  # of mechanisms that work in threads
 
 
 class Frame(NamedTuple):
-    """The bytes of a frame. `is_end`: the stream has ended instead."""
+    """Bytes of a frame. `is_end`: the stream has ended."""
 
     data: bytes
     is_end: bool = False
 
 
 class Authentication:
-    """The authentications of one connection: the first, and those anew. `send` sends bytes."""
+    """First and later authentications of one connection. `send` sends bytes."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class Authentication:
         return ExpiringCalls(self._calls, self, time.monotonic() + (exchange.expires_ms - _now_ms()) / 1000)
 
     def begins_anew(self, api_key: int) -> bool:
-        """Tell whether this request of an authenticated client is the first of another authentication."""
+        """True if this request of an authenticated client begins another authentication."""
         return api_key == SASL_HANDSHAKE_KEY and self._exchange.may_begin_anew(_now_ms())
 
     # ------------------------------------------------------------------ frames
@@ -209,7 +209,7 @@ class Authentication:
         return received.data
 
     def _receive(self) -> Frame | Wait:
-        """Called when the socket is readable. The buffer is shared, so a frame is copied at once."""
+        """Receive when the socket is readable. Frames are copied at once, because the buffer is shared."""
         inbox = self._inbox
         try:
             if inbox.receive(self._transport) == 0:
@@ -290,7 +290,7 @@ class _Refused(ConnectionError):
 
 
 class ExpiringCalls:
-    """Calls of a session that has an end: until then the broker's, and then none but SaslHandshake."""
+    """Calls of an expiring session: the broker's until the expiry, then only SaslHandshake."""
 
     def __init__(self, calls: Calls, authentication: Authentication, end_s: float) -> None:
         self._calls = calls
@@ -298,7 +298,7 @@ class ExpiringCalls:
         self._end_s = end_s
 
     def get(self, key: int) -> Call | None:
-        """Find a call like `Calls.get`; None for a SaslHandshake that begins anew, too."""
+        """Find a call like `Calls.get`; None also for a SaslHandshake that reauthenticates."""
         if time.monotonic() > self._end_s:
             self._check(key >> 16)
         return None if key >> 16 == SASL_HANDSHAKE_KEY else self._calls.get(key)

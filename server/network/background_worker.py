@@ -40,7 +40,7 @@ _take_received: Any = native("take_received", None)
 
 
 class BackgroundWorker:
-    """The thread of one event loop. `watch` has the loop call a function whenever a descriptor is readable."""
+    """Background thread of one event loop. `watch` makes the loop call a function when a descriptor is readable."""
 
     __slots__ = ("_end", "_pending", "_thread", "_thread_end", "_tried_again_at", "_watch", "ready_count")
 
@@ -104,7 +104,7 @@ class BackgroundWorker:
             trio.lowlevel.reschedule(task, outcome.Value(result))
 
     def close(self) -> None:
-        """End the thread when all that was handed over is done."""
+        """End the thread after its pending work."""
         self._tried_again_at = math.inf
         if self._end is not None:
             self._end.shutdown(socket.SHUT_WR)

@@ -21,7 +21,7 @@ _envelope_flexible = struct.Struct(">iix").pack  # the same with an empty tag se
 
 
 class Call:
-    """Decoder, handler and encoder of one (api key, version), resolved once for the whole process."""
+    """Decoder, handler and encoder of one (api key, version), resolved once per process."""
 
     __slots__ = (
         "decode",
@@ -65,7 +65,7 @@ class Call:
         self.starts_with_throttle_time = told[:1] == [THROTTLE_TIME]
 
     def decode_large(self, buffer: bytes | bytearray, start: int, end: int) -> Any:
-        """Decode a large frame in a thread, with a limit on its elements unless it is of a controller.
+        """Decode a large frame in a thread, with a limit on its elements except for controllers.
 
         A ProtocolViolation is returned: raised across threads it would hold what was decoded up to there for ever.
         """
@@ -90,7 +90,7 @@ async def made_call(route: Route, version: int) -> Call:
 
 
 class Calls:
-    """The calls this broker serves, made on first use. Key: (api key << 16) + version.
+    """Calls of this broker, built on first use. Key: (api key << 16) + version.
 
     Until `opened` is set, a broker serves only ApiVersions and the requests of other brokers. A new member of a cluster
     knows no broker until the controller names them. A client that gets such an empty list may never connect again.
@@ -111,7 +111,7 @@ class Calls:
         return self._routes.values()
 
     def find(self, api_key: int, version: int) -> Call | None:
-        """The call of a served (key, version); None if `until_open` and `make` have to be awaited first.
+        """Call of a served (key, version); None if `until_open` and `make` must be awaited first.
 
         ApiVersions answers every version, the unknown ones in format 0. ProtocolViolation: it is not served.
         """
@@ -128,7 +128,7 @@ class Calls:
         return UnsupportedApiVersions(route, version) if is_made else None
 
     async def until_open(self, api_key: int) -> None:
-        """Return when requests of this kind are served."""
+        """Wait until requests of this API are served."""
         # The controller names the brokers in such a request, and a client may ask for versions while it waits.
         if not (self._routes[api_key].between_brokers or api_key == API_VERSIONS_KEY):
             await self.opened.wait()
@@ -148,7 +148,7 @@ class Calls:
 
 
 class UnsupportedApiVersions(Call):
-    """ApiVersions newer than ours: the header is flexible, the body is not read, the answer has format 0.
+    """ApiVersions newer than the broker's: flexible header, unread body, answer in format 0.
 
     A version below zero is served alike, as in Kafka, but its header is one of the first version's.
     """

@@ -232,7 +232,7 @@ class Connection:
         self._pending.note_ready()
 
     async def _authenticate(self, authentication: Authentication) -> None:
-        """Find out who the peer is, at the beginning or anew."""
+        """Authenticate the peer, at the beginning or again."""
         self._calls = await authentication.run(self._peer)
         self._note_time()
 
@@ -302,7 +302,7 @@ class Connection:
         self._context.now_ms = time.time_ns() // 1_000_000
 
     def _answer_frames(self) -> Waiting | None:
-        """Answer complete frames until there are no more, one has to be waited for, or the turn is over."""
+        """Answer complete frames until none is left, one must be awaited, or the turn is over."""
         inbox, since = self._inbox, self.last_active
         while (frame := inbox.next_frame()) is not None:
             waiting = self._begin(inbox.buffer, frame[0], frame[1])
@@ -409,7 +409,7 @@ class Connection:
     def _handle_charged(
         self, call: Call, correlation_id: int, charge: Charge, buffer: Any, position: int, end: int
     ) -> Waiting | None:
-        """Handle a request and charge its client, because there are quotas."""
+        """Handle a request and charge its client's quotas."""
         began = time.perf_counter_ns() if charge.is_timed else 0
         context = self._context
         context.api_version = call.version
@@ -557,7 +557,7 @@ class Connection:
                 await pending.until_ready()
 
     async def _flush(self) -> None:
-        """Send everything that was answered, waiting for a slow peer and for cold pages of the log."""
+        """Send all answers, waiting for a slow peer and for cold pages of the log."""
         outbox = self._outbox
         while outbox.parts:
             progress = outbox.send(self._transport)

@@ -177,7 +177,7 @@ class _Plan:
             )
 
     def _level_pair(self, source: int, target: int, counts: _Counts, move: Callable[[str, int, int], bool]) -> bool:
-        """Move surplus from one broker to another, if necessary of topics in which the source has no surplus of its own."""
+        """Move surplus partitions from one broker to another, of topics in which the source also has more."""
         is_better = False
         for topic, of_topic in counts.of_topic.items():
             if counts.of_all[source] - counts.of_all[target] <= 1:
