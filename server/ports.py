@@ -32,7 +32,7 @@ class BrokerParts(Protocol):
 
     @property
     def authorizer(self) -> Authorizer | None:
-        """The authorizer; None if everybody may do everything. Ask by way of `server/dispatch/access.py`."""
+        """The authorizer; None if all clients may do everything. Use it by way of `server/dispatch/access.py`."""
 
     @property
     def cluster(self) -> MetadataCache:
@@ -42,7 +42,7 @@ class BrokerParts(Protocol):
         """Find a partition with a replica here; raises Kafka's error for any other one."""
 
     def may_be_replaced_at(self, partition: Partition) -> bool:
-        """Tell whether another broker may lead a partition without this one having heard."""
+        """True if another broker may lead a partition without this one knowing."""
 
     @property
     def replicas(self) -> ReplicaManager:
@@ -72,7 +72,7 @@ class BrokerParts(Protocol):
 
     @property
     def config(self) -> BrokerConfig:
-        """The configuration in force, run-time changes included."""
+        """Configuration in force, including run-time changes."""
 
     @property
     def configs(self) -> ConfigRepository: ...
@@ -93,7 +93,7 @@ class BrokerParts(Protocol):
     def administration(self) -> Administration: ...
 
     async def ensure_internal_topic(self, name: str) -> None:
-        """Return once an internal topic exists; raises KafkaError if it cannot be made."""
+        """Wait until an internal topic exists; raises KafkaError if it cannot be created."""
 
     @property
     def member(self) -> Member: ...

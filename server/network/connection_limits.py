@@ -61,7 +61,7 @@ class ConnectionLimits:
         protected: str | None = None,
         of_listener: Callable[[str], OwnLimits] | None = None,
     ) -> None:
-        """`settings` is a function, because the limits may be changed while the broker runs.
+        """`settings` is a function, because the limits may change at run time.
 
         `of_listener` may be slow; `changed` is called when its answers are others.
         """
@@ -100,7 +100,7 @@ class ConnectionLimits:
                 await self._freed.wait()
 
     def has_room(self, listener: str) -> bool:
-        """Tell whether this listener may accept now."""
+        """True if this listener may accept now."""
         if self._per_listener[listener] >= self._of(listener).connections:
             return False
         # Other brokers come in beyond max.connections, and `excess` says who makes room. Until then a part of the
@@ -151,7 +151,7 @@ class ConnectionLimits:
         return self._of(listener).connections_per_second, of_broker
 
     def admit(self, host: str, listener: str) -> bool:
-        """Count a connection that was accepted; False if its address has as many as it may have."""
+        """Count an accepted connection; False if its address has reached its limit."""
         allowed = self._overrides.get(host, self._settings().max_connections_per_ip)
         if self._per_ip[host] >= allowed:
             text = "closing new connections of %s, which has %d already (max.connections.per.ip)"
@@ -163,7 +163,7 @@ class ConnectionLimits:
         return True
 
     def release(self, host: str, listener: str) -> None:
-        """A connection that was admitted has ended."""
+        """Release an admitted connection that has ended."""
         self._per_listener[listener] -= 1
         self._descriptors.connection_closed()
         self._per_ip[host] -= 1
@@ -175,13 +175,13 @@ class ConnectionLimits:
         self._freed = trio.Event()
 
     def excess(self, listener: str) -> int:
-        """Number of connections that this listener has to close because the protected one accepted beyond the limit."""
+        """Number of connections to close on this listener because the protected one exceeded the limit."""
         return 0 if listener == self._protected else max(0, self.count - self._connections_max)
 
     # --- addresses of hosts
 
     async def look_up_quotas(self) -> None:
-        """Learn the addresses that have quotas if they have changed; asks the resolver in a thread."""
+        """Resolve the addresses with quotas after a change; the resolver runs in a thread."""
         # Replaced when it changes.
         quotas = self._quotas.addresses
         if quotas is not self._quotas_looked_up:
@@ -191,7 +191,7 @@ class ConnectionLimits:
                 self._quotas.connections.put(found)
 
     async def look_up_overrides(self) -> None:
-        """Learn the addresses of max.connections.per.ip.overrides if they have changed; asks the resolver in a thread."""
+        """Resolve the addresses of max.connections.per.ip.overrides after a change; the resolver runs in a thread."""
         # Every listener asks. The others wait for the first one, and find that the resolver need not be asked again.
         async with self._looking_up:
             text = self._settings().max_connections_per_ip_overrides
@@ -209,7 +209,7 @@ class ConnectionLimits:
 
 
 def plain_address(host: str) -> str:
-    """An address as it is counted: IPv4 is IPv4, also through a socket for both."""
+    """Address for counting: IPv4 stays IPv4, even on a dual-stack socket."""
     return host.removeprefix(IPV4_MAPPED)
 
 

@@ -41,7 +41,7 @@ class Deadlines:
         self._is_earlier = trio.Event()
 
     def add(self, seconds: float, call: Callable[[], None]) -> Deadline:
-        """Call after so many seconds, up to a tick later, unless it is cancelled before."""
+        """Schedule a call after these seconds, up to a tick later; it can be cancelled."""
         tick = math.ceil((trio.current_time() + seconds) / TICK_S)
         deadline = Deadline(tick, call)
         same_tick = self._by_tick.get(tick)

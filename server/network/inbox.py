@@ -47,7 +47,7 @@ _frame_size = struct.Struct(">i").unpack_from
 
 
 class ReceiveBuffers:
-    """The shared buffer of one event loop and a few kept buffers for partial frames."""
+    """Shared buffer of one event loop, with a pool of buffers for partial frames."""
 
     def __init__(self, memory: MemoryBudget | None = None) -> None:
         self.memory = memory or MemoryBudget()
@@ -104,7 +104,7 @@ class ReceiveBuffers:
 
 
 def belongs_to_one_frame(buffer: object) -> bool:
-    """Tell whether a receive buffer is used for one frame only: it is too large for the pool, and ends where the frame ends.
+    """True if a receive buffer holds one frame only: too large for the pool, and ending with the frame.
 
     So a request may look at its records for as long as it wants. To copy them would hold the event loop.
     """
@@ -203,7 +203,7 @@ class Inbox:
             self._expect_rest(transport, received)
 
     async def until_room(self, address: str) -> None:
-        """Stand in line for memory; see `NoRoom`. `address` is that of the peer."""
+        """Queue for memory after `NoRoom`. `address`: the peer's."""
         began = time.monotonic()
         # To the housekeeper a peer in line does not stall. It only looks whether the peer is still there.
         self.is_held_up = True
@@ -233,7 +233,7 @@ class Inbox:
         return is_quiet
 
     def _receive_rest(self, transport: Transport, total: int) -> int:
-        """Read until the frame is complete, or there is no more now; `total` bytes have come before."""
+        """Read until the frame is complete or no input is left; `total`: bytes received before."""
         received = total = total or self._receive_own(transport)
         # A complete frame is enough: it is answered before more is received.
         while received and total < RECEIVED_AT_ONCE_BYTES and not self._holds_frame():
@@ -297,7 +297,7 @@ class Inbox:
         return ProtocolViolation(f"a frame of {size} bytes; {self.frame_bytes_max} are allowed")
 
     def missing(self) -> int:
-        """Number of bytes that the first, incomplete frame needs at least; 0 if none has begun."""
+        """Number of bytes that the first, incomplete frame still needs; 0 if none has begun."""
         rest = self.end - self.start
         if rest < 4:
             return 4 - rest if rest else 0
@@ -369,7 +369,7 @@ class Inbox:
             self._buffers.give_back(previous)
 
     def _begin_anew(self) -> None:
-        """The frame before this one was cut. The buffer stays, and counts against the next frame if that does not come."""
+        """End the accounting for the frame that was cut. The buffer stays, and counts against the next frame."""
         # The leave to go beyond the limit was for the frame that is done. Others may stand in line for it.
         self.memory.release(self)
         self.large_since = time.monotonic() if len(self.buffer) > FREE_BUFFER_BYTES else math.inf
@@ -385,7 +385,7 @@ class Inbox:
         self.start, self.end = 0, rest
 
     def _wanted(self, rest: int) -> int:
-        """Bytes that the first frame needs as a whole, as far as its length field is known and honest."""
+        """Size of the first frame, as far as its length field is received and valid."""
         if rest < 4:
             return OWN_BUFFER_BYTES_MIN
         size: int = _frame_size(self.buffer, self.start)[0]

@@ -33,7 +33,7 @@ _large_codecs = trio.CapacityLimiter(1)
 
 
 def check_large(call: Call, size: int) -> None:
-    """Refuse a client's request before it is copied. A controller may name all partitions at once."""
+    """Refuse an excessive client request before it is copied. Controllers may name all partitions at once."""
     is_bounded = call.route.long_bytes or not call.route.between_brokers
     size_max = REQUEST_WITH_LONG_BYTES_MAX if call.route.long_bytes else REQUEST_WITHOUT_RECORDS_BYTES_MAX
     if size > size_max and is_bounded:
@@ -81,7 +81,7 @@ async def handle_large(
 
 
 async def answer_awaited(waiting: Waiting, pending: PendingAnswers) -> None:
-    """Await the response to a request, and answer when all before it are answered."""
+    """Await a response, and send it after all earlier ones."""
     call = waiting.call
     # Whoever asks for much, or for the whole cluster, gets an answer that a thread has to encode.
     may_be_long = waiting.is_large or call.route.answers_at_length
@@ -111,7 +111,7 @@ async def encode_large(call: Call, response: Any) -> list[Any]:
 
 
 def error_answer(call: Call, error: KafkaError, request: Message) -> Worked[Any]:
-    """The response that says `error` of the whole request, in the form that its API has for that.
+    """Response with `error` for the whole request, in its API's form.
 
     It may have an element for each that the request names, so that of a long request is made in a thread. Raises CloseConnection where nobody waits for an answer, as Kafka does.
     """
@@ -137,7 +137,7 @@ class _Made(NamedTuple):
 
 
 class LongAnswers:
-    """Encoded answers about the whole cluster.
+    """Cache of encoded answers about the whole cluster.
 
     Those who ask at once, even different questions, wait in line. Whoever's turn comes makes its answer, and all behind it
     that asked the same before it was begun take that. So a crowd costs as much work and memory as one or two who ask.

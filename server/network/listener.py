@@ -55,7 +55,7 @@ CONNECTIONS_PER_END = 50  # it takes about as long to end one as to look at so m
 def bind(
     host: str, port: int, receive_buffer_bytes: int = SYSTEM_DEFAULT, *, with_others: bool = False
 ) -> socket.socket:
-    """A bound, non-blocking socket; an empty host means every address, as in Kafka. OSError if it cannot be had.
+    """Bound, non-blocking socket; an empty host means every address, as in Kafka. OSError if impossible.
 
     The size of the receive buffer goes over to the connections, whose handshake depends on it. `with_others`: together with
     other processes of this user that say the same (SO_REUSEPORT); the kernel gives each connection to one that listens.
@@ -170,7 +170,7 @@ class Listener:
             raise
 
     async def _after_failed_accept(self, error: OSError) -> None:
-        """Wait if the system is out of descriptors or memory. Any other error concerns only the peer that wanted to connect."""
+        """Wait if the system lacks descriptors or memory. Other errors concern only one peer."""
         # The socket stays readable, so without a pause the loop would do nothing but fail.
         if classify(error) is Fault.TRANSIENT:
             self._shortage.tell(logger.error, "cannot accept on %s for now: %s", self.name, error)
@@ -297,7 +297,7 @@ class Listener:
             await trio.to_thread.run_sync(system.give_free_memory_back)
 
     def _make_room(self) -> None:
-        """Close the connections that have been silent longest, one for each that is too many."""
+        """Close the connections that were silent longest, one for each above the limit."""
         if excess := self.limits.excess(self.name):
             for connection in heapq.nsmallest(excess, self.connections, key=_last_active):
                 connection.cancel_scope.cancel()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ListenerContext(Protocol):
-    """The parts of a listener that its connections use. `broker` is handed to the handlers unseen."""
+    """Context of a listener's connections. `broker` is passed to handlers."""
 
     name: str
     security_protocol: str
@@ -67,14 +67,14 @@ TEXT_CHARACTERS_MAX = 200
 
 
 class Complaints:
-    """Log lines about the connections of one listener: each about one client once a minute, and at most KEPT_MAX different ones."""
+    """Rate-limited log lines about one listener's clients: one a minute for each client, at most KEPT_MAX different ones."""
 
     def __init__(self, listener_name: str) -> None:
         self._listener_name = listener_name
         self._reminders, self._bugs = Reminders(KEPT_MAX), Reminders(KEPT_MAX)
 
     def close(self, peer: str, client_id: str, reason: str) -> None:
-        """Log that a connection is closed because of the bytes that its peer sent."""
+        """Log that a connection is closed because of its peer's bytes."""
         text = "closing the connection of %s (client id %r) to listener %s: %s"
         name = (peer, client_id[:TEXT_CHARACTERS_MAX], reason[:TEXT_CHARACTERS_MAX])
         self._reminders.tell(name, logger.warning, text, peer, client_id, self._listener_name, reason, source=peer)
@@ -86,7 +86,7 @@ class Complaints:
         self._reminders.tell(name, logger.warning, text, peer, client_id, self._listener_name, what, source=peer)
 
     async def report_bug(self, error: Exception, peer: str, client_id: str, *, is_closing: bool = True) -> None:
-        """Log a bug with its traceback, in a thread: to look up source lines for many tasks takes long.
+        """Log a bug with its traceback, in a thread, because looking up source lines is slow.
 
         `is_closing`: the connection ends because of it.
         """

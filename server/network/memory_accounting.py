@@ -65,7 +65,7 @@ class MemoryBudget:
 
     @classmethod
     def of(cls, configured: int) -> Self:
-        """The budget for a value of queued.max.request.bytes. Kafka's default, -1, means no limit there and 96 MiB here."""
+        """Budget for a value of queued.max.request.bytes. The default -1 means 96 MiB; in Kafka, no limit."""
         return cls(configured) if configured > 0 else cls()
 
     @property
@@ -88,7 +88,7 @@ class MemoryBudget:
         return True
 
     def _end_admission(self, holder: object) -> int | None:
-        """The number that `holder` had in line, if it was admitted."""
+        """End `holder`'s admission; returns its number in the queue, None if it was not admitted."""
         self._promised.discard(holder)
         return self._admitted.pop(holder, None)
 
@@ -105,7 +105,7 @@ class MemoryBudget:
             self._admit()
 
     def is_beyond(self, holder: object) -> bool:
-        """Tell whether `holder` is the one that may go beyond the limit."""
+        """True if `holder` has the permission to exceed the limit."""
         return self._over is holder
 
     def pass_on(self, holder: object, successor: object) -> None:
@@ -114,7 +114,7 @@ class MemoryBudget:
             self._over = successor
 
     def release(self, holder: object) -> None:
-        """`holder` goes beyond the limit no more, or wants no more."""
+        """End `holder`'s permission to exceed the limit, and its admission."""
         was_admitted = self._end_admission(holder) is not None
         if self._over is holder:
             self._over = None
@@ -155,7 +155,7 @@ class MemoryBudget:
             raise
 
     def _next(self) -> _Place:
-        """Take the one out of line whose turn it is."""
+        """Dequeue the next connection in turn."""
         address, places = next(iter(self.line.items()))
         place = places.popleft()
         if places:
@@ -188,7 +188,7 @@ DECODED_BYTES_PER_BYTE = 64  # what a large request takes in work, together with
 
 
 class ConnectionMemory:
-    """The memory of one connection beside its received frames: a large request in work, and answers that the peer does not read."""
+    """Memory of a connection beyond received frames: its large request in progress, and unread answers."""
 
     __slots__ = ("_held_bytes", "_memory", "unread_bytes")
 
@@ -206,7 +206,7 @@ class ConnectionMemory:
             self._memory.pass_on(inbox, self)
 
     def let_go(self) -> None:
-        """Give back the memory of the request in work."""
+        """Release the memory of the request in progress."""
         held, self._held_bytes = self._held_bytes, 0
         self._memory.give_back(held)
         self._memory.release(self)

@@ -50,7 +50,7 @@ class Outbox:
 
     @property
     def buffered_bytes(self) -> int:
-        """Number of bytes of the outbox that are in memory. A body that this peer is sent several times counts once."""
+        """Number of bytes in memory. A body shared by several answers to this peer counts once."""
         if len(self.parts) <= 2:  # nearly always: a region, and what is behind it
             return sum([len(part) for part in self.parts if type(part) in _BUFFER_TYPES])
         buffers = {id(part): len(part) for part in self.parts if type(part) in _BUFFER_TYPES}
@@ -72,7 +72,7 @@ class Outbox:
         call.route.response_bytes += size
 
     def add_response(self, call: Call, correlation_id: int, response: Any) -> None:
-        """Encode a response and put it behind the others."""
+        """Encode a response and append it."""
         parts: list[Any] = []
         call.encode(response, parts.append)
         self.add(call, correlation_id, parts)
@@ -85,7 +85,7 @@ class Outbox:
         call.route.response_bytes += size
 
     def send(self, transport: Transport) -> Progress:
-        """Send as much as the transport takes without waiting, for a time slice at most."""
+        """Send without waiting, for one time slice at most."""
         parts = self.parts
         # Nearly all that is sent: one answer without records.
         if len(parts) == 1 and type(data := parts[0]) is bytes:
@@ -111,7 +111,7 @@ class Outbox:
         return DONE
 
     def _buffers_in_front(self, transport: Transport) -> int:
-        """Count the buffers in front, after reading the small regions among them that need no disk."""
+        """Count the buffers at the front, after reading small regions that need no disk."""
         parts = self.parts
         size = 0
         for index, part in enumerate(parts):
@@ -179,7 +179,7 @@ class Outbox:
         return DONE
 
     def warm(self) -> None:
-        """Bring the next piece of the first region into the page cache; blocks, so it belongs in a thread.
+        """Read the next piece of the first region into the page cache; blocks, so call it in a thread.
 
         OSError: the disk fails. Hand it to `unreadable`.
         """
@@ -189,7 +189,7 @@ class Outbox:
 
 
 def _blame(region: FileRegion, position: int, error: OSError) -> OSError:
-    """Find the error to raise after sendfile failed. It does not say whether the socket or the file is to blame, so the file is read."""
+    """Error to raise after a failed sendfile; reads the file to find out whether the file or the socket is at fault."""
     try:
         # Through the storage, as its faults are what has to be judged.
         region.file.read_at(position, 1)

@@ -65,7 +65,7 @@ class PendingAnswers(deque[Pending]):
 
     @property
     def is_first_ready(self) -> bool:
-        """Tell whether an answer can go out. Clients expect them in the order of their requests, so only the first one matters."""
+        """True if an answer can be sent: clients expect answers in the order of requests."""
         return bool(self) and self[0].is_ready
 
     def answer(self, call: Call, correlation_id: int, answer: Any, charge: Charge | None = None) -> None:
@@ -91,7 +91,7 @@ class PendingAnswers(deque[Pending]):
             self._hand_over(call, correlation_id, answer)
 
     def note_ready(self) -> None:
-        """A pending answer has become ready: have it sent soon if it is its turn."""
+        """Record that a pending answer is ready, and schedule its sending if it is the first."""
         if self.is_first_ready:
             if self._ready is not None:
                 self._ready.set()
@@ -99,7 +99,7 @@ class PendingAnswers(deque[Pending]):
                 self._readiness.poke(self._socket)
 
     async def until_ready(self) -> None:
-        """Return when the first answer, which is not ready, has become ready."""
+        """Wait until the first answer, which is not ready yet, is ready."""
         self._ready = trio.Event()
         try:
             await self._ready.wait()
@@ -107,7 +107,7 @@ class PendingAnswers(deque[Pending]):
             self._ready = None
 
     def hand_over_ready(self, turn_end: float) -> None:
-        """Put the answers whose turn it is into the outbox, until the turn of this connection is over."""
+        """Move ready answers at the front to the outbox, until this connection's turn is over."""
         while self and self[0].is_ready:
             call, correlation_id, answer, charge, since = self.popleft()
             call.route.note_time(time.monotonic() - since)

@@ -25,7 +25,7 @@ class WrongProtocol(ProtocolViolation):
 
 
 def detect_protocol(first: bytes) -> str:
-    """Name the protocol: TLS, HTTP, Kafka's without TLS, or something else. One byte is enough to tell TLS from Kafka."""
+    """Name the protocol: TLS, HTTP, Kafka's without TLS, or another. One byte distinguishes TLS from Kafka."""
     if first[:2] == TLS[: len(first)]:
         return "TLS"
     if first[:4] in _METHODS:

@@ -54,7 +54,7 @@ Step = Callable[[], Any]
 
 
 class _Served:
-    """A socket with its step, the task that sleeps, and the event that epoll watches for."""
+    """A socket with its step, its sleeping task, and the event that epoll watches."""
 
     __slots__ = ("step", "task", "waits_for")
 
@@ -81,7 +81,7 @@ class Readiness:
 
     @property
     def is_inside_the_wait(self) -> bool:
-        """Tell whether sockets are really served without waking tasks."""
+        """True if sockets are served inside trio's wait, without waking tasks."""
         return self._epoll is not None
 
     def _take_over_wait(self) -> None:
@@ -126,7 +126,7 @@ class Readiness:
         self.work.close()
 
     def turn_end(self, now: float) -> float:
-        """Time at which the turn of a connection that begins `now` is over, in seconds of the monotonic clock."""
+        """End of a connection's turn that begins `now`, in seconds of the monotonic clock."""
         end, turns_end = now + ROUND_S, self._turns_end
         # A turn ends when the time of all is over, but a connection that is late gets a short one.
         return end if end < turns_end else max(turns_end, now + SHORT_TURN_S)
@@ -154,7 +154,7 @@ class Readiness:
         self._poked[sock.fileno()] = None
 
     def _call_when_readable(self, descriptor: int, act: Callable[[], None]) -> None:
-        """Call `act`, which must not raise, whenever the descriptor is readable, until that is closed."""
+        """Call `act`, which must not raise, whenever the descriptor is readable, until it is closed."""
 
         def step() -> Wait:
             act()

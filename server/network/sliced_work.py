@@ -134,7 +134,7 @@ async def free_in_slices(messages: list[Struct]) -> None:
 
 
 def is_short(message: Struct) -> bool:
-    """Tell whether a message has so few fields and characters that encoding it takes less time than a thread hop."""
+    """True if encoding a message takes less time than a thread hop, by its fields and characters."""
     left = FIELDS_OF_SHORT
     structs: list[Any] = [message]
     for struct in structs:  # which grows meanwhile
@@ -196,7 +196,7 @@ class WorkQueue:
         return not self.line and time.monotonic() <= self.round_end
 
     async def turn(self) -> None:
-        """Stand in line. Cancellation does not end that: it belongs into the work, which gets it where it waits next."""
+        """Queue for a turn. Cancellation is not delivered here but at the work's next wait."""
         self.line.append(trio.lowlevel.current_task())
         await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
         # The next one runs after the piece of work that begins here.
@@ -205,7 +205,7 @@ class WorkQueue:
             self.wake_first()
 
     def wake_first(self) -> None:
-        """Let the first in line have its turn, however late it is."""
+        """Wake the first in the queue, even if the loop is late."""
         trio.lowlevel.reschedule(self.line.popleft())
 
     def close(self) -> None:

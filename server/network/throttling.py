@@ -43,14 +43,14 @@ class Throttling:
 
     @property
     def is_muted(self) -> bool:
-        """Tell whether the client has to pause. Whoever waits for the end of the pause calls `unmute` then."""
+        """True if the client is throttled. The task that awaits the end calls `unmute` then."""
         return self.muted_until > 0
 
     def unmute(self) -> None:
         self.muted_until = 0.0
 
     def begin(self, call: Call, context: RequestContext[Any], size: int) -> Charge:
-        """Charge a client for a request of `size` bytes that has come."""
+        """Charge a client for a received request of `size` bytes."""
         charge = Charge(
             self.quotas,
             now_ms,

@@ -97,7 +97,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
     # --- in
 
     def receive_into(self, buffer: Any, size: int = 0) -> int:
-        """Receive as many records as there are; see `Transport`."""
+        """Receive all available records; see `Transport`."""
         self._has_news = False
         if self._failure is None and not self._has_ended:
             total = 0
@@ -195,7 +195,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
     # --- out
 
     def send(self, data: Any, flags: int = 0) -> int:
-        """Send as many pieces as the socket takes within a turn; see `Transport`. TLS has no use for the flags."""
+        """Send as much as the socket accepts within a turn; see `Transport`. The flags are ignored."""
         session = self._session
         if not session.flush():
             raise BlockingIOError
@@ -264,7 +264,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
         return not self.holds_input and is_left_with_a_farewell(self.socket)
 
     def close(self) -> None:
-        """Say farewell, if the socket takes it, and close."""
+        """Send close_notify if the socket accepts it, and close."""
         self._failure = None  # whoever was told keeps this connection in its frames: a circle
         self._session.close()
 

@@ -119,7 +119,7 @@ class Handshakes:
         return BatchedTlsTransport(tls, pieces) if isinstance(tls, TlsSession) else transport_of(tls, pieces)
 
     async def _look(self, sock: socket.socket) -> None:
-        """Wait for the first bytes. _Refused if they are no TLS."""
+        """Wait for the first bytes. _Refused if they are not TLS."""
         await trio.lowlevel.wait_readable(sock)
         first = sock.recv(LOOK_BYTES, socket.MSG_PEEK)
         if not first:
@@ -151,7 +151,7 @@ def _words(error: ssl.SSLError) -> str:
 
 
 class _UnderWay:
-    """The handshakes under way, by address, each by its scope; the oldest first."""
+    """Handshakes in progress, by address and cancel scope, oldest first."""
 
     def __init__(self, total_max: int, per_address_max: int) -> None:
         self._total_max, self._per_address_max = total_max, per_address_max
@@ -169,7 +169,7 @@ class _UnderWay:
             self._end_oldest(max(self._by_host, key=lambda each: len(self._by_host[each])))
 
     def discard(self, host: str, scope: trio.CancelScope) -> None:
-        """Forget a handshake that has ended in some way."""
+        """Forget a handshake that has ended."""
         own = self._by_host.get(host, {})
         if scope in own:
             del own[scope]
@@ -192,7 +192,7 @@ class HandshakeSteps:
         self._thread = trio.CapacityLimiter(1)
 
     async def take_all(self, tls: ssl.SSLSocket | TlsSession, cost: KeyCost) -> None:
-        """Shake hands on a socket that does not block. Raises OSError, which ssl.SSLError is."""
+        """Do the handshake on a non-blocking socket. Raises OSError (also as ssl.SSLError)."""
         dearest_s = 0.0
         in_thread = not cost.is_low
         while True:

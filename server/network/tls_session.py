@@ -64,7 +64,7 @@ class Bios:
 
 
 class TlsSession:
-    """The listener's side of a TLS connection, on a socket that does not block."""
+    """Server side of a TLS connection on a non-blocking socket."""
 
     __slots__ = ("bios", "socket", "tls", "unread", "unsent")
 
@@ -138,7 +138,7 @@ class TlsSession:
         return False
 
     def close(self) -> None:
-        """Say farewell, if the socket takes it, and close."""
+        """Send close_notify if the socket accepts it, and close."""
         # Errors of all kinds: the handshake may not be done, or the connection may have ended.
         with contextlib.suppress(OSError, ValueError):
             # A full socket takes no farewell either.
@@ -243,7 +243,7 @@ IDLE_LOOKED_AT_S = 0.1  # while nobody reads
 
 
 class Watch:
-    """Looks at the reads of one event loop. Whoever reads sets `reading`, and counts in `count`."""
+    """Watchdog of one event loop's reads. Readers set `reading` and increment `count`."""
 
     __slots__ = ("__weakref__", "_has_started", "closing", "count", "reading")
 

@@ -70,7 +70,7 @@ class Pieces:
 
 
 class BrokenTls(ConnectionResetError):
-    """OpenSSL gave up a connection; `reason` is its word for why, such as TLSV1_ALERT_UNKNOWN_CA."""
+    """OpenSSL aborted a connection; `reason`: its name for the cause, such as TLSV1_ALERT_UNKNOWN_CA."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"TLS: {reason}")
@@ -111,7 +111,7 @@ class TlsStream(TlsWaiting):
     # --- bytes
 
     def receive_into(self, buffer: Any, size: int = 0) -> int:
-        """Receive as many records as there are; see `Transport`."""
+        """Receive all available records; see `Transport`."""
         if self._failure is not None:
             self._has_news = False
             raise self._failure  # OpenSSL itself would take it for an end in order
@@ -152,7 +152,7 @@ class TlsStream(TlsWaiting):
         return total
 
     def send(self, data: Any, flags: int = 0) -> int:
-        """Send as many records as the socket takes within a turn; see `Transport`. TLS has no use for the flags."""
+        """Send as much as the socket accepts within a turn; see `Transport`. The flags are ignored."""
         sent, size, late_from = 0, len(data), time.monotonic() + TURN_S
         self._begun = 0
         self._send_waits_for = WAIT_WRITABLE
@@ -189,7 +189,7 @@ class TlsStream(TlsWaiting):
         return not self.holds_input and is_left_with_a_farewell(self.socket)
 
     def close(self) -> None:
-        """Say farewell, if the socket takes it, and close."""
+        """Send close_notify if the socket accepts it, and close."""
         # Errors of all kinds: the connection may have ended, or a record may be half sent.
         with contextlib.suppress(OSError, ValueError):
             self._tls.unwrap()
@@ -198,7 +198,7 @@ class TlsStream(TlsWaiting):
 
 
 class TlsTransport(TlsStream, PageCacheReader):
-    """An encrypted connection of a listener: its answers have regions of files between their bytes."""
+    """Encrypted connection of a listener, whose answers mix bytes and file regions."""
 
     __slots__ = ("_pieces",)
 
@@ -227,12 +227,12 @@ class KernelTlsTransport(TlsTransport):
 
 
 def transport_of(sock: ssl.SSLSocket, pieces: Pieces) -> TlsTransport:
-    """The transport of a connection after its handshake, by who encrypts it."""
+    """Transport of a connection after its handshake: with encryption in the kernel or here."""
     return (KernelTlsTransport if kernel_encrypts(sock) else TlsTransport)(sock, pieces)
 
 
 def kernel_may_encrypt(context: ssl.SSLContext) -> bool:
-    """Tell whether OpenSSL would hand the kernel its keys. Whether the kernel takes them depends on the suite."""
+    """True if OpenSSL would pass its keys to the kernel; whether the kernel accepts depends on the cipher suite."""
     return bool(context.options & KERNEL_TLS) and _kernel_has_tls()
 
 
@@ -259,7 +259,7 @@ def kernel_encrypts(sock: socket.socket) -> bool:
 
 
 def read_what_is_there(descriptor: int, view: memoryview, position: int) -> int:
-    """Read from the page cache; 0 at the end of the file. PageMissing if the disk would be needed for the first byte."""
+    """Read from the page cache; 0 at the end of the file. PageMissing if the first byte needs the disk."""
     if RWF_NOWAIT is not None:
         try:
             return os.preadv(descriptor, [view], position, RWF_NOWAIT)
@@ -277,13 +277,13 @@ def _pread(descriptor: int, view: memoryview, position: int) -> int:
 
 
 def is_left_with_a_farewell(sock: socket.socket) -> bool:
-    """Tell whether the peer has closed its half of the connection, and has at most said farewell since it was last read."""
+    """True if the peer has closed its sending side, with at most a close_notify unread."""
     left = unread(sock, _FAREWELL_BYTES_MAX + 1)
     return left == b"" or (left is not None and _is_farewell(left) and system.has_closed_its_side(sock))
 
 
 def _is_farewell(data: bytes) -> bool:
-    """Tell whether the data are one record as short as an alert: in TLS 1.3 two bytes and a tag, which look like any other record."""
+    """True if the data is one record of an alert's length; TLS 1.3 hides the record's type."""
     if len(data) > _FAREWELL_BYTES_MAX or len(data) != _HEADER_BYTES + int.from_bytes(data[3:_HEADER_BYTES]):
         return False
     return data[0] == _ALERT or len(data) <= _HEADER_BYTES + _ALERT_BYTES_OF_1_3

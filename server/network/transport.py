@@ -41,7 +41,7 @@ class Transport(Protocol):
     """The socket that can be waited for."""
 
     def receive_into(self, buffer: Any, size: int = 0) -> int:
-        """Receive at most `size` bytes (0: as many as there is room for); returns how many, 0 at the end of the stream."""
+        """Receive at most `size` bytes (0: as the buffer allows); returns the number, 0 at the end of the stream."""
 
     def send(self, data: Any, flags: int = 0) -> int:
         """Send as much as the socket accepts, within a turn; returns the number of bytes.
@@ -50,13 +50,13 @@ class Transport(Protocol):
         """
 
     def send_region(self, region: FileRegion, position: int, length: int) -> int:
-        """Send bytes of a region's file; returns how many that are, 0 at the end of the file.
+        """Send bytes of a region's file; returns their number, 0 at the end of the file.
 
         PageMissing: the disk is needed, although `is_in_memory` was true before.
         """
 
     def is_in_memory(self, region: FileRegion, position: int, length: int) -> bool:
-        """Tell whether these bytes of the region's file can be sent without waiting for the disk."""
+        """True if these bytes of the region's file can be sent without waiting for the disk."""
 
     def read_in_memory(self, region: FileRegion) -> bytearray | None:
         """Bytes of a small region in the page cache; None if they need the disk, or the system cannot tell."""
@@ -95,7 +95,7 @@ class PageCacheReader:
     __slots__ = ()
 
     def is_in_memory(self, region: FileRegion, position: int, length: int) -> bool:
-        """Looks at the first and the last byte; the kernel reads ahead in between."""
+        """True if the first and last byte are in memory; the kernel reads ahead in between."""
         # Nobody can tell here. A thread for every fetch would cost more than a wait for the disk now and then.
         if RWF_NOWAIT is None:
             return True
@@ -223,7 +223,7 @@ REPLICA_SEND_BUFFER_BYTES = 1024 * 1024
 
 
 def send_buffer_bytes(given: int) -> int:
-    """The size for a value of socket.send.buffer.bytes; SYSTEM_DEFAULT: none is set."""
+    """Send buffer size for a value of socket.send.buffer.bytes; SYSTEM_DEFAULT: it is not set."""
     return SEND_BUFFER_BYTES if given == UNCHANGED else given
 
 

@@ -144,7 +144,7 @@ class Exchange(NamedTuple):
     of_controller: bool  # the request tells of partitions, perhaps of all there are
 
     def is_long(self, request: Message) -> bool:
-        """Tell whether encoding a request takes so long that a thread should do it."""
+        """True if encoding a request is slow enough for a thread."""
         return self.of_controller and _partitions(request) > LONG_PARTITIONS
 
     def encoded(self, request: Message) -> bytes:
@@ -163,7 +163,7 @@ _new_exchanges = trio.CapacityLimiter(1)  # of its own: disks that hang keep the
 
 @lru_cache(maxsize=256)
 def exchange_of(request_class: type[Message], version: int) -> Exchange:
-    """The exchange that begins with this request."""
+    """Exchange for the first request's api and version."""
     response_class = response_class_of(request_class)
     return Exchange(
         request_class.api_key,
@@ -199,7 +199,7 @@ class Exchanges:
 
 
 class PeerConnection:
-    """A connection from its login to its end. The caller of `ask` waits in `scope`, which is cancelled when the connection ends."""
+    """A logged-in connection. `ask` waits in `scope`, which is cancelled when the connection ends."""
 
     def __init__(self, transport: PeerTransport, client_id: str, frame_bytes_max: int) -> None:
         self.closed_because: str | None = None
@@ -222,7 +222,7 @@ class PeerConnection:
 
     @property
     def is_refused(self) -> bool:
-        """Tell whether the connection ended because the other broker does not take this one, which it will not do the next time either."""
+        """True if the other broker rejects this one, so that a retry would fail too."""
         return self._transport.is_refused
 
     def has_to_be_renewed(self) -> bool:
@@ -232,7 +232,7 @@ class PeerConnection:
     async def ask(
         self, exchange: Exchange, request: Message, scope: trio.CancelScope, body: bytes | None = None
     ) -> Any:
-        """Send a request and wait for its answer. `scope` is cancelled if there will be none.
+        """Send a request and wait for its response. `scope` is cancelled if none will come.
 
         `body` is the request if it was encoded already.
         """
@@ -387,7 +387,7 @@ class _Waiting:
 
 
 class FrameBuffer:
-    """Received bytes, `data[start:end]` of which belong to no frame that was cut yet."""
+    """Received bytes; `data[start:end]` is not cut into frames yet."""
 
     def __init__(self, frame_bytes_max: int) -> None:
         self.data = bytearray(BUFFER_BYTES)
@@ -401,7 +401,7 @@ class FrameBuffer:
 
     @property
     def has_more(self) -> bool:
-        """Tell whether bytes are left behind the frames that were cut."""
+        """True if bytes follow the frames that were cut."""
         return self._start < self._end
 
     def lend(self) -> None:
@@ -431,7 +431,7 @@ class FrameBuffer:
         return self._frame_size() + _size.size - rest if rest >= _size.size else 0
 
     def receive(self, receive_into: Callable[[Any], int]) -> int:
-        """Read once into the room behind the bytes; 0 at the end of the stream."""
+        """Receive once into the free room; 0 at the end of the stream."""
         if self._is_lent or self._is_oversized:
             # There are views of this buffer, or it is to be given up. Bytes without a frame go on in a new one.
             self._move_to(self._room_needed())
@@ -476,7 +476,7 @@ class FrameBuffer:
         self._start, self._end = 0, rest
 
     def _note_size(self, size: int) -> None:
-        """Forget a large buffer when only small frames have come for long."""
+        """Shrink a large buffer after a series of small frames."""
         # One large answer after many small ones begins the count anew: a buffer that is needed now and then is kept.
         if len(self.data) <= LARGE_BUFFER_BYTES or size > len(self.data) // 4:
             self._small_frames = 0

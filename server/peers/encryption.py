@@ -44,7 +44,7 @@ class PeerEncryption:
         self._watch = Watch()
 
     async def encrypted(self, sock: socket.socket, host: str) -> TlsPeerTransport:
-        """Shake hands on a connected socket with the broker that is known by this host.
+        """Do the handshake on a connected socket with the broker known by this host.
 
         Raises NotEncrypted, or OSError if the connection is lost; the socket is closed then.
         """

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PeerConnectionConfig:
-    """Settings of connections to one listener of the other brokers, taken from this broker's listener of that name."""
+    """Settings of connections to one listener of other brokers, from this broker's listener of that name."""
 
     receive_buffer_bytes: int
     connect_timeout_s: float
@@ -94,7 +94,7 @@ class TcpPeers:
         self._reminders = Reminders()
 
     def to(self, endpoint: BrokerEndpoint, *, client_id: str) -> TcpPeer:
-        """A way to the broker at this endpoint. Nothing is sent yet."""
+        """Connection to the broker at this endpoint; opened by the first request."""
         return TcpPeer(self, endpoint, client_id)
 
     def note_lost(self, endpoint: BrokerEndpoint, reason: str, *, is_lasting: bool = False) -> None:
@@ -116,7 +116,7 @@ class TcpPeers:
 
 
 class TcpPeer:
-    """Requests to one broker, over a connection that is made again after it was lost."""
+    """Requests to one broker, over a connection that is reopened after a loss."""
 
     def __init__(self, peers: TcpPeers, endpoint: BrokerEndpoint, client_id: str) -> None:
         self.endpoint = endpoint
@@ -129,7 +129,7 @@ class TcpPeer:
 
     @property
     def _connect_timeout_s(self) -> float:
-        """Time that making a connection may take, in seconds: twice as long with each one that has failed, up to the longest time."""
+        """Time limit in seconds for connecting; doubles after each failure up to a maximum."""
         doubled_s = self._peers.connect_timeout_s * (1 << min(self._failures, DOUBLINGS_MAX))
         return max(min(doubled_s, self._peers.connect_timeout_max_s), CONNECT_TIMEOUT_MIN_S)
 
@@ -281,7 +281,7 @@ class TcpPeer:
 
 
 async def _connect_to_any(host: str, port: int, receive_buffer_bytes: int) -> socket.socket:
-    """Try the addresses of a host one after the other. OSError if none can be connected to."""
+    """Try a host's addresses one after the other. OSError if all fail."""
     addresses = await _addresses(host, port)
     error: OSError = OSError(f"{host} has no address")
     for family, kind, protocol, _, address in addresses:

@@ -42,12 +42,12 @@ def path_of(pattern: Pattern) -> str:
 
 
 def can_be_stored(name: str) -> bool:
-    """Tell whether a node can have the name of a resource."""
+    """True if a resource name fits into a node's name."""
     return name not in (".", "..") and _NODE_NAME.fullmatch(name) is not None
 
 
 def all_paths() -> list[str]:
-    """Paths of the nodes that have to exist, parents first."""
+    """Paths of required nodes, parents first."""
     paths = ["/kafka-acl", "/kafka-acl-extended", ROOTS[PatternType.PREFIXED], *CHANGES.values()]
     return paths + [type_path(kind, each) for kind in ROOTS for each in TYPES]
 

@@ -191,7 +191,7 @@ class PatternFilter(NamedTuple):
     name: str | None
 
     def matches(self, pattern: Pattern) -> bool:
-        """Tell whether a pattern is meant. MATCH: any pattern that covers the resource of this name."""
+        """True if the filter selects a pattern. MATCH selects any pattern that covers the named resource."""
         if self.resource_type not in (ResourceType.ANY, pattern.resource_type):
             return False
         if self.pattern_type not in (PatternType.ANY, PatternType.MATCH, pattern.pattern_type):
@@ -206,7 +206,7 @@ class PatternFilter(NamedTuple):
 
     @property
     def only(self) -> tuple[Pattern, ...]:
-        """Patterns that can match, if they can be named; empty if all have to be looked at."""
+        """Candidate patterns, if the filter names them; empty if all must be checked."""
         if self.resource_type is ResourceType.ANY or self.name is None:
             return ()
         kinds: tuple[PatternType, ...] = (self.pattern_type,)
@@ -271,7 +271,7 @@ class AclFilter(NamedTuple):
 
 
 def problem_with(acl: Acl) -> str | None:
-    """Reason why a client may not create this rule; None if it may."""
+    """Reason why a client may not create this rule; None if the rule is valid."""
     return _problem_with_pattern(acl.pattern) or _problem_with_entry(acl.entry)
 
 

@@ -117,7 +117,7 @@ class _Rules:
     def put(
         self, pattern: Pattern, before: Collection[Entry], after: Collection[Entry], rights: _Rights | None
     ) -> None:
-        """Replace the entries `before` of a pattern by `after`; `rights` are those of `after`, None if there is no entry."""
+        """Replace a pattern's entries `before` by `after`; `rights`: of `after`, None without entries."""
         if before:
             self._leave_out(pattern, before)
         for principal in {entry.principal for entry in after}:
@@ -212,7 +212,7 @@ class AclIndex:
         return allowed & ~(bits >> _DENIED)
 
     def allows_on_any(self, requester: Requester, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """Tell whether a rule allows this to some resource of the type, and no rule takes all of that back.
+        """True if some rule allows the operation on a resource of the type, and no rule denies all of it.
 
         Kafka's `Authorizer.authorizeByResourceType`: nothing is implied, a deny of all names comes first, then an allow of
         all names. Any other allow counts unless a deny has the same name or a prefix of it.

@@ -240,7 +240,7 @@ def _check_type(name: str, kind: str) -> None:
 
 
 def _of_binary_store(config: TlsConfig, location: str) -> KeyStore:
-    """Read a file of Java's. As there the first bytes say which format it has, and not its type."""
+    """Read a Java key store. As in Java its first bytes decide the format, not the configured type."""
     name = "ssl.keystore.location"
     data, password, key_password = read_file(name, location), config.ssl_keystore_password, config.ssl_key_password
     try:
@@ -272,7 +272,7 @@ _X509 = ("X.509", "X509")
 
 
 class UnreadableStore(ValueError):
-    """Store that cannot be read, or another password; the message has neither in it."""
+    """Unreadable store, or a wrong password; the message quotes neither."""
 
 
 # ---------------------------------------------------------------------- PKCS#12
@@ -316,7 +316,7 @@ def _pkcs12_store(data: bytes, password: str | None) -> PKCS12KeyAndCertificates
 
 
 def _chain(holder: x509.Certificate, others: Sequence[x509.Certificate]) -> Iterator[x509.Certificate]:
-    """Certificates from the holder to the authority, by the issuers' names: a store has them in any order, and perhaps more."""
+    """Certificates from the holder's to the authority's, by issuer names; stores hold them in any order, with extra ones."""
     by_subject = {each.subject: each for each in others}
     following: x509.Certificate | None = holder
     while following is not None:
@@ -373,7 +373,7 @@ def _jks() -> Any:
 
 
 def _entries(jks: Any, data: bytes, password: str | None) -> Iterator[Any]:
-    """Entries of a store. Without a password the file is not checked for changes, as in Java."""
+    """Entries of a store. As in Java its integrity is not checked without a password."""
     # The other format of that package has serialized objects of Java in it.
     if not data.startswith(JKS_MAGIC):
         raise UnreadableStore("it is no JKS store")

@@ -65,7 +65,7 @@ class ClientMechanism(Protocol):
     is_complete: bool
 
     def step(self, token: bytes) -> bytes:
-        """The next token for the server, given its answer; the first answer is empty. LoginFailed: it is not who it says."""
+        """Next token for the server, given its answer (empty at first). LoginFailed: the server failed to prove its identity."""
 
 
 USER_PREFIX = "user_"

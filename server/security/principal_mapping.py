@@ -71,7 +71,7 @@ def replacement_parts(text: str, groups: int, *, absent_are_plain: bool) -> list
 
 
 def _group(text: str, position: int, groups: int, *, absent_are_plain: bool) -> tuple[str | int, int]:
-    """Parse the number of a group: as many digits as make a group that exists. A text if there is none."""
+    """Parse a group's number: the longest digits that name an existing group; returns text if there is none."""
     number = int(text[position])
     if number > groups:
         if groups == 0 or not absent_are_plain:

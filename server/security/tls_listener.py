@@ -122,7 +122,7 @@ class InForce(NamedTuple):
     """None: brokers do not connect to each other by way of this listener."""
 
     def cannot_connect_to(self, other: InForce) -> str | None:
-        """Problem of a broker with these certificates that connects to one with those; None: no problem."""
+        """Problem when a broker with these certificates connects to one with those; None if there is none."""
         return handshake_problem(other.context, lenient_client(self.config, self.secrets))
 
 
@@ -246,7 +246,7 @@ class TlsListener:
             self._check_connections(changed)
 
     def _check_connections(self, changed: InForce) -> None:
-        """Brokers with the old certificates and with the new ones have to reach each other."""
+        """Check that brokers with old and with new certificates can connect to each other."""
         now = self._in_force
         # An old certificate that has expired is no measure for the new one. Kafka measures by it, and has to be restarted.
         before = changed if now.cannot_connect_to(now) else now
@@ -326,7 +326,7 @@ class TlsListeners:
         return self._by_name.get(name)
 
     async def watch_files(self) -> None:
-        """Take up certificates that are written over."""
+        """Reload replaced certificate files, until cancelled."""
         while True:
             await trio.sleep(FILES_LOOKED_AT_S)
             texts = self._configs.texts

@@ -39,7 +39,7 @@ class GssFailure(Exception):
 
 
 class Stepped(NamedTuple):
-    """Result of a step of a context. `token`: for the other side; None or empty: there is none."""
+    """Result of one step. `token`: for the peer; None or empty: none is sent."""
 
     token: bytes | None
     is_complete: bool
@@ -93,7 +93,7 @@ class GssapiServer:
         self._tokens = 0
 
     def step(self, token: bytes, now_ms: int) -> bytes:
-        """Answer a token of the client. It takes as long as the library, so it is called in a thread."""
+        """Answer a client's token. Blocks in the Kerberos library: call it in a thread."""
         self._tokens += 1
         state, self._state = self._state, _State.OVER  # unless the step goes well
         if len(token) > TOKEN_BYTES_MAX:
@@ -167,7 +167,7 @@ class GssapiClient:
         self._tokens = 0
 
     def step(self, token: bytes) -> bytes:
-        """Answer a token of the server. It takes as long as the library and the KDC, so it is called in a thread."""
+        """Answer a server's token. Blocks in the library and for the KDC: call it in a thread."""
         self._tokens += 1
         if self._tokens > TOKENS_MAX or len(token) > TOKEN_BYTES_MAX:
             raise LoginFailed("the broker sends too many tokens, or one that is too long")

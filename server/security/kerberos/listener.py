@@ -36,7 +36,7 @@ class KerberosListener:
         return GssapiServer(self._begin, self._short_name)
 
     def check(self) -> None:
-        """Raise InvalidSetting if tickets cannot be accepted with these keys, or not in this process. Blocks."""
+        """Raise InvalidSetting if this process cannot accept tickets with these keys. Blocks."""
         try:
             self._begin()
         except GssFailure as failure:

@@ -146,7 +146,7 @@ def _made(rule: _Rule, parts: Sequence[str]) -> str | None:
 
 
 def _filled_in(form: str, parts: Sequence[str]) -> str:
-    """Put the realm and the parts of a name in the places of `$0`, `$1` and so on of a format."""
+    """Insert realm and name parts for `$0`, `$1` and so on in a format."""
     result: list[str] = []
     position = size = 0
     while position < len(form):

@@ -134,7 +134,7 @@ def _as_json(invalid: InvalidToken) -> str:
 
 
 class OAuthBearerClient:
-    """Client's side of one login. A server that refuses the token says why, and waits for the byte 1 before it ends the login."""
+    """Client side of one login. A server that rejects the token says why, and waits for the byte 1 before it ends the login."""
 
     def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
         self.is_complete = False

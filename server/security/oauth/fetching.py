@@ -41,7 +41,7 @@ class FailedRead(Exception):
 
 
 class Unreached(FailedRead):
-    """There is no connection, so nothing was asked."""
+    """The connection failed, so no request was sent."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

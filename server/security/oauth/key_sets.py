@@ -23,7 +23,7 @@ RSA_BITS_MIN, RSA_BITS_MAX = 2_048, 8_192
 
 
 class MalformedKeySet(ValueError):
-    """Malformed set of keys; the text is for the log."""
+    """Malformed key set; the text is for the log."""
 
 
 class KnownKey(NamedTuple):

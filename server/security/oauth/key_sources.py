@@ -65,7 +65,7 @@ class KeySource:
         self._wanted.set()
 
     async def until_tried(self) -> None:
-        """Return when the keys have been read, or could not be."""
+        """Wait until the keys were read, or reading has failed once."""
         with trio.move_on_after(FIRST_READ_S):
             await self._tried.wait()
 
@@ -93,7 +93,7 @@ class KeySource:
         return max(_PAUSE_S_MIN, min(doubled_ms, endpoint.retry_backoff_max_ms) / 1000)
 
     async def _read(self) -> bool:
-        """Read the keys once; return True if those at the address are in force now."""
+        """Read the keys once; True if the address' present keys are in force."""
         try:
             if self._endpoint.is_file:
                 found = await trio.to_thread.run_sync(self._of_file, limiter=_reads, abandon_on_cancel=True)
@@ -160,6 +160,6 @@ class KeySources:
         return found
 
     async def until_tried(self) -> None:
-        """Return when the keys of each have been read, or could not be."""
+        """Wait until each source's keys were read, or reading has failed once."""
         for each in self._all.values():
             await each.until_tried()

@@ -195,7 +195,7 @@ def checked(text: str, subject_claim: str, now_ms: int) -> LoginToken:
 
 
 def replace_ms(token: LoginToken, rules: RefreshRules, now_ms: int, chance: float) -> int:
-    """Time of a token's replacement: after a share of its life, but in neither of the times that are kept free, if they fit."""
+    """Time of a token's replacement: a share of its lifetime, outside both reserved periods if possible."""
     share = rules.window_factor + rules.window_jitter * chance
     if now_ms + 1000 * (rules.min_period_s + rules.buffer_s) > token.expires_ms:
         return now_ms + int((token.expires_ms - now_ms) * share)

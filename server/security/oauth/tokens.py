@@ -54,7 +54,7 @@ class InvalidToken(Exception):
 
 
 class ValidToken(NamedTuple):
-    """User that a token names, and the end of its validity in ms since 1970."""
+    """User of a token, and its expiry in ms since 1970."""
 
     name: str
     expires_ms: int

@@ -97,7 +97,7 @@ class ConnectionRates:
         return min(rate.throttle_ms(bound, now_ms), self._windows.size_ms) if bound else self._windows.size_ms
 
     def come_from(self, address: str, listener: str, of_listener: int, of_broker: int, now_ms: int) -> int:
-        """Count an accepted connection for its address; return the address' pause in ms. If there is one, the connection is not counted."""
+        """Count an accepted connection for its address; return its pause in ms. A throttled connection is not counted."""
         if not self._by_address or (address not in self._by_address and None not in self._by_address):
             return 0
         pause_ms = self._of_addresses.record("", address, 1, now_ms)
@@ -216,7 +216,7 @@ class Charge:
         return self._quotas.request.is_on
 
     def settle(self, *, is_answered: bool = True) -> int:
-        """Charge the quotas, once, as the request is done; return the client's pause in ms."""
+        """Charge the quotas once the request is done; return the client's throttle time in ms."""
         if not self.is_settled:
             now_ms = self._clock_ms()
             self._settle_time(now_ms, is_answered=is_answered)
@@ -248,14 +248,17 @@ class Charge:
 
     @property
     def fetched_bytes_max(self) -> float:
-        """Size of an answer with records beyond which a pause is certain."""
+        """Response size from which throttling is certain."""
         fetch = self._quotas.fetch
         if self.is_settled or self.is_exempt or not fetch.is_on:
             return math.inf
         return fetch.most_at_once(self._user, self._client_id, self._clock_ms())
 
     def settle_fetch(self, answer_bytes: int, *, is_given: bool = False) -> int:
-        """Charge an answer with records of that size; return the pause in ms. `is_given`: the answer goes out all the same."""
+        """Charge a fetch response of that size; return the throttle time in ms.
+
+        `is_given`: the records are sent even if throttled.
+        """
         if self.is_settled or self.is_exempt:
             return 0
         now_ms, fetch = self._clock_ms(), self._quotas.fetch
@@ -267,11 +270,11 @@ class Charge:
         return self.pause_ms
 
     def carry(self, pause_ms: int) -> None:
-        """Take over the pause that the broker has set which the request was forwarded to."""
+        """Adopt the throttle time of the broker that the request was forwarded to."""
         self._mutations_pause_ms, self._mutations_paused_ms = pause_ms, self._clock_ms()
 
     def take_mutations(self, count: int, *, is_strict: bool) -> bool:
-        """Charge the creation or deletion of partitions by the controller. False: it must not happen yet.
+        """Charge the creation or deletion of partitions. False: it must not happen yet.
 
         Clients of before KIP-599 do not know that error (not `is_strict`). For them it is done, and they pause after it.
         """

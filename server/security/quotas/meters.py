@@ -233,7 +233,7 @@ class RateMeters(Meters[Rate]):
         self._meter(user, client_id, now_ms).use.record(-amount, now_ms)
 
     def most_at_once(self, user: str, client_id: str, now_ms: int) -> float:
-        """Largest amount at once that is not sure to be followed by a pause."""
+        """Largest amount that one request can use without certain throttling."""
         number, size_ms = self._windows
         return self._meter(user, client_id, now_ms).bound * (number - 1) * size_ms / 1000
 
