@@ -54,7 +54,7 @@ HTTP_BACKLOG = 64
 
 
 class StartupError(Exception):
-    """Why the broker cannot start although its configuration is in order, or had to stop; one line for the operator."""
+    """The broker cannot start with a valid configuration, or had to stop; one line for the operator."""
 
 
 async def serve(
@@ -118,7 +118,7 @@ async def _serve_bound(
 
 
 def _startup_problem(whole: BaseException) -> BaseException:
-    """Turn a problem that an operator can solve into a StartupError; return any other, a bug, as it is."""
+    """Convert a problem that an operator can solve to StartupError; return any other, a bug, unchanged."""
     # Nurseries wrap errors into groups; the operator is to read the error itself.
     problem = whole
     while isinstance(problem, BaseExceptionGroup) and len(problem.exceptions) == 1:
@@ -269,7 +269,7 @@ def checked_limit(limit: int) -> int:
 
 
 def bind_all(config: BrokerConfig) -> list[tuple[Endpoint, socket.socket]]:
-    """A bound socket for each listener, not listening yet; StartupError names the address that cannot be had.
+    """Bound sockets of all listeners, not listening yet; StartupError names an unavailable address.
 
     Those that a worker shares with the others come last, under the same names.
     """
@@ -288,7 +288,7 @@ def bind_all(config: BrokerConfig) -> list[tuple[Endpoint, socket.socket]]:
 
 
 def bind_http(config: BrokerConfig) -> socket.socket | None:
-    """A listening socket for the HTTP endpoint, if there is one; who asks before it is served waits."""
+    """Listening socket of the HTTP endpoint, if enabled; early requests wait until it is served."""
     if (address := config.http.address) is None:
         return None
     if importlib.util.find_spec("h11") is None:

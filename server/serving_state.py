@@ -15,11 +15,11 @@ import trio
 
 
 class NotServing(Exception):
-    """The broker does not serve yet, or not any more."""
+    """The broker does not serve yet, or no longer."""
 
 
 class ServingState:
-    """Lets work happen only while the broker serves."""
+    """Gate that admits work only while the broker serves."""
 
     def __init__(self) -> None:
         self.is_on = self._is_over = False
@@ -27,7 +27,7 @@ class ServingState:
         self._all_ended = trio.Event()
 
     def begin(self) -> None:
-        """Clients are served from now on, unless it is over already."""
+        """Begin to serve, unless serving has ended already."""
         self.is_on = not self._is_over
 
     @asynccontextmanager
@@ -63,7 +63,7 @@ class ServingState:
 
 
 class Stop:
-    """A request to stop. `requested`: hand over and stop. `immediate`: stop without handing over; the logs are flushed all the same."""
+    """Request to stop. `requested`: hand over first. `immediate`: do not hand over; logs are flushed in both cases."""
 
     def __init__(self) -> None:
         self.requested = trio.Event()
@@ -72,7 +72,7 @@ class Stop:
         """True if somebody is left to hand over to: not if all brokers stop together."""
 
     async def unless(self, event: trio.Event, work: Callable[[], Awaitable[object]]) -> bool:
-        """Do some work, cancelled when `event` happens; answers whether it was done."""
+        """Run work that is cancelled when `event` is set; True if it was completed."""
         is_done = False
         async with trio.open_nursery() as nursery:
 

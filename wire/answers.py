@@ -58,7 +58,7 @@ class PendingAnswer(Generic[ResponseT]):
 
     @abstractmethod
     def response(self) -> ResponseT | None:
-        """Return the ready response; None if none is to be sent. Called at most once, and not after `abandon`."""
+        """Ready response; None if none is sent. Call at most once, and not after `abandon`."""
 
     @abstractmethod
     def abandon(self) -> None:

@@ -50,7 +50,7 @@ ZSTD_MAGIC = 0xFD2FB528
 
 
 def compress(codec: Compression, data: Buffer, level: int | None = None, *, broken_lz4_checksum: bool = False) -> bytes:
-    """The data in Java's framing of the codec. Levels are Kafka's: compression.gzip.level, .lz4.level, .zstd.level."""
+    """Compress in Java's framing of the codec. Levels are Kafka's: compression.gzip.level, .lz4.level, .zstd.level."""
     if codec == Compression.NONE:
         return bytes(data)
     if codec == Compression.ZSTD:  # in one go it writes the size of the contents into the frame

@@ -30,7 +30,7 @@ _END_TXN_VALUE = struct.Struct(">hi")
 
 
 class ControlType(IntEnum):
-    """Types a broker meets in its partitions; KRaft has more, which never leave its metadata log."""
+    """Control record types in partitions; KRaft has more in its metadata log."""
 
     ABORT = 0
     COMMIT = 1

@@ -219,7 +219,7 @@ def told_gzip_size(data: Buffer) -> int:
 
 
 def unstored_gzip_bytes(data: Buffer) -> int:
-    """Count the bytes behind the stored blocks at the beginning of a gzip member; stored blocks are as good as copied."""
+    """Number of bytes after the leading stored blocks of a gzip member; stored blocks cost only a copy."""
     position, end = 10, len(data)
     # A header of ten bytes has no extra fields.
     if end <= position or data[3]:
@@ -256,12 +256,12 @@ def _libdeflate() -> tuple[Any, Any] | None:
 
 
 def has_libdeflate() -> bool:
-    """Tell if gzip can be decompressed as a whole, in a fifth of the time or less."""
+    """True if gzip can be decompressed as a whole, which takes at most a fifth of the time."""
     return _libdeflate() is not None
 
 
 def gunzipped(data: memoryview, size_max: int) -> Buffer | None:
-    """Decompress a single member of at most so many bytes; None is no verdict."""
+    """Decompress a single member of limited size; None if undecided."""
     size, library = told_gzip_size(data), _libdeflate()
     if library is None or not 0 < size <= size_max:
         return None

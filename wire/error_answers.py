@@ -73,7 +73,7 @@ _NAMED: dict[str, Callable[[Any], Iterable[Any]]] = {
 def error_answer(
     request: Message, response_class: type[Message], version: int, code: ErrorCode, message: str | None
 ) -> Message:
-    """Make the response to `request` that says only that it failed."""
+    """Response to `request` that reports only its failure."""
     answer: Message = _with_unknown(response_class)
     if _puts_error(answer, version, code, message) and version > _IN_BOTH.get(response_class.__name__, -1):
         return answer
@@ -85,7 +85,7 @@ def error_answer(
 
 
 def _element(cls: type[Struct], named: Any, version: int, code: ErrorCode, message: str | None) -> Struct:
-    """Make the element of the answer for one of the request, which is a struct or a name."""
+    """Element of the answer for a request's element, which is a struct or a name."""
     element: Struct = _with_unknown(cls)
     if isinstance(named, Struct):
         for field_name in cls.wire_fields:

@@ -34,7 +34,7 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def of(cls, code: int) -> ErrorCode:
-        """The error of a number that a peer sent; one that this table lacks is UNKNOWN_SERVER_ERROR."""
+        """Error of a received number; UNKNOWN_SERVER_ERROR if it is not in the table."""
         return cls._value2member_map_.get(code, cls.UNKNOWN_SERVER_ERROR)  # type: ignore[return-value]
 
     UNKNOWN_SERVER_ERROR = -1, "The server experienced an unexpected error when processing the request."
@@ -344,7 +344,7 @@ class ErrorCode(IntEnum):
 
 
 class KafkaError(Exception):
-    """An error of Kafka's table on its way to the response. `message` goes to the client, if there is one."""
+    """Kafka error to answer with. `message` is sent to the client, if there is one."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         if message is not None:
@@ -380,7 +380,7 @@ def result_of(work: Callable[[], R]) -> R | KafkaError:
 
 
 class KeptError:
-    """An error for later, or none. It is kept as `bare` has it, and given away when it is raised."""
+    """Slot for an error to raise later; kept without traceback."""
 
     __slots__ = ("_error",)
 

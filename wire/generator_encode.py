@@ -210,7 +210,7 @@ class _Encoder:
         self._run = []
 
     def _differs(self, struct: StructType, name: str, default: object, value: str) -> str:
-        """A condition, True or False, for a value that is not the default."""
+        """Condition (or True or False) for a value other than the default."""
         if default is None:
             return f"{value} is not None"
         expression = self.source.default(struct.cls, name, default)

@@ -81,7 +81,7 @@ class Message(NamedTuple):
 
 
 def read_message_as_header(buffer: Buffer, position: int) -> BatchHeader:
-    """The front of a message as the header of a batch that ends at its offset; records_count is -1 for wrappers."""
+    """Header of a message in batch form, ending at its offset; records_count is -1 for wrappers."""
     try:
         offset, size, crc, magic, attributes = _ENTRY.unpack_from(buffer, position)
         timestamp = _TIMESTAMP.unpack_from(buffer, position + _ENTRY.size)[0] if magic == 1 else NO_TIMESTAMP

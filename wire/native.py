@@ -28,6 +28,6 @@ _module = _compiled()
 
 
 def native(name: str, twin: Function) -> Function:
-    """Return the compiled function of this name, or its twin, which is None where there is none."""
+    """Compiled function of this name, or its Python twin; None if it has no twin."""
     found: Function = getattr(_module, name, twin)
     return found

@@ -93,5 +93,5 @@ def _last_records(buffer: Any, position: int, end: int) -> memoryview | None:
 
 
 def encode_one_answer(front: bytes, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> list[bytes]:
-    """The response to a batch that was appended, in pieces. `front`: that of its request."""
+    """Response to an appended batch, in pieces. `front`: the leading part of its request."""
     return [front, _accepted(_NO_ERROR, base_offset, log_append_time_ms, log_start_offset, _NO_RECORD_ERRORS)]

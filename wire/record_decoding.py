@@ -65,7 +65,7 @@ def decode_records(
     headers_max: int = HEADERS_MAX,
     raw_headers: bool = False,
 ) -> Iterator[Record]:
-    """The records of the one batch at start. The whole batch is checked before the first record comes.
+    """Decode the records of one batch at start, after a check of the whole batch.
 
     With `in_place` keys, values and headers are views if the batch is very long. `header`: where that is read already.
     `headers_max`, `raw_headers`: see `iter_records`.
@@ -161,7 +161,7 @@ def _first_not_older(area: Buffer, header: BatchHeader, timestamp: int, start_of
 
 
 def walkable(area: Buffer) -> Buffer:
-    """The area in a form that is quick to walk. A view is copied unless it is long; slices of a long area are views."""
+    """Area in a form that is quick to walk. A short view is copied; slices of a long area stay views."""
     if len(area) > COPIED_BYTES_MAX:
         return memoryview(area)
     return bytes(area) if isinstance(area, memoryview) else area

@@ -157,7 +157,7 @@ def encode_pairs(pairs: Iterable[tuple[bytes, bytes | None]], timestamp_ms: int)
 
 
 def build_batch(area: Buffer, header: BatchHeader, codec: Compression, level: int | None = None) -> bytes:
-    """A batch of an uncompressed records area and a header, whose length, checksum and codec are made here."""
+    """Build a batch of an uncompressed records area and a header; sets length, checksum and codec."""
     return _assembled(area if codec == Compression.NONE else compress(codec, area, level), header, codec)
 
 

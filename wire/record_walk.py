@@ -114,7 +114,7 @@ def _skip_headers(data: Buffer, position: int, count: int) -> int:
 
 
 class _CutOff(ValueError):
-    """Raised for a record that is cut off by the end of the data."""
+    """Raised for a record that the end of the data truncates."""
 
 
 def _walk_record(data: Buffer, position: int) -> tuple[int, int, int, int]:
@@ -161,7 +161,7 @@ def _walk_record(data: Buffer, position: int) -> tuple[int, int, int, int]:
 
 
 def continue_walk_python(buffer: Buffer, start: int, end: int, count: int, walked: Walked) -> Walked:
-    """Walk on over the records in `buffer[start:end]`, as far as they are whole; the twin of continue_walk in _native.c."""
+    """Continue a walk over complete records in `buffer[start:end]`; the twin of continue_walk in _native.c."""
     index, _, minimum, maximum, offset_of_maximum, has_null_key, consecutive = walked
     if not 0 <= start <= end <= len(buffer) or not 0 <= index <= count:
         raise ValueError("no such area or count")
@@ -196,7 +196,7 @@ IS_NATIVE = continue_walk is not continue_walk_python
 
 
 def walk_records(buffer: Buffer, start: int, end: int, count: int) -> Found:
-    """Check that `buffer[start:end]` holds exactly `count` good records; ValueError where it does not."""
+    """Check that `buffer[start:end]` holds exactly `count` valid records; raises ValueError."""
     if not 0 <= count <= 0x7FFFFFFF:
         raise ValueError("no such area or count")
     walked = continue_walk(buffer, start, end, count, NOTHING_WALKED)

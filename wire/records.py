@@ -138,7 +138,7 @@ _new_tuple = tuple.__new__  # past NamedTuple's keyword handling
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
-    """Sequence numbers run from 0 to 2147483647 and start again at 0."""
+    """Add to a sequence number, which wraps from 2147483647 to 0."""
     return (sequence + increment) & 0x7FFFFFFF
 
 
@@ -157,7 +157,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def batch_size(buffer: Buffer, position: int, end: int) -> int:
-    """Bytes of the batch that starts at position; 0 if it is not wholly there. CORRUPT_MESSAGE for impossible ones."""
+    """Size of the batch at position; 0 if it is incomplete. Raises CORRUPT_MESSAGE for an impossible size."""
     if end - position < LOG_OVERHEAD:
         return 0
     length: int = _LENGTH.unpack_from(buffer, position + 8)[0]
@@ -195,13 +195,13 @@ def crc_is_valid(buffer: Buffer, start: int, end: int) -> bool:
 
 
 def assign_offsets(buffer: WritableBuffer, start: int, base_offset: int, leader_epoch: int) -> None:
-    """The leader's part of a batch, in place; the checksum does not cover it."""
+    """Set a batch's offset and leader epoch in place; the checksum does not cover them."""
     _BASE_OFFSET.pack_into(buffer, start, base_offset)
     _LEADER_EPOCH.pack_into(buffer, start + 12, leader_epoch)
 
 
 def assign_timestamps(buffer: WritableBuffer, start: int, end: int, attributes: int, max_timestamp: int) -> None:
-    """New attributes and maximum timestamp, in place, with the checksum this needs."""
+    """Set a batch's attributes, maximum timestamp and checksum in place."""
     struct.pack_into(">h", buffer, start + ATTRIBUTES_OFFSET, attributes)
     _BASE_OFFSET.pack_into(buffer, start + MAX_TIMESTAMP_OFFSET, max_timestamp)
     # Last, over what was just written.
@@ -230,7 +230,7 @@ class RecordsSummary(NamedTuple):
 
 
 def check_records(area: Buffer, count: int, start: int = 0, end: int | None = None) -> RecordsSummary:
-    """Check that area[start:end], uncompressed, is exactly `count` good records; INVALID_RECORD where it is not.
+    """Check that area[start:end], uncompressed, is exactly `count` valid records; raises INVALID_RECORD.
 
     Good is what Kafka's DefaultRecord reads without complaint: every length inside the record, every record exactly as
     long as it says, nothing after the last.

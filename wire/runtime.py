@@ -72,7 +72,7 @@ def read_tag_count(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
 
 
 def skip_tags(buffer: bytes | bytearray, position: int, end: int, count: int) -> int:
-    """Return the position behind `count` tagged fields, none of which is wanted."""
+    """Skip `count` tagged fields; returns the position after them."""
     for _ in range(count):
         _tag, position = read_varint(buffer, position)
         size, position = read_varint(buffer, position)
@@ -81,7 +81,7 @@ def skip_tags(buffer: bytes | bytearray, position: int, end: int, count: int) ->
 
 
 def skip_tagged_fields(buffer: bytes | bytearray, position: int, end: int) -> int:
-    """Return the position behind a section of tagged fields, none of which is wanted."""
+    """Skip a section of tagged fields; returns the position after it."""
     try:
         count, position = read_tag_count(buffer, position)
         position = skip_tags(buffer, position, end, count)

@@ -209,7 +209,7 @@ class Struct(metaclass=StructMeta):
 
     @classmethod
     def decode(cls, buffer: bytes | bytearray, version: int, start: int = 0, end: int | None = None) -> Self:
-        """Read one from `buffer[start:end]`. What follows it there is ignored."""
+        """Decode a struct from `buffer[start:end]`; following bytes there are ignored."""
         decoded: Self = codecs.codec(cls, version, "decode")(buffer, start, len(buffer) if end is None else end)
         return decoded
 

@@ -55,7 +55,7 @@ PIECE_S = 0.001
 
 
 def let_others_run() -> None:
-    """Release the interpreter lock for long enough that a waiting thread gets it next.
+    """Release the interpreter lock long enough for a waiting thread to get it.
 
     A busy thread keeps the lock for milliseconds at a time. One that releases it often, but each time for less than
     the other takes to wake up, may keep it for as long as it works: CPython asks for the lock only when it was not
@@ -65,7 +65,7 @@ def let_others_run() -> None:
 
 
 def paced(give_way: Callable[[], None] = let_others_run) -> Callable[[], None]:
-    """Make a function to call after each little piece of work: it yields once a millisecond.
+    """Function to call after each small piece of work: it yields once a millisecond.
 
     Releasing the lock costs little while nobody waits for it. When the event loop is busy each time is a change of
     threads, which takes longer than many a piece.

@@ -268,7 +268,7 @@ class StructType(construct.Adapter):  # type: ignore[misc]
 
 
 def resolve(cls: type[Struct], version: int, flexible: bool) -> StructType:
-    """The construct of `cls` at `version`; a nested struct has the version of the message around it."""
+    """Construct of `cls` at `version`; nested structs have the enclosing message's version."""
     subcons = []
     known: dict[int, tuple[str, construct.Construct, Any]] = {}
     foreign = set()

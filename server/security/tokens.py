@@ -318,7 +318,7 @@ class DelegationTokens:
     # ------------------------------------------------------------------ logging in
 
     def known(self, mechanism: str, token_id: str, now_ms: int) -> KnownToken | None:
-        """Token that may log in. Kafka lets one that has expired log in, too, and ends that session at once."""
+        """Token that may log in. As in Kafka an expired token can log in, and its session ends at once."""
         token = self._tokens.get(token_id)
         if token is None or token.is_over(now_ms) or self.salt_of is None:
             return None
@@ -341,7 +341,7 @@ class DelegationTokens:
         }
 
     def take(self, derived: dict[str, dict[str, ScramCredential]]) -> None:
-        """Keep the credentials that `derive` has made, of tokens that still exist."""
+        """Store credentials from `derive` for tokens that still exist."""
         for token_id, credentials in derived.items():
             if token_id in self._tokens:
                 self._credentials[token_id] = credentials

@@ -78,7 +78,7 @@ class Agenda:
 
 
 class Pipe:
-    """Messages one way: each after a delay, none before the one sent earlier; held back while the pipe is blocked."""
+    """One-way message channel: delayed messages in order, held back while blocked."""
 
     def __init__(self, agenda: Agenda, delay: Callable[[], float], *, blocked: bool = False) -> None:
         self._agenda = agenda
@@ -109,7 +109,7 @@ class Pipe:
             self._set_out()
 
     def close(self, still_arrive: float = 0.0) -> None:
-        """Take no more; this share of the messages that have set out, the first ones, still arrives."""
+        """Accept no more messages; deliver only this leading share of those in transit."""
         self._closed = True
         # The last messages are lost, as when a connection breaks: a
         # receiver has the beginning of what was sent, never gaps.
@@ -487,7 +487,7 @@ class MemoryCoordination(ProbedSession):
             await trio.sleep(self._service.random.uniform(RETRY_S, 2 * RETRY_S))
 
     def greeted(self, connection: _Connection, session_id: int, sent: float) -> None:
-        """The service has answered on a new connection; 0: the session has ended."""
+        """Handle the service's greeting on a new connection; 0: the session has ended."""
         # An attempt that was given up may still be answered.
         if self._ended or self._attempt is not connection:
             return
@@ -511,7 +511,7 @@ class MemoryCoordination(ProbedSession):
             self._session_changed()
 
     def end(self, reason: str) -> None:
-        """The session has ended: "expired", "closed" or "abandoned"."""
+        """End the session: "expired", "closed" or "abandoned"."""
         if self._ended:
             return
         self._no_longer_sure()

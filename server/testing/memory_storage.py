@@ -212,7 +212,7 @@ class MemoryStorage:
             raise error
 
     def append_to(self, file: _File, buffer: Buffer) -> None:
-        """Write at the end of a file, as far as there is room."""
+        """Append to a file, as far as there is room."""
         file.modified_ms = self._clock_ms()
         error = self.fail("append", file.path) if self.fail is not None else None
         if error is not None:

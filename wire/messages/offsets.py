@@ -17,7 +17,7 @@ class OffsetCommitRequestTopic(Struct):
 
 
 class OffsetCommitRequest(Message, key=8, versions="2-10", flexible="8+"):
-    """OffsetCommit (key 8): a group remembers how far it has read.
+    """OffsetCommit (key 8): store a group's committed offsets.
 
     v2 retention asked by the client   v3 throttle time   v4 answer first, throttle after
     v5 retention is the broker's matter alone (KIP-211)   v6 leader epoch (KIP-320)   v7 static membership (KIP-345)
@@ -67,7 +67,7 @@ class OffsetFetchRequestGroup(Struct):
 
 
 class OffsetFetchRequest(Message, key=9, versions="1-10", flexible="6+"):
-    """OffsetFetch (key 9): the offsets a group has committed.
+    """OffsetFetch (key 9): fetch groups' committed offsets.
 
     v2 null topics mean all of them; top-level error   v3 throttle time   v4 answer first, throttle after
     v5 leader epoch (KIP-320)   v6 flexible   v7 wait for open transactions (KIP-447)   v8 many groups at once (KIP-709)
@@ -132,7 +132,7 @@ class OffsetDeleteRequestTopic(Struct):
 
 
 class OffsetDeleteRequest(Message, key=47, versions="0", flexible="none"):
-    """OffsetDelete (key 47): forget a group's committed offsets of some partitions (KIP-496).
+    """OffsetDelete (key 47): delete a group's committed offsets of some partitions (KIP-496).
 
     v0 is the only version, and not a flexible one.
     """

@@ -125,7 +125,7 @@ class UnregisterBrokerResponse(Message, key=64, versions="0", flexible="0+"):
 
 
 class UnregisterControllerRequest(Message, key=94, versions="0", flexible="0+"):
-    """UnregisterController (key 94): forget a controller of Kafka's metadata quorum that will not come back."""
+    """UnregisterController (key 94): forget a controller that will not return."""
 
     controller_id: int = field(Int32)
 

@@ -17,7 +17,7 @@ class ScramCredentialUpsertion(Struct):
 
 
 class AlterUserScramCredentialsRequest(Message, key=51, versions="0", flexible="0+"):
-    """AlterUserScramCredentials (key 51): give SCRAM credentials to users, and take them (KIP-554)."""
+    """AlterUserScramCredentials (key 51): set and delete users' SCRAM credentials (KIP-554)."""
 
     deletions: list[ScramCredentialDeletion] = field(Array(ScramCredentialDeletion))
     upsertions: list[ScramCredentialUpsertion] = field(Array(ScramCredentialUpsertion))

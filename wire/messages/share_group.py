@@ -176,7 +176,7 @@ class DeleteShareGroupOffsetsRequestTopic(Struct):
 
 
 class DeleteShareGroupOffsetsRequest(Message, key=92, versions="0", flexible="0+"):
-    """DeleteShareGroupOffsets (key 92): an empty share group forgets topics (KIP-932).
+    """DeleteShareGroupOffsets (key 92): delete an empty share group's start offsets of topics (KIP-932).
 
     v0 is the only version.
     """

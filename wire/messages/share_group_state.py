@@ -15,7 +15,7 @@ class InitializeStateData(Struct):
 
 
 class InitializeShareGroupStateRequest(Message, key=83, versions="0", flexible="0+"):
-    """InitializeShareGroupState (key 83): the state of share partitions begins (KIP-932).
+    """InitializeShareGroupState (key 83): initialize the state of share partitions (KIP-932).
 
     v0 is the only version.
     """
@@ -161,7 +161,7 @@ class DeleteStateData(Struct):
 
 
 class DeleteShareGroupStateRequest(Message, key=86, versions="0", flexible="0+"):
-    """DeleteShareGroupState (key 86): the state of share partitions ends (KIP-932).
+    """DeleteShareGroupState (key 86): delete the state of share partitions (KIP-932).
 
     v0 is the only version.
     """

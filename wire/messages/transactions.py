@@ -17,7 +17,7 @@ class AddPartitionsToTxnTransaction(Struct):
 
 
 class AddPartitionsToTxnRequest(Message, key=24, versions="0-5", flexible="3+"):
-    """AddPartitionsToTxn (key 24): partitions take part in a transaction from now on.
+    """AddPartitionsToTxn (key 24): add partitions to a transaction.
 
     v0-v3 are of producers; v4-v5 are of brokers, for many transactions at once, and may only ask whether partitions
     take part.
@@ -64,7 +64,7 @@ class AddPartitionsToTxnResponse(Message, key=24, versions="0-5", flexible="3+")
 
 
 class AddOffsetsToTxnRequest(Message, key=25, versions="0-4", flexible="3+"):
-    """AddOffsetsToTxn (key 25): the offsets of a group take part in a transaction from now on.
+    """AddOffsetsToTxn (key 25): add a group's offsets to a transaction.
 
     v1 answer first, throttle after   v2 PRODUCER_FENCED   v3 flexible   v4 TRANSACTION_ABORTABLE (KIP-890)
     """
@@ -94,7 +94,7 @@ class TxnOffsetCommitRequestTopic(Struct):
 
 
 class TxnOffsetCommitRequest(Message, key=28, versions="0-6", flexible="3+"):
-    """TxnOffsetCommit (key 28): offsets of a group that come into force when a transaction is committed.
+    """TxnOffsetCommit (key 28): commit a group's offsets with a transaction.
 
     v1 answer first, throttle after   v2 leader epoch   v3 flexible; the member and its generation (KIP-447) v4
     TRANSACTION_ABORTABLE (KIP-890)   v5 the coordinator adds the partition to the transaction itself (KIP-890 part 2)
@@ -162,7 +162,7 @@ class WritableTxnMarker(Struct):
 
 
 class WriteTxnMarkersRequest(Message, key=27, versions="1-2", flexible="1+"):
-    """WriteTxnMarkers (key 27): a transaction coordinator tells the leaders of partitions how a transaction ended.
+    """WriteTxnMarkers (key 27): a transaction coordinator writes a transaction's end to partition leaders.
 
     v1 flexible   v2 transaction version (KIP-1228)
     """
