@@ -125,7 +125,7 @@ class RequestContext(Generic[PortT_co]):
         self.charge: Charge | None = None
         """None while there are no quotas; after that the last request's stays, which does not count any more."""
         self.checked_batch: Any = None
-        """Verdict of the fast path of Produce about the batch of this request, for the handler, which takes it away."""
+        """Partition and header of the batch of this request, and the verdict of Produce's fast path, for the handler, which takes them away."""
         self._on_close: dict[Callable[[object], None], None] = {}
 
     @property

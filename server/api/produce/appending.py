@@ -306,7 +306,7 @@ class Appending(PendingAnswer[ProduceResponse]):
             return answer
         # Phase 2: the batch. Nothing is written before all checks are through.
         rules = partition.log.validation_rules()
-        checked, self._checked = self._checked, None
+        checked = self._verdict_of(partition, header)
         # What is compressed takes so long that the time of the request may be over.
         if checked is None and header is not None and (is_plain or time.monotonic() <= self._turn_end):
             checked = check_quickly(records, header, rules, now_ms=self._context.now_ms)
@@ -318,6 +318,13 @@ class Appending(PendingAnswer[ProduceResponse]):
         elif not self._append_to(partition, place, answer, records, header, checked):
             self._defer(partition, place, answer, records, is_long=True)
         return answer
+
+    def _verdict_of(self, partition: Partition, header: BatchHeader | None) -> CheckedRecords | None:
+        """Take the fast path's verdict, if it is about this very batch, by its checksum, for this partition."""
+        if self._checked is None:
+            return None
+        (looked_for, seen, checked), self._checked = self._checked, None
+        return checked if looked_for is partition and seen == header else None
 
     def _guard(self, partition: Partition) -> VerificationGuard | None:
         return None if self._verification is None else self._verification.guard(partition)

@@ -66,12 +66,12 @@ class FastPath:
             return None
         checked = check_quickly(records, header, log.client_rules or log.validation_rules(), now_ms=now_ms)
         if checked is None or checked is DOUBTFUL:
-            context.checked_batch = checked
+            context.checked_batch = partition, header, checked
             return None
         try:
             info = partition.append_as_leader(records, required_acks=acks, now_ms=now_ms, checked=checked)
         except KafkaError:
-            context.checked_batch = checked
+            context.checked_batch = partition, header, checked
             return None  # the handler tries again, and says why
         first_offset, last_offset, append_time_ms, log_start_offset, _, _ = info
         # Without followers and forced flushes there is nobody to wait for.

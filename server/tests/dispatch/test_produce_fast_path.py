@@ -354,6 +354,23 @@ async def test_the_event_loop_reads_through_no_batch_twice(
         read.clear()
 
 
+async def test_a_verdict_is_of_no_use_for_another_batch(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    for topic in ("first", "second"):
+        await create(broker, creatable(topic))
+    begun, gap, plain = idempotent(0, value=b"begun"), idempotent(5, value=b"gap"), batch(NOW_MS, value=b"plain")
+    await connected(broker, request(broker, "first", 12, begun), 12)
+    for topic in ("first", "second"):
+        context = context_of(broker, 12)
+        left = by_fast_path(broker, request(broker, "first", 12, memoryview(bytearray(gap))), 12, context)
+        assert isinstance(left, ProduceRequest)  # and never gets to its handler
+        looked_for, _, checked = context.checked_batch
+        assert (looked_for.topic, checked is not None) == ("first", True)
+        asked = request(broker, topic, 12, memoryview(bytearray(plain)))
+        assert told(await step_by_step(broker, asked, 12, context))[1] == ErrorCode.NONE
+    assert (values(broker, "first"), values(broker, "second")) == ([b"begun", b"plain"], [b"plain"])
+
+
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.ZSTD])
 def test_a_first_look_decompresses_once(monkeypatch: pytest.MonkeyPatch, codec: Compression) -> None:
     """Where libdeflate tells nothing, gzip is not inflated piece by piece as well."""
