@@ -11,6 +11,7 @@ import socket
 import sys
 from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,9 @@ LISTEN = "127.0.0.1:8081"
 REACH_TIMEOUT_S = 5.0
 SWITCH_SECONDS = 0.0005
 """How soon a thread that parses a schema lets the event loop go on."""
+
+LIBRARIES = ("h11", "avro", "jsonschema", "referencing", "proto_schema_parser")
+"""Top-level packages of the extra `registry`."""
 
 DESCRIPTION = """\
 Runs a schema registry with the HTTP API of Confluent's, for Avro, JSON Schema and Protobuf.
@@ -84,6 +88,8 @@ def run(options: argparse.Namespace) -> int:
     from ottla.server.config.loggers import set_up_log
 
     set_up_log(options.log_level.upper(), options.log_format)
+    if missing := [each for each in LIBRARIES if find_spec(each) is None]:
+        return fail(f"the registry needs {', '.join(missing)}: pip install 'ottla[registry]'", EXIT_FAILED)
     try:
         texts = client_settings(options)
         servers = getattr(options, "bootstrap_server", None) or os.environ.get(BOOTSTRAP_VARIABLE)

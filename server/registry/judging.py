@@ -71,7 +71,9 @@ class Judging:
         texts = self._texts_of(value)
         return await self._in_thread(lambda: formats.parse(value.type, value.text, texts).formatted(name))
 
-    async def problems(self, judged: Judged, level: str, earlier: Sequence[SchemaValue]) -> list[str]:
+    async def problems(
+        self, judged: Judged, level: str, earlier: Sequence[SchemaValue], *, is_lenient: bool = False
+    ) -> list[str]:
         """Incompatibilities with earlier versions, which are sorted with the latest last."""
         until_s = time.monotonic() + TIME_S
         prepared = [
@@ -81,7 +83,7 @@ class Judging:
 
         def compare() -> list[str]:
             new = formats.parse(judged.type, judged.text, judged.texts)
-            return compatibility.problems(level, new, judged.type, prepared)
+            return compatibility.problems(level, new, judged.type, prepared, is_lenient=is_lenient)
 
         return await self._in_thread(compare)
 

@@ -242,7 +242,8 @@ class Writing:
         if group := config.get("compatibilityGroup"):
             wanted = _property(judged.metadata, group)
             alive = [each for each in alive if _property(each.metadata, group) == wanted]
-        found = await self._judging.problems(judged, config[LEVEL], alive)
+        is_lenient = str(config.get("compatibilityPolicy")).upper() == "LENIENT"
+        found = await self._judging.problems(judged, config[LEVEL], alive, is_lenient=is_lenient)
         if found:
             found.append(f"{{validateFields: 'false', compatibility: '{config[LEVEL]}'}}")
         return found

@@ -60,7 +60,7 @@ class AvroSchema:
     def formatted(self, name: str) -> str:
         return resolved_text(self._tree, self._references) if name == "resolved" else self.canonical
 
-    def problems_reading(self, writer: ParsedSchema) -> list[str]:
+    def problems_reading(self, writer: ParsedSchema, *, is_lenient: bool = False) -> list[str]:
         assert isinstance(writer, AvroSchema)
         checker = _Checker()
         found = checker.get_compatibility(self.parsed, writer.parsed)

@@ -48,7 +48,9 @@ class Earlier(NamedTuple):
     parse: Callable[[], ParsedSchema]
 
 
-def problems(level: str, new: ParsedSchema, kind: str, earlier: Sequence[Earlier]) -> list[str]:
+def problems(
+    level: str, new: ParsedSchema, kind: str, earlier: Sequence[Earlier], *, is_lenient: bool = False
+) -> list[str]:
     """Incompatibilities with earlier versions, which are sorted with the latest last; empty if the schema fits."""
     wanted = LEVELS[level]
     if not (wanted.is_backward or wanted.is_forward):
@@ -56,19 +58,19 @@ def problems(level: str, new: ParsedSchema, kind: str, earlier: Sequence[Earlier
     for each in reversed(earlier if wanted.is_transitive else earlier[-1:]):
         if kind != each.type:
             return ["Incompatible because of different schema type"]
-        if found := _between(wanted, new, each.parse()):
+        if found := _between(wanted, new, each.parse(), is_lenient):
             cut = each.text[:SHOWN_MAX]
             shown = f"{{oldSchema: '{cut}'}}" if cut == each.text else f"{{oldSchema: <truncated> '{cut}...'}}"
             return [*found, f"{{oldSchemaVersion: {each.version}}}", shown]
     return []
 
 
-def _between(level: Level, new: ParsedSchema, earlier: ParsedSchema) -> list[str]:
+def _between(level: Level, new: ParsedSchema, earlier: ParsedSchema, is_lenient: bool) -> list[str]:
     found = []
     if level.is_forward:
-        found += [_named(each, "old", "new") for each in earlier.problems_reading(new)]
+        found += [_named(each, "old", "new") for each in earlier.problems_reading(new, is_lenient=is_lenient)]
     if level.is_backward:
-        found += [_named(each, "new", "old") for each in new.problems_reading(earlier)]
+        found += [_named(each, "new", "old") for each in new.problems_reading(earlier, is_lenient=is_lenient)]
     return found
 
 

@@ -26,10 +26,10 @@ class ParsedSchema(Protocol):
     def formatted(self, name: str) -> str:
         """Text in the format that a client names; the canonical one for an unknown format."""
 
-    def problems_reading(self, writer: ParsedSchema) -> list[str]:
+    def problems_reading(self, writer: ParsedSchema, *, is_lenient: bool = False) -> list[str]:
         """Incompatibilities of data that `writer` has written with this schema, as Confluent's registry words them; none if it can be read.
 
-        In them %s stands for the name of one side: first this schema, then the other.
+        The lenient policy of JSON Schema lets more differences pass. In a problem %s stands for the name of one side: first this schema, then the other.
         """
 
     def is_like(self, other: ParsedSchema) -> bool:

@@ -91,6 +91,17 @@ COMPATIBLE = frozenset(
 )
 """Differences that a reader can live with (`SchemaDiff.COMPATIBLE_CHANGES_STRICT`)."""
 
+LENIENT = COMPATIBLE | frozenset(
+    (
+        "ADDITIONAL_PROPERTIES_NARROWED", "ADDITIONAL_PROPERTIES_REMOVED", "UNEVALUATED_PROPERTIES_NARROWED",
+        "UNEVALUATED_PROPERTIES_REMOVED", "REQUIRED_PROPERTY_WITH_DEFAULT_ADDED_TO_OPEN_CONTENT_MODEL",
+        "OPTIONAL_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL", "PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL",
+        "PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL",
+        "PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL",
+    )
+)  # fmt: skip
+"""Those of `compatibilityPolicy=LENIENT` (`SchemaDiff.COMPATIBLE_CHANGES_LENIENT`)."""
+
 WORDS = (
     # the ends of names, and what is said of them, with {path}; the first that fits (`Difference.error`)
     (("_TO_OPEN_CONTENT_MODEL",), "The %s schema has an open content model and has a property or item at path '{path}' which is missing in the %s schema"),
@@ -125,16 +136,16 @@ class Difference(NamedTuple):
         return f'{{errorType:"{self.name}", description:"{words.format(path=path)}\'}}'
 
 
-def differences(original: Shapes, update: Shapes) -> list[Difference]:
+def differences(original: Shapes, update: Shapes, compatible: frozenset[str] = COMPATIBLE) -> list[Difference]:
     """Incompatible differences between the writer's and the reader's schema."""
     known_bad: frozenset[tuple[int, int]] = frozenset()
     while True:
-        comparison = _Comparison(original, update, known_bad)
+        comparison = _Comparison(original, update, known_bad, compatible)
         found = comparison.compare(original.root, update.root)
         bad = comparison.bad_pairs()
         # A pair that leads back to itself was taken to be compatible. If it is not, what was concluded from it may be wrong.
         if not comparison.has_assumed or bad == known_bad:
-            return [Difference(name, f"#/{path}") for name, path in found if name not in COMPATIBLE]
+            return [Difference(name, f"#/{path}") for name, path in found if name not in compatible]
         known_bad = bad
 
 
@@ -145,13 +156,25 @@ _Found = list[tuple[str, str]]
 class _Comparison:
     """One pass over all pairs of schemas, each compared once."""
 
-    def __init__(self, original: Shapes, update: Shapes, known_bad: frozenset[tuple[int, int]]) -> None:
+    def __init__(
+        self,
+        original: Shapes,
+        update: Shapes,
+        known_bad: frozenset[tuple[int, int]],
+        compatible: frozenset[str],
+    ) -> None:
         self._original, self._update, self._known_bad = original, update, known_bad
         self._results: dict[tuple[int, int], _Found | None] = {}
+        self._compatible = compatible
         self.has_assumed = False
 
     def bad_pairs(self) -> frozenset[tuple[int, int]]:
-        return frozenset(pair for pair, found in self._results.items() if found is not None and not _is_fine(found))
+        return frozenset(
+            pair for pair, found in self._results.items() if found is not None and not self._is_fine(found)
+        )
+
+    def _is_fine(self, found: Sequence[tuple[str, str]]) -> bool:
+        return all(name in self._compatible for name, _ in found)
 
     def compare(self, original: Shape, update: Shape) -> _Found:
         """Compare two schemas; places are relative to them."""
@@ -197,7 +220,7 @@ class _Comparison:
                 return None
         for part in many.parts:
             found = self.compare(original, part) if many is update else self.compare(part, update)
-            if _is_fine(found):
+            if self._is_fine(found):
                 return [*found, (name, "")] if name else found
         return None
 
@@ -221,8 +244,8 @@ class _Comparison:
             self._update.below(update, update.get("not")),
             self._original.below(original, original.get("not")),
         )
-        found = differences_of(before, after, self._update, self._original)
-        return [("NOT_TYPE_NARROWED" if _is_fine(found) else "NOT_TYPE_EXTENDED", "not")]
+        found = differences_of(before, after, self._update, self._original, self._compatible)
+        return [("NOT_TYPE_NARROWED" if self._is_fine(found) else "NOT_TYPE_EXTENDED", "not")]
 
     # --- combinations
 
@@ -244,7 +267,9 @@ class _Comparison:
             found.append(("PRODUCT_TYPE_EXTENDED" if update.criterion == ALL else "SUM_TYPE_EXTENDED", ""))
         elif len(before) > len(after):
             found.append(("SUM_TYPE_NARROWED" if original.criterion in (ANY, ONE) else "PRODUCT_TYPE_NARROWED", ""))
-        fitting = [[index for index, each in enumerate(after) if _is_fine(self.compare(part, each))] for part in before]
+        fitting = [
+            [index for index, each in enumerate(after) if self._is_fine(self.compare(part, each))] for part in before
+        ]
         if _matched(fitting) < min(len(before), len(after)):
             found.append(("COMBINED_TYPE_SUBSCHEMAS_CHANGED", ""))
         return found
@@ -298,7 +323,7 @@ class _Comparison:
             is_never = gone.kind == "false"
             return [(f"PROPERTY_{'WITH_FALSE_' if is_never else ''}REMOVED_FROM_CLOSED_CONTENT_MODEL", "")]
         found = self.compare(gone, self._update.below(update, other))
-        how = "IS_COVERED" if _is_fine(found) else "NOT_COVERED"
+        how = "IS_COVERED" if self._is_fine(found) else "NOT_COVERED"
         return [*found, (f"PROPERTY_REMOVED_{how}_BY_PARTIALLY_OPEN_CONTENT_MODEL", "")]
 
     def _added(self, original: Shape, update: Shape, name: str) -> _Found:
@@ -313,7 +338,7 @@ class _Comparison:
         other = _schema_of_others(original, name)
         if other is not None:
             found = self.compare(self._original.below(original, other), new)
-            how = "IS_COVERED" if _is_fine(found) else "NOT_COVERED"
+            how = "IS_COVERED" if self._is_fine(found) else "NOT_COVERED"
             found = [*found, (f"PROPERTY_ADDED_{how}_BY_PARTIALLY_OPEN_CONTENT_MODEL", "")]
         return [*found, (f"{need}_ADDED_TO_UNOPEN_CONTENT_MODEL", "")]
 
@@ -415,7 +440,7 @@ class _Comparison:
         if other is None:
             return [(f"ITEM_{'WITH_FALSE_' if gone.kind == 'false' else ''}REMOVED_FROM_CLOSED_CONTENT_MODEL", "")]
         found = self.compare(gone, self._update.below(update, other))
-        how = "IS_COVERED" if _is_fine(found) else "NOT_COVERED"
+        how = "IS_COVERED" if self._is_fine(found) else "NOT_COVERED"
         return [*found, (f"ITEM_REMOVED_{how}_BY_PARTIALLY_OPEN_CONTENT_MODEL", "")]
 
     def _item_added(self, original: Shape, new: Shape) -> _Found:
@@ -425,7 +450,7 @@ class _Comparison:
         if other is None:
             return [("ITEM_ADDED_TO_CLOSED_CONTENT_MODEL", "")]
         found = self.compare(self._original.below(original, other), new)
-        how = "IS_COVERED" if _is_fine(found) else "NOT_COVERED"
+        how = "IS_COVERED" if self._is_fine(found) else "NOT_COVERED"
         return [*found, (f"ITEM_ADDED_{how}_BY_PARTIALLY_OPEN_CONTENT_MODEL", "")]
 
 
@@ -437,13 +462,11 @@ _ANNOTATIONS = (
 )
 
 
-def differences_of(original: Shape, update: Shape, originals: Shapes, updates: Shapes) -> _Found:
+def differences_of(
+    original: Shape, update: Shape, originals: Shapes, updates: Shapes, compatible: frozenset[str]
+) -> _Found:
     """Compare two schemas independently of all others."""
-    return _Comparison(originals, updates, frozenset()).compare(original, update)
-
-
-def _is_fine(found: Sequence[tuple[str, str]]) -> bool:
-    return all(name in COMPATIBLE for name, _ in found)
+    return _Comparison(originals, updates, frozenset(), compatible).compare(original, update)
 
 
 def _at(path: str, found: _Found) -> _Found:

@@ -20,7 +20,7 @@ import referencing.jsonschema
 from jsonschema.validators import validator_for
 
 from ottla.server.registry.schemas.format import InvalidText, ParsedSchema
-from ottla.server.registry.schemas.json_rules import differences
+from ottla.server.registry.schemas.json_rules import COMPATIBLE, LENIENT, differences
 from ottla.server.registry.schemas.json_shapes import Shapes, resolve
 from ottla.wire.foreign_json import parse_json
 
@@ -45,9 +45,9 @@ class JsonSchema:
     def formatted(self, name: str) -> str:
         return self.canonical
 
-    def problems_reading(self, writer: ParsedSchema) -> list[str]:
+    def problems_reading(self, writer: ParsedSchema, *, is_lenient: bool = False) -> list[str]:
         assert isinstance(writer, JsonSchema)
-        return [str(each) for each in differences(writer.shapes, self.shapes)]
+        return [str(each) for each in differences(writer.shapes, self.shapes, LENIENT if is_lenient else COMPATIBLE)]
 
     def is_like(self, other: ParsedSchema) -> bool:
         return isinstance(other, JsonSchema) and self.normalized() == other.normalized()

@@ -63,7 +63,7 @@ class ProtobufSchema:
             return b64encode(self.file.SerializeToString(deterministic=True)).decode()
         return self.canonical
 
-    def problems_reading(self, writer: ParsedSchema) -> list[str]:
+    def problems_reading(self, writer: ParsedSchema, *, is_lenient: bool = False) -> list[str]:
         assert isinstance(writer, ProtobufSchema)
         found = differences(writer.file, writer.messages, self.file, self.messages)
         return [str(each) for each in found]

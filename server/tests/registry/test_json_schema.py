@@ -213,3 +213,15 @@ def test_no_tree_raises_anything_else(one: object, other: object) -> None:
     except InvalidText:
         return
     assert json_schema.parse(first.canonical, {}).canonical == first.canonical
+
+
+def test_the_lenient_policy_lets_content_models_change() -> None:
+    for original, update in (
+        (obj(a=INT), obj(a=INT, b=INT)),
+        (obj(False, a=INT, b=INT), obj(False, a=INT)),
+        (obj(a=INT), obj(False, a=INT)),
+    ):
+        one, other = parsed(original), parsed(update)
+        assert other.problems_reading(one)
+        assert not other.problems_reading(one, is_lenient=True)
+    assert parsed(TEXT).problems_reading(parsed(INT), is_lenient=True)

@@ -317,9 +317,9 @@ async def test_a_decision_that_others_have_overtaken_is_made_again(monkeypatch: 
     problems = registry.judging.problems
     first = True
 
-    async def overtaken(*arguments: Any) -> list[str]:
+    async def overtaken(*arguments: Any, **more: Any) -> list[str]:
         nonlocal first
-        found = await problems(*arguments)
+        found = await problems(*arguments, **more)
         if first:
             first = False
             # Compatible with version 1, as the schema below is, but not with that one.
@@ -355,7 +355,7 @@ async def test_a_schema_that_takes_long_holds_up_no_other_writer() -> None:
     await registry.register("slow", A)
     token = trio.lowlevel.current_trio_token()
 
-    def slow(*_: object) -> list[str]:
+    def slow(*_: object, **more: object) -> list[str]:
         token.run_sync_soon(begun.set)
         may_end.wait(60)
         return []

@@ -158,3 +158,13 @@ async def test_the_registry_tells_of_itself() -> None:
     clusters = {"kafka-cluster": "a-cluster", "schema-registry-cluster": "schema-registry"}
     assert await registry.ask("GET", "/v1/metadata/id") == {"id": "", "scope": {"path": [], "clusters": clusters}}
     assert (await registry.ask("GET", "/v1/metadata/version"))["version"]
+
+
+async def test_the_lenient_policy_is_a_setting() -> None:
+    registry = MemoryRegistry()
+    one = {"type": "object", "properties": {"a": {}}}
+    other = {"type": "object", "properties": {"a": {}, "b": {"type": "string"}}}
+    assert await registry.register("s", one, schemaType="JSON") == 1
+    assert (await registry.register("s", other, schemaType="JSON"))[0] == 40901
+    await registry.ask("PUT", "/config/s", {"compatibilityPolicy": "LENIENT"})
+    assert await registry.register("s", other, schemaType="JSON") == 2
