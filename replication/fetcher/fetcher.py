@@ -407,7 +407,12 @@ class Fetcher:
             return
         partition = following.partition
         if leader_start > partition.log_end_offset:
-            logger.warning("Beginning %r anew at %d: it ends at %d", following, leader_start, partition.log_end_offset)
+            logger.warning(
+                "Restarting the log of %r at %d, because it ends at %d",
+                following,
+                leader_start,
+                partition.log_end_offset,
+            )
             try:
                 # A log may have thousands of segments. `_cut` gives up
                 # most of them in slices, `restart_at` only what is left.

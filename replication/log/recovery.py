@@ -230,7 +230,7 @@ class _Loader:
         for segment in damaged:
             if segment not in believed:
                 continue
-            logger.warning("Making the indexes of %r anew", segment)
+            logger.warning("Rebuilding the indexes of %r", segment)
             self._recover_segment(segment, self._producers_at(segment.base_offset))
 
     def _remove_unused_segments(self) -> None:

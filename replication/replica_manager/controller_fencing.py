@@ -145,7 +145,7 @@ class ControllerFencing:
             await self._barrier()
             self._brokers = await self._read_brokers()
             if self._brokers_among(named) != received:
-                logger.warning("The coordination tree has other brokers than those that a controller tells of")
+                logger.warning("The coordination tree lists other brokers than the controller's request")
         return self._brokers_among(named)
 
     def _brokers_among(self, named: Collection[int]) -> Mapping[int, BrokerRegistration]:

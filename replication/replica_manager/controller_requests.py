@@ -301,12 +301,12 @@ class ControllerRequests:
         try:
             return self._apply(name, topic_id, state)
         except KafkaError as error:
-            logger.error("%s-%d cannot do what the controller says: %s", *name, error)
+            logger.error("%s-%d cannot carry out the controller's request: %s", *name, error)
             if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
                 self._listener.on_logs_missing()
             return error.code
         except Exception:
-            logger.exception("bug: %s-%d cannot do what the controller says", *name)
+            logger.exception("bug: %s-%d cannot carry out the controller's request", *name)
             self._listener.on_logs_missing()
             return ErrorCode.UNKNOWN_SERVER_ERROR
 

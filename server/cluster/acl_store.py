@@ -287,7 +287,7 @@ class AclStore:
                     try:
                         self._put(pattern, NO_ENTRIES if node is None else _decoded(pattern, node.data))
                     except MalformedNode as error:
-                        logger.error("ACLs cannot be read, so those from before stay in force: %s", error)
+                        logger.error("ACLs cannot be read; the former ones stay in force: %s", error)
 
 
 def _decoded(pattern: Pattern, data: bytes) -> frozenset[Entry]:

@@ -147,7 +147,7 @@ class LogDirFailures:
             self._failed = trio.Event()
             while self._unreported:
                 await self._notify()
-                logger.warning("Told the controller that log directory %s has failed", self._unreported.pop(0).path)
+                logger.warning("Reported failed log directory %s to the controller", self._unreported.pop(0).path)
 
     async def _notify(self) -> None:
         """Write the notification node, with retries; duplicates do no harm."""

@@ -214,7 +214,7 @@ class _Reader:
         """Begin anew if the topic is another one of its name. Brokers before 2.8 have no ids."""
         before, self._topic_id = self._topic_id, topic_id
         if any(before) and before != topic_id:
-            logger.warning("%s is another topic than before: it is read anew", self._topic.name)
+            logger.warning("%s was replaced by another topic; reading it again", self._topic.name)
             trio.from_thread.run_sync(self._topic.begin_anew)
             self._position = 0
 
@@ -242,7 +242,7 @@ class _Reader:
     def _begin_anew(self, cluster: Cluster) -> None:
         first = offsets_at(cluster, {self._topic.name: [0]}, EARLIEST)[self._topic.name, 0]
         if self._position:
-            logger.warning("%s has lost offset %d: it is read anew from %d", self._topic.name, self._position, first)
+            logger.warning("%s has lost offset %d; reading it again from %d", self._topic.name, self._position, first)
             trio.from_thread.run_sync(self._topic.begin_anew)
         self._position = first
 

@@ -418,7 +418,7 @@ class ActiveController:
         names = await self._tree.children(znodes.TOPICS)
         gone = self.states.topics.keys() - set(names)
         for name in sorted(gone):
-            logger.warning("Somebody else removed the nodes of topic %s", name)
+            logger.warning("Another client removed the nodes of topic %s", name)
             self._unwatch(znodes.topic_path(name))
             self.states.forget_topic(name)
         new = await self._load_topics(names)

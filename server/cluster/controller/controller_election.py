@@ -143,7 +143,7 @@ class ControllerElection:
                 await self._session.until_available()
                 await trio.sleep(RETRY_S)
             except znodes.MalformedNode as problem:
-                logger.error("Nobody can be elected controller: %s", problem)
+                logger.error("No broker can be elected controller: %s", problem)
                 self._note_controller(NO_CONTROLLER)
                 return None
 

@@ -174,7 +174,9 @@ class DecisionWriter:
     # ------------------------------------------------------------------ when the tree is not as it was known
 
     async def _learn(self, part: Decision, problem: CoordinationError) -> None:
-        logger.info("The controller reads again what it wrote in vain: %s %s", type(problem).__name__, problem.path)
+        logger.info(
+            "The controller reads the state again after a failed write: %s %s", type(problem).__name__, problem.path
+        )
         # 1. Clear the way for nodes that have to go.
         if isinstance(problem, NotEmpty):
             await self._tree.delete_below(problem.path)
