@@ -247,9 +247,9 @@ class Effects:
         request: Callable[[Any], Any],
         narrow: Callable[[Any], Awaitable[Any]] | None = None,
     ) -> None:
-        """Compute something long in a thread, from immutable values; its result comes back as a request.
+        """Run a long computation in a thread, on immutable values; its result is submitted to the shard as a request.
 
-        `narrow` changes the result before that, on the event loop.
+        `narrow` converts the result on the event loop before it is submitted.
         """
         self._jobs.append(Job(compute, request, narrow))
 

@@ -1,4 +1,4 @@
-"""Records of a batch as objects, for those who cannot do with its header: coordinators, compaction, conversion, lookups by time."""
+"""Decoding of a batch's records to objects, for coordinators, compaction, conversion and lookups by time."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Record batches from records: of any kind (`encode_batch`), of coordinators (`encode_pairs`), of an area that is there."""
+"""Encoding of record batches: from records (`encode_batch`), coordinators' pairs (`encode_pairs`), or an encoded area."""
 
 import struct
 from collections.abc import Iterable

@@ -74,7 +74,7 @@ class ConsumerService:
 
 
 def check_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: tuple[str, ...]) -> None:
-    """Raise KafkaError for a heartbeat that is wrong whatever the group."""
+    """Raise KafkaError for a heartbeat that would be invalid in any group."""
     epoch = request.member_epoch
     if api_version >= CLIENT_MAKES_MEMBER_ID or epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH:
         check_texts(MemberId=request.member_id)

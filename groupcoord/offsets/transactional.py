@@ -1,7 +1,7 @@
-"""TxnOffsetCommit: offsets of a group that count when a producer's transaction is committed.
+"""TxnOffsetCommit: offset commits of a group inside a producer's transaction.
 
-The coordinator of the transaction is asked first whether the group's partition of the offsets topic takes part; clients of
-transaction version 2 leave it to that question to add it. Then the offsets are a commit like others, in a batch that is
+The service first asks the transaction's coordinator if the group's partition of the offsets topic takes part. For clients of
+transaction version 2 the question also adds the partition. Then the offsets are committed as usual, in a batch that is
 part of the transaction.
 """
 

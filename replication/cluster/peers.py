@@ -1,4 +1,4 @@
-"""The port to other brokers: a request goes out, its response comes back, or nobody knows.
+"""Port to other brokers: requests get a response or raise PeerUnavailable, after which their effect is unknown.
 
 Adapters are `server/peers/tcp.py` (TCP) and the network of the simulation. Versions are not negotiated: what brokers say to
 each other has the versions of Kafka 3.9 (inter.broker.protocol.version 3.9).

@@ -1,4 +1,4 @@
-"""Moving partitions to other replicas: what AlterPartitionReassignments and ListPartitionReassignments mean (KIP-455).
+"""Reassignment of partitions to other replicas: AlterPartitionReassignments and ListPartitionReassignments (KIP-455).
 
 Theory, with the replicas 1, 2, 3 to be replaced by 4, 5, 6 (Kafka's KafkaController.onPartitionReassignment)
 

@@ -331,9 +331,9 @@ class ReplicaManager:
             self._take_up(log, hosted)
 
     async def prepare_logs(self, hosted: Sequence[HostedPartition]) -> Mapping[str, OSError | KafkaError]:
-        """Make logs in advance; `create_partitions` for the same topics puts them in service.
+        """Create logs in advance; `create_partitions` of the same topics puts them into service.
 
-        Answers which topics' could not be made, and why.
+        Returns the errors by topic.
         """
         async with self._locks.hold(each.topic for each in hosted):
             # A directory that is in use would be moved out of the way.

@@ -1,4 +1,4 @@
-"""Controlled shutdown: a broker that stops asks the controller to move away what it leads, as far as there is time for that."""
+"""Controlled shutdown: a stopping broker has the controller move its leaderships to other brokers, within a time limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that the controller alone carries out, handed on to it by the other brokers (Kafka's ForwardingManager, KIP-590).
+"""Forwarding of requests that only the controller carries out (Kafka's ForwardingManager, KIP-590).
 
 The path of a request: a client asks any broker -> that one wraps it in an Envelope, with who asks, from where and through
 which listener -> the controller decides about rights and quotas as if it had been asked itself -> the first broker passes the

@@ -1,4 +1,4 @@
-"""A broker as a member of its cluster: its session with the coordination tree, its registration, and all that rests on them.
+"""A broker's membership of its cluster: session with the coordination tree, registration, and the tasks that depend on them.
 
 A broker that is alone is a cluster of one: its tree is its own (`start/own_tree.py`), its session lasts as long as the
 process, and the controller is always here.

@@ -1,4 +1,4 @@
-"""Listeners that the settings of a server come to: which are opened, which one brokers use, and what clients are told."""
+"""Listeners from a server's settings: those to open, the inter-broker one, and the addresses advertised to clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluation of the settings of OAUTHBEARER for a client. Loaded only where somebody logs in by tokens.
+"""Evaluation of a client's OAUTHBEARER settings. Loaded only if logins by tokens are configured.
 
     sasl.login.callback.handler.class                   the token is
     OAuthBearerLoginCallbackHandler                     given out by a server for a secret, or in a file (sasl.oauthbearer.token.endpoint.url)

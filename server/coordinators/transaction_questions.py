@@ -1,4 +1,4 @@
-"""Questions to transaction coordinators: do these partitions take part in this transaction? And what the answer means.
+"""Questions to transaction coordinators, whether partitions take part in a transaction, and their answers.
 
 | what is answered                               | what who asked hears                                                     |
 |------------------------------------------------|--------------------------------------------------------------------------|

@@ -1,4 +1,4 @@
-"""Which processes of a start with several workers run, and what happens when one ends. Decides; `supervisor.py` does it.
+"""State machine of the processes of several workers: starts, restarts and ends. `supervisor.py` carries out its decisions.
 
     state      how it begins                            what ends it
     beginning  the tree's keeper starts, and when it    all workers serve -> serving; one ends, or a signal -> stopping

@@ -1,4 +1,4 @@
-"""A session of OpenSSL that is handed ciphertext and hands out ciphertext, so that one system call is for many records.
+"""OpenSSL session over memory buffers of ciphertext, so that one system call transfers many records.
 
 Theory
     OpenSSL on a socket reads the header of a record with one system call, and its body with another one. A client that

@@ -1,4 +1,4 @@
-"""Credentials of SCRAM: those of users as the coordination tree keeps them, and made-up ones for names that nobody has.
+"""SCRAM credentials: those of users, in the coordination tree's format, and made-up ones for unknown names.
 
 `MadeUpCredentials` answers logins of unknown names so that the answer does not tell that they are unknown. A made-up answer looks
 like that of some known user: its number of iterations and the form of its salt are drawn from those that the users of the mechanism

@@ -1,4 +1,4 @@
-"""OpenSSL's contexts from Kafka's settings: for the connections that a listener takes, and for those that brokers make.
+"""OpenSSL contexts from Kafka's settings, for accepted connections and for connections to other brokers.
 
 A chain with a signature by SHA-1 is too weak for OpenSSL, and Java serves it. It is served here, too, with a warning, where a
 listener verifies no certificates of clients: the security level of OpenSSL that this takes would let theirs pass as well.

@@ -1,4 +1,4 @@
-"""Delegation tokens (KIP-48): what may be done to them (Kafka 4.4's DelegationTokenControlManager), and their nodes. Sans-IO.
+"""Delegation tokens (KIP-48): operations on them (Kafka 4.4's DelegationTokenControlManager), and their nodes. Sans-IO.
 
 Whoever asks for a token is its *requester*; it logs its *owner* in, who may be somebody else (KIP-373). Owner and *renewers* may
 let it expire later, up to its `max_ms`, or earlier. A token that has expired is of no use, and is removed some time later.

@@ -55,7 +55,7 @@ BATCHES_MAX = 10_000
 
 
 class Phase(Enum):
-    """State of a share partition, see the table above."""
+    """State of a share partition; the module's docstring has a table of them."""
 
     INITIALIZING = auto()
     ACTIVE = auto()

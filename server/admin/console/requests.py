@@ -1,4 +1,4 @@
-"""Requests to the console: who may make them, their parameters, pages of long lists, and calls of the broker's handlers.
+"""Requests to the console: authorization, parameters, paging, and calls of the broker's handlers.
 
 Access: without a token for everybody who reaches the console, as long as it shows no more than a Kafka client on this machine could read
 anyway: the endpoint is bound to loopback, there is no authorizer, some listener takes clients without login and certificate, and the

@@ -44,7 +44,7 @@ _conversions_in_threads = trio.CapacityLimiter(1)
 
 
 class Conversion:
-    """The conversion of one partition. `layout`: that of the log when it was read; `room`: bytes that the request allows."""
+    """Down-conversion of one partition. `layout`: the log's layout at the read; `room`: bytes that the request allows."""
 
     def __init__(self, log: LogReader, layout: int, region: FileRegion, first_offset: int, room: int) -> None:
         self.region = region

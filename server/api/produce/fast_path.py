@@ -1,4 +1,4 @@
-"""The fast path of Produce: one ordinary batch for one partition, for which nobody has to wait.
+"""The fast path of Produce: one ordinary batch for one partition, answered without a wait.
 
 Nearly every request takes it. The connection (`server/network/connection.py`) asks here first, with the bytes of the request's body,
 and is answered without objects for the parts of the request: that halves the cost. Whatever is out of the ordinary is left to

@@ -1,4 +1,4 @@
-"""The coordination tree as the active controller uses it: it waits out what is out of reach, and every write is fenced.
+"""The active controller's access to the coordination tree: retries while the tree is unavailable, and fenced writes.
 
 While the service cannot be reached, reads are tried again. After a write of which nobody knows whether it happened, the
 nodes are read: a multi is done as a whole or not at all, so if they are as it would have left them it was done, and

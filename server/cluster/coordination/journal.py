@@ -1,4 +1,4 @@
-"""The file behind the embedded coordination tree: entries one after another, each of which is there whole or not at all.
+"""The journal file of the embedded coordination tree: a sequence of entries, each written completely or not at all.
 
 An entry is `length, CRC-32C, JSON list of changes`. What is appended together is one entry, so an append that is cut short by
 a full disk, a kill or a power cut leaves nothing of it. An entry that cannot be read although others follow it was damaged

@@ -1,4 +1,4 @@
-"""Opening a data directory that Apache Kafka wrote: its topics, settings and producer ids go into the coordination tree.
+"""Adoption of a data directory of Apache Kafka: copies topics, settings and producer ids into the coordination tree.
 
 This is done once, before the tree has a cluster id; from then on the tree is what counts. Records, indexes, leader
 epochs, producer state and committed offsets are in the partitions' own folders and need nothing.

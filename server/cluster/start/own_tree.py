@@ -1,4 +1,4 @@
-"""The coordination tree of a broker that is alone: in the first of its log directories, and nobody else reads it."""
+"""The coordination tree of a lone broker: stored in its first log directory, and not shared."""
 
 from __future__ import annotations
 
