@@ -64,10 +64,11 @@ class Program:
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     def start(self) -> "Program":
+        """Its standard input goes on until it is closed, or until nobody is there to do so."""
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 self._command,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.folder,
@@ -77,7 +78,7 @@ class Program:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait()
+        self.process.communicate()
 
     def close(self, how: signal.Signals = signal.SIGTERM) -> None:
         """Ask it to end. One that does not is killed: when a program ends is no concern of a broker."""
@@ -85,7 +86,7 @@ class Program:
             return
         self.process.send_signal(how)
         try:
-            self.process.wait(STOP_S)
+            self.process.communicate(timeout=STOP_S)
         except subprocess.TimeoutExpired:
             self.kill()
 
