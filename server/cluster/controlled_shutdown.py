@@ -13,6 +13,8 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.controller_requests import ControlledShutdownRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.server.cluster.ports import Member
     from ottla.server.ports import BrokerParts
     from ottla.wire.messages.controller_requests import ControlledShutdownResponse
@@ -25,11 +27,10 @@ VERSION = 3
 
 
 class ControlledShutdown:
-    """Controlled shutdown of this broker. `broker_epoch`: the epoch of its present registration."""
+    """Controlled shutdown of this broker. `broker_epoch` returns the epoch of its present registration."""
 
-    def __init__(self, broker: BrokerParts, member: Member, broker_epoch: int) -> None:
-        self._broker, self._member = broker, member
-        self._request = ControlledShutdownRequest(broker_id=broker.node_id, broker_epoch=broker_epoch)
+    def __init__(self, broker: BrokerParts, member: Member, broker_epoch: Callable[[], int]) -> None:
+        self._broker, self._member, self._broker_epoch = broker, member, broker_epoch
 
     async def run(self) -> None:
         """Move leadership away within controlled.shutdown.timeout.ms, and log the partitions still led."""
@@ -78,9 +79,11 @@ class ControlledShutdown:
 
     async def _hand_over(self) -> int | None:
         """Request a controlled shutdown once; returns the number of remaining partitions, None if unknown."""
+        # A session that expired since the last request has led to another registration.
+        request = ControlledShutdownRequest(broker_id=self._broker.node_id, broker_epoch=self._broker_epoch())
         try:
             response: ControlledShutdownResponse = await self._member.ask_controller(
-                self._request, VERSION, timeout_s=self._broker.config.server.request_timeout_ms / 1000
+                request, VERSION, timeout_s=self._broker.config.server.request_timeout_ms / 1000
             )
         except PeerUnavailable as problem:
             logger.warning("The controller cannot be asked for a controlled shutdown: %s", problem)

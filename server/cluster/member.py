@@ -521,7 +521,7 @@ class ClusterMember:
             return
         from ottla.server.cluster.controlled_shutdown import ControlledShutdown  # here, because most are alone
 
-        await ControlledShutdown(self._broker, self, self.broker_epoch).run()
+        await ControlledShutdown(self._broker, self, lambda: self.broker_epoch).run()
 
     async def until_broken(self) -> str:
         """Return the reason when this broker cannot continue."""
