@@ -86,7 +86,9 @@ def _level(node: ast.expr) -> str:
     """Of a logger's method, or of `partial` of one; "": it is something else."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "partial":
         return _level(node.args[0])
-    is_logger = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "logger"
+    is_logger = (
+        isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id.endswith("logger")
+    )
     return node.attr if isinstance(node, ast.Attribute) and is_logger and node.attr in LEVELS else ""
 
 
