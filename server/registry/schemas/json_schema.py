@@ -20,7 +20,8 @@ import referencing.jsonschema
 from jsonschema.validators import validator_for
 
 from ottla.server.registry.schemas.format import InvalidText, ParsedSchema
-from ottla.server.registry.schemas.json_rules import COMPATIBLE, LENIENT, differences
+from ottla.server.registry.schemas.json_comparison import differences
+from ottla.server.registry.schemas.json_rules import COMPATIBLE, LENIENT
 from ottla.server.registry.schemas.json_shapes import Shapes, resolve
 from ottla.wire.foreign_json import parse_json
 

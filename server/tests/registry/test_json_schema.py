@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ottla.server.registry.schemas import json_schema
 from ottla.server.registry.schemas.format import InvalidText
-from ottla.server.registry.schemas.json_rules import differences
+from ottla.server.registry.schemas.json_comparison import differences
 
 
 def parsed(tree: object, **references: object) -> json_schema.JsonSchema:
@@ -225,3 +225,8 @@ def test_the_lenient_policy_lets_content_models_change() -> None:
         assert other.problems_reading(one)
         assert not other.problems_reading(one, is_lenient=True)
     assert parsed(TEXT).problems_reading(parsed(INT), is_lenient=True)
+
+
+def test_a_path_is_told_as_it_is() -> None:
+    [problem] = parsed(obj(**{"{a}%s": TEXT})).problems_reading(parsed(obj(**{"{a}%s": INT})))
+    assert "at path '#/properties/{a}%%s' is" in problem
