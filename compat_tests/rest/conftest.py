@@ -40,8 +40,12 @@ class RestProxy:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.log: list[str] = []
         self._lines: queue.Queue[str] = queue.Queue()
-        for stream, take in ((self.process.stdout, self._lines.put), (self.process.stderr, self.log.append)):
-            threading.Thread(target=_read, args=(stream, take), daemon=True).start()
+        self._readers = [
+            threading.Thread(target=_read, args=(stream, take), daemon=True)
+            for stream, take in ((self.process.stdout, self._lines.put), (self.process.stderr, self.log.append))
+        ]
+        for each in self._readers:
+            each.start()
         line = self._lines.get(timeout=READY_S)
         assert line.startswith("rest proxy at "), (line, self.log)
         self.url = line.split()[-1]
@@ -74,12 +78,22 @@ class RestProxy:
         """End it as a service manager does."""
         self.process.terminate()
         assert self.process.wait(READY_S) == 0, self.log
+        for each in self._readers:
+            each.join(READY_S)
         assert not [line for line in self.log if "Traceback" in line or "bug:" in line], self.log
 
 
 def _read(stream, take: Callable[[str], object]) -> None:
-    for line in stream:
-        take(line)
+    with stream:
+        for line in stream:
+            take(line)
+
+
+@pytest.fixture(scope="module", params=["ottla", "kafka_4"])
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """The address of each make in turn."""
+    broker = request.getfixturevalue("broker" if request.param == "ottla" else "apache_kafka_4")
+    return broker.bootstrap
 
 
 @pytest.fixture(scope="module")

@@ -127,3 +127,21 @@ def test_a_proxy_that_stops_leaves_its_groups(bootstrap, start_proxy, unique):
     first.stop()
     path = f"{second.cluster_path()}/consumer-groups/{group}"
     assert second.ask("GET", path, kind=V2).json["state"] == "EMPTY"
+
+
+def test_a_group_of_hundreds_of_instances_shares_its_partitions(bootstrap, start_proxy, unique):
+    """All have to join at a time, each over a connection that waits."""
+    proxy = start_proxy(bootstrap)
+    topic, group = unique("shared"), unique("shared")
+    path = f"{proxy.cluster_path()}/topics"
+    assert proxy.ask("POST", path, {"topic_name": topic, "partitions_count": 300}, "application/json").status == 201
+    instances = [Instance(proxy, group, name=str(index)) for index in range(300)]
+    for each in instances:
+        assert each.ask("POST", "/subscription", {"topics": [topic]}).status == 204
+
+    def are_shared():
+        told = [each.ask("GET", "/assignments").json["partitions"] for each in instances]
+        return [len(each) for each in told] == [1] * 300 and len({each["partition"] for [each] in told}) == 300
+
+    wait_until(are_shared, "each has a partition of its own", 200)
+    proxy.ask("POST", f"/topics/{topic}", {"records": [{"value": 1}]}, JSON)

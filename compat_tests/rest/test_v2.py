@@ -39,6 +39,7 @@ def test_records_over_http_are_read_by_a_client(proxy, bootstrap, topic):
     assert (answer.status, answer.content_type) == (200, V2)
     assert answer.json["key_schema_id"] is answer.json["value_schema_id"] is None
     offsets = answer.json["offsets"]
+    assert {each["error_code"] for each in offsets} == {None}, offsets[0]
     found = read_by_kafka_python(bootstrap, topic, 201)
     assert [each.value for each in found] == [*values, None]
     # Both choose the same partition for a key.

@@ -71,9 +71,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal comes."""
+    from ottla.replication.log.descriptors import raise_limit
     from ottla.server.config.loggers import set_up_log
 
     set_up_log(options.log_level.upper(), options.log_format)
+    # A proxy has connections of clients and, for each read and join, to a broker.
+    raise_limit()
     try:
         config = _config(options)
         sock = _bound(options.listen)

@@ -1,7 +1,9 @@
 """A cluster: its brokers, the leaders of partitions and the coordinators of groups, each asked over one shared connection.
 
 A request that a broker may let wait, such as a fetch or a join, borrows a connection of its own: a broker answers the
-requests of a connection in their order. What is borrowed is kept for the next one, WAITING_MAX in all.
+requests of a connection in their order. What is borrowed is kept for the next one. Writes, reads and joins have limits of
+their own, so that none waits for the others. All members of a group have to join at a time, so of joins there may be
+as many as there are instances.
 
 A broker that cannot be reached is not tried again for BREAK_S; meanwhile whoever wants it hears so at once.
 """
@@ -12,6 +14,7 @@ import random
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any, TypeVar
 
 import trio
@@ -37,6 +40,11 @@ Partition = tuple[str, int]
 """A topic's name and the number of one of its partitions."""
 
 WAITING_MAX = 500
+"""Writes, and reads, under way."""
+JOINS_MAX = 10_000
+IDLE_MAX = 64
+"""Connections to a broker that are kept for later."""
+
 BREAK_S = 0.5
 RETRY_S = 0.1
 METADATA_AGE_S = 30.0
@@ -79,6 +87,17 @@ class Topic:
         self.by_number = {each.partition_index: each for each in self.partitions}
 
 
+class Wait(Enum):
+    """Kinds of requests that a broker may let wait."""
+
+    WRITE = auto()
+    READ = auto()
+    JOIN = auto()
+
+
+_WAITING_MAX = {Wait.WRITE: WAITING_MAX, Wait.READ: WAITING_MAX, Wait.JOIN: JOINS_MAX}
+
+
 class _Broker:
     """Connections to one broker."""
 
@@ -99,7 +118,7 @@ class KafkaCluster:
         self._brokers: dict[Address, _Broker] = {}
         self._topics: OrderedDict[str, Topic] = OrderedDict()
         self._coordinators: OrderedDict[str, int] = OrderedDict()
-        self._waiting = trio.CapacityLimiter(WAITING_MAX)
+        self._waiting = {each: trio.CapacityLimiter(most) for each, most in _WAITING_MAX.items()}
         self._nursery: trio.Nursery | None = None
         self.cluster_id: str | None = None
 
@@ -125,13 +144,13 @@ class KafkaCluster:
         return await link.ask(self.nursery, request, take, at_most=at_most, timeout_s=timeout_s)
 
     async def ask_waiting(
-        self, node_id: int, request: Message, take: Callable[[Any], T], *, at_most: int = 1000,
+        self, wait: Wait, node_id: int, request: Message, take: Callable[[Any], T], *, at_most: int = 1000,
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> T:  # fmt: skip
         """Send a blocking request to a broker, over a connection that no other task uses. Raises RestError."""
         address = self._address_of(node_id)
         broker = self._broker(address)
-        async with self._waiting:
+        async with self._waiting[wait]:
             link = None
             while broker.idle and link is None:
                 link = broker.idle.pop()
@@ -144,10 +163,10 @@ class KafkaCluster:
                 return await link.ask(self.nursery, request, take, at_most=at_most, timeout_s=timeout_s)
             finally:
                 # If the caller is cancelled the answer is still to come.
-                if link.is_usable and not link.waiting:
+                if link.is_usable and not link.waiting and len(broker.idle) < IDLE_MAX:
                     broker.idle.append(link)
                 else:
-                    link.close("a request was given up")
+                    link.close("it is not kept")
 
     async def ask_any(self, request: Message, take: Callable[[Any], T], *, at_most: int = 1000) -> T:
         """Send a request to any broker. Raises RestError if none responds."""
@@ -170,16 +189,19 @@ class KafkaCluster:
         return await self.ask(node_id.controller_id, request, take)
 
     async def ask_coordinator(
-        self, group: str, request: Message, take: Callable[[Any], T], *, at_most: int = 1000, waits: bool = False,
+        self, group: str, request: Message, take: Callable[[Any], T], *, at_most: int = 1000, joins: bool = False,
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> T:  # fmt: skip
         """Send a request to a group's coordinator; `take` raises KafkaFailure if the coordinator has moved. Raises RestError."""
 
         async def ask() -> T:
             node_id = await self.coordinator(group)
-            asking = self.ask_waiting if waits else self.ask
             try:
-                return await asking(node_id, request, take, at_most=at_most, timeout_s=timeout_s)
+                if joins:
+                    return await self.ask_waiting(
+                        Wait.JOIN, node_id, request, take, at_most=at_most, timeout_s=timeout_s
+                    )
+                return await self.ask(node_id, request, take, at_most=at_most, timeout_s=timeout_s)
             except (KafkaFailure, Unreachable) as error:
                 if isinstance(error, Unreachable) or error.error in COORDINATOR_MOVED:
                     self._coordinators.pop(group, None)

@@ -153,7 +153,7 @@ class Membership:
                 protocols=[JoinGroupRequestProtocol(name=RANGE, metadata=metadata)],
             )
             try:
-                return await self._ask(request, take, waits=True, timeout_s=REBALANCE_S + ANSWER_TIMEOUT_S)
+                return await self._ask(request, take, joins=True, timeout_s=REBALANCE_S + ANSWER_TIMEOUT_S)
             except KafkaFailure as error:
                 if error.error != ErrorCode.MEMBER_ID_REQUIRED:
                     raise
@@ -172,10 +172,10 @@ class Membership:
             check(answer.error_code)
             return bytes(answer.assignment)
 
-        return await self._ask(request, take, waits=True, timeout_s=REBALANCE_S + ANSWER_TIMEOUT_S)
+        return await self._ask(request, take, joins=True, timeout_s=REBALANCE_S + ANSWER_TIMEOUT_S)
 
-    async def _ask(self, request: Message, take: Callable[[Any], T], *, waits: bool = False, timeout_s: float) -> T:
-        return await self._cluster.ask_coordinator(self._group, request, take, waits=waits, timeout_s=timeout_s)
+    async def _ask(self, request: Message, take: Callable[[Any], T], *, joins: bool = False, timeout_s: float) -> T:
+        return await self._cluster.ask_coordinator(self._group, request, take, joins=joins, timeout_s=timeout_s)
 
     async def _shared_out(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
         wanted = {each.member_id: _topics_in(bytes(each.metadata)) for each in joined.members}

@@ -29,7 +29,16 @@ import trio
 from ottla.server.cli.client.batches import NOBODY, batch_of, pairs_area
 from ottla.server.cli.client.connection import ANSWER_TIMEOUT_S
 from ottla.server.cli.client.producer import MAY_BE_WRITTEN, NEVER_MS, SEQUENCES, Place, partition_of
-from ottla.server.rest.client.cluster import MOVED, RETRY_S, KafkaCluster, Partition, Topic
+from ottla.server.rest.client.cluster import (
+    COORDINATOR_MOVED,
+    MOVED,
+    RETRY_S,
+    KafkaCluster,
+    Partition,
+    Topic,
+    Wait,
+    retried,
+)
 from ottla.server.rest.errors import Code, KafkaFailure, RestError, Unreachable, check, partition_not_found
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode
@@ -54,6 +63,7 @@ _RENEWING = (
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
 )
+_NO_IDS_YET = (*COORDINATOR_MOVED, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.REQUEST_TIMED_OUT)
 Headers = tuple[tuple[bytes, bytes | None], ...]
 
 
@@ -185,7 +195,8 @@ class KafkaProducer:
             return Place(answer.producer_id, answer.producer_epoch, 0)
 
         try:
-            return await self.cluster.ask_any(request, take)
+            # A broker that has just started waits for its own ids.
+            return await retried(lambda: self.cluster.ask_any(request, take), _NO_IDS_YET)
         except RestError as error:
             if error.code == Code.KAFKA_BAD_REQUEST:  # it is older than Kafka 0.11
                 return Place(*NOBODY)
@@ -315,7 +326,7 @@ class _Lane:
             return found[0]
 
         return await self._producer.cluster.ask_waiting(
-            leader, request, take, at_most=_NAMES_MAX_VERSION, timeout_s=ANSWER_TIMEOUT_S + 5
+            Wait.WRITE, leader, request, take, at_most=_NAMES_MAX_VERSION, timeout_s=ANSWER_TIMEOUT_S + 5
         )
 
 

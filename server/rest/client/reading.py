@@ -9,7 +9,7 @@ import trio
 
 from ottla.server.cli.client.cluster import by_topic
 from ottla.server.cli.client.connection import ANSWER_TIMEOUT_S
-from ottla.server.rest.client.cluster import MOVED, KafkaCluster, Partition
+from ottla.server.rest.client.cluster import MOVED, KafkaCluster, Partition, Wait
 from ottla.server.rest.errors import Code, KafkaFailure, RestError, check
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -54,7 +54,7 @@ async def fetch(
         request = _request({each: positions[each] for each in places}, wait_s, bytes_max)
         try:
             parts = await cluster.ask_waiting(
-                leader, request, _take, at_most=_FETCH_MAX_VERSION, timeout_s=wait_s + ANSWER_TIMEOUT_S
+                Wait.READ, leader, request, _take, at_most=_FETCH_MAX_VERSION, timeout_s=wait_s + ANSWER_TIMEOUT_S
             )
             found.extend(_judged(cluster, parts))
         except RestError as error:

@@ -128,6 +128,12 @@ class Instance:
             if (topic, number) not in self._positions:
                 raise illegal_state(f"No current assignment for partition {topic}-{number}")
         self._positions.update(offsets)
+        # A commit without offsets is of positions, as by Kafka's consumer.
+        for place, offset in offsets.items():
+            if offset >= 0:
+                self._uncommitted[place] = offset
+            else:
+                self._uncommitted.pop(place, None)
 
     async def _wanted_topics(self) -> Sequence[str]:
         if self.pattern is None:
