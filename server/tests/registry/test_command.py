@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.server.cli import start
 from ottla.server.cli.cli import main, parser_for
 from ottla.server.registry import command
 from ottla.server.registry.command import _config, _identity
@@ -70,3 +71,19 @@ def test_the_help_tells_all_options(capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr().out
     for name in ("--listen", "--users", "--certificate", "--advertise", "--command-config", command.LISTEN):
         assert name in told
+
+
+@pytest.mark.parametrize(
+    "arguments, url",
+    [
+        (["--registry", "8081"], "http://127.0.0.1:8081"),
+        (["--registry", "0.0.0.0:8081"], "http://127.0.0.1:8081"),
+        (["--registry", "[::1]:8081"], "http://[::1]:8081"),
+        (["--registry", "8081", "--override", "http.console.schema.registry=http://other:1"], "http://other:1"),
+        ([], None),
+    ],
+)
+def test_the_console_knows_the_registry_beside_its_broker(arguments: list[str], url: str | None) -> None:
+    parser, _ = parser_for(["start"])
+    given = start._given(parser.parse_args(["start", *arguments]))
+    assert given.get("http.console.schema.registry") == url
