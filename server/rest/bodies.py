@@ -25,8 +25,9 @@ VALUE_TOKENS_MAX = 100_000
 """Of one value, which is parsed at once."""
 
 STEP_TOKENS = 2_000
-# A whole string, or a character that structures.
-_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|[][{},]', re.DOTALL)
+# A string, or a character that structures. A string without an end is one to the end of the text: a search would
+# begin anew at each of its quotation marks.
+_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[][{},]', re.DOTALL)
 _RECORDS = '"records"'
 
 

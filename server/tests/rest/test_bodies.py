@@ -90,6 +90,13 @@ def test_a_long_body_is_parsed_in_steps():
     assert sum(1 for _ in steps) > 5_000
 
 
+def test_an_endless_string_is_read_once() -> None:
+    """From each of its quotation marks on it would be another one, which takes hours for these."""
+    body = b'{"records": ["' + b'\\"' * 2_000_000
+    with pytest.raises(RestError):
+        taken(body)
+
+
 def test_numbers_and_members_are_checked():
     assert number({"a": 5}, "a", 32) == 5
     assert number({}, "a", 32) is None

@@ -42,6 +42,8 @@ OF_FEW_CHARACTERS = {
     "ottla.server.cli.client.output._HARMFUL",
     "ottla.server.admin.http.clients.points._OTHERS",
     "ottla.server.admin.http.server._EMPTY_LINE",
+    "ottla.server.rest.bodies._MARK",
+    "ottla.server.rest.bodies._TOKEN",
     "ottla.wire.foreign_json._BRACKET",
     "ottla.wire.foreign_json._STRING",
 }
