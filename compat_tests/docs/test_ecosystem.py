@@ -38,3 +38,10 @@ def test_rows_have_the_versions_of_the_jars() -> None:
         assert f"| {version[1]}" in row_of(f"test_{name}.py"), (
             f"the row of {name} has another version than {version[1]}"
         )
+
+
+def test_rows_have_the_versions_of_the_modules() -> None:
+    modules = (ROOT / "compat_tests" / "clients" / "go_squares" / "go.mod").read_text()
+    for name in ("kafka-go", "sarama"):
+        version = re.search(rf"/{name} v([\d.]+)", modules)[1]
+        assert f"| {name} | {version} |" in row_of("test_go_clients.py")
