@@ -1,5 +1,6 @@
 """A proxy whose brokers encrypt and want a login, and that encrypts itself."""
 
+import base64
 import json
 import ssl
 import urllib.request
@@ -61,3 +62,15 @@ def test_a_proxy_serves_https(guarded, proxy_of):
     with urllib.request.urlopen(f"{url}/v3/clusters", context=context, timeout=60) as answer:
         [cluster] = json.loads(answer.read())["data"]
     assert cluster["metadata"]["self"].startswith("https://localhost:")
+
+
+def test_users_of_the_proxy_log_in(bootstrap, start_proxy, tmp_path):
+    users = tmp_path / "users.properties"
+    users.write_text("user.alice=a password\n")
+    users.chmod(0o600)
+    proxy = start_proxy(bootstrap, "--users", str(users))
+    assert (proxy.ask("GET", "/topics").status, proxy.ask("GET", "/topics").code) == (401, 401)
+    login = base64.b64encode(b"alice:a password").decode()
+    request = urllib.request.Request(f"{proxy.url}/topics", headers={"Authorization": f"Basic {login}"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert answer.status == 200

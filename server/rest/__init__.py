@@ -3,6 +3,7 @@
     command.py      `ottla rest`: options, and the process
     serving.py      puts the parts together, and runs them until the process is told to stop
     api.py          the table of paths; what requests and answers have in common
+    logins.py       users of the proxy, by basic authentication
     errors.py       codes of errors
     bodies.py       JSON of strangers, within limits and in slices of time
     formats.py      embedded formats: binary, json

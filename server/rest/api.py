@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 from ottla.server.admin.http.routes import Guard, Refused, Request, Response, Route, Routes
 from ottla.server.rest.errors import RestError
+from ottla.server.rest.logins import Logins
 
 logger = logging.getLogger("ottla.rest")
 
@@ -58,11 +59,11 @@ class RestApi(Routes):
 
     headers: Mapping[str, str] = {"x-content-type-options": "nosniff"}
 
-    def __init__(self, scheme: str, body_bytes_max: int = BODY_BYTES_MAX) -> None:
+    def __init__(self, scheme: str, body_bytes_max: int = BODY_BYTES_MAX, logins: Logins | None = None) -> None:
         super().__init__()
         self._scheme = scheme
         self._paths: dict[tuple[int, str], list[_Path]] = {}
-        self._route = Route(self._handle, body_bytes_max, self._check)
+        self._route = Route(self._handle, body_bytes_max, (logins or Logins()).check)
         self._stream_route = self._route._replace(streams=True)
 
     def add(self, method: str, path: str, handler: Handler) -> None:
@@ -86,9 +87,6 @@ class RestApi(Routes):
     def refusal(self, refused: Refused) -> Response:
         """Answer a request that the server refuses."""
         return Response(RestError(refused.status, str(refused)).body, refused.status, JSON, refused.headers)
-
-    def _check(self, request: Request) -> None:
-        """Raise Refused for a request that fails the guard."""
 
     async def _handle(self, request: Request) -> Response:
         kind = _content_type(request)

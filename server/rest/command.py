@@ -22,6 +22,7 @@ from ottla.server.standard_streams import announce
 if TYPE_CHECKING:
     import ssl
 
+    from ottla.server.rest.logins import Logins
     from ottla.server.rest.serving import RestConfig
 
 LISTEN = "127.0.0.1:8082"
@@ -60,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="after so long a consumer instance that nobody asks is deleted (default: 300000)",
     )
+    parser.add_argument("--users", type=Path, metavar="FILE", help="who may log in, by lines user.NAME=PASSWORD")
     parser.add_argument("--certificate", type=Path, metavar="FILE", help="serve https: certificate and key, as PEM")
     parser.add_argument("--key", type=Path, metavar="FILE", help="the key, if it is in a file of its own")
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="from what level on lines are logged")
@@ -121,9 +123,20 @@ def _config(options: argparse.Namespace) -> RestConfig:
         bootstrap=parse_bootstrap(servers or texts.get("bootstrap.servers") or BOOTSTRAP),
         security=security_of(texts),
         instance_timeout_s=options.instance_timeout_ms / 1000,
+        logins=None if options.users is None else _logins(options.users),
         context=None if options.certificate is None else _context(options),
         body_bytes_max=options.max_request_bytes or BODY_BYTES_MAX,
     )
+
+
+def _logins(file: Path) -> Logins:
+    """Read the users. Raises UsageError."""
+    from ottla.server.rest.logins import InvalidLogins, read_logins
+
+    try:
+        return read_logins(file)
+    except InvalidLogins as error:
+        raise UsageError(f"--users: {error}") from None
 
 
 def _context(options: argparse.Namespace) -> ssl.SSLContext:

@@ -19,6 +19,7 @@ from ottla.server.rest.api import BODY_BYTES_MAX, RestApi, RestGuard
 from ottla.server.rest.client.cluster import KafkaCluster
 from ottla.server.rest.client.producer import KafkaProducer
 from ottla.server.rest.errors import RestError
+from ottla.server.rest.logins import Logins
 from ottla.server.rest.v2.consumers import Consumers
 from ottla.server.rest.v2.instances import INSTANCE_TIMEOUT_S, Instances
 from ottla.server.rest.v2.topics import TopicsV2
@@ -49,6 +50,7 @@ class RestConfig:
     body_bytes_max: int = BODY_BYTES_MAX
     instance_timeout_s: float = INSTANCE_TIMEOUT_S
     context: ssl.SSLContext | None = None
+    logins: Logins | None = None
 
 
 class FreePace(Pace):
@@ -65,13 +67,14 @@ class FreePace(Pace):
 async def serve_rest(config: RestConfig, sock: socket.socket, on_ready: Callable[[], None]) -> None:
     """Serve a listening socket until cancelled. `on_ready` is called when the proxy accepts requests."""
     cluster = KafkaCluster(config.bootstrap, config.security)
-    api = RestApi("http" if config.context is None else "https", config.body_bytes_max)
+    api = RestApi("http" if config.context is None else "https", config.body_bytes_max, config.logins)
     producer, instances = KafkaProducer(cluster), Instances(cluster, config.instance_timeout_s)
     add_v2(api, cluster, producer, instances)
     add_v3(api, cluster, producer, config.body_bytes_max)
     guard = RestGuard(sock.getsockname()[0])
+    bodies = Room(max(BODIES_BYTES_MAX, config.body_bytes_max))
     limits = ConnectionLimits(CONNECTIONS_MAX, PER_ADDRESS_MAX)
-    server = HttpServer(api, guard, Descriptors(), FreePace(), limits, config.context, Room(BODIES_BYTES_MAX))
+    server = HttpServer(api, guard, Descriptors(), FreePace(), limits, config.context, bodies)
     # Instances leave their groups at the end, for which the cluster has to be there until then.
     last = trio.CancelScope(shield=True)
 
