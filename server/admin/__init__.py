@@ -1,4 +1,4 @@
-"""What operators see over HTTP, and metrics that clients push.
+"""Pages for operators over HTTP, and metrics that clients push.
 
 http/       the endpoint: health, /metrics, and paths of others
 console/    the web console

@@ -52,7 +52,7 @@ _UNKNOWN = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode
 
 @dataclass(frozen=True)
 class Identity:
-    """What an instance tells of itself."""
+    """Address of an instance, and whether it may become the primary."""
 
     host: str
     port: int

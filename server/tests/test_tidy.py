@@ -160,6 +160,20 @@ def test_every_module_says_what_it_is():
     assert silent == []
 
 
+def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
+    """PEP 257: a first line that begins like these is understood beside its neighbours only."""
+    riddles = tuple(f"{each} " for each in ("What", "The same", "Those", "Of these", "See", "Such"))
+    found = [
+        f"{path.relative_to(ROOT)}: {text.splitlines()[0]}"
+        for path in python_files()
+        if path.relative_to(ROOT).parts[0] in PACKAGES and not is_test(path)
+        for node in nodes(path)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if (text := ast.get_docstring(node)) and text.startswith(riddles)
+    ]
+    assert found == []
+
+
 def test_every_package_lists_its_modules():
     """Its docstring is the map of its folder: a line for each module and package in it, and for nothing that is not there."""
     wrong = []

@@ -17,7 +17,7 @@ NONE, BACKWARD = "NONE", "BACKWARD"
 
 
 class Level(NamedTuple):
-    """What a level compares."""
+    """Directions and versions that a compatibility level compares."""
 
     is_backward: bool
     is_forward: bool
