@@ -1,12 +1,12 @@
 """Effects of one call to a shard's machines: its time, the deadlines, and the records and replies collected so far.
 
-A call whose work grows with a group leaves it to `carry_on`, as steps. The runtime takes these when the call has returned,
-and others have their turn of the event loop in between. All other requests of the shard wait meanwhile. Reads do not: steps
-change what reads look at only in ways that are true at every moment, mostly by making something new beside the old and
-putting it in its place at the end.
+A call whose work grows with the group's size passes that work to `carry_on`, as steps. The runtime runs the steps after the
+call and yields to other tasks between them. Until the last step all other requests of the shard wait, except reads. Reads
+see consistent state after every step: most steps build a new object, and the last step swaps it in.
 
-Sessions are put off with every heartbeat, so that must be cheap: the heap of `Timers` keeps one entry per key, at or before
-the key's deadline, and an entry that comes up too early is put back. `next_deadline_ms` may therefore be early, never late.
+Every heartbeat moves a session's deadline, so that move must be cheap: the heap of `Timers` keeps one entry per key, at or
+before the key's deadline, and an entry that comes up too early is put back. `next_deadline_ms` may therefore be early,
+never late.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Random UUIDs as bytes. Python's own module for them looks at the platform when it is loaded, which takes longer than all else here.
 
-All numbers that somebody may guess come from the operating system, as those of `secrets` do; that module costs a start what it
-imports. `server/tests/test_forked.py` lists who may use Python's `random`.
+Unguessable numbers come from the operating system, like the numbers of `secrets`, whose imports would make starts slower.
+`server/tests/test_forked.py` lists who may use Python's `random`.
 """
 
 from __future__ import annotations

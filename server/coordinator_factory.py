@@ -104,8 +104,8 @@ def make_share_coordinator(broker: BrokerParts) -> ShareCoordinator:
 class ClusterTopicImages:
     """Topics of the cluster as group coordinators see them: the port `TopicImages` over the metadata cache.
 
-    Most changes of that cache are none to groups: leaders and in-sync replicas come and go. `version` rises only with what
-    an image shows.
+    Most changes of that cache do not concern groups: leaders and in-sync replicas come and go. `version` rises only with
+    what an image shows.
     """
 
     def __init__(self, cluster: MetadataCache) -> None:

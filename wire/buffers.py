@@ -11,7 +11,7 @@ lies in the processor's caches.
         scratch.view[:5] = b"12345"
 
 There are as many as are lent at the same time, by the event loop and by threads, and `IDLE_MAX` wait for the next. A slice of a view
-may be kept beyond the `with` block: the memory is then left to that slice for good, and the next borrower gets other memory. The view
+may be kept beyond the `with` block: the slice then keeps the memory, and the next borrower gets new memory. The view
 itself is released with the block, so a use after it raises ValueError.
 """
 

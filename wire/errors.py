@@ -1,8 +1,8 @@
 """Errors of the protocol, in three kinds.
 
 `ErrorCode` is Kafka's error table: a value that travels in a response. `KafkaError` carries such a code up to where the
-response is made. `ProtocolViolation` means bytes that are not the protocol: there is nobody to answer, so the
-connection is closed. Any other exception is a bug of ours.
+response is made. `ProtocolViolation` means bytes that are not the protocol: no answer can be sent, so the connection is
+closed. Any other exception is a bug of ours.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """JSON of untrusted peers, parsed within limits.
 
-A MiB may be a third of a million empty lists, which take tens of milliseconds, and nobody else can run meanwhile. And Python's
-parser calls itself for each nested list until the limit of the interpreter stops it: the garbage collector has no stack left then,
-and CPython 3.11 may end the process ("Cannot recover from stack overflow").
+A MiB may hold a third of a million empty lists. Parsing them takes tens of milliseconds, in which no other task can run.
+And Python's parser calls itself for each nested list until the limit of the interpreter stops it: the garbage collector has
+no stack left then, and CPython 3.11 may end the process ("Cannot recover from stack overflow").
 
 So brackets and commas outside of strings are counted first. That takes some milliseconds a MiB, whatever is in it.
 """

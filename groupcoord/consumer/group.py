@@ -127,7 +127,7 @@ class ConsumerState(ModernGroup[Member]):
 
     @property
     def has_records(self) -> bool:
-        """True if a record of it is in force."""
+        """True if the group has a record that is in force."""
         return bool(
             self.is_held
             or self.metadata is not None

@@ -210,8 +210,8 @@ def put_targets(
 ) -> Steps:
     """Write new and changed targets in steps; the last step puts all of them in force.
 
-    `written` makes the record of a target, and `read` the target of the record's value. Until the record with their epoch
-    is in the log the targets count for nobody, and the next heartbeat has them computed anew.
+    `written` makes the record of a target, and `read` the target of the record's value. The targets take effect when the
+    record with their epoch is in the log. Until then the next heartbeat computes them again.
     """
     before, after = group.targets, dict(group.targets)
     made: list[GroupRecord] = []

@@ -1,4 +1,6 @@
-"""OffsetCommit and OffsetDelete at the service: topics that do not exist are answered here, the rest by the group's shard.
+"""OffsetCommit and OffsetDelete at the service.
+
+The service answers requests about missing topics itself; the group's shard answers the rest.
 
 Requests about offsets name topics by name, or since version 10 by id. The coordinator keeps both: the name is part of the
 record's key, the id tells a topic from a later one of the same name. A long request is taken in parts.

@@ -260,7 +260,7 @@ class Offsets:
 class OffsetsSnapshot:
     """Snapshot of all offsets of a group, cheap to take and read in parts.
 
-    So nobody sees a half of what a transaction, or a commit, has changed.
+    So no reader sees a part of a transaction's or a commit's changes.
     """
 
     def __init__(

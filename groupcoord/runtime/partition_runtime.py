@@ -112,7 +112,7 @@ class PartitionRuntime(Generic[ShardT]):
 
     @property
     def absent(self) -> ErrorCode:
-        """Error code while there is no shard; NONE while there is one."""
+        """Error code while the partition has no shard; NONE while it has one."""
         return self._absent if self._shard is None else ErrorCode.NONE
 
     def submit(self, request: Any, caller: Caller) -> Given[Any]:

@@ -8,8 +8,8 @@ Active tasks, in three rounds:
 A member takes part in the first two rounds until it has its share, which is the tasks to be given divided by the members
 that may still take some, rounded up. A member that is full leaves with its tasks, and the shares are computed anew.
 
-Standby tasks are given in the same manner, with shares of all tasks. No process has a task twice. If there are fewer
-processes than copies wanted, there are fewer copies.
+Standby tasks are given in the same manner, with shares of all tasks. No process has a task twice. With fewer processes than
+requested copies, some copies are omitted.
 
 Where loads are equal the order of Java's collections decides, so that the answer is Kafka's own.
 """

@@ -1,8 +1,8 @@
 """Internal topics of a topology: their partition counts, the number of tasks, and the topics to create. Pure functions.
 
 A *repartition* topic connects two subtopologies: one writes it (it is a sink there), another one reads it (it is a source
-there). Its count is the one that the topology asks for, or else the largest count among the sources of the subtopology
-that writes it. Those sources may be repartition topics themselves, whose counts have to be found first.
+there). A topic's count is the one that the topology requests; without one, the largest count among the sources of the
+subtopology that writes the topic. Those sources may be repartition topics themselves, whose counts have to be found first.
 
 Sources that are joined are *copartitioned*: they must have equal counts. A repartition topic whose count is free takes
 that of the others.

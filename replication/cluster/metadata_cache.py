@@ -60,7 +60,7 @@ class BrokerRegistration:
 class PartitionState:
     """One partition's replicas and leadership, as the controller last decided it.
 
-    While it is being reassigned `replicas` holds those that stay, those that come and those that go (KIP-455).
+    During a reassignment `replicas` holds the replicas that stay, the added and the removed ones (KIP-455).
     `partition_epoch` is the version of its /state node, `controller_epoch` that of the controller that wrote it.
     `offline_replicas`, whose broker or disk is gone, are known only where a controller told of them.
     """

@@ -6,7 +6,7 @@
 | leader afterwards      | the first replica, if online, in sync| as when it was lost, and else anybody online|
 | impossible             | PREFERRED_LEADER_NOT_AVAILABLE (80) | ELIGIBLE_LEADERS_NOT_AVAILABLE (83)         |
 
-Where there is one broker nobody else could lead, and there is nowhere to move to: `single_broker_election` and
+With a single broker no other broker could become leader, so no leadership can move: `single_broker_election` and
 `check_single_broker_reassignment` answer as Apache Kafka's single node does (its class ReplicationControlManager).
 """
 

@@ -1,7 +1,7 @@
 """The controller's state of all partitions, and its decisions when brokers, disks and topics come and go.
 
-Sans-IO; owned by the task of the active controller, from the moment it was elected until it resigns. What it holds is
-what the coordination tree says: `commit` is called after a decision's writes, one decision at a time.
+Sans-IO; owned by the task of the active controller, from the moment it was elected until it resigns. The state equals the
+coordination tree's: `commit` is called after the writes of each decision, one decision at a time.
 
 Theory
     A partition is in one of Kafka's states (its class PartitionStateMachine):
@@ -27,8 +27,9 @@ Theory
 | elect_offline              | elections of offline partitions, where unclean elections are allowed now            |
 | pending                    | what earlier decisions lead to: complete reassignments, topics' nodes, deletions    |
 
-    What looks at all partitions is decided in steps (`decisions.Steps`). Inputs that say what is (brokers, disks, deletions) count at once, and can be repeated: after a write that failed,
-    read the nodes again (`load_topic`) and give the same input once more.
+    Decisions that look at all partitions are made in steps (`decisions.Steps`). Inputs about facts (brokers, disks,
+    deletions) count at once, and can be repeated: after a write that failed, read the nodes again (`load_topic`) and give
+    the same input once more.
 
 Invariants
     A leader is in the ISR, and was in the ISR that was written last unless the election was unclean. Leader epochs only
@@ -375,7 +376,7 @@ class PartitionStates(PartitionTable):
     def topic_changed(self, name: str, assignment: TopicAssignment, version: int) -> Steps[Decision]:
         """Take over a changed topic node: elect leaders of its new partitions.
 
-        What it says of others than that is not taken over: only controllers reassign.
+        Changes to existing partitions in the node are ignored: only the controller reassigns replicas.
         """
         topic = self.topics[name]
         topic.version = version

@@ -1,7 +1,7 @@
 """The controller's table of partitions, brokers and disks, and how committed decisions change it. Sans-IO.
 
-`PartitionStates` decides on it; only `load_*`, `commit` and the inputs that say what is change it. The coordination tree
-holds the same, but for the failed log directories, of which the brokers tell.
+`PartitionStates` makes decisions from the table. Only `load_*`, `commit` and inputs about facts (brokers, disks, deletions)
+change the table. Its contents are also in the coordination tree, except the failed log directories, which brokers report.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

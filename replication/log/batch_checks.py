@@ -293,7 +293,7 @@ def check_quickly(
 ) -> CheckedRecords | None:
     """Check a batch with an `ordinary_header` on the fast path; None if it must be refused, changed or checked in a thread.
 
-    DOUBTFUL instead of None if finding out took so long that nobody should begin anew on the event loop.
+    DOUBTFUL instead of None if the check took too long to be repeated on the event loop.
     """
     codec = header[5] & COMPRESSION_MASK
     # The topic wants something of the batch, or wants it changed. What reads all bytes comes last.

@@ -92,8 +92,8 @@ def valid_batches(
 ) -> Iterator[tuple[BatchHeader, memoryview, int]]:
     """Yield header, bytes and position of the batches at the beginning of a file, up to the first invalid one.
 
-    Offsets are not part of the checksum. So a batch that follows a gap is believed only if what comes after it, in the file
-    or from `limit` on in the next one, is beyond it.
+    The checksum does not cover offsets. So a batch after a gap counts as valid only if the batches behind it, in this file
+    or the next one (which begins at offset `limit`), have higher offsets.
     """
     next_offset = base_offset
     held = None

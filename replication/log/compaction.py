@@ -177,8 +177,8 @@ class Compaction:
     def _remove_leftovers(self) -> None:
         """Remove files that earlier passes left, after a disk error or a rename of the folder.
 
-        A start that finds an unfinished segment takes a `.swap` file above it for a half, and removes it. If that were one of
-        this pass, and the old segments gone, their records would be lost.
+        When a start finds an unfinished segment it removes `.swap` files of higher offsets as incomplete. If this pass had
+        written such a file and removed the old segments, their records would be lost.
         """
         for name in self._storage.names(self._task.directory):
             if name.endswith(CLEANED_SUFFIX):

@@ -207,7 +207,7 @@ class SparseIndex(ABC):
         return IndexCut(count, self.entry(count - 1) if count else None)
 
     def cut(self, cut: IndexCut) -> None:
-        """Drop entries, in memory only, so that it cannot fail; the file follows with the next `save`."""
+        """Drop entries from memory, which cannot fail; the next `save` writes the file."""
         if cut.entries < self._saved:
             # The file keeps the entries that went. It is stale, so no save passes it over.
             self._saved = cut.entries

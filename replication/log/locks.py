@@ -1,7 +1,7 @@
 """Locks between processes: a record lock on a file in a directory says that a process uses the directory.
 
-The JVM takes POSIX record locks, so these are lockf and not flock, for a broker of either kind to be kept out. A record lock
-belongs to the process, and goes when any descriptor of the file is closed: the file may be opened nowhere else.
+These are lockf locks, not flock: the JVM takes POSIX record locks too, so Kafka and Ottla lock each other out. A record
+lock belongs to the process and is released when any descriptor of the file is closed. So no other code may open the file.
 """
 
 from __future__ import annotations

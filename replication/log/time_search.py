@@ -4,7 +4,7 @@ Theory
     The first segment is wanted whose largest timestamp is late enough; in it the first batch, found by the indexes and the
     headers of a few kilobytes; in that the first record. What is small is read at once. The rest is read in a thread:
 
-    * segments whose largest timestamp nobody has asked for since the start, because their indexes have to be opened,
+    * segments whose largest timestamp was not yet read since the start, because their indexes have to be opened,
     * indexes that have to be made anew,
     * batches that are compressed or large, and long stretches without an index entry.
 

@@ -423,7 +423,7 @@ class Partition(LocalReplica):
     ) -> ReadInfo:
         """Batches from `fetch_offset` on, for a consumer or for a follower. KafkaError as Kafka's fetch.
 
-        `aborted_max`: so many aborted transactions may be told of, and fewer records are read where there are more.
+        `aborted_max`: the most aborted transactions in the result; if there are more, fewer records are read.
         """
         log = self._readable_log(current_leader_epoch, only_from_leader=only_from_leader)
         if log.log_directory.failure is not None:
@@ -450,7 +450,7 @@ class Partition(LocalReplica):
         return new_tuple(ReadInfo, found)
 
     def is_followed_by(self, broker: int) -> bool:
-        """Tell if a broker may fetch here as a follower, as long as this broker leads."""
+        """True if a broker may fetch this partition as a follower while this broker is the leader."""
         return self.followers is not None and broker in self.followers.by_id
 
     def refuse_follower(self, current_leader_epoch: int) -> NoReturn:

@@ -1,7 +1,7 @@
 """Counts of records, bytes and requests of each topic, in plain integers that only grow (Kafka's BrokerTopicMetrics).
 
 All partitions of a topic on this broker count into one object, so the hot path pays for an addition and no look-up. A topic that
-leaves this broker leaves its counts in `gone`: what is told of all topics together never falls.
+leaves this broker leaves its counts in `gone`: the totals over all topics never decrease.
 """
 
 from __future__ import annotations

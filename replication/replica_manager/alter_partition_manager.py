@@ -3,10 +3,9 @@
 Theory
     The rules are `Partition`'s and `followers.Followers`'; here is when they are looked at, and what follows from the
     controller's answers. A fetch may let a follower join; every replica.lag.time.max.ms / 2 a look at all partitions finds
-    who must leave. What is proposed goes to the controller in one AlterPartition after the other, each with all
-    proposals that have no answer yet. Nothing is given up because time went by: whether a request that got no answer
-    was carried out is known to nobody, so it is sent again until there is an answer or another word of the controller
-    (LeaderAndIsr) has overtaken the proposal.
+    who must leave. What is proposed goes to the controller in one AlterPartition after the other, each with all proposals
+    that have no answer yet. Nothing is given up because time went by: a request without an answer may have been carried
+    out. So it is sent again until the controller answers, or a newer LeaderAndIsr request replaces the proposal.
 
 | answer                                                          | the proposal                                       |
 |-----------------------------------------------------------------|----------------------------------------------------|

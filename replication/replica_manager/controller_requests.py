@@ -21,7 +21,7 @@ controller and of partitions that are new here is verified first (`controller_fe
 | ... has no such broker, or at another address    | NONE, but clients get what the tree says                                |
 | ... is older than what is known of a partition   | NONE, but it is passed over                                             |
 
-A broker that has registered anew does not know which of its leaderships another broker has taken over meanwhile. It
+After a new registration a broker does not know which of its leaderships moved to other brokers. It
 `must_hear` of each of them, by LeaderAndIsr, before it serves that one again, or coordinates what lives in it.
 
 Kafka's classes ReplicaManager (becomeLeaderOrFollower, stopReplicas) and ZkMetadataCache of 3.9.

@@ -24,7 +24,7 @@ Invariants
       the power went: the partition's `durability_limit` is what the future log has on disk, or what was acknowledged when
       the logs changed places, until the old name is gone for certain.
     * What the current log had on disk when it is replaced, the future one has too.
-    * The current log is not compacted meanwhile; what is clean of it is clean of the copy.
+    * The current log is not compacted during the copy; its clean part is also the copy's clean part.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Identities of log directories (`identify`, sans-IO), and the registry of those that this process has locked.
 
-A disk that is not mounted looks like an empty directory. Without further ado the partitions on it would begin anew at offset
-0, and what was acknowledged would be gone. So each directory has an id, in its `meta.properties` and in the coordination
-tree, which remembers the ids of a broker's directories; a start is refused when one of them is not what it was.
+A disk that is not mounted looks like an empty directory. Without a check its partitions would restart at offset 0, and
+acknowledged records would be lost. So each directory has an id, in its `meta.properties` and in the coordination tree,
+which remembers the ids of a broker's directories; a start is refused when one of them is not what it was.
 
 | found at a start                                        | what follows                                               |
 |---------------------------------------------------------|------------------------------------------------------------|

@@ -45,9 +45,10 @@ async def ask_active_controller(
 
 
 class ControllerChannel:
-    """Connection to the active controller (Kafka's NodeToControllerChannelManager). It follows the controller as that moves.
+    """Connection to the active controller (Kafka's NodeToControllerChannelManager).
 
-    `endpoint` gives a broker's present address, None while nobody knows; `connect` connects there. Several may ask at once.
+    The channel reconnects when another broker becomes controller. `endpoint` returns a broker's present address, or None
+    while the address is unknown; `connect` connects to it. Several tasks may send requests at once.
     """
 
     def __init__(self, endpoint: Callable[[int], BrokerEndpoint | None], connect: Callable[[int], Peer]) -> None:

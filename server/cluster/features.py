@@ -4,9 +4,9 @@ A feature is *supported* by the software up to a level, and *finalized* at the l
 node /feature, where Kafka 3.9 keeps them. What has no meaning here is not listed: metadata.version and kraft.version are about
 Kafka's own metadata log.
 
-eligible.leader.replicas.version (KIP-966) is one of a broker that is alone. It means that min.insync.replicas is a setting of all
-brokers, which cannot be taken away or set for one broker. Replicas that left the in-sync set and may lead all the same are none
-where each partition has one replica. The members of a cluster elect by ZooKeeper's rules, so they support no level of it.
+eligible.leader.replicas.version (KIP-966) is supported by a single broker only. The feature means that min.insync.replicas is a setting
+of all brokers, which cannot be taken away or set for one broker. If each partition has one replica, no replica outside the
+ISR is eligible to lead. The members of a cluster elect by ZooKeeper's rules, so they support no level of it.
 
     the node                        a broker that is alone           a member of a cluster
     is missing                      uses the newest levels           uses what can be used without the others

@@ -10,8 +10,8 @@ The life of a member
             +------- the session has ended: another one ----------+
 
 Registration: the ephemeral node /brokers/ids/<id>. The transaction that made it is the *broker epoch*, by which requests
-for an earlier life of this broker are told apart (KIP-380). A session that ends takes the node with it; then the member
-registers anew, and the controller tells it what it leads and follows from now on.
+for an earlier life of this broker are told apart (KIP-380). When the session ends, its node is deleted. Then the member
+registers again, and the controller sends it the partitions that it leads and follows.
 
 Fencing: a broker must not serve what it leads when it may have been replaced without hearing of it. It is *fenced* while its
 session may have ended (`session_sure_until`), and after a new registration until a controller has spoken to it under the

@@ -1,11 +1,11 @@
-"""Subscriptions to metrics of clients (KIP-714), as resource CLIENT_METRICS names them.
+"""Client metrics subscriptions (KIP-714): the settings of CLIENT_METRICS resources.
 
-Kafka keeps them, and tells of them, also if it has no plug-in that takes what clients push. So does Ottla without the HTTP
-endpoint, which is what takes it here (`server/admin/telemetry/`). In ZooKeeper mode Kafka 3.9 refuses them, and has made the node
-/config/client-metrics all the same; there they are kept (`znodes.OWN_PATHS`).
+Kafka stores and describes subscriptions even without a plug-in that receives the pushed metrics. Ottla does the same when
+its HTTP endpoint, which exposes the metrics, is off (`server/admin/telemetry/`). In ZooKeeper mode Kafka 3.9 rejects
+subscriptions although it creates the node /config/client-metrics; Ottla stores them in that node (`znodes.OWN_PATHS`).
 
-Patterns are those of RE2, whose time for a match is bounded. Kafka takes those of Java: what only Java knows, such as
-look-ahead, back references and possessive quantifiers, is refused.
+Patterns have RE2's syntax, which bounds the time of a match. Kafka uses Java's regular expressions. Ottla rejects features
+that RE2 lacks: look-ahead, back references and possessive quantifiers.
 """
 
 from __future__ import annotations

@@ -202,7 +202,8 @@ class ConfigRepository:
     def on_change(self, listener: Callable[[BrokerConfig], None]) -> None:
         """Register a function to call after each change; it sees the new values in `texts_of_listener` and `value`.
 
-        It is also called if somebody sets settings of this broker to what they are, as Kafka reads certificates anew then.
+        The function is also called when a client sets this broker's settings to their present values: Kafka then reloads
+        certificates.
         """
         self._listeners.append(listener)
 

@@ -4,9 +4,9 @@ A listener has settings of its own below `listener.name.<listener>.`, and each o
 `listener.name.<listener>.<mechanism>.`, as Kafka reads them. Every broker loads this module; `sasl_rules.py`, `token_rules.py`
 and `login_rules.py` evaluate the settings and are loaded only where they are needed.
 
-The settings of OAUTHBEARER and the keys of GSSAPI are those that the broker was started with: nobody can tell a running broker to
-trust somebody else, or to read another address. (Kafka keeps these addresses from its administrators by a system property,
-org.apache.kafka.sasl.oauthbearer.allowed.urls.)
+The settings of OAUTHBEARER and the keys of GSSAPI are those that the broker was started with: no client can make a running
+broker trust another issuer, or read another address. (Kafka keeps these addresses from its administrators by a system
+property, org.apache.kafka.sasl.oauthbearer.allowed.urls.)
 """
 
 from __future__ import annotations

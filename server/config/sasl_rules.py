@@ -145,7 +145,8 @@ def peer_login(
 ) -> PeerLoginConfig:
     """This broker's login at other brokers' inter-broker listener, with the user from that listener's JAAS entry, as in Kafka.
 
-    `texts` are the settings as this broker's own listener of that name has them, and `served` is what that offers.
+    `texts`: the texts of this broker's settings for its own listener of that name. `served`: the parsed SASL settings of
+    that listener, with its mechanisms.
     """
     name = "sasl.mechanism.inter.broker.protocol"
     declared = settings_of(SaslConfig)[name]

@@ -87,7 +87,7 @@ def worker_config(
 ) -> BrokerConfig:
     """The configuration of one worker.
 
-    `texts` are the settings that were given, `config` is what they come to, `ports` are those that are really held. Raises
+    `texts`: the given settings. `config`: the configuration parsed from them. `ports`: the ports that are bound. Raises
     ConfigError.
     """
     own = {

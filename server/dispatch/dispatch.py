@@ -213,7 +213,7 @@ def served_routes(
 def client_routes(*, is_in_cluster: bool, has_receiver: bool = False) -> dict[int, Route]:
     """Routes of a cluster member's client listeners, which neither serve nor advertise inter-broker requests.
 
-    As Kafka refuses who may not do a ClusterAction.
+    Inter-broker requests get CLUSTER_AUTHORIZATION_FAILED, as Kafka answers clients without the right to ClusterAction.
     """
     served = served_routes(is_in_cluster=is_in_cluster, has_receiver=has_receiver)
     return {key: _refusing(route) if route.between_brokers else route for key, route in served.items()}

@@ -5,9 +5,9 @@
     client.pem, client.properties       the same for a client, with Kafka's names for Java's clients and tools
     <other>.pem, <other>.properties     the same for another client
 
-What is there is left as it is, so a second run adds what is missing. Keys are readable by their owner only. A file is
-there whole or not at all. Keys are ECDSA P-256: a handshake with one costs a tenth of one with RSA 2048, and every client of today
-can do it. A broker's certificate is one for clients, too, because brokers connect to each other.
+Existing files are left unchanged, so a second run adds only missing ones. Keys are readable by their owner only. A file is
+there whole or not at all. Keys are ECDSA P-256: a handshake with one costs a tenth of one with RSA 2048, and every client
+of today can do it. A broker's certificate is one for clients, too, because brokers connect to each other.
 
 The package `cryptography`, which is optional, makes them.
 """

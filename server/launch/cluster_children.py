@@ -46,9 +46,9 @@ class NotSecured(Exception):
 class Secured:
     """The certificates of `ottla cluster --secure FOLDER`, of one authority, and the settings that name them.
 
-    Brokers and clients show each other certificates, so whoever has the files of the client may do everything, and nobody else
-    comes in. All brokers are on this machine and have the same certificate. What is missing in the folder is made; NotSecured if
-    that fails.
+    Brokers and clients present certificates to each other (mutual TLS). The holder of the client's files may do everything;
+    all others are rejected. All brokers are on this machine and have the same certificate. What is missing in the folder is
+    made; NotSecured if that fails.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -76,9 +76,7 @@ class ClusterFailed(Exception):
 
 
 def cluster_settings(size: int) -> dict[str, str]:
-    """Default settings of the brokers of a cluster of this size: three copies where there are three brokers to hold
-    them, and one broker of those may be missing.
-    """
+    """Default settings of brokers by cluster size: with three brokers three replicas, of which one may be down."""
     copies = min(3, size)
     in_sync = max(1, copies - 1)
     return {

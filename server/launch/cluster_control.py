@@ -272,9 +272,9 @@ _READ_BYTES = 64
 class Keyboard:
     """Terminal that returns single keys, if the command runs in its foreground and uses it for input and output.
 
-    It does not show the keys; Ctrl-C and Ctrl-Z mean what they always do. Its modes come back at the end. It is opened anew, so that
-    a read never waits and nobody else's descriptor is changed. Whoever reads a terminal, or sets its modes, from the background is
-    stopped by the system: so nobody does so there.
+    It does not show the keys; Ctrl-C and Ctrl-Z mean what they always do. Its modes come back at the end. The terminal is
+    opened again, so that reads do not block and no other process' descriptor is changed. The system stops a background
+    process that reads a terminal or sets its modes, so a background command uses no Keyboard.
     """
 
     def __init__(self, descriptor: int) -> None:

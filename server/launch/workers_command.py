@@ -171,9 +171,10 @@ LOOKS_AT_OTHERS: Final = 25  # at a port that others than workers have
 class HeldPorts:
     """The ports of several workers, held by the start that runs them as long as it lives.
 
-    It binds each of them alone, so that a port which somebody has is found at once, and nobody has two bootstrap addresses by
-    accident. Only then it lets its workers bind the same ones (SO_REUSEPORT), each with sockets of its own. It does not listen
-    itself, so no connection ever waits for a worker that is gone, and a worker that is started again finds its port free.
+    It binds each port exclusively, so that a port in use is found at once, and two clusters never share a bootstrap
+    address. Only then it lets its workers bind the same ones (SO_REUSEPORT), each with sockets of its own. It does not
+    listen itself, so no connection ever waits for a worker that is gone, and a worker that is started again finds its port
+    free.
 
     `by_listener` has the numbers, none of which is 0.
     """

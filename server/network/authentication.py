@@ -9,9 +9,9 @@ during which nothing is held but the socket.
 A session without an end costs its requests nothing. One with an end gets calls of its own (`ExpiringCalls`), which look at
 the clock.
 
-Steps that may block are done in threads, for one address one at a time (`AddressThreads`): a crowd at one address holds up only
-itself. Whoever leaves meanwhile is let go at once. The thread counts until its step is over, and so does the place of the address:
-else somebody who comes and leaves again and again would have all threads.
+Steps that may block are done in threads, for one address one at a time (`AddressThreads`): a crowd at one address holds up
+only itself. A client that disconnects during that time is dropped at once. The thread counts until its step is over, and so
+does the place of the address: else somebody who comes and leaves again and again would have all threads.
 """
 
 from __future__ import annotations

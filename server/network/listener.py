@@ -57,8 +57,9 @@ def bind(
 ) -> socket.socket:
     """Bound, non-blocking socket; an empty host means every address, as in Kafka. OSError if impossible.
 
-    The size of the receive buffer goes over to the connections, whose handshake depends on it. `with_others`: together with
-    other processes of this user that say the same (SO_REUSEPORT); the kernel gives each connection to one that listens.
+    Accepted connections inherit the size of the receive buffer, which their TCP handshake needs. `with_others`: share the
+    port with other processes of this user that also set the option (SO_REUSEPORT); the kernel gives each connection to one
+    of the listening processes.
     """
     # One socket for every address: peers with IPv4 come in through it as ::ffff:a.b.c.d (`plain_address`).
     dual = not host and socket.has_dualstack_ipv6()

@@ -166,7 +166,7 @@ class MemoryBudget:
         return place
 
     def _admit(self) -> None:
-        """Admit queued connections while there is room; if there is none, let one exceed the limit."""
+        """Admit queued connections while memory is free; if none is free, let one connection exceed the limit."""
         line = self.line
         if self.used >= self.total:
             # Those in line may hold all the memory themselves, with the beginnings of their frames. They would wait for

@@ -457,8 +457,8 @@ class RegistryApi(Routes):
 class RegistryGuard(Guard):
     """Guard against pages of other sites; a listener on loopback alone also has only names of loopback.
 
-    Clients name a registry as they like, by names of containers and proxies. None of the types of content that are taken can be sent by a
-    page of another site without a preflight request, which nobody answers.
+    Clients name a registry as they like, by names of containers and proxies. A page of another site cannot send any
+    accepted content type without a preflight request, which is not answered.
     """
 
     def check_host(self, host: str | None) -> None:

@@ -136,8 +136,8 @@ def media_type(text: str) -> str:
 class RestGuard(Guard):
     """Guard against pages of other sites; a listener on loopback alone also has only names of loopback.
 
-    Clients name a proxy as they like. None of the types of content that are taken can be sent by a page of another site
-    without a preflight request, which nobody answers.
+    Clients name a proxy as they like. A page of another site cannot send any accepted content type without a preflight
+    request, which is not answered.
     """
 
     def check_host(self, host: str | None) -> None:

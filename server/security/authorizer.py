@@ -1,8 +1,9 @@
 """Authorization by Kafka's rules (its StandardAuthorizer, and AclAuthorizer of Kafka 3.9).
 
 Super users may do everything. For everybody else `AclIndex` decides. Verdicts are kept until a rule changes: a verdict has
-the bits of all operations that a client may do to a resource. They are kept in two halves. When the young one is full it
-becomes the old one, and what was in that is forgotten unless it was asked for meanwhile.
+the bits of all operations that a client may do to a resource. The cache has a young and an old generation. A verdict that
+is used moves to the young generation. When the young generation is full it replaces the old one, whose verdicts are
+dropped.
 
 A decision of the index (Kafka's StandardAuthorizerData) about the resource `name` for one principal and address:
 
@@ -11,10 +12,11 @@ A decision of the index (Kafka's StandardAuthorizerData) about the resource `nam
     allowed                     what they allow, and what that implies, less what they deny
     no rule concerns it         everything or nothing, as allow.everyone.if.no.acl.found says
 
-It is made for all operations at once: allowed and denied operations are bits, and ALL sets all of them. READ, WRITE,
-DELETE and ALTER imply DESCRIBE, ALTER_CONFIGS implies DESCRIBE_CONFIGS, if they are allowed. What is denied implies nothing.
+The index decides on all operations at once: allowed and denied operations are bits, and ALL sets all of them. READ, WRITE,
+DELETE and ALTER imply DESCRIBE, ALTER_CONFIGS implies DESCRIBE_CONFIGS, if they are allowed. What is denied implies
+nothing.
 
-Prefixes are looked up by the lengths that there are, so ten thousand of them cost as much as ten of the same lengths.
+Prefixes are looked up once for each distinct length, so ten thousand prefixes cost as much as ten of the same lengths.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """TLS of the listeners: contexts from their settings and files, changes at run time, and the names of clients.
 
-A change makes a new context, which later connections get. Those that are there keep what they began with. Kafka's rules
+A change makes a new context, which later connections get. Existing connections keep their certificates. Kafka's rules
 for changes (SslFactory) hold: the new key has to be usable, and has to be that of the same holder with the same alternative
 names, unless ssl.allow.dn.changes and ssl.allow.san.changes say otherwise.
 

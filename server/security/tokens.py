@@ -1,8 +1,8 @@
 """Delegation tokens (KIP-48): operations on them (Kafka 4.4's DelegationTokenControlManager), and their nodes. Sans-IO.
 
-Whoever asks for a token is its *requester*; it logs its *owner* in, who may be somebody else (KIP-373). Owner and *renewers* may
-let it expire later, up to its `max_ms`, or earlier. A token that has expired is of no use, and is removed some time later.
-Principals are texts such as `User:alice`, times are ms since 1970.
+The user who requests a token is its *requester*; the token logs in its *owner*, who may be another user (KIP-373). Owner
+and *renewers* may let it expire later, up to its `max_ms`, or earlier. A token that has expired is of no use, and is
+removed some time later. Principals are texts such as `User:alice`, times are ms since 1970.
 
 What logs in is the HMAC of the token's id with a key that all brokers have and nobody else. It is kept nowhere.
 

@@ -8,10 +8,9 @@ renames, creations and removals since the last directory sync the first few, of 
 Faults are asked for by setting attributes: `space_left` makes the disk full (a write then stops half-way), `fail` is called
 with every system call and its path, before the call does anything, and returns the error it is to end with, if any; a
 `ShortWrite` lets a part of the bytes be written first. What takes several system calls on real files asks several times.
-`evict` empties the page cache, as a system short of memory does. A read of such a page waits for the disk; with `only_cached`
-it raises NotCached.
-A sync that failed loses what it was to write, as with a kernel that tells of such a failure only once: later syncs of that
-file succeed and do not help.
+`evict` empties the page cache, as a system short of memory does. A read of such a page waits for the disk; with
+`only_cached` it raises NotCached. A failed sync loses the data that it should have written, like a kernel that reports such
+a failure only once: later syncs of that file succeed and do not help.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ class Run:
         self.locked_until_ms = locked_until_ms
 
     def revoke(self, state: RecordState) -> None:
-        """Take it from its holder for good."""
+        """Take the records from the member that acquired them, and set their state."""
         assert self.state is RecordState.ACQUIRED, self
         self.state = state
         self.member_id = NO_MEMBER
@@ -306,7 +306,7 @@ class InFlight:
 
     @property
     def last_offset(self) -> int:
-        """The last offset of all; there must be batches."""
+        """The last offset of all batches in flight; fails if there are none."""
         return self.batches[-1].last
 
     def add(self, batch: InFlightBatch) -> None:

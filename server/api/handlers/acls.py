@@ -36,15 +36,15 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext[Broker
     """CreateAcls: add rules to the authorizer.
 
     Behaviour
-    * Whoever may alter the cluster is answered, else every rule is CLUSTER_AUTHORIZATION_FAILED. Without an authorizer
-      each is SECURITY_DISABLED.
-    * Each rule is judged for itself (`server/security/acls.py` has the reasons). One that is there already is no error.
+    * The client needs the right to alter the cluster; otherwise each rule gets CLUSTER_AUTHORIZATION_FAILED. Without an
+      authorizer each rule gets SECURITY_DISABLED.
+    * Each rule is validated separately (`server/security/acls.py` has the reasons). Creating an existing rule is no error.
       A rule with ANY or MATCH is INVALID_REQUEST; KRaft then refuses the whole request with UNKNOWN_SERVER_ERROR.
     * The rules are kept and in force here when the answer goes out, and within a moment on the other brokers.
-    * The names of resources are those of nodes of the coordination tree, so a name with a slash, or with what ZooKeeper
-      does not take in a path, is INVALID_REQUEST, as with Kafka 3.9 over ZooKeeper. KRaft takes them.
-    * More than 10,000 rules in one request are POLICY_VIOLATION, and so are rules beyond 100,000 in all.
-    * A rule with a number 0, which stands for nothing, closes the connection, as in Kafka.
+    * Resource names become names of nodes in the coordination tree. So a name with a slash, or with characters that
+      ZooKeeper rejects in a path, gets INVALID_REQUEST, as in Kafka 3.9 with ZooKeeper. KRaft accepts such names.
+    * More than 10,000 rules in one request get POLICY_VIOLATION, and so do rules beyond 100,000 in total.
+    * A rule with an enum value of 0, which has no meaning, closes the connection, as in Kafka.
     """
     for each in request.creations:
         if not (each.resource_type and each.resource_pattern_type and each.operation and each.permission_type):

@@ -55,9 +55,9 @@ async def incremental_alter_configs(
     Behaviour
     * One resource, one result: if one of its changes is wrong, none of them happens. Resources are independent.
     * A resource named twice is refused both times.
-    * Settings of topics and groups are changed by those who may alter them, everything else by those who may alter the
-      cluster's settings. Others are refused after what the request alone tells, and after the check of a broker's
-      settings, as in Kafka; but for them no file is read that the settings name, and no password is tried.
+    * Changing settings of a topic or group needs AlterConfigs on it; other settings need AlterConfigs on the cluster.
+      Others are refused after what the request alone tells, and after the check of a broker's settings, as in Kafka; but
+      for them no file is read that the settings name, and no password is tried.
     * Appending to and subtracting from a list that is not set starts from the setting's default.
     * A broker is named by its id; the empty name changes the settings of all brokers. What Kafka does not change at run
       time is refused.

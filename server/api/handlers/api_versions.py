@@ -1,13 +1,13 @@
-"""ApiVersions: which requests this broker answers, derived from the dispatch table.
+"""ApiVersions: the request types and versions that this broker serves, derived from the dispatch table.
 
 Behaviour
 * A version newer than ours is answered in format 0 with UNSUPPORTED_VERSION and our range of this key, so that the
   client can ask again (KIP-511). The connection hands such a request over with its original `api_version`.
 * From v3 on the client names its software; a name or version outside Kafka's pattern is INVALID_REQUEST.
 * From v5 on a client may say which broker of which cluster it means to reach, both or neither (else INVALID_REQUEST). If
-  somebody else lives at the address now, REBOOTSTRAP_REQUIRED sends the client back to its bootstrap servers (KIP-1242).
-* Features are told from v3 on (`server/cluster/features.py` has them). v3 cannot tell of features that are supported from
-  level 0 on, because clients of its time fail at them, but it tells the levels in use.
+  this broker is not that one, REBOOTSTRAP_REQUIRED sends the client back to its bootstrap servers (KIP-1242).
+* Answers list features from v3 on (`server/cluster/features.py` has them). v3 omits supported features whose lowest level
+  is 0, because older clients fail on them, but lists all finalized levels.
 """
 
 from __future__ import annotations

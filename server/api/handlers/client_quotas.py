@@ -58,7 +58,7 @@ async def alter_client_quotas(
     * Only for those who may alter the configs of the cluster.
     * One result per entity: if one of its changes is wrong, none of them happens. Entities are independent.
     * Of an entity that comes twice the first change happens, and its result is INVALID_REQUEST, as with Kafka.
-    * To remove what is not there is no error, whatever it is called.
+    * Removing a quota that does not exist is no error, even with an unknown name.
     * An address may be a host name that can be resolved.
     * The change is kept and in force here when the answer goes out, and within a moment on the other brokers.
       `validate_only` stops before that.

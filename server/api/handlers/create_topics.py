@@ -48,8 +48,8 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext[Br
 
     Behaviour
     * A name that comes twice is refused as a whole. Each other topic succeeds or fails by itself.
-    * Who may create topics in the cluster may create all; others those that they have the right for. The others are
-      TOPIC_AUTHORIZATION_FAILED, whether they exist or not.
+    * A client with the right to create in the cluster may create all topics; other clients need the right for each topic.
+      The others are TOPIC_AUTHORIZATION_FAILED, whether they exist or not.
     * Checks in Kafka's order: rights, total number of partitions, name, existence, settings, assignments or counts.
     * -1 for partitions or replicas means the broker's default; with explicit assignments both must be -1.
     * From v5 on the answer tells the settings of the new topic, with what each comes from. To those who may not

@@ -43,7 +43,7 @@ async def create_delegation_token(
     Behaviour
     * Only for clients that are known, and by something other than a token: else DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
     * The owner is who asks. For another one (version 3) the right to CreateTokens on that user is needed.
-    * Renewers have to be users: else INVALID_PRINCIPAL_TYPE. Whether there are such users nobody asks.
+    * Renewers have to be users: else INVALID_PRINCIPAL_TYPE. The broker does not check that these users exist.
     * Without delegation.token.secret.key there are no tokens: DELEGATION_TOKEN_AUTH_DISABLED.
     * A token is good for delegation.token.expiry.time.ms, and can be renewed up to the age that the request or
       delegation.token.max.lifetime.ms says. It is kept and good here when the answer goes out, and within a moment on

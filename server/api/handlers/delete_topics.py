@@ -63,9 +63,9 @@ async def delete_topics(request: DeleteTopicsRequest, context: RequestContext[Br
     * Both or neither of name and id: INVALID_REQUEST, each time. A name or id that comes twice: INVALID_REQUEST, once.
       So is a topic given by name and by id; it is not deleted.
     * An unknown name is UNKNOWN_TOPIC_OR_PARTITION, an unknown id UNKNOWN_TOPIC_ID, told without a name.
-    * Topics that the client may not delete are TOPIC_AUTHORIZATION_FAILED. Whether there is a topic of a name is told
-      only to those who may describe it, and so is the name that belongs to an id. Who may delete the cluster, which
-      only the right to all operations includes, may delete all topics, as in Kafka.
+    * Topics that the client may not delete are TOPIC_AUTHORIZATION_FAILED. Only clients that may describe a topic learn
+      that it exists, or which name belongs to its id. Who may delete the cluster, which only the right to all operations
+      includes, may delete all topics, as in Kafka.
     * The answer goes out when the topic is gone for good and its name can be used again; its files go a little later. A
       request that leaves no time for it (a timeout of 0 or less) times out at once.
     * While the client exceeds its controller_mutation_rate a topic is THROTTLING_QUOTA_EXCEEDED. Below v5 it is
@@ -219,10 +219,11 @@ def delete_records(request: DeleteRecordsRequest, context: RequestContext[Broker
       nothing changes. A topic that is only compacted may not lose records this way: POLICY_VIOLATION.
     * Topics that the client may not delete from are TOPIC_AUTHORIZATION_FAILED, whether they exist or not.
     * Internal topics are refused with INVALID_TOPIC_EXCEPTION.
-    * Of a partition that is asked for twice the last offset counts, and it is answered once.
-    * The answer carries the new low watermark, the lowest start among the live replicas. It waits until the followers
-      have come that far, up to the request's timeout: then it is REQUEST_TIMED_OUT (Kafka's DelayedDeleteRecords).
-    * The files go later, with the next retention check.
+    * If a partition is named twice, its last offset counts, and the response has the partition once.
+    * The answer carries the new low watermark, the lowest start among the live replicas. The answer waits until the
+      followers have raised their start offsets too. After the request's timeout it is REQUEST_TIMED_OUT (Kafka's
+      DelayedDeleteRecords).
+    * The next retention check deletes the files.
     """
     names = (topic.name for topic in request.topics)
     return decided(

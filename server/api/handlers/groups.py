@@ -102,7 +102,7 @@ def list_groups(request: ListGroupsRequest, context: RequestContext[Broker]) -> 
 
     Behaviour
     * Filters by state (version 4) and type (version 5) do not mind case; an unknown word matches nothing.
-    * Whoever may describe the cluster sees all groups, others those that they may describe.
+    * A client that may describe the cluster sees all groups; other clients see the groups that they may describe.
     """
     answer = groups_of(context.broker).list_groups(request)
     if may_on_cluster(context, AclOperation.DESCRIBE, quietly=True):

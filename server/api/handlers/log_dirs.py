@@ -95,8 +95,8 @@ def describe_log_dirs(
     """DescribeLogDirs: sizes of logs, and of the volumes that hold them.
 
     Behaviour
-    * Only for those who may describe the cluster. Others are told of no directory; before v3 there is no room for the
-      reason.
+    * Only for those who may describe the cluster. Other clients get no directories; answers before v3 have no field for the
+      error.
     * Topics null mean every partition; otherwise only the partitions named. A topic of which nothing is in a directory
       is left out there.
     * A directory that is offline has KAFKA_STORAGE_ERROR and no partitions, one whose volume cannot be asked has

@@ -172,8 +172,8 @@ async def list_partition_reassignments(
     Behaviour
     * Only for those who may describe the cluster. To others everything that they ask for is named without replicas, as
       Kafka does.
-    * Null topics ask for all that are being reassigned. Of those that are asked for, what is not being reassigned, or
-      does not exist, is left out.
+    * Null topics ask for all that are being reassigned. Requested partitions that are not being reassigned, or do not
+      exist, are left out.
     * At a broker that is not the controller, and cannot reach it in time: NOT_CONTROLLER. A broker that is alone moves
       nothing.
     """

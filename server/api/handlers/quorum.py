@@ -29,9 +29,9 @@ def describe_quorum(request: DescribeQuorumRequest, context: RequestContext[Brok
 
     Behaviour
     * Only for those who may describe the cluster.
-    * UNSUPPORTED_VERSION for the whole request, whatever it names: a broker that is alone has its coordination tree in
-      a journal, of which nobody votes. It is advertised all the same, as by every broker of Kafka 4, because clients
-      guess a broker's release by what it advertises. Java's Admin raises what it raises where the request is not
+    * UNSUPPORTED_VERSION for the whole request, whatever it names: a single broker keeps its coordination tree in a
+      journal, which has no voters. The broker still advertises the request, like every broker of Kafka 4, because clients
+      derive a broker's release from the advertised versions. Java's Admin raises what it raises where the request is not
       served, UnsupportedVersionException.
     """
     error = _denied_by_broker(context, AclOperation.DESCRIBE) or NO_QUORUM
@@ -43,9 +43,9 @@ def add_raft_voter(request: AddRaftVoterRequest, context: RequestContext[Broker]
     """AddRaftVoter: refused, as there is no metadata quorum.
 
     Behaviour
-    * Only for those who may alter the cluster.
-    * The id of another cluster is INCONSISTENT_CLUSTER_ID. Anything else is UNSUPPORTED_VERSION, which Kafka answers
-      where the voters of a quorum cannot change (kraft.version 0).
+    * The client needs the right to alter the cluster.
+    * The id of another cluster gets INCONSISTENT_CLUSTER_ID. Any other request gets UNSUPPORTED_VERSION, Kafka's answer
+      while the voters of a quorum cannot change (kraft.version 0).
     """
     error = _refused_voter(context, request.cluster_id, "adding")
     return AddRaftVoterResponse(error_code=error.code, error_message=error.message)
@@ -56,9 +56,9 @@ def remove_raft_voter(request: RemoveRaftVoterRequest, context: RequestContext[B
     """RemoveRaftVoter: refused, as there is no metadata quorum.
 
     Behaviour
-    * Only for those who may alter the cluster.
-    * The id of another cluster is INCONSISTENT_CLUSTER_ID. Anything else is UNSUPPORTED_VERSION, which Kafka answers
-      where the voters of a quorum cannot change (kraft.version 0).
+    * The client needs the right to alter the cluster.
+    * The id of another cluster gets INCONSISTENT_CLUSTER_ID. Any other request gets UNSUPPORTED_VERSION, Kafka's answer
+      while the voters of a quorum cannot change (kraft.version 0).
     """
     error = _refused_voter(context, request.cluster_id, "removing")
     return RemoveRaftVoterResponse(error_code=error.code, error_message=error.message)

@@ -52,7 +52,7 @@ async def alter_user_scram_credentials(
     * Only for those who may alter the cluster.
     * One result per user. A user that comes twice is not changed at all: DUPLICATE_RESOURCE, or what is wrong with the
       first change.
-    * To delete what is not there is RESOURCE_NOT_FOUND. An empty name and too few or too many iterations are
+    * Deleting a missing credential gets RESOURCE_NOT_FOUND. An empty name and too few or too many iterations are
       UNACCEPTABLE_CREDENTIAL.
     * The credential is kept and in force here when the answer goes out, and within a moment on the other brokers.
       Connections that are logged in stay so.

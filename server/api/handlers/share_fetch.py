@@ -65,8 +65,8 @@ def share_fetch(request: ShareFetchRequest, context: RequestContext[Broker]) -> 
     * When there are too many sessions the refusal comes at the end of MaxWaitMs.
 
     Rights
-    * The client has to have the right to read the group. Topics that it may not read are refused, anew for each request
-      of a session; ids that nobody knows are told.
+    * The client has to have the right to read the group. Topics that the client may not read are refused at each request of
+      a session; unknown ids get an error.
 
     Version notes
     * v2 acquire modes (KIP-1206), and renewals (KIP-1222): a request that renews locks fetches nothing and asks for

@@ -45,15 +45,15 @@ def add_partitions_to_txn(
     """AddPartitionsToTxn: add partitions to a transaction, or verify that it has them.
 
     Behaviour
-    * Until version 3 producers ask, about one transaction. Since version 4 other brokers do, about many: a broker that
-      gets the first batch of a transaction for a partition adds the partition, or verifies that it takes part
+    * Until version 3 a producer sends the request, for one transaction. Since version 4 brokers send it, for many: a broker
+      that gets the first batch of a transaction for a partition adds the partition, or verifies that it takes part
       (`verify_only`).
     * All of the partitions or none: if one does not exist the others get OPERATION_NOT_ATTEMPTED.
     * Answered when the change is safely in the log; at once if nothing has to change. CONCURRENT_TRANSACTIONS while the
       transaction before is being ended, TRANSACTION_ABORTABLE for a verified partition that does not take part.
-    * Before version 2 PRODUCER_FENCED is told as INVALID_PRODUCER_EPOCH.
-    * Producers have to have the rights to write with the transactional id, or else every partition has the error that
-      says so, and to all topics: internal ones are nobody's. Brokers have to have the right to do a ClusterAction.
+    * Before version 2 the answer has INVALID_PRODUCER_EPOCH in place of PRODUCER_FENCED.
+    * A producer needs the right to write with the transactional id; otherwise every partition gets that error. It also
+      needs the right to write to each topic, and may add no internal topic. Brokers need the right to ClusterAction.
     """
     version, transactions = context.api_version, transactions_of(context.broker)
     if version >= BATCH_VERSION:

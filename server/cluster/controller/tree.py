@@ -1,8 +1,8 @@
 """The active controller's access to the coordination tree: retries while the tree is unavailable, and fenced writes.
 
-While the service cannot be reached, reads are tried again. After a write of which nobody knows whether it happened, the
-nodes are read: a multi is done as a whole or not at all, so if they are as it would have left them it was done, and
-otherwise it is tried again, under the same conditions.
+While the service cannot be reached, reads are tried again. If it is unknown whether a write happened, the nodes are read: a
+multi is done as a whole or not at all, so if they are as it would have left them it was done, and otherwise it is tried
+again, under the same conditions.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class ControllerTree:
     async def write(self, operations: Sequence[Operation], *, can_be_refused: bool = False) -> None:
         """Write all operations if this broker is still the controller. Raises Deposed, and the operations' own errors.
 
-        Where there is no room for it this waits until there is some, or (`can_be_refused`) raises WriteRefused.
+        If the store has no room, wait until it has; with `can_be_refused` raise WriteRefused instead.
         """
         fenced = [Check(znodes.CONTROLLER_EPOCH, self.epoch_version), *operations]
         while operations:  # none at all: there was only something to tell

@@ -13,7 +13,7 @@ Theory: plan, write, then change. The tree in memory is what is on the disk, and
   next multi tries again, so that the journal serves again when there is room.
 * A writer that is cancelled before its multi is being written leaves the queue, and nothing has happened. From then on it
   learns the outcome, and is cancelled at what it waits for next: who has changed the tree always gets to know it.
-* After a failed sync, or any failure that means a broken disk, nobody knows what is on the disk. Then every later write
+* After a failed sync, or another failure of the disk, the contents of the disk are unknown. Then every later write
   raises `CoordinationUnavailable`, `until_available` raises `SessionExpired`, and `until_broken` returns: the broker stops,
   as Kafka halts without its metadata log.
 

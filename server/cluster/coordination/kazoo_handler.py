@@ -243,8 +243,8 @@ class Watches:
 
     A watch is set when somebody first listens, and set again when it fires, before its listeners are called: so what they
     read then is served after it, and no change is missed. kazoo throws its watches away when the connection is lost. They
-    are set anew when it is back, and the listeners of those whose node has changed meanwhile are called. A watch that
-    nobody listens to any more stays set until it fires.
+    are set again when the session is back, and listeners whose node changed in between are called. A watch that nobody
+    listens to any more stays set until it fires.
 
     The children of a node that does not exist cannot be watched; such a watch waits for the node instead.
     """

@@ -86,10 +86,10 @@ async def hold_tree(
 ) -> None:
     """Open the tree whose journal is in this directory, and serve it until cancelled. Only one process may do that.
 
-    It tells its incarnation when it serves, and `on_other_incarnation` each that follows when the tree was opened anew. `last_incarnation` is that of
-    the holder before, if there was one: its members wait for this one.
-    Once there are members, a disk without room does not end it. While writes are refused it goes on by itself; where it cannot
-    go on (a sync has failed for want of room), or cannot begin, all of it is opened anew until that works.
+    It tells its incarnation when it serves, and `on_other_incarnation` each that follows when the tree was opened anew.
+    `last_incarnation` is that of the holder before, if there was one: its members wait for this one. Once there are
+    members, a disk without room does not end it. While writes are refused the server recovers by itself. If it cannot go on
+    (a sync failed because the disk was full), or cannot begin, the tree and its server are opened again until they work.
 
     Raises OSError if the journal or the socket cannot be had, LogDirectoryProblem, and TreeBroken.
     """
@@ -140,7 +140,7 @@ async def _opened(directory: Path, last_incarnation: int, patience: _Patience) -
 class _Patience:
     """Give-up rule for a holder with a working disk that lacks room or descriptors.
 
-    A failed sync leaves pages of which nobody knows whether they are on the disk. But opening writes the whole tree to a new
+    After a failed sync it is unknown which pages are on the disk. But opening writes the whole tree to a new
     file, and everything that was acknowledged was synced before.
     """
 

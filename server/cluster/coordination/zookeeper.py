@@ -86,7 +86,8 @@ _ERRORS: dict[type[Exception], type[CoordinationError]] = {
 class _PendingCall:
     """Requests that one task awaits together.
 
-    kazoo's answers hold this object. When the wait is over it lets go of the answers, or else none of them would ever be freed.
+    kazoo's answers hold this object. After the wait the object drops its references to the answers; otherwise they would
+    never be freed.
     """
 
     __slots__ = ("answers", "landed", "missing")

@@ -5,7 +5,7 @@ requests of a connection in their order. What is borrowed is kept for the next o
 their own, so that none waits for the others. All members of a group have to join at a time, so of joins there may be
 as many as there are instances.
 
-A broker that cannot be reached is not tried again for BREAK_S; meanwhile whoever wants it hears so at once.
+An unreachable broker is not tried again for BREAK_S; until then requests to it fail at once.
 """
 
 from __future__ import annotations

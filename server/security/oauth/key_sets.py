@@ -1,7 +1,7 @@
-"""Sets of public keys (JWKS, RFC 7517), as those who issue tokens publish them.
+"""Sets of public keys (JWKS, RFC 7517) that token issuers publish.
 
-`parse_key_set` belongs in a thread: it loads joserfc when it is first called, and takes a millisecond for some keys. A key
-that cannot be used is left out, as in Kafka: a set may hold some of a kind that only others know.
+`parse_key_set` belongs in a thread: it loads joserfc when it is first called, and takes a millisecond for some keys.
+Unusable keys are left out, as in Kafka: a set may hold keys of types that only other software supports.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Tokens by which this broker logs in at others: fetched, checked as by Kafka's ClientJwtValidator, and replaced in time.
+"""OAuth tokens for this broker's logins at other brokers: fetched, validated like Kafka's ClientJwtValidator, and renewed.
 
-A token comes from a server for a secret (RFC 6749, section 4.4), from a file, or is made here and signed by nobody. As with Kafka's
-HttpJwtRetriever a server that cannot be reached, or says that it is its own fault, is asked again for
+A token comes from a token server in exchange for a secret (RFC 6749, section 4.4), from a file, or from this broker,
+unsigned. Like Kafka's HttpJwtRetriever, the broker retries an unreachable or failing server for
 sasl.login.retry.backoff.max.ms, with pauses that double.
 
-A token is replaced with the first login after the time that sasl.login.refresh.* make of its life (Kafka's
-ExpiringCredentialRefreshingLogin, which does it in a thread of its own). Sessions end with their tokens, and a connection among
-brokers is begun anew before that, so a login comes in time. While the server that gives them out is away, a token is used as
-long as it lasts, and the server is asked no more than once in RETRY_S.
+The first login after a token's refresh time, which follows from its lifetime and sasl.login.refresh.*, replaces the token
+(Kafka's ExpiringCredentialRefreshingLogin uses a thread). A session ends with its token, and brokers reconnect before that,
+so a login comes in time. While the token server is down the broker uses the token until it expires, and tries the server at
+most once in RETRY_S.
 """
 
 from __future__ import annotations

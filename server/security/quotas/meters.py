@@ -10,9 +10,9 @@ TokenBucket (Kafka's TokenBucket, for changes of topics)
     Holds as many tokens as the windows let through, and fills with the bound. It may go below zero once. Who finds it so
     pauses until it would be zero.
 
-Whoever is counted together (`Limits`) has a meter. Client ids are a stranger's choice, so there are limits: a meter that nobody used
-for an hour goes, as with Kafka, and of too many the one that was used least recently. Who comes back begins with a new one. A
-long name is kept as its digest.
+Whoever is counted together (`Limits`) has a meter. Client ids are a stranger's choice, so there are limits: a meter unused
+for an hour is dropped, as in Kafka; if there are too many, the least recently used one is dropped. Who comes back begins
+with a new one. A long name is kept as its digest.
 
 Times are in milliseconds, bounds in units per second.
 """

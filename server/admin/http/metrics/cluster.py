@@ -1,10 +1,10 @@
 """Metrics of replicas, one by one and counted (Kafka's Log, Partition, ReplicaManager), of topics (Kafka's BrokerTopicMetrics),
 of this broker in its cluster, of the controller if it is here (Kafka's KafkaController), and of groups.
 
-Groups are those that this broker coordinates, under the names of kafka_exporter. The lag is given where this broker has a replica of
-the partition. Elsewhere only the committed offset is given, and a query takes the end from the leader:
-`max by (topic, partition) (kafka_log_log_logendoffset)`. Clients make groups and commit what they like, so there is a limit: OFFSETS_MAX
-offsets, BYTES_MAX of their labels. `ottla_group_offsets_left_out` counts the groups that are cut.
+Groups are those that this broker coordinates, under the names of kafka_exporter. The lag is given where this broker has a
+replica of the partition. Elsewhere only the committed offset is given, and a query takes the end from the leader: `max by
+(topic, partition) (kafka_log_log_logendoffset)`. Clients may create any number of groups and offsets, so a limit applies:
+OFFSETS_MAX offsets, BYTES_MAX of their labels. `ottla_group_offsets_left_out` counts the groups that are cut.
 """
 
 from __future__ import annotations
