@@ -78,7 +78,7 @@ class Timers:
         self._deadlines.pop(key, None)
 
     def pop_due(self, now_ms: int) -> TimerKey | None:
-        """Take a key whose deadline has passed; None: there is none."""
+        """Take a key whose deadline has passed; None if no deadline has."""
         heap, deadlines = self._heap, self._deadlines
         while heap and heap[0][0] <= now_ms:
             key = heappop(heap)[1]
@@ -115,7 +115,7 @@ class KeyedState(Protocol):
     """State rebuilt from records: for each key the value of the last record, or nothing."""
 
     def value_of(self, key: Any) -> Any | None:
-        """Value in force for a key, as it could be written again; None if there is none."""
+        """Value in force for a record key, ready to be written again; None if the key has no value."""
 
     def replay(self, record: GroupRecord) -> None:
         """Put a record in force."""
@@ -165,7 +165,7 @@ class Effects:
     # ------------------------------------------------------------------ what takes long
 
     def carry_on(self, steps: Steps) -> None:
-        """Queue these steps behind those that the call has left."""
+        """Queue steps behind the call's earlier steps."""
         if self._is_stopped:
             deque(steps, maxlen=0)
         else:

@@ -1,4 +1,4 @@
-"""A lock for each name, for those who change the same thing."""
+"""Keyed lock: one lock per name, for tasks that change the same object."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ def log_with_count(untold: int, log: Log, text: str, *arguments: object) -> None
 class Reminders:
     """Rate limits by name, such as an address: at most `kept_max` names a minute; all further names share one.
 
-    Whoever can make up names without end, such as a client its client ids, is their `source`: of one source no more than
-    SOURCE_MAX are told in a minute, and its others count as one. So it takes no room from those who have something to tell.
+    `source` is the peer that chooses the names, such as a client its client ids. In a minute at most SOURCE_MAX names of a
+    source are logged, and its other names count as one. So it takes no room from those who have something to tell.
     """
 
     __slots__ = ("_clock_s", "_due", "_kept_max", "_names_of", "_others", "_source_of", "_untold")

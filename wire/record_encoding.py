@@ -137,8 +137,10 @@ def encode_batch(
 
 
 def encode_pairs(pairs: Iterable[tuple[bytes, bytes | None]], timestamp_ms: int) -> bytes:
-    """One uncompressed batch of keys and values of the same time: what coordinators write, many times a second and mostly
-    one by one. `encode_batch` makes the same of them, with a look at much that they do not have.
+    """Encode an uncompressed batch of keys and values with one timestamp.
+
+    Coordinators write such batches, mostly of one record. `encode_batch` encodes them to the same bytes, but also
+    handles headers and other features that these batches lack.
     """
     parts: list[bytes] = []
     count = 0

@@ -4,9 +4,8 @@
         throttle_time_ms: int = field(Int32, versions="1+", default=0)
         error_code: int = field(Int16)
 
-Fields stand in the order of the wire; `versions`, `nullable`, `tag` and `default` mean what they mean in Kafka's
-message definitions. A field without `default` must be given to the constructor. A field whose type is a struct class
-holds an instance of it.
+Fields are in wire order; `versions`, `nullable`, `tag` and `default` have the meaning of Kafka's message definitions. A
+field without `default` must be given to the constructor. A field whose type is a struct class holds an instance of it.
 
 Importing a declaration only records it. Constructors, constructs and codecs are made when they are first used, because a
 broker declares some hundred classes and a process that was just started uses a dozen.

@@ -27,7 +27,7 @@
   replaced in Stable). It is read only when the partition is loaded; between two records the group lives in memory. What
   depends on the record being written (Stable, and every answer that promises it) waits in a settlement; the answers then
   wait for the record's commit.
-* Whoever waits is answered: a caller whose member is dropped, replaced or parked a second time hears so at once.
+* Each waiting caller gets an answer: at once if its member is dropped, replaced or parked a second time.
 
 Invariants: members exist in PreparingRebalance only as parked or not yet back; in CompletingRebalance and Stable nobody
 waits with a join; outside CompletingRebalance nobody waits with a sync; the leader is a member.

@@ -12,9 +12,9 @@ and what is left over fills up the others. If not (`_Mixed`):
     2  partitions that nobody has go to the reader of the topic who has fewest
     3  topic by topic, partitions move from the reader who has most to the one who has fewest, until that gains nothing
 
-Topics that leave least choice come first: those with most partitions for each reader. Step 3 goes round the topics again
-until a whole round has moved nothing, at most `ROUNDS_MAX` times: members whose topics overlap may pass partitions on
-along a chain.
+Topics that leave least choice come first: those with most partitions for each reader. Step 3 visits all topics again until
+a round moves no partition, at most `ROUNDS_MAX` times, because one move may make another one useful if members' topics
+overlap.
 """
 
 from __future__ import annotations

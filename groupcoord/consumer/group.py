@@ -326,7 +326,7 @@ class ConsumerGroup(ConsumerState, CommittingGroup[Member]):
             self.schedule(REVOCATION, member.member_id, member.words.rebalance_timeout_ms)
 
     def start_session(self, member: Member) -> None:
-        """Start a member's session anew."""
+        """Restart a member's session timeout."""
         # Classic members have chosen their timeout. The broker chooses that of the others.
         classic = member.uses_classic_protocol
         timeout_ms = member.classic_session_timeout_ms if classic else self.settings.consumer_session_timeout_ms

@@ -1,10 +1,10 @@
 """The committed offsets of the groups of one shard, and the requests about them.
 
-`replay` and `replay_marker` are the only writers, live and at load: requests return records. Offsets that are committed
-in a transaction stay pending, per producer, until the marker says whether they count; a fetch that
-requires stable offsets gets UNSTABLE_OFFSET_COMMIT meanwhile. Of a plain and a transactional commit the one later in
-the log wins. A marker costs the same for any number of offsets: `settle` works off what it leaves behind, and until then
-what is asked here counts it in (`PendingOffsets`).
+`replay` and `replay_marker` are the only writers, live and at load: requests return records. Offsets that are committed in
+a transaction stay pending, per producer, until the marker says whether they count; a fetch that requires stable offsets
+gets UNSTABLE_OFFSET_COMMIT meanwhile. Of a plain and a transactional commit the one later in the log wins. Applying a
+marker costs the same for any number of offsets: `settle` moves the offsets later, and until then reads include the pending
+offsets (`PendingOffsets`).
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class CoordinatorShard(Protocol):
     def next_deadline_ms(self) -> int | None: ...
 
     def expire(self, *, now_ms: int, timestamp_ms: int) -> Outcome[Any]:
-        """Do what is due, or much of it."""
+        """Handle due deadlines, all of them or a slice."""
 
     def stands_alone(self, now_ms: int) -> bool:
         """True if due work reads the state that records leave, and so must wait until all appends are committed."""

@@ -16,10 +16,10 @@ do not.
 The end of a transaction is a request, too (`TransactionEnd`). Its marker is appended behind everything that was handled
 before, and the shard replays it when it is committed.
 
-Failures: an append that the log refuses is known of before the next request is handled, so nothing rests on it: it is
-answered as Kafka translates it, and its settlement takes back what it meant. One that was written but could not be
-committed leaves the shard in doubt, and so does a bug: everybody who waits is sent away, and the shard is loaded again
-from the log. So no snapshot of earlier states has to be kept, as Kafka does for it.
+Failures: the shard learns of a refused append before it handles the next request, so no later request builds on it. The
+client gets Kafka's translation of the error, and the settlement reverts the change. One that was written but could not be
+committed leaves the shard in doubt, and so does a bug: everybody who waits is sent away, and the shard is loaded again from
+the log. So no snapshot of earlier states has to be kept, as Kafka does for it.
 
 Time: what was due when a request arrived happens before the request is handled, so that it is judged as if every deadline
 had been kept to the millisecond.
@@ -161,7 +161,7 @@ class PartitionRuntime(Generic[ShardT]):
             self._runtime.mind(self._shard)
 
     def expire(self, now_ms: int) -> None:
-        """Do what is due, or much of it."""
+        """Handle due deadlines, all of them or a slice."""
         # The task that works off the line keeps the deadlines as well, each before the requests that came after it.
         if self._shard is None or self._has_line or not self._is_due(now_ms):
             return

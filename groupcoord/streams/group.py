@@ -258,7 +258,7 @@ class StreamsGroup(StreamsState, CommittingGroup[Member]):
             self.await_revocation(member)
 
     def start_session(self, member_id: str) -> None:
-        """Start a member's session anew."""
+        """Restart a member's session timeout."""
         self.schedule(SESSION, member_id, self.settings.streams_session_timeout_ms)
 
     def await_revocation(self, member: Member) -> None:

@@ -259,7 +259,7 @@ class TransactionShard:
         return self.discard()
 
     def unload(self, error: ErrorCode) -> list[Reply]:
-        """Answer nobody: no request is parked here."""
+        """No-op: this shard parks no requests."""
         return []
 
     def discard(self) -> Outcome[TransactionRecord]:

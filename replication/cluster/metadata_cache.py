@@ -62,7 +62,7 @@ class PartitionState:
 
     During a reassignment `replicas` holds the replicas that stay, the added and the removed ones (KIP-455).
     `partition_epoch` is the version of its /state node, `controller_epoch` that of the controller that wrote it.
-    `offline_replicas`, whose broker or disk is gone, are known only where a controller told of them.
+    `offline_replicas` are replicas whose broker or disk failed, as far as a controller reported them.
     """
 
     leader: int

@@ -76,8 +76,8 @@ ControlRequest = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaReques
 
 class ControlBatch:
     """The requests to each broker, as `(partition state, is new)`, `(leader epoch, delete)` and
-    `(partition state, offline replicas)`. A broker in `update_metadata` without partitions hears of the live brokers; one in
-    `introduced` hears of it all before it leads or follows anything.
+    `(partition state, offline replicas)`. A broker in `update_metadata` without partitions gets the live brokers only. A
+    broker in `introduced` gets the whole metadata before it leads or follows a partition.
     """
 
     __slots__ = ("introduced", "leader_and_isr", "stop_replica", "update_metadata")
@@ -391,7 +391,7 @@ Change = StateChange | TopicChange | TopicCreation | TopicExtension | NodeRemova
 class Decision:
     """Changes to write to the tree, and requests to send to brokers.
 
-    `answers` says for each partition that a request named what it comes to if the writes succeed.
+    `answers`: the result for each partition named by a request, valid if the writes succeed.
     """
 
     changes: tuple[Change, ...] = ()

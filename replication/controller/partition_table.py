@@ -31,11 +31,11 @@ class TopicDeletions:
     """Topics under deletion with their remaining replicas. Sans-IO; part of `PartitionStates`.
 
     Like Kafka's TopicDeletionManager, with fewer states, because nothing is decided on such a topic any more. A topic is
-    *queued* once it is marked below /admin/delete_topics. It is *started* when the controller has sent every broker that
-    it has no leader any more (-2), and the brokers of its replicas that they delete them. It is *finished* when each of
-    these brokers has answered that it did. Then its nodes are removed, the mark last. A broker that is dead, or failed to
-    delete, holds this up until it comes up again and gets the request once more. A new controller starts over: deleting
-    what is gone succeeds. Reassignments of the topic end with it.
+    *queued* once it is marked below /admin/delete_topics. It is *started* when the controller has sent every broker that it
+    has no leader any more (-2), and the brokers of its replicas that they delete them. It is *finished* when each of these
+    brokers has answered that it did. Then its nodes are removed, the mark last. A broker that is dead, or failed to delete,
+    holds this up until it comes up again and gets the request once more. A new controller repeats all steps: deleting an
+    already deleted replica succeeds. Reassignments of the topic end with it.
     """
 
     def __init__(self) -> None:

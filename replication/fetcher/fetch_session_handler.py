@@ -361,7 +361,7 @@ class FetchSessionHandler:
         self._session_epoch = INITIAL_EPOCH
 
     def take(self, response: FetchResponse) -> list[tuple[PartitionFetchState, PartitionData]] | None:
-        """Match a response with the requested partitions; skip those that do not `awaits_answer`. None if no part is usable."""
+        """Match a response with the requested partitions; None if no part is usable. Skips partitions without `awaits_answer`."""
         if response.error_code != ErrorCode.NONE:
             self._on_session_error(response.error_code)
             return None

@@ -113,7 +113,7 @@ class ReplicaFetcherManager:
         del self._fetchers[fetcher.leader_id, fetcher.number]
 
     def resize(self) -> None:
-        """Spread the partitions anew if num.replica.fetchers has changed."""
+        """Redistribute the partitions over the fetchers if num.replica.fetchers has changed."""
         count = self._context.config().num_replica_fetchers
         if count == self._count:
             return

@@ -93,7 +93,7 @@ class LeaderEndPoint:
         return offsets
 
     async def close(self) -> None:
-        """Hang up; the next request connects anew."""
+        """Close the connection; the next request connects again."""
         # Forgotten before the await: nobody may ask on a connection that is being closed.
         peer, self._peer = self._peer, None
         if peer is not None:

@@ -1,8 +1,8 @@
 """Replacement of small files as a whole, in directories that may be renamed meanwhile.
 
 A thread may be so slow that the directory it is to write into has been renamed, and another log's has its name. So a writer
-says how it knows (`IsStill`). The directory is opened, then the writer is asked, and all is written into what is open: it goes
-into the directory that was meant, or nowhere.
+says how it knows (`IsStill`). The directory is opened, then the writer checks it, and all files are written through its
+descriptor. So they get into the intended directory or nowhere.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class CorruptCheckpoint(Exception):
 
 
 class MetaProperties(NamedTuple):
-    """`meta.properties`: whose log directory this is. Version 0 calls the node id `broker.id`."""
+    """Contents of `meta.properties`: the owner of a log directory. Version 0 calls the node id `broker.id`."""
 
     version: int
     node_id: int | None

@@ -84,7 +84,7 @@ class SparseIndex(ABC):
         return self._saved + len(self._tail) // self.ENTRY.size
 
     def copied(self, files: FileCache, *, is_snapshot: bool = False) -> Self:
-        """Copy of this index that opens the file for itself; a snapshot never writes to it."""
+        """Copy of this index with its own open file, for a snapshot, which never writes to the index."""
         other = copy(self)
         other._file = LazyFile(files, self.path)
         # A copy, because a thread may read the snapshot while the event loop appends.

@@ -124,7 +124,7 @@ class TimestampSearch:
         return None
 
     def _next_segment(self) -> Segment | SnapshotJob | None:
-        """Choose the next segment to search; None if there is none, or a job that must find out first."""
+        """Choose the next segment to search, or a job that must run first; None if no segment is left."""
         segments = [segment for segment in self.log.segments if segment.size]
         strange = [segment for segment in segments if not segment.knows_its_times]
         has_to_survey = len(strange) > SURVEYED_AT_ONCE

@@ -2,8 +2,8 @@
 
 A consumer that reads committed data gets this list with each fetch and skips the records of those producers until their
 abort marker. Entries are 34 bytes, in the order of their markers. The marker is in the log before its entry is made, so an
-entry that cannot be written now stays in memory, where lookups find it too, and is written later. Nothing is lost by that:
-no flush goes past a segment whose entries are not in the file, and above the recovery point the index is made from the
+entry that cannot be written now stays in memory, where lookups find it too, and is written later. No entry is lost by that:
+no flush passes a segment whose entries are not in the file, and above the recovery point the index is rebuilt from the
 markers. The file exists only if it has an entry.
 
 A fetch needs the transactions that touch its range. Those whose marker lies before it are found by bisection, and none is

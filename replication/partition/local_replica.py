@@ -1,7 +1,7 @@
 """The replica of a partition on this broker: its log and high watermark, how it follows, and its watchers. Sans-IO.
 
-A replica follows, whoever leads. It writes what the leader sends, believes it what is committed, and drops what the leader never
-had. `Partition` adds the role: it is a replica that may lead.
+A replica follows, whoever leads. The follower appends the leader's records, takes over the leader's high watermark, and
+truncates records that the leader lacks. `Partition` adds the role: it is a replica that may lead.
 
 Invariant
     log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset, with two exceptions. The start may pass the
@@ -192,7 +192,7 @@ class LocalReplica:
         self.notify_watchers()
 
     def _begin_within_batch(self, records: memoryview, now_ms: int) -> None:
-        """Make room for a first batch in the middle of which the log begins, after records were deleted."""
+        """Restart the log at the base offset of the first batch if the log start offset is inside that batch."""
         log = self.log
         start = log.log_start_offset
         first = next(iter_batches(records), None)

@@ -177,7 +177,7 @@ class ControllerFencing:
         return known
 
     def forget_topic(self, name: str) -> None:
-        """Forget a topic that is gone."""
+        """Forget a deleted topic."""
         self._topics.pop(name, None)
 
     def _known(self, name: str) -> KnownTopic:

@@ -1,9 +1,9 @@
 """Carry out the controller's requests: LeaderAndIsr, StopReplica and UpdateMetadata.
 
 The trio shell between the controller's requests and the replicas. Requests are carried out one after the other, because
-making logs has to be waited for, and an older request must not overtake a newer one. Before this broker is registered they
-wait: they may be meant for an earlier incarnation of it, whose metadata cache it does not have. What they say of the
-controller and of partitions that are new here is verified first (`controller_fencing.py`).
+making logs has to be waited for, and an older request must not overtake a newer one. Requests wait until this broker is
+registered: they may be meant for an earlier incarnation of it, with another metadata cache. What they say of the controller
+and of partitions that are new here is verified first (`controller_fencing.py`).
 
 | the request                                      | answer                                                                  |
 |--------------------------------------------------|-------------------------------------------------------------------------|

@@ -194,7 +194,7 @@ class LogDirMoves:
         self._work.set()
 
     def promote(self, log: PartitionLog, directory: LogDirectory) -> None:
-        """Make a future log the current one, whose name is free already. Waits for the disk; raises OSError, KafkaError."""
+        """Rename a future log to the current log's free directory name. Waits for the disk; raises OSError, KafkaError."""
         logger.info("%s had taken over when the broker stopped", log.directory)
         log.rename_directory(partition_directory_name(log.topic, log.partition))
         directory.storage.sync_directory(directory.path)
@@ -322,7 +322,7 @@ class LogDirMoves:
         await self._note_offsets([old.log_directory, move.target])
 
     async def _settle(self, move: FutureReplica, old: PartitionLog) -> None:
-        """Give the future log the plain name once the old one's is gone for certain."""
+        """Rename the future log to the plain directory name once the old log has durably lost that name."""
         # Phase 1: as long as the old name may come back after a power cut, the old log
         # would count. Where the topic asks for flushes, acknowledgements wait for that.
         await self._sync_names(old.log_directory)

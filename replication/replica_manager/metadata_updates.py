@@ -89,7 +89,7 @@ class MetadataUpdates:
                 partition.reconsider()
 
     async def _bounds(self, request: UpdateMetadataRequest, time_slice: TimeSlice) -> Mapping[str, KnownTopic]:
-        """Read the tree's partition counts for topics of which the request claims more than this broker knows."""
+        """Read the tree's partition counts of topics with more partitions in the request than in the metadata cache."""
         claims: dict[str, Claim] = {}
         for topic in request.topic_states:
             known = self._cluster.topics.get(topic.topic_name)

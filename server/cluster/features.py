@@ -89,7 +89,7 @@ _ALONE_ONLY = frozenset(each.name for each in FEATURES if each.is_alone_only)
 class Levels(NamedTuple):
     """Content of the node /feature.
 
-    `finalized`: levels above 0. `settled`: features whose level somebody has set, which the controller leaves as they are.
+    `finalized`: levels above 0. `settled`: features whose level a client has set, which the controller does not change.
     `is_ours`: whether the controller may raise the others; a node that Kafka wrote leaves that to the operator.
     """
 

@@ -483,8 +483,8 @@ class ClusterMember:
     async def await_metadata(self) -> None:
         """Return when a controller has sent this broker the live brokers, itself among them, and the topics.
 
-        A controller that was just elected tells of brokers first, and of partitions when it has looked at them. Clients that
-        hear in between that their topics are unknown may give up what they have to send.
+        A controller that was just elected tells of brokers first, and of partitions when it has looked at them. A client
+        that gets UNKNOWN_TOPIC_OR_PARTITION before that may drop its unsent records.
         """
         cluster, node_id = self._broker.cluster, self._broker.node_id
         await until_shown(cluster, lambda: node_id in cluster.brokers, timeout_s=math.inf)

@@ -26,7 +26,7 @@ class Member(Protocol):
 
     @property
     def controller_id(self) -> int:
-        """-1: nobody knows."""
+        """Id of the active controller; -1 while it is unknown."""
 
     @property
     def session(self) -> Coordination: ...

@@ -1,4 +1,4 @@
-"""Logs of new partitions, made before the coordination tree hears of them."""
+"""Logs of new partitions, created before the partitions are written to the coordination tree."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Changing the settings of topics, groups and brokers, and knowing them as the coordination tree has them.
 
-Any broker changes those of topics, groups and of all brokers, each broker its own. A change is written first, on the version that
-was read, and then put into force here. With it goes a notice below /config/changes, by which other brokers hear of it
-(`config_notifications.py`).
+Any broker changes those of topics, groups and of all brokers, each broker its own. A change is written first, on the
+version that was read, and then put into force here. The same write adds a notification below /config/changes for the other
+brokers (`config_notifications.py`).
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class SettingsAdministration:
     ) -> None:
         """Change settings of this broker, or those of all brokers.
 
-        `refusal`: what whoever asks is told if the change is right by itself. Nothing but its words is looked at then.
+        `refusal`: the error for the client if the change is valid by itself. Nothing but its words is looked at then.
         """
         path = znodes.broker_config_path(None if for_all else self._node_id)
 

@@ -1,8 +1,8 @@
 """Delegation tokens as the coordination tree has them, and their changes (Kafka 3.9's DelegationTokenManagerZk).
 
-Any broker changes tokens. A change is decided on what the tree has at that moment, written on the version that was read,
-together with a notice by which other brokers hear of it, and is then in force here. If another broker was faster it is
-decided anew. A broker that is alone keeps the same nodes and needs no notices.
+Any broker changes tokens. A change is decided from the tree's present state and written on condition of the version read.
+The same write adds a notification for other brokers. Then the change is in force on this broker. If another broker was
+faster it is decided anew. A broker that is alone keeps the same nodes and needs no notices.
 
 At the start of every session all tokens are read; after that only those that a notice names. A node that holds no token is
 left aside with one line in the log, and so is one beyond the limits below. While the tree is out of reach the tokens that are

@@ -234,7 +234,7 @@ def _peer_logins(
 
 
 def log_config_from(texts: Mapping[str, str]) -> LogConfig:
-    """The defaults of topics that broker-wide settings come to, each by the first of its synonyms that is given."""
+    """Topic defaults from the broker's settings; the first synonym that is set gives the value."""
     values = {}
     for name, topic_setting in settings_of(LogConfig).items():
         for synonym in topic_setting.synonyms:
@@ -322,7 +322,7 @@ def default_data_directory() -> Path:
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str | None:
-    """Name that a mistyped one may have meant."""
+    """Name of a setting similar to a mistyped name."""
     import difflib  # only for a message that ends the process
 
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)

@@ -45,7 +45,7 @@ Subscriptions = dict[str, Overrides]
 
 @dataclass(frozen=True, kw_only=True)
 class ClientMetricsConfig:
-    """Settings of one subscription: which metrics it asks of which clients."""
+    """Settings of one subscription: the metrics that it requests, and the clients that it matches."""
 
     metrics: tuple[str, ...] = setting(
         (), doc="Metrics that clients are to push, by how their names begin; * means all.", on_change=_NEXT_REQUEST

@@ -1,8 +1,9 @@
 """Passwords among the settings of a broker, as they are kept in the coordination tree.
 
 A broker that is alone keeps them as they are, in a file that only its user may read, as KRaft keeps them in its log. In
-ZooKeeper they are encrypted with `password.encoder.secret`, and without it refused. What was encrypted with
-`password.encoder.old.secret` is read, too, and written anew by whoever reads it first (Kafka's DynamicBrokerConfig).
+ZooKeeper they are encrypted with `password.encoder.secret`, and without it refused. Values encrypted with
+`password.encoder.old.secret` are read, too. The first broker that reads such a value encrypts it again with the new secret
+(Kafka's DynamicBrokerConfig).
 
 `PasswordEncoder` is Kafka's EncryptingPasswordEncoder, whose text both makes of brokers read:
 

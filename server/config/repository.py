@@ -1,4 +1,4 @@
-"""Settings in force: what the broker was started with, what was changed since, and what topics and groups override.
+"""Settings in force: the broker's start settings, their run-time changes, and overrides of topics and groups.
 
 Four layers, the first that has a value wins: changed for this broker, changed for all brokers, given at start, default.
 A changed setting displaces its synonyms of the layers below (log.retention.hours changed at run time wins over

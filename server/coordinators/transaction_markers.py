@@ -1,8 +1,8 @@
 """Tells the leaders of partitions how transactions have ended: the port `Markers` of the transaction coordinator.
 
-A *job* is one transaction whose markers are to be written. Its partitions stand in the queues of their leaders; each
-leader has one request under way, which takes up whatever stands in its queue by then. This broker writes its own markers
-without a request. When all partitions of a job are done the coordinator hears of it (`complete`).
+A *job* is one transaction whose markers are to be written. Its partitions are in the queues of their leaders. Each leader
+has one request in flight; the next request takes all partitions that are queued when it is sent. This broker writes its own
+markers without a request. When all partitions of a job are done the coordinator hears of it (`complete`).
 
 What becomes of a partition, by the answer of its leader:
 

@@ -16,9 +16,9 @@ a client may do have bit n for operation n. An unsecured broker answers each que
     hidden_topics           the same for topics that a pattern matches
     completed               change an answer, whatever form it has (`ottla.wire.answers`)
 
-Each of them takes the context of the request, whose principal and address it speaks for. `quietly` is for questions that
-only filter what is told, which Kafka does not log either (its `logIfDenied`). Names are those that the request gives or
-that its ids stand for: who asks decides first what an id means. The cluster itself is `CLUSTER_NAME`.
+Each of them takes the context of the request, whose principal and address it speaks for. `quietly` is for checks that only
+filter an answer; Kafka does not log these refusals either (its `logIfDenied`). Names come from the request, or from its
+ids: the caller resolves the ids before the check. The cluster itself is `CLUSTER_NAME`.
 
 A decision that was made before costs a look into a dictionary, a new one some microseconds. So whoever asks about more than
 some thousand names gives way in between, as for any other work.

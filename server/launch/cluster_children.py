@@ -1,4 +1,4 @@
-"""The processes of `ottla cluster`, and the files that it gives them: settings, certificates, and what Apache ZooKeeper is started with."""
+"""The processes of `ottla cluster`, and their files: settings, certificates, and Apache ZooKeeper's configuration."""
 
 from __future__ import annotations
 

@@ -100,10 +100,10 @@ def run_cluster(
 ) -> None:
     """Run until SIGTERM or Ctrl-C; raises ConfigError or ClusterFailed.
 
-    `size` None: as many brokers as the folder has, or three. `settings` are for all brokers. A broker whose log directory is
-    among `accepted_log_dirs` starts although that is not what it was. `secure` is the folder of the certificates; None: that
-    of last time, or none. `with_zookeeper`: a cluster that is new shares its tree by ZooKeeper. `log_level` is that of the
-    brokers.
+    `size` None: as many brokers as the folder has, or three. `settings` are for all brokers. A broker with a log directory
+    in `accepted_log_dirs` starts even if that directory has another id than recorded. `secure` is the folder of the
+    certificates; None: that of last time, or none. `with_zookeeper`: a cluster that is new shares its tree by ZooKeeper.
+    `log_level` is that of the brokers.
     """
     for name in OWN_SETTINGS:
         if name in settings:

@@ -1,4 +1,4 @@
-"""The control of a running `ottla cluster` by another command: over a Unix socket in its data folder, which only its user may open.
+"""Control of a running `ottla cluster` by other commands, over a Unix socket that only its user may open.
 
 A request is one line of JSON, {"do": "status"} or {"do": "start-broker", "broker": 2}, and so is its answer, an object that has
 "error" if the request came to nothing. Whoever asks gets REQUEST_S to say what, and no more than ASKING_MAX ask at a time.
@@ -58,7 +58,7 @@ Answer = Callable[[Asked], Awaitable[dict[str, Any]]]
 
 
 def parse_request(line: bytes) -> Asked:
-    """Raises Unanswered if it is none."""
+    """Parse a control request. Raises Unanswered if it is invalid."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):

@@ -87,7 +87,7 @@ class _Child:
         return lines
 
     def close(self) -> None:
-        """Hear nothing more."""
+        """Close the supervisor's end of the channel: no further reports are received."""
         told, self.told = self.told, -1
         os.close(told)
 

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 def run_worker(config: BrokerConfig, report: Report, *, log_level: str, log_format: str, beat_s: float | None) -> int:
     """Run a broker until a signal ends it; gives the exit status.
 
-    `beat_s`: how often the supervisor is to hear that the event loop goes round; None: never.
+    `beat_s`: interval of the heartbeats that the event loop sends to the supervisor; None for no heartbeats.
     """
     assert config.worker is not None
     set_up_log(log_level, log_format, f"worker {config.worker.number}")
@@ -108,7 +108,7 @@ def keep_tree(
 ) -> int:
     """Hold the tree whose journal is in this directory until a signal comes; gives the exit status.
 
-    `beat_s`: how often the supervisor is to hear that the event loop goes round; None: never.
+    `beat_s`: interval of the heartbeats that the event loop sends to the supervisor; None for no heartbeats.
     """
     set_up_log(log_level, log_format, "tree")
     problem = trio.run(_keep, directory, where, report, beat_s)
@@ -245,7 +245,7 @@ TREE = "the coordination tree"
 def run_workers(texts: Mapping[str, str], config: BrokerConfig, count: int, *, log_level: str, log_format: str) -> None:
     """Run until SIGTERM or Ctrl-C. Raises ConfigError, and StartupError if it cannot start or had to stop.
 
-    `texts` are the settings as they were given, `config` is what they come to.
+    `texts`: the given settings; `config`: the configuration parsed from them.
     """
     if not system.SHARES_PORTS:
         raise StartupError(f"num.workers={count}: several workers need Linux; start with num.workers=1")

@@ -501,8 +501,9 @@ class Connection:
 
     @property
     def stalled_since(self) -> float:
-        """Since when the peer has kept memory that others may want: by the rest of a large frame that it does not send,
-        unless it is this broker that does not read it, or by answers of which it reads nothing.
+        """Time since which the peer has held memory without progress.
+
+        Either the peer does not send the rest of a large frame (although this broker reads), or it reads no answers.
         """
         if self._held_memory.unread_bytes:
             return self.last_active

@@ -1,4 +1,4 @@
-"""Detection of the protocol of a peer by its first bytes, for a log line that says what is wrong, and an answer to browsers."""
+"""Detection of a peer's protocol by its first bytes, for a helpful log line and an answer to browsers."""
 
 from ottla.wire.errors import ProtocolViolation
 

@@ -226,7 +226,7 @@ class Work(Protocol):
 class QueuedWork:
     """Awaitable that runs `work` in pieces, and queues in `queue` before each piece.
 
-    Whoever does not come to await this has to close it.
+    A caller that does not await this object must close it.
     """
 
     __slots__ = ("_queue", "_work")

@@ -1,8 +1,7 @@
 """TLS between this broker and another one.
 
-Each connection is made with what the listener has in force then, so that changed certificates hold for the next one. What
-goes wrong is told in words that say what has to be changed, because a wrong certificate stays wrong however often the
-connection is made anew.
+Each connection is made with what the listener has in force then, so that changed certificates hold for the next one. Error
+messages say which setting to change, because reconnecting does not repair a wrong certificate.
 
 With TLS 1.3 this side has done its handshake before the other one has looked at its certificate. If it is refused the first
 answer is an alert, or the end of the connection: `TlsPeerTransport` tells them apart from later ends.

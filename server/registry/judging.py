@@ -44,7 +44,7 @@ class Judged(NamedTuple):
 
 
 class Judging:
-    """Judges schemas by what the state holds."""
+    """Checks new schemas against the subjects' rules and existing versions in the registry's state."""
 
     def __init__(self, state: RegistryState) -> None:
         self._state = state

@@ -31,7 +31,7 @@ Json = Mapping[str, Any]
 
 
 class Malformed(ValueError):
-    """A record is none of a schema registry."""
+    """Raised for a record that no schema registry writes."""
 
 
 class Reference(NamedTuple):

@@ -73,7 +73,7 @@ class Alone:
         """Return at once."""
 
     async def forward(self, request: Request) -> Response | None:
-        """Refuse: there is nobody else."""
+        """Refuse to forward: no other instance exists."""
         raise ApiError(Code.UNKNOWN_LEADER, "Leader not known.")
 
 

@@ -64,7 +64,7 @@ class RegistryState:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything, before the topic is read anew."""
+        """Forget all state, before the topic is read again from the beginning."""
         self.names = SortedNames()
         """Subjects that have a version, deleted ones too."""
         self.schema_count = 0

@@ -1,9 +1,9 @@
 """The topic `_schemas`: read by one thread from its beginning on, and written record by record.
 
 The reader goes on for as long as the process runs. Brokers that are away are asked again every second, so a registry may start before
-them. A write is done when its record has been read back; so what it answers is what all instances come to know, in the same order.
+them. A write is complete when its record was read back. So all instances see the same writes in the same order.
 
-After a write whose answer is missing nobody knows whether there will be a record of it, and its id could be given out twice. The next
+If a write gets no answer it is unknown whether its record exists, and its id could be assigned twice. The next
 write therefore begins with a record without meaning, and waits until that one is read.
 """
 
@@ -96,7 +96,7 @@ class SchemasTopic:
     # --- reading
 
     def take(self, read: Read) -> None:
-        """Take over what was read."""
+        """Take over the records that were read."""
         for event, offset, timestamp in read.events:
             if isinstance(event, SchemaPut):
                 event.value.offset, event.value.timestamp = offset, timestamp
@@ -211,7 +211,7 @@ class _Reader:
             self._connection.close()
 
     def _expect(self, topic_id: bytes) -> None:
-        """Begin anew if the topic is another one of its name. Brokers before 2.8 have no ids."""
+        """Restart from an empty state if the topic was deleted and created again. Brokers before 2.8 have no ids."""
         before, self._topic_id = self._topic_id, topic_id
         if any(before) and before != topic_id:
             logger.warning("%s was replaced by another topic; reading it again", self._topic.name)

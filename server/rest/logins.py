@@ -19,11 +19,11 @@ _USER = "user."
 
 
 class InvalidLogins(ValueError):
-    """A file of users that cannot be used; one line for whoever wrote it."""
+    """Invalid file of users; the message is one line for the file's author."""
 
 
 class Logins:
-    """Passwords by name; None: nobody has to log in."""
+    """Passwords by user name; None if no login is required."""
 
     def __init__(self, passwords: Mapping[str, bytes] | None = None) -> None:
         self._passwords = passwords

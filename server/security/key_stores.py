@@ -1,4 +1,4 @@
-"""Keystores and truststores, as Kafka's settings name them: PEM in files or in the settings themselves, PKCS12 and JKS in files.
+"""Keystores and truststores by Kafka's settings: PEM in files or settings, PKCS12 and JKS in files.
 
 A store comes to PEM in memory in the end, because that is what OpenSSL reads. Errors are InvalidSetting with the name of the
 setting that has to be changed. Passwords and keys are never part of a message.

@@ -19,7 +19,8 @@ from ottla.wire.text import JAVA_REPLACE
 class LoginRefused(Exception):
     """Refusal with a reason for the peer (Kafka's SaslAuthenticationException).
 
-    `reason` is for the log if the log must not hold what the peer is told, such as a name that the peer has given.
+    `reason`: the text for the log, if the answer's text must not be logged, for instance because it has a name from the
+    peer.
     """
 
     def __init__(self, told: str, *, reason: str | None = None) -> None:

@@ -4,8 +4,9 @@ Server
     first   the client names itself -> nonce, salt and iterations of its credential
     final   the client's proof -> the server's signature; complete
 Whoever is not known gets an answer all the same, which looks like that for a known user and stays the same for the name
-(`MadeUpCredentials`), and fails with the proof, as with a wrong password: at the same step, after the same work, with the same
-words. So does a user whose credential has too few iterations. Kafka fails at the first step, which tells who exists.
+(`MadeUpCredentials`), and fails with the proof, as with a wrong password: at the same step, after the same work, with the
+same words. A user whose credential has too few iterations gets such an answer, too. Kafka fails at the first step, which
+tells who exists.
 
 `tokenauth=true` logs in with a delegation token: the name is the token's id.
 

@@ -122,7 +122,7 @@ class InForce(NamedTuple):
     """None: brokers do not connect to each other by way of this listener."""
 
     def cannot_connect_to(self, other: InForce) -> str | None:
-        """Problem when a broker with these certificates connects to one with those; None if there is none."""
+        """Reason why a broker with the first certificates cannot connect to one with the second; None if it can."""
         return handshake_problem(other.context, lenient_client(self.config, self.secrets))
 
 

@@ -197,7 +197,7 @@ class ShareCoordinatorShard:
         return Outcome([], [], [])
 
     def unload(self, error: ErrorCode) -> list[Reply]:
-        """Answer nobody: no request is parked here."""
+        """No-op: this shard parks no requests."""
         return []
 
     def discard(self) -> Outcome[ShareRecord]:

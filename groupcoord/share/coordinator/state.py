@@ -215,7 +215,7 @@ class SharePartitionState:
 def initial_snapshot(
     before: SharePartitionState | None, *, state_epoch: int, start_offset: int, timestamp_ms: int
 ) -> ShareSnapshotValue:
-    """The record that initializes a share partition, or initializes it anew at another offset."""
+    """The record that initializes a share partition, or resets it to another offset."""
     return ShareSnapshotValue(
         snapshot_epoch=0 if before is None else before.snapshot_epoch + 1,
         state_epoch=state_epoch,

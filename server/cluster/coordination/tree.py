@@ -264,7 +264,7 @@ class Tree:
 
 
 class Watches:
-    """Listeners by what they watch."""
+    """Listeners by the node or children that they watch."""
 
     def __init__(self) -> None:
         self._listeners: dict[Watched, dict[object, OnChange]] = {}

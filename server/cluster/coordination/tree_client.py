@@ -3,8 +3,8 @@
     coordination = ServedCoordination(path, timeout_s=6.0, connection_timeout_s=6.0)
     await nursery.start(coordination.run)  # returns when the session is there; run() holds it until it is cancelled
 
-The session: connecting -> connected -> ended. It is the connection, and neither comes again: whoever loses it opens another
-session, as long as it takes until somebody holds the tree again.
+The session: connecting -> connected -> ended. A session is its connection and never resumes. A client that loses its
+session tries to open a new one until a broker holds the tree again.
 
 Being sure: what `probed_session.py` says, so that a member that hangs is fenced before the holder gives it up. But the holder
 may also die, and another one open the same tree for everybody else, before this process comes to notice. So whoever asks until when

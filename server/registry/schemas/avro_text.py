@@ -36,7 +36,7 @@ def normalized_text(tree: Any, known: Iterable[str] = ()) -> str:
 
 
 def resolved_text(tree: Any, references: Iterable[Any], *, sorts: bool = False) -> str:
-    """Write a text with the definitions of all types, also of those that are referred to."""
+    """Write a schema's text with the definitions of all types, including referenced ones."""
     definitions: dict[str, Any] = {}
     for each in references:
         writer = _Writer(definitions, full_names=True)

@@ -1,8 +1,8 @@
 """Rules of compatibility of JSON Schema: what may differ between the schema of written data and that of its reader.
 
-Each difference has a name. `COMPATIBLE` lists those that a reader can live with; the others are told in words of their group.
-Content models decide about properties that only one side has: a schema is open if any other property may come, closed if none may, and
-partially open if another one has to fit a schema.
+Each difference has a name. `COMPATIBLE` lists the differences that a reader tolerates; all other differences get the
+message of their group. Content models decide about properties that only one side has: a schema is open if any other
+property may come, closed if none may, and partially open if another one has to fit a schema.
 
 Source: Confluent's page "JSON Schema Serializer and Deserializer: compatibility rules", and the classes in
 `io.confluent.kafka.schemaregistry.json.diff`.

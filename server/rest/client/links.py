@@ -3,7 +3,7 @@
 The commands' blocking client opens it in a thread: TCP, TLS, login, versions. After that the event loop has it, and
 requests follow each other without waiting for answers (`PeerConnection`).
 
-A request goes on if whoever asked is cancelled: an answer that nobody reads would end the connection for all others.
+A request continues if its caller is cancelled, because an unread answer would end the connection for all other callers.
 """
 
 from __future__ import annotations

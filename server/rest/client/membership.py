@@ -5,9 +5,9 @@ States
     stable      partitions are assigned; a heartbeat every HEARTBEAT_S finds out when others come or go
     failed      the group refuses the member, or no coordinator is found: reading raises `problem` until it joins again
 
-Before it joins anew a member gives its partitions back: `on_revoked` commits what was read of them. Then `on_assigned` has
-the new ones. The leader shares out partitions by range, as Kafka's consumers do by default; so members of other makes can be in the
-same group. It looks every METADATA_S whether topics have got more partitions, or whether others match a pattern.
+Before a member rejoins it gives up its partitions: `on_revoked` commits what was read of them. Then `on_assigned` has the
+new ones. The leader shares out partitions by range, as Kafka's consumers do by default; so members of other makes can be in
+the same group. It looks every METADATA_S whether topics have got more partitions, or whether others match a pattern.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ _reads = trio.CapacityLimiter(1)  # of its own: a disk that hangs holds nobody e
 
 
 async def retrieve(source: Source, context: ssl.SSLContext | None, now_ms: int) -> str:
-    """Get a token, of which only the characters are checked. Raises FailedRetrieval."""
+    """Get a token; only its characters are validated. Raises FailedRetrieval."""
     if isinstance(source, ClientCredentials):
         text = await _of_server(source, context)
     elif isinstance(source, TokenFile):

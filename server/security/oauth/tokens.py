@@ -44,7 +44,7 @@ _WITHOUT_CONTROLS = re.compile(r"[^\x00-\x1f\x7f]*")
 class InvalidToken(Exception):
     """Rejected token. The text is for the log and does not quote the token.
 
-    `status` and `scope` are what the client is told (RFC 7628, section 3.2.2).
+    `status` and `scope` go to the client (RFC 7628, section 3.2.2).
     """
 
     def __init__(self, reason: str, status: str = "invalid_token", scope: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""All quotas of clients: what is set, and what was used. Sans-IO.
+"""Client quotas: their limits, and the usage measured so far. Sans-IO.
 
 | quota                    | counts                                            | at the latest the client goes on after |
 |--------------------------|---------------------------------------------------|----------------------------------------|
