@@ -5,8 +5,8 @@ One topic, one partition, records, no transactional id, no tagged fields: such a
     transactional id (null)  acks  timeout  |  one topic  its name, or its id since v13  one partition  its index  |
     size of the records  records  |  three empty sections of tagged fields
 
-The part in the middle stands in the answer just as it does in the request. The codecs that are generated of
-`messages/produce.py` read and write the same bytes, and whatever is of another shape is theirs; the tests hold these two to them.
+The middle part is the same in the answer as in the request. The codecs generated from `messages/produce.py` read and write
+the same bytes, and handle requests of any other shape. Tests compare these fast codecs with the generated ones.
 
 `_one_batch.h` has the same decoder in C (`wire/native.py` says when it is used). Change both or neither.
 """

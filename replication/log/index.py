@@ -270,7 +270,7 @@ class OffsetIndex(SparseIndex):
         return self._floor_entry(1, position)[2]
 
     def cut_at(self, offset: int) -> IndexCut:
-        """Find the part below `offset`."""
+        """Cut that keeps the entries below `offset`."""
         return self._cut_at(0, offset)
 
 
@@ -309,5 +309,5 @@ class TimeIndex(SparseIndex):
             raise CorruptIndex(f"{self.path} ends with timestamp {self.last_timestamp}")
 
     def cut_at(self, offset: int) -> IndexCut:
-        """Find the part below `offset`."""
+        """Cut that keeps the entries below `offset`."""
         return self._cut_at(1, offset)

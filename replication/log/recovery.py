@@ -1,16 +1,16 @@
-"""Recovery: load a log from its directory, after an orderly shutdown or after anything else.
+"""Log recovery: load a log from its directory, after an orderly shutdown or a crash.
 
 What a crash can leave, and what is done about it, in this order:
 
 1. `.deleted` files were on their way out: removed. `.cleaned` files are unfinished work of the cleaner: removed. `.swap`
    files are finished work that was about to take its place: segments they cover are removed, then they are renamed.
 2. Index files without their `.log` are removed. A `.log` without `.index` is read through and gets new indexes.
-3. Without the mark of an orderly shutdown nothing from the recovery point on is believed. Every batch of those segments
+3. Without the marker of an orderly shutdown everything from the recovery point on is checked. Every batch of those segments
    is read and checked (size, checksum, offsets in order), and indexes, leader epochs and producer state are built anew on
-   the way. At the first bad byte the segment is cut and later segments are given up. A segment that lost its end at a
-   batch border shows as a gap before the next one (see below). Batches that were cut off to follow another leader may be
-   there again, and later ones gone: then they are right about their epoch, and not the checkpoint of epochs, or this
-   replica would not notice that its leader has others in their place.
+   the way. At the first bad byte the segment is cut and later segments are given up. A segment that lost its end at a batch
+   border shows as a gap before the next one (see below). After a power cut, batches truncated for another leader may be
+   back, and later ones lost. Then the batches' epochs count, not those of the leader epoch checkpoint; otherwise this
+   replica would not notice that its leader has other batches at these offsets.
 4. Segments that end below the log start offset mean that files were lost: the log begins empty at that offset.
 5. Producer state is the newest good snapshot plus the batches after it (`producer_recovery.py`).
 
@@ -25,7 +25,7 @@ Gaps
     Apache Kafka has no such check; it serves the log with the hole.
 
 Other indexes are opened when they are first used and rebuilt then if they contradict the log (`segment.py`).
-Recovery may take long and runs in a thread; nobody else knows the log yet.
+Recovery may take long and runs in a thread; no other task uses the log yet.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ logger = logging.getLogger(__name__)
 
 
 class LoadedLog(NamedTuple):
-    """The parts of a log as they were found, repaired where need be."""
+    """The parts of a loaded log, repaired if necessary."""
 
     segments: list[Segment]
     log_start_offset: int

@@ -12,14 +12,13 @@ A session belongs to the principal that began it. To others its id is unknown: t
 
 Errors of an incremental fetch: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR
 (names and topic ids may not be mixed). A session whose last partition is forgotten ends, and one that becomes too large
-does as well: the client then begins another one, and gets none.
+ends as well: the client then requests a new session, and gets none.
 
-An incremental answer holds a partition only if there is something to tell: records, an error, a moved high watermark or
-log start offset, a preferred replica, a diverging epoch. A partition that returned records moves to the end of the
-order, so that all get their turn. Partitions of large sessions that have nothing to tell are left idle
-(`idle_partitions.py`). A session comes into being with the answer to its first fetch, and whoever asks with
-the next epoch while an answer is still waited for makes that answer INVALID_FETCH_SESSION_EPOCH. Kafka: FetchManager,
-FetchContext, FetchSessionCacheShard.
+An incremental answer holds a partition only if it has news: records, an error, a moved high watermark or log
+start offset, a preferred replica, a diverging epoch. A partition that returned records moves to the end of the order, so
+that all get their turn. Partitions of large sessions without news are left idle (`idle_partitions.py`). A
+session is created with the answer to its first fetch. If a client sends the next epoch while an earlier fetch still waits,
+that earlier fetch is answered with INVALID_FETCH_SESSION_EPOCH. Kafka: FetchManager, FetchContext, FetchSessionCacheShard.
 """
 
 from __future__ import annotations

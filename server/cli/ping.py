@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Ask once, or with --wait until the broker answers."""
+    """Ping the broker once, or with --wait until it answers."""
     host, separator, port = options.address.rpartition(":")
     if not separator or not port.isdecimal() or not 0 < int(port) < 65536:
         return fail(f"{options.address}: must be HOST:PORT", EXIT_USAGE)

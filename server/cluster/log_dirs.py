@@ -124,7 +124,7 @@ class LogDirFailures:
         self._missing.set()
 
     def note(self, directory: LogDirectory) -> None:
-        """A directory has failed just now."""
+        """Queue a failed log directory for the report to the controller."""
         self._unreported.append(directory)
         self._failed.set()
 

@@ -44,7 +44,7 @@ RETRY_S: Final = 1.0
 
 
 class Asked(NamedTuple):
-    """A request. `broker` is 0 if it names none."""
+    """A request of a control command. `broker` is 0 if the request names no broker."""
 
     do: str
     broker: int = 0

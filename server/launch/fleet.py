@@ -199,7 +199,7 @@ class Fleet:
         return [Say(f"stopping at once on another signal, {name}"), *self._press(now)]
 
     def on_time(self, now: float) -> list[Action]:
-        """The deadline is over, perhaps."""
+        """Actions that are due at time `now`: starts, or stronger signals after the deadline of the stop."""
         if now < self._deadline:
             return self._start_due(now)
         return self._press(now) if self._urgency < _KILLED else self._abandon(now)

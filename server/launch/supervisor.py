@@ -106,8 +106,8 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 class Supervisor:
     """Runs, restarts and ends the processes of a start with several workers.
 
-    `announce` gets what each worker said with its readiness, in the order of `workers`; `announce_again` which of them serves
-    again, and what that one said.
+    `announce` gets the readiness messages of all workers, in the order of `workers`. `announce_again` gets the number and
+    the readiness message of a restarted worker.
     """
 
     def __init__(

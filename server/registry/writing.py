@@ -183,7 +183,7 @@ class Writing:
         return schema_id
 
     async def _registered(self, subject: str, request: SchemaRequest, judged: Judged) -> SchemaValue:
-        """Write a version with a schema that may be one."""
+        """Write a new version of a subject, after its schema passed all checks."""
         versions = self._state.versions(subject)
         next_version = max((each.version for each in versions), default=0) + 1
         version = request.version if request.version > 0 else next_version

@@ -1,13 +1,13 @@
-"""A file system in memory that fails on request: the twin of `OsStorage` for tests and simulations.
+"""In-memory file system with faults on request: a substitute for `OsStorage` in tests and simulations.
 
-What it models, beyond holding files: contents reach the disk only by `sync`, names only by `sync_directory` (in the order
-they were changed), and what a power cut leaves of the rest is anybody's guess. `crash` guesses: of the bytes appended since
-the last sync a part survives, perhaps followed by zeros where the file had grown but the data had not arrived; of the
-renames, creations and removals since the last directory sync the first few, of each volume its own.
+The model of durability: contents reach the disk only by `sync`, and names only by `sync_directory` (in the order of the
+changes). `crash` simulates a power cut by a random choice of the other changes: of the bytes appended since the last sync a
+part survives, perhaps followed by zeros where the file had grown but the data had not arrived; of the renames, creations
+and removals since the last directory sync the first few, of each volume its own.
 
 Faults are asked for by setting attributes: `space_left` makes the disk full (a write then stops half-way), `fail` is called
 with every system call and its path, before the call does anything, and returns the error it is to end with, if any; a
-`ShortWrite` lets a part of the bytes be written first. What takes several system calls on real files asks several times.
+`ShortWrite` lets a part of the bytes be written first. An operation of several system calls calls `fail` once for each.
 `evict` empties the page cache, as a system short of memory does. A read of such a page waits for the disk; with
 `only_cached` it raises NotCached. A failed sync loses the data that it should have written, like a kernel that reports such
 a failure only once: later syncs of that file succeed and do not help.

@@ -134,7 +134,7 @@ class Run:
 
     @property
     def is_free(self) -> bool:
-        """True if it may be acquired."""
+        """True if a member may acquire these records."""
         return self.state is RecordState.AVAILABLE and self.change is None
 
     @property

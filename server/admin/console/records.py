@@ -1,11 +1,12 @@
-"""Records of a partition: a page from an offset or a time on, the newest, or those that contain something; and live.
+"""Records of a partition: a page from an offset or a time on, the newest records, a text search, or a live view.
 
-Work: the index says where to read, and no more batches are read than the page needs: READ_BYTES at a time, or one batch that is
-longer. The event loop only looks up where they lie; a thread reads, decompresses, searches and makes the text. A request looks at
-SCANNED_BYTES_MAX at most, which may become DECODED_IN_ALL_MAX when they are decompressed, and then answers with what it has and
-`next`, the offset to go on from.
+Work: the index says where to read, and no more batches are read than the page needs: READ_BYTES at a time, or one batch
+that is longer. The event loop only looks up the batches' positions; a thread reads, decompresses, searches and formats
+them. A request looks at SCANNED_BYTES_MAX at most, (decompressed DECODED_IN_ALL_MAX), and then answers with the records
+found so far and `next`, the offset to go on from.
 
-Everything below the high watermark is shown, records of open and aborted transactions and markers, too. Followers show theirs.
+All records below the high watermark are shown, including markers and records of open and aborted transactions. A follower
+shows its own copy.
 """
 
 from __future__ import annotations

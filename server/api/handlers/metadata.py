@@ -101,7 +101,7 @@ class RequestedTopics:
                 self.ids[topic.topic_id] = None
 
     def refusal(self, api_version: int) -> ErrorCode | None:
-        """Reason to refuse the request: ids or null names before their version, later neither id nor name."""
+        """Reason to refuse the request: ids or null names in versions that lack them, or a topic with neither."""
         if api_version < ASK_BY_ID_SINCE:
             return ErrorCode.INVALID_REQUEST if self.ids or self._has_nameless else None
         return ErrorCode.UNKNOWN_SERVER_ERROR if self._has_nameless and not self.ids else None  # Kafka fails over it

@@ -30,12 +30,11 @@ def offset_commit(request: OffsetCommitRequest, context: RequestContext[Broker])
     """OffsetCommit: store a group's committed offsets.
 
     Behaviour
-    * Partitions that do not exist, and metadata longer than offset.metadata.max.bytes, are refused one by one; the rest
-      is kept. A group that is not ready, or not the sender's, refuses everything, with the same error in each
-      partition.
+    * Missing partitions, and metadata longer than offset.metadata.max.bytes, get an error of their own; the other offsets
+      are stored. If the group is not loaded or rejects the member, every partition gets that error.
     * Answered when the offsets are safely in the log.
-    * The client has to have the right to read the group, or else every partition is GROUP_AUTHORIZATION_FAILED. Topics
-      that it may not read are TOPIC_AUTHORIZATION_FAILED, whether they exist or not; ids that nobody knows are told.
+    * The client needs the right to read the group; otherwise every partition gets GROUP_AUTHORIZATION_FAILED. Topics that
+      it may not read get TOPIC_AUTHORIZATION_FAILED, whether they exist or not. Unknown topic ids get an error.
     """
     require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     version, broker = context.api_version, context.broker

@@ -320,7 +320,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         return answer
 
     def _verdict_of(self, partition: Partition, header: BatchHeader | None) -> CheckedRecords | None:
-        """Take the fast path's verdict, if it is about this very batch, by its checksum, for this partition."""
+        """Take the fast path's verdict if it is for this partition and this batch, which the checksum identifies."""
         if self._checked is None:
             return None
         (looked_for, seen, checked), self._checked = self._checked, None

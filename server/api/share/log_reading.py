@@ -106,7 +106,7 @@ def _aborted(read: ReadInfo) -> list[AbortedTransaction]:
 def _batches(
     records: FileRegion | bytes, fetch_offset: int, until: int
 ) -> tuple[list[FetchedBatch], list[tuple[int, int]]]:
-    """Whole batches and their places. As in Kafka a batch that is cut off at the end is left out."""
+    """Whole batches and their positions. As in Kafka an incomplete last batch is left out."""
     batches: list[FetchedBatch] = []
     places: list[tuple[int, int]] = []
     window = _Window(records)

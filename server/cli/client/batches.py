@@ -1,8 +1,9 @@
 """Record batches from a file or a pipe: input cut by a delimiter, and encoded batch by batch (`ottla.wire.records` has the layout).
 
-Input is taken as soon as it is there. A piece without a delimiter is kept, up to RECORD_BYTES_MAX. Empty records are left out, as kcat
-does. Writing many records at once is quicker than one by one: the encodings of small numbers are made once, and key, headers and deltas
-that all records share are joined once. All records of a batch have the time at which they were read.
+Input is processed as soon as it arrives. A piece without a delimiter is kept, up to RECORD_BYTES_MAX. Empty records are
+left out, as kcat does. Writing many records at once is quicker than one by one: the encodings of small numbers are made
+once, and key, headers and deltas that all records share are joined once. All records of a batch have the time at which they
+were read.
 """
 
 from __future__ import annotations

@@ -265,9 +265,9 @@ def _last_epoch(storage: Storage, path: str) -> int:
 
 
 def _highest_producer_id(storage: Storage, path: str, *, transactions: bool) -> int:
-    """The highest id given out that the newest snapshot names or a batch since then carries; -1 if none does.
+    """Highest producer id in the newest snapshot and in batches written after it; -1 if there is none.
 
-    In the log of the transaction coordinator it is the values of all records that count.
+    In a log of `__transaction_state` the values of all records are searched, too.
     """
     files = [parsed for name in storage.names(path) if (parsed := parse_segment_file(name)) is not None]
     logs = sorted(each.offset for each in files if each.kind == LOG_SUFFIX and not each.suffix)

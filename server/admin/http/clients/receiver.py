@@ -1,7 +1,7 @@
-"""Receiver of pushed client metrics, and the families of a scrape made of them (Kafka's client-metrics).
+"""Receiver of pushed client metrics, and their metric families for scrapes (Kafka's client-metrics).
 
-A push is decompressed and decoded in a thread, one at a time. All pushes together work for a third of the time at most: the others
-wait, and of each owner of clients one push at a time. Nothing of an unreadable push is kept.
+A push is decompressed and decoded in a thread, one at a time. That thread works at most a third of the time; further pushes
+wait, and each owner of clients may have one push at a time. An unreadable push is dropped as a whole.
 """
 
 from __future__ import annotations
