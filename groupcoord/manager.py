@@ -6,9 +6,9 @@ Kafka these are GroupMetadataManager and OffsetMetadataManager. The `Shard` know
     GroupType         once, as a constant: the formats of records, and the requests that may overlap with appends
     MetadataManager   for each shard: requests, reads, records and deadlines, by type, each with the function that takes it
 
-A request belongs to the manager that registers it in `requests`. Another manager may *adopt* it: it then gets those that name
-a group of its own type (a consumer group takes the JoinGroup of a classic member). Everything else, also for groups that do
-not exist, goes to the owner, who has to look which type of group it has found.
+A request belongs to the manager that registers it in `requests`. Another manager may *adopt* it: it then gets those that
+name a group of its own type (a consumer group takes the JoinGroup of a classic member). All other requests, also for
+missing groups, go to the registering manager, which must check the type of the group found.
 
 A living group whose assignments the broker makes is always what its records say: `Effects.put` appends a record and puts it
 in force in one step. Such a manager registers its records in `loads` only. A manager whose records come into force when they

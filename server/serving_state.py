@@ -1,7 +1,7 @@
 """The serving state of a broker, and the request to stop it.
 
-Connections of clients end with the broker's nursery. What works for others outside of it, such as the HTTP endpoint, which is there
-before and after, asks the serving state: it works neither before clients are served, nor after a log is closed.
+Connections of clients end with the broker's nursery. Parts that live longer, such as the HTTP endpoint, check the serving
+state: they use no log before clients are served or after the logs are closed.
 
     not begun --begin--> serving --the end of `until_left`--> over     work under way is cancelled, and waited for
 """

@@ -7,10 +7,10 @@ Two encodings exist. Classic (non-flexible) versions prefix a string with an int
 int32; -1 is null. Compact (flexible) versions prefix with an unsigned varint of length + 1; 0 is null; and every struct
 ends in a section of tagged fields, which lets a version grow without a new number.
 
-Everything is bounded by the bytes that are left, and read as Kafka's own generated code reads it:
+The remaining bytes bound every length, and values are decoded like in Kafka's generated code:
 - any negative length is null, where null is allowed;
 - an array never counts more elements than bytes are left;
-- the declared size of a tagged field that we know is not looked at, of one that we do not know it is skipped;
+- the declared size of a known tagged field is ignored; an unknown tagged field is skipped by its size;
 - a section holds at most a thousand tags;
 - a tag may repeat, and the last one wins; a tag that belongs to another version of the struct is refused;
 - bytes after the message are ignored, and text that is not UTF-8 gets replacement characters.

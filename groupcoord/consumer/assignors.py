@@ -5,8 +5,8 @@
 
 With the range assignor members that read several topics with the same keys have the same keys of all of them.
 
-If all members read the same topics, the uniform assignor gives each a quota: it keeps of its partitions what fits into it,
-and what is left over fills up the others. If not (`_Mixed`):
+If all members read the same topics, the uniform assignor gives each a quota: a member keeps partitions up to its quota, and
+the other partitions go to members below their quotas. If not (`_Mixed`):
 
     1  members lose what they no longer read
     2  partitions that nobody has go to the reader of the topic who has fewest

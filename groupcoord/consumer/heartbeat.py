@@ -8,9 +8,9 @@
     -1, -2              GROUP_ID_NOT_    leaves (`Leaving`)             (the same)              (the same)       UNKNOWN_
                         FOUND                                                                                    MEMBER_ID
 
-An instance id decides who a static member is. One that joins takes the place of the member before it, with a new id, if
-that has left with -2, or if one of the two uses the classic protocol; else it gets UNRELEASED_INSTANCE_ID. Whoever comes
-later under the old id gets FENCED_INSTANCE_ID.
+An instance id decides who a static member is. A joining static member replaces the earlier member of its instance id, with
+a new member id, if the earlier one left with epoch -2 or one of the two uses the classic protocol. Otherwise the joining
+member gets UNRELEASED_INSTANCE_ID. Whoever comes later under the old id gets FENCED_INSTANCE_ID.
 
 Nearly every heartbeat of a settled group brings nothing new. `is_ordinary` finds that out first.
 

@@ -5,8 +5,9 @@ batch, as in Kafka. A large batch is compressed, which every reader of the topic
 another protocol their batch shrinks to an eighth, and fits into the megabyte that `max.message.bytes` allows by default.
 
 An append is *in flight* until it is committed. Then its records are put in force and its replies go out. Appends are
-committed in the order in which they were written. A reply that is made while one is in flight waits for the last of them,
-because it may rest on what that one changes (Kafka's CoordinatorRuntime: the deferred events behind the last written offset).
+committed in the order in which they were written. A reply made while appends are in flight waits for the last of them,
+because the reply may depend on their changes (Kafka's CoordinatorRuntime: the deferred events behind the last written
+offset).
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ process, for tests). What every adapter promises:
 * `CoordinationUnavailable` leaves open whether a write happened: read before writing again. Such a write is never
   done after a later read was answered, and never after the session.
 * A watch is called on the event loop after a change that it concerns, until it is cancelled. It may be called once for
-  several changes, and without one, so it says only where to look, never what happened. What a read that is begun after
-  the watch was set or called does not show yet, leads to another call, and that comes before any read that shows it.
+  several changes, and without one, so it says only where to look, never what happened. A change not yet visible to a read
+  begun after the watch was set or called causes another call, which comes before any read that shows the change.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

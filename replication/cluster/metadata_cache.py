@@ -1,7 +1,7 @@
 """Metadata cache: live brokers, topics and the state of each partition, as this broker last heard of them.
 
-Values are immutable and replaced as a whole, so that whoever holds one sees a consistent state and a cache can tell by
-identity whether it is still current. `version` rises with every change.
+Values are immutable and replaced as a whole, so that a holder of a value sees a consistent state, and a cache can compare
+identities to check that its value is current. `version` rises with every change.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,7 +1,7 @@
 """Snapshots of a log's segments, for threads to read while the log itself goes on.
 
 A snapshot is a segment as it was at one moment. What is below its size never changes while the log's `layout` is the
-same, so a thread can read it at leisure; the log learns what came out of it only if that is still so.
+same, so a thread can read it without locks; the log uses the thread's result only if the layout is unchanged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One partition on this broker: who leads it, what is committed, and the rules for reading and writing it. Sans-IO.
+"""A partition on this broker: its leader, its high watermark, and the rules for reads and appends. Sans-IO.
 
 Theory
     A partition has a replica here (`local_replica.py`: the log, its high watermark, those who wait for changes) and a role.

@@ -1,8 +1,8 @@
 """Groups and committed offsets, as far as the client may see them.
 
-A group of the newer kinds that the client may not describe is GROUP_AUTHORIZATION_FAILED, in front of the others. One that has to do
-with topics that the client may not describe is TOPIC_AUTHORIZATION_FAILED, and nothing else of it is told. Each kind has messages
-of its own, with the same fields.
+A group of the newer kinds that the client may not describe is GROUP_AUTHORIZATION_FAILED, in front of the others. A group
+with topics that the client may not describe gets TOPIC_AUTHORIZATION_FAILED without any details. Each kind has messages of
+its own, with the same fields.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ in it stands for files, `name=value` for a setting of brokers with a value, SETT
 
 Exit codes: 0 done, or stopped cleanly; 1 it failed, could not start or had to stop (port taken, data directory in use or
 not writable, nothing can be written to stdout); 2 wrong use or bad configuration; 130 interrupted by Ctrl-C. Each failure
-is one line on stderr. If the reader of stdout has gone (`head` has seen enough), a command ends silently, with the exit code
-that it had come to, or 0.
+is one line on stderr. If the reader of stdout ends first, such as `head`, a command ends silently with the exit code set so
+far, or 0.
 """
 
 from __future__ import annotations

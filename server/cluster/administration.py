@@ -5,8 +5,8 @@ Only the active controller does that. The steps of a creation or an extension: h
 it, or its time is over (Kafka's DelayedCreatePartitions, DelayedDeleteTopics). A deletion is a mark below
 /admin/delete_topics, which the controller sees.
 
-A broker that is alone makes the logs first, which nobody sees yet (`PreparedLogs`): if its disk will not have them the topic is
-refused, and the tree hears nothing of it. In a cluster a topic exists although one of its replicas cannot be made.
+A single broker creates the logs first, invisible to clients (`PreparedLogs`). If the disk fails, the topic is refused and
+nothing is written to the tree. In a cluster a topic exists although one of its replicas cannot be made.
 
 Topics that come into being because a client asked for them are asked for with CreateTopics where the controller is another
 broker (Kafka's AutoTopicCreationManager).
@@ -200,8 +200,8 @@ class Administration:
     async def _refuse_what_is_marked(self, outcomes: list[PlanOrError]) -> None:
         """Refuse topics under deletion, which still exist although the cluster does not show them.
 
-        Kafka refuses at once. But the cluster stops to show a topic a moment before it is gone, and a client that hears then
-        that it was deleted may create it again.
+        Kafka refuses at once. But metadata omit a topic a moment before its deletion is complete, and a client that sees it
+        missing may create it again at once.
         """
         plans = [each for each in outcomes if isinstance(each, TopicPlan)]
         marks = await self._read([znodes.deleted_topic_path(plan.name) for plan in plans])

@@ -1,13 +1,13 @@
 """Forwarding of requests that only the controller carries out (Kafka's ForwardingManager, KIP-590).
 
-The path of a request: a client asks any broker -> that one wraps it in an Envelope, with who asks, from where and through
-which listener -> the controller decides about rights and quotas as if it had been asked itself -> the first broker passes the
+The path of a request: a client asks any broker -> that broker wraps it in an Envelope, with the client's principal, address
+and listener -> the controller checks rights and quotas as for a direct request -> the first broker passes the
 answer on as it is. A client has to pause as long as the longer pause of both brokers says.
 
 The controller may move meanwhile. The first broker tries again within the request's own `timeout_ms`, or without one within
-request.timeout.ms. It does not try a large request again, which keeps memory that others may want. After that it answers
-NOT_CONTROLLER, in the form that the API has for it. A request is sent again even when nobody knows whether it was carried out, as
-in Kafka: CreateTopics may find then that its own topic exists already.
+request.timeout.ms. It does not try a large request again, because that would keep its memory from other requests. After that it answers
+NOT_CONTROLLER, in the form that the API has for it. A request is sent again even if it may have been
+carried out, as in Kafka: CreateTopics may then get TOPIC_ALREADY_EXISTS for its own topic.
 
 A request takes one of few places while it is under way, also when its client has left. So no client may name a time as long as it
 likes: the controller hears at most `TIMEOUT_MAX_MS`, and only as much as is left when a place is free.

@@ -378,7 +378,7 @@ def _check_durations(log: LogConfig) -> None:
 
 
 def _refuse_unserved(server: ServerConfig, static: Mapping[str, str]) -> None:
-    """Refuse settings whose promise would silently be broken."""
+    """Refuse settings for features that this broker lacks."""
     for name, is_asked, reason in (
         ("create.topic.policy.class.name", server.create_topic_policy_class_name, "policies are not served"),
         ("alter.config.policy.class.name", server.alter_config_policy_class_name, "policies are not served"),

@@ -1,11 +1,11 @@
-"""The log: levels of Ottla's loggers, which clients read and change as resource BROKER_LOGGER (Kafka's LoggingController), and its lines.
+"""Logging: line formats, and logger levels as resource BROKER_LOGGER (Kafka's LoggingController).
 
 A level is in force at once, also for the loggers below it that have none of their own, and forgotten when the process ends.
 Levels have Kafka's names; FATAL is Python's CRITICAL. A logger exists once its module is loaded, as in Kafka.
 
 Lines are text or JSON. Nothing that a peer sends may begin a line, move the cursor or fill the disk: topic names, client ids, group
-ids, names of settings and errors that quote them come from strangers. The formatters here are the only way to the log, so nobody who
-logs has to think of that.
+ids, names of settings and errors that quote them come from strangers. All lines pass these formatters, which
+escape them, so code that logs needs no escaping of its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Texts of settings: Java's .properties format, as `server.properties` and `meta.properties` use it, and variables of the environment.
+"""Texts of settings from Java's .properties format (`server.properties`, `meta.properties`) and from environment variables.
 
 A logical line is a key, then `=`, `:` or white space, then a value. `#` and `!` begin a comment line, a backslash at the
 end of a line continues it without the next line's indentation, and `\\t \\n \\r \\f \\uXXXX` are escapes; any other

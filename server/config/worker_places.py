@@ -8,8 +8,8 @@
     coordination.socket     where the start serves the tree, unless the workers share one with brokers of another start
 
 The port of the settings itself is shared: all workers accept there, so that it is enough as the one bootstrap address. The
-kernel decides who gets a connection. That is why it is nobody's own port: a client that wants worker 0 must never get another
-one.
+kernel decides who gets a connection. So it is no worker's own port: a client that wants worker 0 must never reach another
+worker.
 
 `workers/1` is no name of a partition's directory, as `worker-1` would be: neither this broker nor Apache Kafka takes it for one.
 """

@@ -12,10 +12,10 @@ What becomes of a partition, by the answer of its leader:
                                           it is never complete, and this leader is asked no more; other leaders are, as in Kafka
     anything else, or no answer           tried again after a pause, with whoever leads the partition then
 
-A job ends early when this broker loses the partition of the transaction topic that it belongs to, or leads it anew: the
-markers are owed by that partition and are handed out again after its load. Nothing else ends it early. A broker that is cut
-off for a moment keeps its leaderships, so a marker that was dropped would never be sent again. That markers are sent
-although another coordinator may exist by now does no harm: the decision is committed, and both tell the same.
+A job ends early when this broker loses the partition of the transaction topic that it belongs to, or is elected its leader
+again: loading that partition creates the jobs of its unfinished transactions again. Nothing else ends it early. A broker
+that is cut off for a moment keeps its leaderships, so a marker that was dropped would never be sent again. That markers are
+sent although another coordinator may exist by now does no harm: the decision is committed, and both tell the same.
 
 Memory: there is one job for each transactional id that is prepared, and each of its partitions stands in one place.
 """

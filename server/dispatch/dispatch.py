@@ -5,8 +5,8 @@ A handler is a function `(request, context) -> response`, declared with `@handle
 that sometimes returns a coroutine, or an async function. `ottla.wire.answers` lists the forms of an answer.
 
 Buffers inside a request (record batches) are views of the connection's receive buffer. They are valid until the handler
-function returns, so an `async def`, whose body starts later, never sees them valid, and a plain function that returns a
-coroutine copies what the coroutine needs.
+function returns. The body of an `async def` starts after that, so it may not use them; a plain function that returns a
+coroutine copies the data that the coroutine needs.
 
 A broker is asked a dozen of its seventy APIs, so the module of a handler, its message and all that it imports are loaded
 when its API is first asked for: by the thread that makes the call (`server/network/calls.py`). What has to be known before

@@ -7,13 +7,14 @@
     stopping   every worker is asked to stop; when all  all processes have ended
                have ended, the keeper
 
-A worker that ends while others serve is started again, whatever it ended by: its bug, its disk, a signal of an operator. At once
-the first time, and later each time that follows within RESTARTS_S, because what has ended it may take a moment to be over. After
-more than RESTARTS_MAX ends in that time it stays down, and the others go on. One that said why it cannot serve is tried again all the same,
-when the minute is over: its disk may have room by then, or be mended. When all workers are down, nothing is tried any more.
+A worker that ends while others serve is started again, whatever it ended by: its bug, its disk, a signal of an operator. At
+once the first time, and later each time that follows within RESTARTS_S, because what has ended it may take a moment to be
+over. After more than RESTARTS_MAX ends in that time it stays down, and the others go on. A worker that reported why it
+cannot serve is also restarted after the minute: its disk may have been repaired or have room again. When all workers are
+down, nothing is tried any more.
 
-So is the keeper of the tree, whose members wait meanwhile; but without a keeper nothing goes on, and a keeper that says why it
-cannot go on is not tried again.
+The keeper of the tree is restarted, too, and its members wait. A keeper that reports why it cannot go on is not restarted,
+because the workers cannot serve without one.
 
 Workers that are the whole cluster, because they have its tree, are sent ALL_STOP, and hand nothing over. Those that share a tree with
 other machines are sent SIGTERM, and hand over to these. Who stops is patient, then not: SIGTERM, SIGKILL. An operator's second and third

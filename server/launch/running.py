@@ -1,4 +1,4 @@
-"""A process that is a broker: its signals, its limit of descriptors, its interpreter, and what it tells systemd."""
+"""A broker's process: signals, descriptor limit, interpreter settings and systemd notifications."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ What differs from worker to worker is in `server/config/worker_places.py`, their
     or damaged
     a bug, a signal                                ends                          starts another one, and the workers wait
 
-The first keeper of a start does not wait: whoever starts the workers is to hear at once why they do not begin.
+The first keeper of a start does not wait, so that the user learns at once why the workers do not start.
 """
 
 from __future__ import annotations

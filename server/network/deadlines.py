@@ -91,4 +91,4 @@ class Deadlines:
 
 
 def _nothing() -> None:
-    """Stand in for a call that was made or cancelled."""
+    """No-op in place of a call that was made or cancelled."""

@@ -2,8 +2,8 @@
 
 Connections count here what they hold: the bytes of frames that have not arrived in full, large requests that are being
 worked on, and answers that the peer has not read. When the limit is reached no request is refused. A connection that wants
-more memory stands in line, and is not read meanwhile. In that line addresses take turns: the connections of one address, which
-may all have stalled, come behind one another and not before those of others. Small frames need no leave, so peers with small requests do not notice.
+more memory stands in line, and is not read meanwhile. Addresses take turns in the queue, so that stalled connections of one
+address do not delay the connections of others. Small frames need no leave, so peers with small requests do not notice.
 
 Somebody always gets on. While there is no room, the first in line may go beyond the limit until its frame is complete and
 answered; then it is the turn of the next one. The listener closes a peer that keeps others waiting, because it does not

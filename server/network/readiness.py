@@ -223,7 +223,7 @@ class Readiness:
                 return others
 
     def _after_those_left(self, events: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """New events, after those whose turn did not come in the last round; the kernel reports the latter again, first."""
+        """New events, placed behind events left over from the last round, which the kernel reports again."""
         left, self._left = self._left, []
         descriptors = {event[0] for event in left}
         # A task may have ended meanwhile, and its descriptor may be that of another socket by now.

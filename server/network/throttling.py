@@ -83,7 +83,7 @@ def _told(answer: EncodedAnswer, pause_ms: int) -> EncodedAnswer:
 
 
 class Timed:
-    """Work on a request whose time counts."""
+    """Work on a request whose duration counts for the client's request quota."""
 
     __slots__ = ("_charge", "_work")
 

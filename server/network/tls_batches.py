@@ -1,4 +1,4 @@
-"""TLS that decrypts all records that the socket holds after one look at it, and sends many with one call.
+"""TLS that decrypts all records of a socket after one read, and sends many records with one call.
 
 Theory
     `tls_session.py` says how ciphertext goes in and out. A receive reads a chunk of it and decrypts the records in it, one

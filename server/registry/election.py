@@ -1,8 +1,8 @@
 """The primary among several instances, elected by a group of the cluster as in Confluent's and Karapace's registries.
 
-All instances are members of one classic group of the type "sr". Each tells its address in the protocol "v0"; the member that Kafka makes
-the leader of the group chooses the primary and tells it to all: the one that is primary already, or else the eligible one with the
-lowest address. Only the primary writes. Between two generations there is none, and writes wait.
+All instances are members of one classic group of the type "sr". Each member sends its address in the protocol "v0". The
+group's leader chooses the primary and sends it to all members as the assignment: the present primary, or else the eligible
+member with the lowest address. Only the primary writes. Between two generations there is none, and writes wait.
 
     identity      {"version":1,"host":"a","port":8081,"master_eligibility":true,"scheme":"http","leader":false}
     assignment    {"version":1,"error":0,"master":"<member id>","master_identity":<identity>}

@@ -139,7 +139,7 @@ async def describe_client_quotas(
       entries.
     * Without conditions everything is told; strictly, nothing. A condition for any name finds the default, too.
     * What else is kept of users, such as credentials, is not told.
-    * Any broker answers from what it has heard of, which is all but the changes of the last moment.
+    * Any broker answers from its own copy of the stored values, which may lag behind by a moment.
     """
     if not may_on_cluster(context, AclOperation.DESCRIBE_CONFIGS):
         return DescribeClientQuotasResponse(

@@ -175,7 +175,7 @@ async def describe_delegation_token(
     * Of these a client is told its own in the same sense. For others it needs the right to Describe that token, or to
       DescribeTokens of the user who owns it. The rest is left out.
     * Tokens that have expired are told until they are removed.
-    * Any broker answers from what it has heard of, which is all but the changes of the last moment.
+    * Any broker answers from its own copy of the stored values, which may lag behind by a moment.
     """
     if not may_ask(context):
         return _refused_description(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)

@@ -137,7 +137,7 @@ def _list(
 
 
 class _Unanswered(NamedTuple):
-    """A partition whose answer takes a search."""
+    """A partition whose offset must be searched by timestamp."""
 
     topic: str
     wish: ListOffsetsPartition

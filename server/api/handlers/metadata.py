@@ -5,7 +5,7 @@ Behaviour
 * A missing topic is UNKNOWN_TOPIC_OR_PARTITION, also in the answer that has it created: clients ask again. It is created
   if the request allows that (always below v4) and auto.create.topics.enable does; never in an answer about all topics.
 * From v12 on topics may be asked for by id; if any is, names are not looked at. An unknown id is UNKNOWN_TOPIC_ID.
-* A partition whose leader is gone is LEADER_NOT_AVAILABLE; one whose leader does not have the listener that was asked is
+* A partition without a live leader gets LEADER_NOT_AVAILABLE. If its leader lacks the client's listener it gets
   LISTENER_NOT_FOUND, below v6 LEADER_NOT_AVAILABLE. v0 leaves out replicas that clients cannot reach.
 * Partitions that the controller has not named yet are left out.
 * Topics that the client may not describe are left out of an answer about all topics. Asked for by name or id they are

@@ -49,8 +49,8 @@ async def alter_partition_reassignments(
       CLUSTER_AUTHORIZATION_FAILED.
     * One result per partition; theory and errors are in `replication/controller/reassignment.py`. A partition that
       comes twice counts as it was said last.
-    * The answer goes out when the reassignment is begun. Moving the data goes on after that; ListPartitionReassignments
-      tells of it.
+    * The answer goes out when the reassignment is begun. The data move afterwards; ListPartitionReassignments shows the
+      reassignment until it is complete.
     * A request for more than 10,000 partitions is POLICY_VIOLATION as a whole.
     * At a broker that is not the controller, and cannot reach it in time, the whole request is NOT_CONTROLLER.
     * A broker that is alone answers as Apache Kafka's single node does: only itself can be named.

@@ -144,7 +144,7 @@ async def describe_user_scram_credentials(
     * Only for those who may describe the cluster.
     * Null and an empty list mean all users that have any.
     * A user that is named twice is DUPLICATE_RESOURCE, one without credentials RESOURCE_NOT_FOUND; each is told once.
-    * Any broker answers from what it has heard of, which is all but the changes of the last moment.
+    * Any broker answers from its own copy of the stored values, which may lag behind by a moment.
     """
     if not may_on_cluster(context, AclOperation.DESCRIBE):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -262,8 +262,9 @@ def share_acknowledge(
     """ShareAcknowledge: acknowledge records that a share group's member holds.
 
     Behaviour
-    * The request goes on with the member's share session, or ends it with epoch -1: then what the member still holds is
-      released, after what it said here. It does not begin one (`groupcoord/share/partition/sessions.py`).
+    * The request continues the member's share session, or ends it with epoch -1. At the end the broker applies the
+      request's acknowledgements, then releases the member's other acquired records. It does not begin one
+      (`groupcoord/share/partition/sessions.py`).
     * Each partition is acknowledged as a whole or not at all (`server/api/share/requests.py`). The answer goes out when
       all is stored at the share coordinators.
 

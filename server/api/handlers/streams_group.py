@@ -149,7 +149,7 @@ def streams_group_describe(
 
     Behaviour
     * What is not a streams group is GROUP_ID_NOT_FOUND, with a text that says which of both it is not.
-    * Nobody keeps descriptions of topologies, as in a Kafka broker without a plugin for them: whoever asks hears
+    * Topology descriptions are not stored, as in a Kafka broker without the plug-in for them: requests for them get
       NOT_STORED.
     * What the client may not see is refused as `server/api/visible_groups.py` says.
     * While the feature of such groups is at level 0, each is UNSUPPORTED_VERSION.

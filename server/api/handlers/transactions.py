@@ -103,8 +103,7 @@ def txn_offset_commit(
       that does not exist is told as such; before, both are ILLEGAL_GENERATION.
     * Partitions that do not exist, and metadata longer than offset.metadata.max.bytes, are refused one by one; the rest
       is kept. Answered when the offsets are safely in the log.
-    * Until the transaction has ended nobody sees the offsets, and who asks for stable ones hears
-      UNSTABLE_OFFSET_COMMIT.
+    * The offsets are invisible until the transaction has ended; requests for stable offsets get UNSTABLE_OFFSET_COMMIT.
     * The client has to have the rights to write with the transactional id and to read the group, or else every
       partition has the error that says so. Topics that it may not read are TOPIC_AUTHORIZATION_FAILED, whether they
       exist or not.

@@ -464,7 +464,7 @@ class Appending(PendingAnswer[ProduceResponse]):
     # ------------------------------------------------------------------ what is waited for
 
     async def append_deferred(self) -> Answered:
-        """Append what was deferred."""
+        """Append the deferred batches."""
         # Turned round, so that `pop` takes them in the order of the request and keeps no reference.
         self._deferred.reverse()
         while self._deferred:  # each copy is given up as soon as it is written

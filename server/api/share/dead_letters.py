@@ -14,7 +14,7 @@ partition of the queue that has the number of the record's partition, modulo how
 However that ends, the records are archived afterwards: a queue that does not work must not hold up a share group. A leader
 that stops in between leaves records that are on their way; the next leader writes their letters, perhaps once more.
 
-One task works for each share partition that has letters, and writes those together that have come meanwhile.
+One task per share partition writes its dead letters; letters that arrive during a write go into the next batch.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class Consumer:
             each.close()
 
     def __iter__(self) -> Iterator[Batch | AtEnd]:
-        """Yield batches in the order of their partition, and AtEnd whenever the end of a partition is reached anew."""
+        """Yield each partition's batches in order, and AtEnd each time a partition's end is reached."""
         while self.positions:
             try:
                 self._ask_all()

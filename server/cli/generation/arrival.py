@@ -72,7 +72,7 @@ class Encoding(Protocol):
         """Encode a value."""
 
     def poisonous(self, name: str, number: int, time_ms: int) -> bytes:
-        """Make a value that nobody can read."""
+        """Make a value that consumers cannot parse."""
 
 
 class Shares(NamedTuple):

@@ -5,8 +5,8 @@
     metrics   readings of hosts, key: host       result: count, min, max and sum of each metric of each host in each minute
     changes   a table's changes as Debezium tells them, key: the primary key    result: the rows of the table at the end
 
-Events are made in the order of their times, so a result is final as soon as time has gone on: rows are given out then, and only what is
-open is kept. Numbers are integers, so that sums do not depend on the order in which they were added.
+Events are generated in order of time, so a window's result is final when an event after the window comes. Then its rows are
+yielded; only open windows are kept. Numbers are integers, so that sums do not depend on the order in which they were added.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ Rows = Iterator[tuple[bool, Row]]
 
 
 class NoLogFile(Exception):
-    """The file is none of a log."""
+    """Raised for a file that does not belong to a log."""
 
 
 def readable_files(path: Path) -> list[Path]:

@@ -252,7 +252,7 @@ Outcomes = dict[str, KafkaError | None]
 
 
 def not_stored() -> KafkaError:
-    """Error for a client whose change finds no room in the tree."""
+    """Error for a client if the tree has no room for its change."""
     return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The change cannot be stored.")
 
 

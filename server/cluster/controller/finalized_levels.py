@@ -1,8 +1,9 @@
 """Finalized levels of features, as the active controller decides them (KIP-584).
 
-Raised by itself: a feature that nobody has set goes to the highest level that all registered brokers support. A broker that is
-stopped while its cluster is upgraded may come back as the release before, so this waits until every broker that holds a replica
-is registered. A node that a controller of Apache Kafka has written is left to the operator, as Kafka itself leaves it.
+Automatic levels: the controller raises a feature that no client has set to the highest level that all registered brokers
+support. A broker that is stopped while its cluster is upgraded may come back as the release before, so this waits until
+every broker that holds a replica is registered. A node that a controller of Apache Kafka has written is left to the
+operator, as Kafka itself leaves it.
 
 Set by UpdateFeatures: a level that somebody has set stays, whatever brokers support.
 

@@ -1,4 +1,4 @@
-"""Requests about partitions whose turn has come, and those that old tools write into the tree.
+"""Handling of queued partition requests, and of requests that old tools write into the tree.
 
     AlterPartition, ControlledShutdown, ElectLeaders                 by request
     AlterPartitionReassignments, or /admin/reassign_partitions       the node names what it still has under way

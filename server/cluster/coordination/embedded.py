@@ -1,6 +1,6 @@
 """Coordination in process: the whole tree in memory, every change in a journal, for a broker that is alone.
 
-Theory: plan, write, then change. The tree in memory is what is on the disk, and nothing else is ever seen there.
+Theory: plan, write, then change. The tree in memory always equals the tree on disk; readers see only durable changes.
 
 * Multis queue up. One writer at a time takes what waits, rehearses it on the tree (each multi on top of those before it) and
   takes all of that back, within one step of the event loop. So the tree stays as it was, and it is known what each multi
@@ -8,11 +8,11 @@ Theory: plan, write, then change. The tree in memory is what is on the disk, and
 * All these changes become one entry of the journal, written and synced by a thread. Only then are they made in the tree, are
   watches called and writers answered. Meanwhile readers see the tree without them, as clients of ZooKeeper would.
 * An entry that cannot be written therefore leaves nothing to take back: no reader saw it, no watch was called for it, and
-  whatever rests on it stands in the same entry or behind it in the queue. All writers of that entry get
-  `WriteRefused`. So do those whose multi the rehearsal refused: a change that was not made may have been the reason. The
-  next multi tries again, so that the journal serves again when there is room.
-* A writer that is cancelled before its multi is being written leaves the queue, and nothing has happened. From then on it
-  learns the outcome, and is cancelled at what it waits for next: who has changed the tree always gets to know it.
+  whatever rests on it stands in the same entry or behind it in the queue. All writers of that entry get `WriteRefused`.
+  Callers whose multi failed in the rehearsal wait, too: an earlier change that then fails may be the reason. The next multi
+  tries again, so that the journal serves again when there is room.
+* A writer that is cancelled before its multi is being written leaves the queue, and nothing has happened. After that point
+  a cancelled caller still gets the outcome, and is cancelled at its next wait, so that every writer learns the result.
 * After a failed sync, or another failure of the disk, the contents of the disk are unknown. Then every later write
   raises `CoordinationUnavailable`, `until_available` raises `SessionExpired`, and `until_broken` returns: the broker stops,
   as Kafka halts without its metadata log.
@@ -24,9 +24,9 @@ it can be done on a full disk; it never shares an entry, whose refusal would be 
 Ephemeral nodes are not written, as they could not outlive the process. The journal is rewritten as whole nodes at start and
 whenever what was overwritten since outweighs the tree; `journal.py` has the file.
 
-A broker that starts makes a dozen changes one after the other, and nobody else hears of them before it serves. So it may
-`write_later`: the tree shows them at once, and what `keep` finds becomes one entry, or the rewritten file. Whatever is to rest on
-them outside of the tree waits for `keep`. A start that is cut short before that has changed nothing.
+A starting broker makes a dozen changes in sequence, which no other client sees before the broker serves. So it may
+`write_later`: the tree shows them at once, and what `keep` finds becomes one entry, or the rewritten file. Whatever is to
+rest on them outside of the tree waits for `keep`. A start that is cut short before that has changed nothing.
 """
 
 from __future__ import annotations

@@ -241,10 +241,10 @@ class _Watch:
 class Watches:
     """Watches of one session that last, over those of ZooKeeper, which fire once and are lost with the connection.
 
-    A watch is set when somebody first listens, and set again when it fires, before its listeners are called: so what they
-    read then is served after it, and no change is missed. kazoo throws its watches away when the connection is lost. They
-    are set again when the session is back, and listeners whose node changed in between are called. A watch that nobody
-    listens to any more stays set until it fires.
+    A watch is set for the first listener, and set again when it fires, before the listeners are called. So their reads come
+    after the new watch, and no change is missed. kazoo throws its watches away when the connection is lost. They are set
+    again when the session is back, and listeners whose node changed in between are called. A watch that nobody listens to
+    any more stays set until it fires.
 
     The children of a node that does not exist cannot be watched; such a watch waits for the node instead.
     """

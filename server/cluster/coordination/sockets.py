@@ -1,7 +1,8 @@
 """Unix sockets that only their user may use, and frames sent over them.
 
-Whoever listens holds a lock on the file `<socket>.lock`. The system lets go of it with the process, so that a socket whose
-holder was killed is told from one whose holder lives. A name that is too long for a socket is reached by the open folder.
+Whoever listens holds a lock on the file `<socket>.lock`. The system releases the lock when the process ends, which
+distinguishes a killed holder's socket from a live one's. A name that is too long for a socket is reached by the open
+folder.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def listening(path: str) -> Iterator[socket.socket]:
 def bound(path: str) -> socket.socket:
     """Non-blocking listening socket at this path for its user alone. OSError if impossible.
 
-    It takes the path from whoever has it: call it with a lock that says that nobody listens there.
+    An existing socket at the path is replaced, so the caller must hold the lock that excludes a live listener.
     """
     listener = socket.socket(socket.AF_UNIX)
     try:

@@ -13,8 +13,8 @@ Of two that begin at the same moment at least one sees the other.
 
 No two workers may have the same folder by another name, such as `<log.dir>/workers/1` among log.dirs: a start on such is refused.
 
-A worker that is left out keeps its partitions, which nobody else has: a start with fewer workers is refused as long as there is
-one. Directories that are to be deleted, or were put aside, do not count.
+A worker that is left out owns partitions that no other worker has. So a start with fewer workers is refused while such a
+worker exists. Directories that are to be deleted, or were put aside, do not count.
 """
 
 from __future__ import annotations

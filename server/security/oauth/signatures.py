@@ -1,4 +1,4 @@
-"""Verification of signatures by joserfc. The one file that knows that package, which is an optional one.
+"""Verification of signatures by joserfc. This is the only module that imports that optional package.
 
 Only what makes a public key is handed to it: whatever else a set of keys says of a key stays outside.
 """
