@@ -7,7 +7,8 @@
     stderr    any of these                          the lines are lost, and nothing else happens
 
 A process that serves, such as a broker, announces itself by `announce` and goes on in each case. Characters that the
-encoding lacks are written as escapes. Neither exception is an OSError: nobody is to take it for the failure of another file.
+encoding lacks are written as escapes. Neither exception is an OSError, so that a handler cannot mistake it for the failure
+of another file.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def let_others_run() -> None:
 def paced(give_way: Callable[[], None] = let_others_run) -> Callable[[], None]:
     """Function to call after each small piece of work: it yields once a millisecond.
 
-    Releasing the lock costs little while nobody waits for it. When the event loop is busy each time is a change of
+    Releasing the lock costs little while no thread waits for it. When the event loop is busy each time is a change of
     threads, which takes longer than many a piece.
     """
     until = 0.0

@@ -1,4 +1,4 @@
-"""The manager of a shard's classic groups: which of them a request means, when they are made, and how they end.
+"""Manager of a shard's classic groups: finds a request's group, creates groups and deletes them.
 
 `rebalancing.py` decides what becomes of a request. Most of a rebalance is in no record, so a living group is ahead of its
 record: that is replayed at load only. The end of a group comes into force when its tombstone is committed.

@@ -10,7 +10,7 @@
 
 An instance id decides who a static member is. A joining static member replaces the earlier member of its instance id, with
 a new member id, if the earlier one left with epoch -2 or one of the two uses the classic protocol. Otherwise the joining
-member gets UNRELEASED_INSTANCE_ID. Whoever comes later under the old id gets FENCED_INSTANCE_ID.
+member gets UNRELEASED_INSTANCE_ID. Later requests with the old member id get FENCED_INSTANCE_ID.
 
 Nearly every heartbeat of a settled group brings nothing new. `is_ordinary` finds that out first.
 

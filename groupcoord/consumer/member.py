@@ -2,7 +2,7 @@
 
 A member is in one of Kafka's states, which its record keeps:
 
-    Stable                 it has what it shall have, as far as it was told
+    Stable                 it owns its whole assignment
     UnrevokedPartitions    it has to give up partitions first; its next epoch waits until it no longer reports them
     UnreleasedPartitions   it has reached the epoch, and some of its partitions are still with others
 """

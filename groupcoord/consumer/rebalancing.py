@@ -18,8 +18,8 @@ A member gets from what it has to its target one step at each heartbeat (KIP-848
     UnreleasedPartitions what others have given up is added    -> Stable when nothing is left to wait for
     Unknown              must have given up everything         -> as from Stable; else it is fenced
 
-Members move on their own: nobody waits for all to have given up something. A partition has one owner at any time, because
-it stays with its member, also at a later epoch, until that reports it no more.
+Members progress independently: no member waits until all others have revoked partitions. A partition has one owner at any
+time, because it stays with its member, also at a later epoch, until that reports it no more.
 """
 
 from __future__ import annotations

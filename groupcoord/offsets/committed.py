@@ -10,8 +10,8 @@ by transaction, for the marker that ends it, and by group, topic and partition, 
 transactions may be open in a shard, and no question about one partition walks through them.
 
 A transaction may hold a hundred thousand offsets, and its marker decides about all of them at one moment. So the marker is
-only noted (`PendingOffsets.end`), and everybody who asks for an offset counts those of ended transactions in. `settle`
-moves some of these to the table at each call, in the order of the markers; nobody sees a difference.
+only noted (`PendingOffsets.end`), and reads of offsets include those of ended transactions. `settle` moves some of these to
+the table at each call, in the order of the markers; the results of reads do not change.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Offsets of groups at the service: `OffsetService` adds OffsetFetch to the requests of `commits.py`.
 
-All offsets of a group, or those of very many groups and partitions, are told in parts.
+Large answers are made in parts: all offsets of a group, or offsets of very many groups and partitions.
 """
 
 from __future__ import annotations

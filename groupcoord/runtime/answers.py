@@ -128,7 +128,7 @@ class Caller:
     ) -> None:
         """`refuse` makes the response that carries an error. `hidden_topics` None: the client may see all topics.
 
-        `is_abandonable`: nobody needs the response when the peer has left.
+        `is_abandonable`: the response is useless after the peer has disconnected.
         """
         self.refuse = refuse
         self.api_version = api_version

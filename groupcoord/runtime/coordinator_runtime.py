@@ -7,8 +7,8 @@ made and how their records are written. Each partition of the internal topic tha
 Loading: a partition is loaded while this broker leads it and is not fenced. A load that fails is tried again, less and
 less often, until it succeeds or the partition is lost: no event has to come for that.
 
-While the broker is fenced nobody can reach it, so no deadline passes; afterwards members get a whole session, as after a
-load.
+While the broker is fenced clients cannot reach it, so deadlines are suspended. Afterwards members get a whole session
+timeout, as after a load.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class PeerUnavailable(Exception):
 
 
 class Peer(Protocol):
-    """Connection to one broker. It connects with the first request, and anew after it was lost."""
+    """Connection to one broker. It connects at the first request, and again after a loss of the connection."""
 
     async def ask(self, request: Message, version: int, *, timeout_s: float) -> Any:
         """Send a request and return its response. Several may be on their way; they are answered in order.

@@ -16,7 +16,8 @@ In this order, for the whole request and then for each partition:
 | names somebody not live, shutting down, or as it was    | INELIGIBLE_REPLICA (107)                                  |
 | otherwise                                               | the new state, once it is written; else INVALID_UPDATE_VERSION |
 
-The leader epoch stays. All brokers hear of the new state by UpdateMetadata. It may complete a reassignment (`pending`).
+The leader epoch stays. The controller sends the new state to all brokers by UpdateMetadata. It may complete a reassignment
+(`pending`).
 """
 
 from collections.abc import Container

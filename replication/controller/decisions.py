@@ -11,7 +11,8 @@ LeaderAndIsr before UpdateMetadata, StopReplica last (its class AbstractControll
 comes up twice, the later state replaces the earlier one. A new replica stays new, and a replica to delete stays one.
 
 A broker of Apache Kafka does not follow a leader that no UpdateMetadata has named, and does not try again later (its class
-ReplicaManager). So it hears of a new broker first, and then that it is to follow it (`introduce_brokers`).
+ReplicaManager). So UpdateMetadata with a new broker is sent before the LeaderAndIsr that makes it a leader to follow
+(`introduce_brokers`).
 """
 
 from __future__ import annotations

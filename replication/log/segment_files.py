@@ -203,7 +203,7 @@ class SegmentFiles:
     def files_to_sync(self, *, is_active: bool = False) -> list[LazyFile]:
         """Files that must be synced for the segment to be durable; writes entries from memory first.
 
-        The active one is read through after a crash, which makes its offset and time index anew.
+        After a crash the active segment is read through, which rebuilds its offset and time index.
         """
         files = [self._log]
         for index in (self.txn_index,) if is_active else (self._offset_index, self._time_index, self.txn_index):

@@ -139,7 +139,7 @@ class Truncation:
 
     @property
     def is_current(self) -> bool:
-        """True while the log is as it was."""
+        """True while the log's layout is the same as at the snapshot."""
         return self._log.layout == self._layout
 
     def producers_at(self, offset: int) -> ProducerStateManager | None:

@@ -14,9 +14,9 @@ attribute write where an LRU list would cost a dictionary move.
 A page that is not in memory takes the disk's time to read. The event loop must not wait for that: `with only_cached:` its
 reads raise `NotCached` instead, and a thread brings the page into memory before the loop tries again.
 
-`LogDirectory` is one entry of `log.dirs` as the logs inside it see it: its storage, its cache of open files, and whether
-it is still online. The first I/O error nobody can undo takes the directory offline; from then on everything in it answers
-KAFKA_STORAGE_ERROR.
+`LogDirectory` is one entry of `log.dirs` as the logs inside it see it: its storage, its cache of open files, and whether it
+is still online. The first I/O error that cannot be reverted takes the directory offline; from then on everything in it
+answers KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations

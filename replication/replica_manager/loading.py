@@ -1,6 +1,6 @@
 """Plan and load the logs of one directory: those that this broker hosts are loaded, others are put aside.
 
-All but `load_logs` is called in threads, while nobody else uses the directory.
+All functions but `load_logs` run in threads, while no other code uses the directory.
 """
 
 from __future__ import annotations

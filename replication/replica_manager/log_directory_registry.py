@@ -253,8 +253,8 @@ class LogDirectoryRegistry:
     def found_partitions(self) -> list[FoundPartition]:
         """Partitions on disk, registered or not; call it only before they are loaded.
 
-        A directory that cannot be read is offline from then on. A broker that took it for empty would put its logs aside
-        and begin them anew.
+        A directory that cannot be read is offline from then on. A broker that took the directory for an empty one would put
+        the logs aside and create new ones.
         """
         found: list[FoundPartition] = []
         for held in self.online():

@@ -1,7 +1,7 @@
 """ottla spark-submit: spark-submit with the connector of the installed Spark, the right Python and the loopback address
 
-The connector's jars are kept in a folder of the user's cache, so that a later start asks nobody. Maven brings them, where there is a
-`mvn`; otherwise Spark fetches the connector itself (--packages), at each start.
+The connector's jars are kept in a folder of the user's cache, so that later starts need no download. Maven brings them,
+where there is a `mvn`; otherwise Spark fetches the connector itself (--packages), at each start.
 """
 
 from __future__ import annotations

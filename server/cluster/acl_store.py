@@ -1,9 +1,9 @@
 """The rules of the authorizer as the coordination tree has them, and their changes (Kafka 3.9's AclAuthorizer over ZkAclStore).
 
-Any broker changes rules. A change is written on the version that was read, together with a notice by which other brokers hear
-of it, and is then put into force here. If another broker was faster, the rules are read and the change is worked out again,
-ten times at most. One request's changes are written in as few multis as the tree takes. A broker that is alone keeps the same
-nodes and needs no notices.
+Any broker changes rules. A change is written on condition of the version read, with a notification for other brokers, and
+then applied on this broker. If another broker was faster, the rules are read and the change is worked out again, ten times
+at most. One request's changes are written in as few multis as the tree takes. A broker that is alone keeps the same nodes
+and needs no notices.
 
 At the start of every session all rules are read. After that only those that a notice names are, which takes a round trip
 to the tree. Notices are removed after 15 minutes by whoever sees them. While the tree is out of reach the rules that are

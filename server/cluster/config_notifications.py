@@ -97,8 +97,8 @@ async def follow(
 class ChangeNotices:
     """Sequential nodes below `parent` that announce changes to other brokers. Times are in ms.
 
-    Each names what has changed, which is then read itself (Kafka's ZkNodeChangeNotificationListener). Notices stay for 15
-    minutes, and are removed by whoever sees them after that. A notice is *heeded* when this broker has acted on it.
+    Each names what has changed, which is then read itself (Kafka's ZkNodeChangeNotificationListener). Notifications stay
+    for 15 minutes; then any broker that sees one removes it. A notice is *heeded* when this broker has acted on it.
     """
 
     def __init__(self, coordination: Coordination, parent: str, prefix: str, clock_ms: Callable[[], int]) -> None:

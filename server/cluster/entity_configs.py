@@ -4,8 +4,8 @@ An entity is named by its path below /config: users/alice, clients/<default>, us
 encoded (`znodes.entity_element`). One node holds what several features keep of an entity. Each changes the keys that it
 knows, and leaves the others as they are.
 
-A change is written first, on the version that was read, with a notice below /config/changes by which other brokers hear
-of it (`config_notifications.py`). A node with nothing in it is removed. Values may be secret: none is logged.
+A change is first written on condition of the version read, with a notification below /config/changes for other brokers
+(`config_notifications.py`). A node with nothing in it is removed. Values may be secret: none is logged.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ ISR is eligible to lead. The members of a cluster elect by ZooKeeper's rules, so
     names a feature as set          uses the level that was set      the same
     has the feature's level         uses the newest level            uses this level
 
-In a cluster the active controller writes the node (`controller/finalized_levels.py`) and each member watches it. A broker that
-is alone writes it when somebody sets a level. A broker that does not support a finalized level does not start.
+In a cluster the active controller writes the node (`controller/finalized_levels.py`) and each member watches it. A single
+broker writes the node when a client sets a level. A broker that does not support a finalized level does not start.
 
 Clients of a member hear of features once the node is there and is one of Ottla's. A cluster with brokers of Kafka 3.9 has a
 node of Kafka's, which names no feature: all its brokers tell of none.
@@ -154,7 +154,7 @@ class Features:
     def is_served(self, name: str) -> bool:
         """True if this broker serves the feature's requests: its level is above 0, and no setting disables it.
 
-        What a setting turns off is told to clients as before, as in Kafka.
+        Features that a setting turns off are still advertised, as in Kafka.
         """
         return self._in_use[name] > 0 and name not in self._not_served
 

@@ -12,8 +12,8 @@ carried out, as in Kafka: CreateTopics may then get TOPIC_ALREADY_EXISTS for its
 A request takes one of few places while it is under way, also when its client has left. So no client may name a time as long as it
 likes: the controller hears at most `TIMEOUT_MAX_MS`, and only as much as is left when a place is free.
 
-Where no controller takes envelopes (Kafka 3.9's does not, and says so by saying nothing in its node) clients are told
-NOT_CONTROLLER at once, as brokers of 3.9 tell them.
+Where no controller takes envelopes (Kafka 3.9's does not, and says so by saying nothing in its node) clients get
+NOT_CONTROLLER at once, as from brokers of 3.9.
 
 Each envelope has a connection to itself while it is answered: others do not wait behind a deletion that takes long.
 """

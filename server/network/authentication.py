@@ -1,4 +1,4 @@
-"""A connection of a SASL listener before it is served, and when it authenticates anew: frames in, answers out.
+"""Authentication and re-authentication of a SASL listener's connection: frames in, answers out.
 
 `sasl_exchange.py` decides; here are the waiting and the bytes. While it lasts, a frame may be as long as
 sasl.server.max.receive.size, and one that is larger than 64 KiB only if the memory for large frames has room at once. The

@@ -113,7 +113,8 @@ async def encode_large(call: Call, response: Any) -> list[Any]:
 def error_answer(call: Call, error: KafkaError, request: Message) -> Worked[Any]:
     """Response with `error` for the whole request, in its API's form.
 
-    It may have an element for each that the request names, so that of a long request is made in a thread. Raises CloseConnection where nobody waits for an answer, as Kafka does.
+    It may have an element for each that the request names, so that of a long request is made in a thread. Raises
+    CloseConnection if the client expects no answer, as Kafka does.
     """
     from ottla.wire.error_answers import error_answer  # here, because most handlers answer for themselves
 

@@ -7,7 +7,7 @@ Theory
 
     Such buffers never shrink. So all sessions of an event loop share a pair of them, which is empty whenever none of them is
     inside OpenSSL: what a session has left there is kept with the session (`unread`, `unsent`), and that is nearly always
-    nothing. Were something left behind all the same, it would be noise to the next session, which OpenSSL refuses.
+    nothing. Bytes left behind by mistake would be invalid input of the next session, which OpenSSL rejects.
 
     A session whose handshake is done in a thread has a pair of its own, as long as it lives.
 
@@ -23,8 +23,9 @@ Endless reads
     from outside whether the loop has used READ_S of a processor in one read. An ordinary read takes a hundredth of that. The
     time of the processor counts, because on a busy machine any read may last long.
 
-    The connection is cut off with all that it has sent, which ends the read with an error. That is done by the number of its
-    descriptor, which is somebody else's as soon as the loop has closed the socket: whoever closes one takes `closing` first.
+    The connection is cut off with all that it has sent, which ends the read with an error. The thread uses the number of
+    the descriptor, which another socket may get once the loop has closed this one. So code that closes a socket takes the
+    lock `closing` first.
 """
 
 from __future__ import annotations

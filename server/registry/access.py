@@ -7,9 +7,9 @@ A file of properties names them (`--users FILE`); only its owner may be able to 
     user.admin=another one
     rights.admin=read,write,delete,compatibility:*
 
-A pattern is a subject's whole name, or a beginning and an asterisk. Contexts are part of names: `:.staging:*` are all subjects of one, and
-settings of all subjects need a right to `*`. An id may be read by whoever may read one of the subjects that have it. Lists show what a user
-may read.
+A pattern is a subject's whole name, or a beginning and an asterisk. Contexts are part of names: `:.staging:*` are all
+subjects of one, and settings of all subjects need a right to `*`. A client that may read a subject may also read the ids of
+its schemas. Lists show what a user may read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The HTTP API: the table of its paths, and what each of them answers.
+"""HTTP API: the table of its paths, and the handler of each.
 
-A path is cut at its slashes before it is decoded, so that a subject may have one. Answers are JSON of the type that a client prefers
-among Confluent's three. Requests come as one of these, or as application/octet-stream; a page of another site can send none of them.
+A path is cut at its slashes before it is decoded, so that a subject may have one. Answers are JSON of the type that a
+client prefers among Confluent's three. Requests come as one of these, or as application/octet-stream; a page of another
+site cannot send any of these types.
 
 A write goes to the primary: an instance that is not it hands the request on as it is (`Forward`).
 """

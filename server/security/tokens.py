@@ -4,7 +4,7 @@ The user who requests a token is its *requester*; the token logs in its *owner*,
 and *renewers* may let it expire later, up to its `max_ms`, or earlier. A token that has expired is of no use, and is
 removed some time later. Principals are texts such as `User:alice`, times are ms since 1970.
 
-What logs in is the HMAC of the token's id with a key that all brokers have and nobody else. It is kept nowhere.
+The secret of a token is the HMAC of its id, with a key that only the brokers have. It is kept nowhere.
 
 Nodes in the coordination tree, as Kafka 3.9 has them (DelegationTokenManagerZk)
     /delegation_token/tokens/<id>                        a token, as JSON
@@ -248,9 +248,9 @@ USER = "User"
 class DelegationTokens:
     """All delegation tokens in force on this broker, their HMACs, and their logins by SCRAM (Kafka's DelegationTokenCache).
 
-    Whoever logs in with a token by SCRAM gives its id as name and its HMAC, in base64, as password. What a server keeps of that
-    password takes 1.4 ms to make. It is made once for each token and mechanism: soon after the token is heard of, in a thread
-    (`derive`), or at its first login, if that comes sooner.
+    A SCRAM login with a token uses the token's id as user name and its HMAC, in base64, as password. What a server keeps of
+    that password takes 1.4 ms to make. It is made once for each token and mechanism: soon after the token is heard of, in a
+    thread (`derive`), or at its first login, if that comes sooner.
 
     Salts follow from the id and a secret of the cluster, like those that are made up for tokens that do not exist. So an answer
     to a login does not tell whether there is such a token.

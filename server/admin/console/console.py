@@ -2,8 +2,8 @@
 
 Browsers keep the files and ask by ETag whether they are still the same.
 
-Log lines tell what no Kafka client is told, such as addresses of others, so they need the token even where the console is open. They are
-kept from the start of the endpoint on, LINES_KEPT of them, cut to LINE_LENGTH_MAX.
+Log lines hold data that no Kafka client may see, such as addresses of other clients. So reading them needs the token even
+if the console is open. They are kept from the start of the endpoint on, LINES_KEPT of them, cut to LINE_LENGTH_MAX.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ everything: the rules of the authorizer do not apply.
 
 Behind a proxy on this machine everybody seems to be here. So a request that says it was forwarded needs the token, too.
 
-A change needs the token in any case. Where the console is open, its own page is told the token, which pages of other sites cannot read.
-That is one more bar beside the `Guard` of `server/admin/http/routes.py`, which comes first.
+A change needs the token in any case. If the console is open, its own page contains the token, which pages of other sites
+cannot read. That is one more bar beside the `Guard` of `server/admin/http/routes.py`, which comes first.
 """
 
 from __future__ import annotations

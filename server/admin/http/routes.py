@@ -2,10 +2,10 @@
 
 The docstring of the package says how a module adds a path.
 
-DNS rebinding: a page of evil.example has that name resolved to 127.0.0.1 and reads from here what its browser can reach. Its
-requests name evil.example in their Host header, so only known names are answered: loopback, the bound host, the hosts of the
-broker's listeners, `http.allowed.hosts`. Addresses are not names: no resolver can turn one into another. A listener on
-loopback alone takes only addresses of loopback all the same. A request without a Host header comes from no browser.
+DNS rebinding: a page of evil.example has that name resolved to 127.0.0.1 and reads from here what its browser can reach.
+Its requests name evil.example in their Host header, so only known names are answered: loopback, the bound host, the hosts
+of the broker's listeners, `http.allowed.hosts`. Addresses are not names: no resolver can turn one into another. A listener
+on loopback still accepts only loopback addresses. A request without a Host header comes from no browser.
 
 Requests from other sites: there are no CORS headers, so no other page reads an answer. If the browser says that another page asks, the
 work is not done either; only a link may lead here. A request that changes something has to come from a page of this endpoint (its Origin

@@ -11,7 +11,7 @@ Theory of an instance
              refused with UNKNOWN_SUBSCRIPTION_ID or UNSUPPORTED_COMPRESSION_TYPE, after which it has to get again.
     push     allowed if its last request was a get, or if an interval has passed since the last push. The last push of all
              (`terminating`) is taken at any time, and nothing after it (INVALID_REQUEST).
-When the subscriptions change an instance is made anew: it may get and push at once.
+When the subscriptions change, the instance is recreated and may get and push at once.
 
 An instance is forgotten
     - after three intervals without a request, a minute at least

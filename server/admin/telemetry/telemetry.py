@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 class FairLock:
     """Lock that is fair to owners: only one task of each owner queues for it at a time.
 
-    So a client waits for one piece of work of each of the others, however much of it somebody has brought.
+    So a client waits for at most one piece of work of each other client.
     """
 
     def __init__(self) -> None:

@@ -171,10 +171,10 @@ async def delete_acls(request: DeleteAclsRequest, context: RequestContext[Broker
     """DeleteAcls: remove the rules of the authorizer that filters find.
 
     Behaviour
-    * Whoever may alter the cluster is answered, else every filter is CLUSTER_AUTHORIZATION_FAILED. Without an
+    * The client needs the right to alter the cluster; otherwise every filter gets CLUSTER_AUTHORIZATION_FAILED. Without an
       authorizer each is SECURITY_DISABLED.
-    * Each filter is answered with what it removed, and each rule has an error of its own. A rule that several filters
-      find is told with each of them.
+    * Each filter is answered with what it removed, and each rule has an error of its own. A rule that matches several
+      filters is listed with each of them.
     * The rules are gone when the answer goes out, and within a moment on the other brokers.
     * A request that finds more than 10,000 rules, or 30,000 with repetitions, removes none: INVALID_REQUEST. So does
       one with more filters than 10,000.

@@ -137,8 +137,9 @@ async def describe_client_quotas(
     * Only for those who may describe the configs of the cluster.
     * Conditions that cannot be met, or name a kind that does not exist, make an error of the whole request, without
       entries.
-    * Without conditions everything is told; strictly, nothing. A condition for any name finds the default, too.
-    * What else is kept of users, such as credentials, is not told.
+    * Without conditions the answer has all quotas; with `strict` it has none. A condition for any name finds the default,
+      too.
+    * Other data of users, such as credentials, are left out.
     * Any broker answers from its own copy of the stored values, which may lag behind by a moment.
     """
     if not may_on_cluster(context, AclOperation.DESCRIBE_CONFIGS):

@@ -38,7 +38,7 @@ def leader_and_isr(request: LeaderAndIsrRequest, context: RequestContext[Broker]
 
     Behaviour
     * Only versions that know topic ids are served: those of inter.broker.protocol.version 2.8 and later.
-    * To whoever may not do a ClusterAction the whole and every partition are CLUSTER_AUTHORIZATION_FAILED.
+    * Without the right to ClusterAction the request and every partition get CLUSTER_AUTHORIZATION_FAILED.
     """
     if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
         return _refused_to_lead(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -68,7 +68,7 @@ def stop_replica(request: StopReplicaRequest, context: RequestContext[Broker]) -
 
     Behaviour
     * Only versions that carry leader epochs are served: those of inter.broker.protocol.version 2.6 and later.
-    * To whoever may not do a ClusterAction the whole and every partition are CLUSTER_AUTHORIZATION_FAILED.
+    * Without the right to ClusterAction the request and every partition get CLUSTER_AUTHORIZATION_FAILED.
     """
     if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
         return _refused_to_stop(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -96,7 +96,7 @@ def update_metadata(request: UpdateMetadataRequest, context: RequestContext[Brok
 
     Behaviour
     * Only versions that know topic ids are served: those of inter.broker.protocol.version 2.8 and later.
-    * Whoever may not do a ClusterAction is CLUSTER_AUTHORIZATION_FAILED.
+    * A client without the right to ClusterAction gets CLUSTER_AUTHORIZATION_FAILED.
     """
     require_on_cluster(context, AclOperation.CLUSTER_ACTION)
     return context.broker.member.controller_requests.update_metadata(request)
@@ -106,7 +106,7 @@ def update_metadata(request: UpdateMetadataRequest, context: RequestContext[Brok
 async def alter_partition(request: AlterPartitionRequest, context: RequestContext[Broker]) -> AlterPartitionResponse:
     """AlterPartition: a leader asks the controller to change a partition's in-sync replicas (KIP-497).
 
-    Behaviour: the table in `replication/controller/alter_partition.py`. Whoever may not do a ClusterAction is
+    Behaviour: the table in `replication/controller/alter_partition.py`. A client without the right to ClusterAction gets
     CLUSTER_AUTHORIZATION_FAILED. At a broker that is not the controller: NOT_CONTROLLER.
     """
     require_on_cluster(context, AclOperation.CLUSTER_ACTION)
@@ -123,13 +123,13 @@ async def controlled_shutdown(
     """ControlledShutdown: a broker that is about to stop has the controller move its leaderships away.
 
     Behaviour
-    * Whoever may not do a ClusterAction is CLUSTER_AUTHORIZATION_FAILED.
+    * A client without the right to ClusterAction gets CLUSTER_AUTHORIZATION_FAILED.
     * The answer names what the broker still leads, because nobody else is in sync; it may ask again.
     * At a broker that is not the controller: STALE_CONTROLLER_EPOCH, which is how Kafka says that the controller has
       moved.
     * An earlier incarnation of the broker is STALE_BROKER_EPOCH, a broker that is not there BROKER_NOT_AVAILABLE, or
-      UNKNOWN_SERVER_ERROR if its epoch is told, over which Kafka fails. Before v2 the epoch is not told and not looked
-      at.
+      UNKNOWN_SERVER_ERROR if its epoch is told, over which Kafka fails. Before v2 requests have no epoch, and it is not
+      checked.
     """
     require_on_cluster(context, AclOperation.CLUSTER_ACTION)
     controller = context.broker.member.controller

@@ -170,7 +170,7 @@ async def describe_delegation_token(
     Behaviour
     * Only for clients that are known, and by something other than a token: else DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
     * Without delegation.token.secret.key there are no tokens: DELEGATION_TOKEN_AUTH_DISABLED.
-    * Null means the tokens of everybody, an empty list those of nobody. Others are those that the named principals own,
+    * Null selects the tokens of all owners, an empty list selects none. Others are those that the named principals own,
       have asked for or may renew.
     * Of these a client is told its own in the same sense. For others it needs the right to Describe that token, or to
       DescribeTokens of the user who owns it. The rest is left out.

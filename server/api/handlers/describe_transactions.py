@@ -88,7 +88,7 @@ def list_transactions(
 
     Behaviour
     * Filters by state, by producer id, by the age of the transaction (version 1) and by a pattern that the whole id has
-      to match (version 2). State names that nobody knows are told in the answer.
+      to match (version 2). The answer lists unknown state names.
     * COORDINATOR_LOAD_IN_PROGRESS while a partition is being loaded; INVALID_REGULAR_EXPRESSION if the pattern does not
       follow RE2's rules, or is very large.
     """

@@ -1,7 +1,7 @@
 """Envelope: another broker hands a client's request on to this one, which is the controller (KIP-590).
 
 Behaviour
-* Whoever may not do a ClusterAction is CLUSTER_AUTHORIZATION_FAILED.
+* A client without the right to ClusterAction gets CLUSTER_AUTHORIZATION_FAILED.
 * At a broker that is not the controller, or ceases to be it meanwhile: NOT_CONTROLLER. The other broker tries again.
 * The request is answered as if its client had asked here: rights, quotas and names are those of the client. Its answer is in
   the answer, with the time that the client has to pause.

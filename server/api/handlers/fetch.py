@@ -15,8 +15,7 @@ Behaviour
 * With replica.selector.class a leader that has followers in sync in the consumer's rack names one of them instead of giving
   records (KIP-392). From v11 on consumers are served by followers, too, up to the high watermark these know.
 * A topic that the client may not read is TOPIC_AUTHORIZATION_FAILED, whether it exists or not; unknown topic ids get an
-  error. So is every partition to a replica that may not do a ClusterAction. This is asked anew for each request of a
-  session.
+  error. So is every partition to a replica that may not do a ClusterAction. Each request of a session checks this again.
 * A partition with an error has high watermark -1 and no records; the others are served. A limit below zero and an
   isolation level that does not exist are UNKNOWN_SERVER_ERROR, as Kafka fails over them.
 * A replica (ReplicaId >= 0) reads up to the log end, and is refused unless it follows the partition. Its fetch offset is

@@ -42,7 +42,7 @@ async def alter_replica_log_dirs(
     * Only for those who may alter the cluster. To others every replica is CLUSTER_AUTHORIZATION_FAILED, as often as it
       is named.
     * What each replica is answered is the table in `replication/replica_manager/log_dir_moves.py`. NONE means that the
-      move has begun, not that it is over: DescribeLogDirs tells of future replicas until they have taken over.
+      move has begun, not that it is over: DescribeLogDirs lists future replicas until they have taken over.
     * A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION; one that exists without a replica here is
       REPLICA_NOT_AVAILABLE. Either way the directory is remembered for when the replica comes.
     * Of a replica that is sent to several directories the last counts, and it is answered once.
@@ -102,7 +102,7 @@ def describe_log_dirs(
     * A directory that is offline has KAFKA_STORAGE_ERROR and no partitions, one whose volume cannot be asked has
       UNKNOWN_SERVER_ERROR.
     * A replica on its way into a directory stands there as a future one; its lag is the part that is not copied yet.
-    * A directory that is in cordoned.log.dirs is told to be cordoned (KIP-1066), unless it is offline.
+    * A directory in cordoned.log.dirs is reported as cordoned (KIP-1066), unless it is offline.
     """
     if not may_on_cluster(context, AclOperation.DESCRIBE):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[])

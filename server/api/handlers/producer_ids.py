@@ -36,13 +36,12 @@ def init_producer_id(request: InitProducerIdRequest, context: RequestContext[Bro
 
     Behaviour
     * An idempotent producer gets a fresh id and epoch 0 every time, whatever id it had before.
-    * A producer with a transactional id gets the id that belongs to it, and a higher epoch: whoever had the id before
-      is fenced. If it has left a transaction open that is aborted first, and the answer is CONCURRENT_TRANSACTIONS
-      until then. Since version 3 a producer may name its present id and epoch to go on with them after an error
-      (KIP-360).
+    * A producer with a transactional id gets the id that belongs to it, and a higher epoch, which fences the producer that
+      had the id before. If it has left a transaction open that is aborted first, and the answer is CONCURRENT_TRANSACTIONS
+      until then. Since version 3 a producer may name its present id and epoch to go on with them after an error (KIP-360).
     * The client has to have the right to write with the transactional id; without one, to any topic, or the right to
       idempotent writes.
-    * Before version 4 PRODUCER_FENCED is told as INVALID_PRODUCER_EPOCH.
+    * Before version 4 the answer has INVALID_PRODUCER_EPOCH in place of PRODUCER_FENCED.
     """
     if (refusal := _refusal(request.transactional_id, context)) is not None:
         return _refused(refusal)
@@ -96,7 +95,7 @@ async def allocate_producer_ids(
     """AllocateProducerIds: a broker asks the controller for a block of producer ids (KIP-730).
 
     Behaviour
-    * Whoever may not do a ClusterAction is CLUSTER_AUTHORIZATION_FAILED.
+    * A client without the right to ClusterAction gets CLUSTER_AUTHORIZATION_FAILED.
     * The block is reserved in the coordination tree before the answer goes out, so that no id is ever given out twice.
     * At a broker that is not the controller: NOT_CONTROLLER. A broker that is not registered is
       BROKER_ID_NOT_REGISTERED, one that names another incarnation than is registered STALE_BROKER_EPOCH.

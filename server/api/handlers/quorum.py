@@ -70,7 +70,7 @@ def unregister_broker(request: UnregisterBrokerRequest, context: RequestContext[
 
     Behaviour
     * Only for those who may alter the cluster.
-    * An id that nobody has is BROKER_ID_NOT_REGISTERED. A broker that is alone does not forget itself: INVALID_REQUEST.
+    * An unknown broker id gets BROKER_ID_NOT_REGISTERED. A broker that is alone does not forget itself: INVALID_REQUEST.
       Kafka's controller would forget any broker.
     """
     error = refusal_on_cluster(context, AclOperation.ALTER, "UnregisterBroker") or _answer(request.broker_id, context)

@@ -143,7 +143,8 @@ async def describe_user_scram_credentials(
     Behaviour
     * Only for those who may describe the cluster.
     * Null and an empty list mean all users that have any.
-    * A user that is named twice is DUPLICATE_RESOURCE, one without credentials RESOURCE_NOT_FOUND; each is told once.
+    * A user that is named twice gets DUPLICATE_RESOURCE, one without credentials RESOURCE_NOT_FOUND; the answer has each
+      once.
     * Any broker answers from its own copy of the stored values, which may lag behind by a moment.
     """
     if not may_on_cluster(context, AclOperation.DESCRIBE):

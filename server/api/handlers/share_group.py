@@ -110,7 +110,7 @@ async def describe_share_group_offsets(
     Behaviour
     * Without topics all are described that the group has read. A group that does not exist has read none: that is no
       error.
-    * A partition or topic that nobody knows starts at -1, without an error.
+    * An unknown partition or topic gets start offset -1, without an error.
     * A group that the client may not describe is GROUP_AUTHORIZATION_FAILED. Topics that it may not describe are
       TOPIC_AUTHORIZATION_FAILED if they are asked for, and left out if all are.
     * While share groups are turned off (share.version 0), each group is UNSUPPORTED_VERSION.
@@ -132,7 +132,7 @@ async def alter_share_group_offsets(
     * A group with members is NON_EMPTY_GROUP. One that does not exist is made.
     * The client has to have the right to read the group. Topics that it may not read are TOPIC_AUTHORIZATION_FAILED, in
       front of the others.
-    * A topic or partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION; the others are set all the same.
+    * A topic or partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION; the offsets of the others are set.
     """
     share = groups_of(context.broker).share
     if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):

@@ -24,8 +24,8 @@ def get_telemetry_subscriptions(
     """GetTelemetrySubscriptions: assign a client its metrics, push interval and instance id (KIP-714).
 
     Behaviour
-    * Whoever asks is answered, also without any rights, as in Kafka. The id of zeros asks for a new one.
-    * A client that no subscription matches is asked for nothing, and told to look again in five minutes.
+    * Clients need no rights, as in Kafka. The id of zeros asks for a new one.
+    * A client that matches no subscription gets no metrics to push, and a push interval of five minutes.
     * Asked again within the interval: THROTTLING_QUOTA_EXCEEDED, unless the subscriptions have changed, or the last
       push was refused for its subscription or its codec.
 

@@ -125,11 +125,11 @@ def end_txn(request: EndTxnRequest, context: RequestContext[Broker]) -> Answer[E
     """EndTxn: commit or abort a transaction.
 
     Behaviour
-    * Answered as soon as the decision is safely in the log. The markers follow; until they are written the producer
-      hears CONCURRENT_TRANSACTIONS when it begins the next transaction.
-    * Since version 5 every transaction has an epoch of its own, and the answer names the producer's next one. So a
-      request that comes again is told from one that ends the next transaction.
-    * Before version 2 PRODUCER_FENCED is told as INVALID_PRODUCER_EPOCH.
+    * Answered as soon as the decision is safely in the log. The markers follow; until they are written the producer gets
+      CONCURRENT_TRANSACTIONS when it begins the next transaction.
+    * Since version 5 every transaction has an epoch of its own, and the answer names the producer's next one. So a repeated
+      request is distinguished from one that ends the next transaction.
+    * Before version 2 the answer has INVALID_PRODUCER_EPOCH in place of PRODUCER_FENCED.
     """
     require(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     return transactions_of(context.broker).end_txn(request, api_version=context.api_version)

@@ -2,7 +2,7 @@
 
 Behaviour
 * Every partition gets a control batch of its own, and answers for itself: with an error, or when all in-sync replicas have
-  the marker. After request.timeout.ms it is REQUEST_TIMED_OUT; the marker may come into force all the same.
+  the marker. After request.timeout.ms the answer is REQUEST_TIMED_OUT, although the marker may still be written.
 * A coordinator that was replaced is TRANSACTION_COORDINATOR_FENCED, and the marker of an earlier transaction
   INVALID_PRODUCER_EPOCH; `replication/log/producers.py` has the rules, which depend on the transaction version. One that
   names no producer or no epoch is UNKNOWN_SERVER_ERROR.

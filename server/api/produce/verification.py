@@ -4,7 +4,7 @@ A producer's first batch in a transaction and partition needs the coordinator's 
 (`server/coordinators/transaction_verification.py`), and comes to the log with the guard of that question (`replication/log/verification.py`). A transaction that is open in all partitions of
 the request needs nothing. Partitions that will be refused anyway are not asked about.
 
-A client of transaction version 2 has told the coordinator nothing before. Its next transaction may begin while the markers of
+A client of transaction version 2 sends no AddPartitionsToTxn before. Its next transaction may begin while the markers of
 the one before are still being written: CONCURRENT_TRANSACTIONS. Then the question is asked again after
 add.partitions.to.txn.retry.backoff.ms, for up to add.partitions.to.txn.retry.backoff.max.ms, which is cheaper than a
 request that comes again. Errors of coordinators that an older client does not expect here become NOT_ENOUGH_REPLICAS, after

@@ -82,7 +82,7 @@ class ActiveController:
         on_doubt: Callable[[], None] = lambda: None,
         make_topic_id: Callable[[], bytes] = random_topic_id,
     ) -> None:
-        """`is_alone`: nobody else writes topics into the tree. `leads` says what this broker leads. `on_doubt` is called when a
+        """`is_alone`: only this process writes topics. `leads` says what this broker leads. `on_doubt` is called when a
         broker says that there is a newer controller."""
         self.epoch = epoch
         self.epoch_version = epoch_version

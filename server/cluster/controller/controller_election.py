@@ -6,8 +6,8 @@
 
     watching -> /controller is gone -> standing -> elected: `active` -> deposed, or /controller is not ours -> watching
 
-Who creates /controller and raises /controller_epoch, both in one multi, is elected. When nobody knows whether that was done,
-the node's owner tells. The epoch is read before the node: if the node is ours then, the epoch is ours, too.
+Who creates /controller and raises /controller_epoch, both in one multi, is elected. If the outcome of that write is
+unknown, the node's owner shows it. The epoch is read before the node: if the node is ours then, the epoch is ours, too.
 """
 
 from __future__ import annotations

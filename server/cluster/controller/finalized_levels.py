@@ -5,7 +5,7 @@ support. A broker that is stopped while its cluster is upgraded may come back as
 every broker that holds a replica is registered. A node that a controller of Apache Kafka has written is left to the
 operator, as Kafka itself leaves it.
 
-Set by UpdateFeatures: a level that somebody has set stays, whatever brokers support.
+Set by UpdateFeatures: such a level stays, even if brokers support higher ones.
 
 A registered broker that does not support a finalized level is left out, as if it were not registered. One that registers no
 features is an Ottla from before clusters had any, which supports the levels that need no other broker (`Feature.unfinalized`); or

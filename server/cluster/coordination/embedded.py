@@ -18,8 +18,8 @@ Theory: plan, write, then change. The tree in memory always equals the tree on d
   as Kafka halts without its metadata log.
 
 A tree that is *served* (`tree_server.py`) has other sessions beside the one that this object is. They ask by `ask_for`, and
-`end_session` takes what is theirs out of the tree, behind all that they have asked for. Nobody has to write for that, so
-it can be done on a full disk; it never shares an entry, whose refusal would be its own.
+`end_session` takes what is theirs out of the tree, behind all that they have asked for. That needs no write, so it works on
+a full disk; it never shares an entry, whose refusal would be its own.
 
 Ephemeral nodes are not written, as they could not outlive the process. The journal is rewritten as whole nodes at start and
 whenever what was overwritten since outweighs the tree; `journal.py` has the file.

@@ -21,7 +21,8 @@ without is of version 1. One of a later version than VERSION is left as it is, a
 | the sync of the renamed file's   | The new file is in force, but after a power cut the old one may be back. Nothing is      |
 | directory, short of something    | appended, and no start is kept, before that sync has worked.                             |
 
-Settings may hold passwords, so the file is nobody's but its owner's. Everything here waits for the disk and runs in a thread, one call at a time.
+Settings may hold passwords, so only the file's owner may read it. Everything here waits for the disk and runs in a thread,
+one call at a time.
 """
 
 from __future__ import annotations

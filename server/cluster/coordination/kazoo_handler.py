@@ -243,8 +243,8 @@ class Watches:
 
     A watch is set for the first listener, and set again when it fires, before the listeners are called. So their reads come
     after the new watch, and no change is missed. kazoo throws its watches away when the connection is lost. They are set
-    again when the session is back, and listeners whose node changed in between are called. A watch that nobody listens to
-    any more stays set until it fires.
+    again when the session is back, and listeners whose node changed in between are called. A watch whose listeners are gone
+    stays set until it fires.
 
     The children of a node that does not exist cannot be watched; such a watch waits for the node instead.
     """

@@ -4,7 +4,7 @@
     text       length, uint32 | UTF-8               bytes: the same without a meaning       list: count, uint32 | each
 
 The member asks; `number` is of its choice, and every answer has the number of its question. An answer may come in several
-frames, all of which are PART but the last. Changed nodes are told in a frame of their own, with number 0. Both sides are the
+frames, all of which are PART but the last. Changed nodes are sent in a separate frame with number 0. Both sides are the
 same version of the same program on the same machine, so that `VERSION` only has to keep others away.
 
 | question        | body                                              | body of the answer (one frame or more)           |

@@ -1,6 +1,6 @@
 """Unix sockets that only their user may use, and frames sent over them.
 
-Whoever listens holds a lock on the file `<socket>.lock`. The system releases the lock when the process ends, which
+A listening process holds a lock on the file `<socket>.lock`. The system releases the lock when the process ends, which
 distinguishes a killed holder's socket from a live one's. A name that is too long for a socket is reached by the open
 folder.
 """

@@ -3,8 +3,8 @@
     async with trio.open_nursery() as nursery:
         await nursery.start(hold_tree, directory, directory / SOCKET_NAME)   # or serve_tree, for a tree that is open
 
-Whoever runs this is the *holder*; the others are *members* (`tree_client.py` is their side). Several machines cannot share such a
-tree: they use ZooKeeper.
+The broker that runs this server is the *holder*; the others are *members* (`tree_client.py` is their side). Several
+machines cannot share such a tree: they use ZooKeeper.
 
 A session is a connection. It begins with HELLO, and is over as soon as the connection is, by whichever side or death. A
 member that says nothing for its session timeout, because it hangs or was stopped, is hung up on. While the holder itself was

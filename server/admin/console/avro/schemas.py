@@ -315,7 +315,7 @@ def _name_of(parsed: Any) -> str:
 
 
 class _Parser:
-    """Parser with the named types of one schema. A type may be used inside itself, and behind itself."""
+    """Parser with the named types of one schema. A type's own fields may use the type, and so may all later definitions."""
 
     def __init__(self) -> None:
         self._named: dict[str, Node] = {}
