@@ -88,7 +88,7 @@ def check_thoroughly(
     """Check all of a batch but its offsets; raises KafkaError. A writable buffer is changed in place, a read-only one copied.
 
     `TooManyForTheLoop` if it should be done `at_once`, and compressed records have to be decompressed a second time or very many
-    be looked at one by one. Coordinator appends never raise it.
+    be looked at one by one. Appends of coordinators never raise that exception.
     """
     at_once = at_once and rules.origin is AppendOrigin.CLIENT
     size = batch_size(records, 0, len(records))

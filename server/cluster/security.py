@@ -1,6 +1,6 @@
 """Security data that all brokers of a cluster share: ACLs, delegation tokens, and a secret for logins.
 
-Each part is there only if this broker's settings ask for it. All of them are in the coordination tree.
+Each part exists only if this broker's settings enable it. Their data are in the coordination tree.
 """
 
 from __future__ import annotations

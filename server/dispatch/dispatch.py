@@ -1,4 +1,4 @@
-"""Which function answers which request: the one table that routing, version checks and ApiVersions are derived from.
+"""Table of request handlers, from which routing, version checks and ApiVersions are derived.
 
 A handler is a function `(request, context) -> response`, declared with `@handles(HeartbeatRequest)` in
 `server/api/handlers/`. It may be a plain function (preferred where nothing has to be waited for), a plain function

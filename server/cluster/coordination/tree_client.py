@@ -6,10 +6,10 @@
 The session: connecting -> connected -> ended. A session is its connection and never resumes. A client that loses its
 session tries to open a new one until a broker holds the tree again.
 
-Being sure: what `probed_session.py` says, so that a member that hangs is fenced before the holder gives it up. But the holder
-may also die, and another one open the same tree for everybody else, before this process comes to notice. So whoever asks until when
-the session is sure has the system asked whether the other end of the connection is still open, which the kernel closes with
-the holder. The answer counts for LOOK_S: no process begins, opens the tree and has others elected in that time.
+Being sure: what `probed_session.py` says, so that a member that hangs is fenced before the holder gives it up. But the
+holder may also die, and another process may open the tree for all other members, before this process notices. So each read
+of `session_sure_until` checks that the other end of the connection is still open; the kernel closes that end when the
+holder's process ends. The answer counts for LOOK_S: no process begins, opens the tree and has others elected in that time.
 """
 
 from __future__ import annotations
