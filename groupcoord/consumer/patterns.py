@@ -69,7 +69,7 @@ class PatternsResolved(NamedTuple):
 
 
 class PatternRefresh:
-    """Keep the resolved patterns of groups up to date."""
+    """Refresher of the topics that groups' patterns match."""
 
     def __init__(self, context: ShardContext, rebalancing: Rebalancing) -> None:
         self._config = context.config

@@ -2,8 +2,8 @@
 
 Work: the index says where to read, and no more batches are read than the page needs: READ_BYTES at a time, or one batch
 that is longer. The event loop only looks up the batches' positions; a thread reads, decompresses, searches and formats
-them. A request looks at SCANNED_BYTES_MAX at most, (decompressed DECODED_IN_ALL_MAX), and then answers with the records
-found so far and `next`, the offset to go on from.
+them. A request looks at SCANNED_BYTES_MAX at most (DECODED_IN_ALL_MAX after decompression), and then answers with the
+records found so far and `next`, the offset to go on from.
 
 All records below the high watermark are shown, including markers and records of open and aborted transactions. A follower
 shows its own copy.

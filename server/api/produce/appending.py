@@ -5,7 +5,7 @@
     append_deferred                   check, in a thread if that takes long -> append -> acknowledged?
     answer                            at once, or when all are committed or the time is over
 
-What cannot be appended now is deferred, and is appended in its turn before the connection goes on.
+Batches that cannot be appended now are deferred. They are appended in order before the connection's next request.
 """
 
 from __future__ import annotations
