@@ -162,11 +162,14 @@ class Siege:
         return max(left, 0)
 
     def _sockets(self) -> int:
-        folder = f"/proc/{self.broker.process.pid}/fd"
+        """Number of the broker's network sockets; those of the pair to its background worker stay once they are made."""
+        process = f"/proc/{self.broker.process.pid}"
+        pairs = {f"socket:[{line.split()[6]}]" for line in Path(f"{process}/net/unix").read_text().splitlines()[1:]}
         count = 0
-        for name in os.listdir(folder):
+        for name in os.listdir(f"{process}/fd"):
             with contextlib.suppress(FileNotFoundError):
-                count += os.readlink(f"{folder}/{name}").startswith("socket:")
+                link = os.readlink(f"{process}/fd/{name}")
+                count += link.startswith("socket:") and link not in pairs
         return count
 
     def _reset_peak(self) -> None:

@@ -39,6 +39,10 @@ FORETOLD = {
     "server/cli/client/cluster.py": "commands ask the brokers in any order",
     "server/security/oauth/login_tokens.py": "logins are renewed not all at the same moment",
     "server/cli/produce.py": "records without keys begin at any partition",
+    "server/cli/generation/arrival.py": "test data of a seed",
+    "server/cli/generation/kinds.py": "test data of a seed",
+    "server/rest/client/cluster.py": "a proxy asks the brokers in any order",
+    "server/rest/client/producer.py": "records without keys go to any partition",
     "server/testing/memory_coordination.py": "a simulation's seed",
     "server/testing/memory_storage.py": "a simulation's seed",
 }
