@@ -8,6 +8,7 @@
     request_bodies.py  bodies of requests; errors.py: codes of errors
     state.py        a machine: what the records of the topic say so far
     records.py      keys and values of the topic, as Confluent's and Karapace's registries write them
+    metadata.py     metadata and rule sets: parsed, merged, hashed
     topic.py        reads and writes the topic
     election.py     one instance of several is the primary; the others forward to it (forwarding.py)
     access.py       users, and what they may do

@@ -14,8 +14,10 @@ from typing import NamedTuple, TypeVar
 
 import trio
 
+from ottla.server.registry import metadata
 from ottla.server.registry.errors import ApiError, Code, invalid_schema
-from ottla.server.registry.records import Json, Reference, SchemaValue, digest_of
+from ottla.server.registry.metadata import Json
+from ottla.server.registry.records import Reference, SchemaValue, digest_of
 from ottla.server.registry.request_bodies import SchemaRequest
 from ottla.server.registry.schemas import compatibility, formats
 from ottla.server.registry.schemas.format import InvalidText, ParsedSchema
@@ -93,7 +95,8 @@ class Judging:
             each
             for each in versions
             if each.type == judged.type
-            and (each.metadata, each.rule_set) == (judged.metadata, judged.rule_set)
+            and each.rule_set == judged.rule_set
+            and metadata.alike(judged.metadata, each.metadata, each.version)
             and (each.references == judged.references or not judged.references)
         ]
         if not wanted:

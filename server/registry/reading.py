@@ -19,7 +19,8 @@ from ottla.server.registry.errors import (
     subject_not_found,
     version_not_found,
 )
-from ottla.server.registry.records import AVRO, Json, Reference, SchemaValue
+from ottla.server.registry.metadata import Json
+from ottla.server.registry.records import AVRO, Reference, SchemaValue
 from ottla.server.registry.state import RegistryState
 from ottla.server.registry.subjects import ALL_CONTEXTS, DEFAULT_CONTEXT, Subject, normalized, resolved
 from ottla.wire.time_slice import TimeSlice

@@ -19,15 +19,20 @@ from __future__ import annotations
 import hashlib
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from ottla.server.registry.metadata import (
+    Json,
+    metadata_texts,
+    parse_metadata,
+    parse_rule_set,
+    rule_set_texts,
+)
 from ottla.wire.foreign_json import parse_json
 
 AVRO, JSON_SCHEMA, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
 TENANT = "default"
-Json = Mapping[str, Any]
 
 
 class Malformed(ValueError):
@@ -120,22 +125,14 @@ Event = SchemaPut | SchemaDropped | Configured | ModeSet | SubjectDeleted | Subj
 
 
 def digest_of(text: str, references: tuple[Reference, ...], metadata: Json | None, rule_set: Json | None) -> bytes:
-    """Identify a schema like Confluent's registry (`MD5.ofSchema`); rule sets are hashed by their JSON instead."""
+    """Identify a schema like Confluent's registry (`MD5.ofSchema`)."""
     digest = hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False)
     for name, subject, version in references:
         digest.update(f"{name}{subject}".encode("utf-8", "surrogatepass") + version.to_bytes(4, "big", signed=True))
-    if metadata is not None:
-        digest.update(b"\1" + _metadata_bytes(metadata))
-    if rule_set is not None:
-        digest.update(b"\1" + _dumped(rule_set))
+    for texts in (metadata and metadata_texts(metadata), rule_set and rule_set_texts(rule_set)):
+        if texts is not None:
+            digest.update(b"\1" + "".join(texts).encode("utf-8", "surrogatepass"))
     return digest.digest()
-
-
-def _metadata_bytes(metadata: Json) -> bytes:
-    tags, properties = metadata.get("tags") or {}, metadata.get("properties") or {}
-    parts = [part for key in sorted(tags) for part in (key, *sorted(map(str, tags[key])))]
-    parts += [str(part) for pair in sorted(properties.items()) for part in pair]
-    return "".join([*parts, *sorted(map(str, metadata.get("sensitive") or ()))]).encode("utf-8", "surrogatepass")
 
 
 # --- writing
@@ -240,12 +237,18 @@ def _decoded(key: Json, value: Json | None) -> Event:
 
 
 def _settings(value: Json) -> Json:
-    return {name: each for name, each in value.items() if name != "subject" and each is not None}
+    found = {name: each for name, each in value.items() if name != "subject" and each is not None}
+    for name in found.keys() & {"defaultMetadata", "overrideMetadata"}:
+        found[name] = parse_metadata(_json_or_none(found[name]))
+    for name in found.keys() & {"defaultRuleSet", "overrideRuleSet"}:
+        found[name] = parse_rule_set(_json_or_none(found[name]))
+    return found
 
 
 def _schema(subject: str, version: int, value: Json) -> SchemaValue:
     references = tuple(parse_reference(each) for each in value.get("references") or ())
-    metadata, rule_set = _json_or_none(value.get("metadata")), _json_or_none(value.get("ruleSet"))
+    metadata = parse_metadata(_json_or_none(value.get("metadata")))
+    rule_set = parse_rule_set(_json_or_none(value.get("ruleSet")))
     text, known = _string(value["schema"]), value.get("md5")
     digest = b64decode(known) if known else digest_of(text, references, metadata, rule_set)
     return SchemaValue(

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla.server.registry.errors import ApiError, Code, invalid_schema
-from ottla.server.registry.records import AVRO, Json, Reference, parse_reference
+from ottla.server.registry.metadata import InvalidRuleSet, Json, check_rule_set, parse_metadata, parse_rule_set
+from ottla.server.registry.records import AVRO, Reference, parse_reference
 from ottla.server.registry.schemas.compatibility import LEVELS
 from ottla.wire.foreign_json import parse_json
 
@@ -33,7 +34,7 @@ def parse_body(body: bytes) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaRequest:
-    """A schema as requested. `version` 0: next, -1: latest; `id` -1: known or new."""
+    """A schema as requested. `version` 0: none is named, -1: the latest; `id` -1: known or new."""
 
     text: str
     type: str = AVRO
@@ -58,9 +59,9 @@ def parse_schema(body: bytes) -> SchemaRequest:
         text=_member(found, "schema", str) or "",
         type=_member(found, "schemaType", str) or AVRO,
         references=parsed,
-        metadata=_member(found, "metadata", dict),
-        rule_set=_member(found, "ruleSet", dict),
-        version=max(0, _number(found, "version", 0)),  # -1, the latest, is the next one where it is registered
+        metadata=_parsed(found, "metadata"),
+        rule_set=_parsed(found, "ruleSet"),
+        version=max(-1, _number(found, "version", 0)),
         id=_number(found, "id", -1),
     )
 
@@ -69,8 +70,9 @@ def parse_config(body: bytes) -> dict[str, Any]:
     """Parse changes of settings; None takes one back. Raises ApiError."""
     found = parse_body(body)
     changes: dict[str, Any] = {}
-    for names, kind in ((_TEXTS, str), (_FLAGS, bool), (_OBJECTS, dict)):
+    for names, kind in ((_TEXTS, str), (_FLAGS, bool)):
         changes |= {name: _member(found, name, kind) for name in names if name in found}
+    changes |= {name: _parsed(found, name) for name in _OBJECTS if name in found}
     # Both names are understood, as by Confluent's registry.
     for name in ("compatibility", "compatibilityLevel"):
         if name in found:
@@ -101,6 +103,21 @@ def _member(found: Json, name: str, kind: type) -> Any:
     if value is not None and not isinstance(value, kind):
         raise ApiError(_BAD_REQUEST, f"{name}: {str(value)[:100]!r} is no {kind.__name__}")
     return value
+
+
+def _parsed(found: Json, name: str) -> Json | None:
+    """Parse a member with metadata or with a rule set. Raises ApiError."""
+    is_metadata = name.lower().endswith("metadata")
+    given = _member(found, name, dict)
+    try:
+        parsed = parse_metadata(given) if is_metadata else parse_rule_set(given)
+        if parsed is not None and not is_metadata:
+            check_rule_set(parsed)
+    except ValueError as error:
+        raise ApiError(_BAD_REQUEST, f"{name}: {error}") from None
+    except InvalidRuleSet as error:
+        raise ApiError(Code.INVALID_RULE_SET, str(error)) from None
+    return parsed
 
 
 def _number(found: Json, name: str, default: int) -> int:

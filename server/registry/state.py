@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ottla.server.registry.metadata import Json
 from ottla.server.registry.records import (
     Configured,
     ContextNoted,
     Event,
-    Json,
     ModeSet,
     SchemaDropped,
     SchemaPut,

@@ -11,6 +11,7 @@ from typing import Any
 
 import trio
 
+from ottla.server.registry import metadata
 from ottla.server.registry.errors import (
     ApiError,
     Code,
@@ -23,11 +24,11 @@ from ottla.server.registry.errors import (
     version_not_found,
 )
 from ottla.server.registry.judging import Judged, Judging
+from ottla.server.registry.metadata import Json
 from ottla.server.registry.records import (
     Configured,
     ContextNoted,
     Event,
-    Json,
     ModeSet,
     SchemaDropped,
     SchemaPut,
@@ -47,6 +48,9 @@ EVENTS_MAX = 1000
 ATTEMPTS = 5
 """Decisions about a registration that others may overtake; the next one is made while nobody else writes."""
 
+MERGED = ("defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet")
+"""Settings that change what is registered."""
+
 _READ_ONLY = ("READONLY", "READONLY_OVERRIDE")
 
 
@@ -61,10 +65,17 @@ class Writing:
 
     async def known(self, subject: str, request: SchemaRequest, *, normalizes: bool) -> SchemaValue | None:
         """Find a schema registered exactly as sent. Raises ApiError."""
-        if not request.text.strip() or request.version > 0 or request.id >= 0:
+        config = self._state.config_in_scope(subject)
+        if not request.text.strip() or request.version > 0 or request.id >= 0 or any(map(config.get, MERGED)):
             return None
         judged = await self._judging.judged(subject, request, normalizes=normalizes)
-        return self._same(subject, judged, with_deleted=False)
+        latest = self._state.latest(subject)
+        if request.version == 0 and (found := self._same(subject, judged, with_deleted=False)) is not None:
+            return found
+        if latest is None or request.version == 0 and metadata.version_of(latest.metadata) is None:
+            return None
+        alive = [each for each in self._state.versions(subject) if not each.is_deleted]
+        return await self._judging.alike(judged, alive[::-1] if request.version == 0 else [latest])
 
     async def looked_up(
         self, subject: str, request: SchemaRequest, *, normalizes: bool, with_deleted: bool
@@ -90,7 +101,8 @@ class Writing:
             return None
         # A registration without metadata takes those of the latest version, so a look-up finds it with them, too.
         requests = [request]
-        completed = self._with_metadata(request, self._state.latest(subject))
+        previous = self._state.latest(subject)
+        completed = request if previous is None else self._with_metadata(subject, request, previous)
         if completed != request:
             requests.append(completed)
         for each in requests:
@@ -103,15 +115,15 @@ class Writing:
                 return found
         return None
 
-    def _with_metadata(self, request: SchemaRequest, previous: SchemaValue | None) -> SchemaRequest:
-        """Fill in missing metadata and rules from the previous version."""
-        if previous is None:
-            return request
-        return replace(
-            request,
-            metadata=previous.metadata if request.metadata is None else request.metadata,
-            rule_set=previous.rule_set if request.rule_set is None else request.rule_set,
-        )
+    def _with_metadata(self, subject: str, request: SchemaRequest, previous: SchemaValue | None) -> SchemaRequest:
+        """Fill in metadata and rules: those of the previous version, and those that the settings add or replace."""
+        config = self._state.config_in_scope(subject)
+        given, rules = request.metadata, request.rule_set
+        if previous is not None:
+            given = previous.metadata if given is None else given
+            rules = previous.rule_set if rules is None else rules
+        merged = metadata.in_force(given, config, "Metadata")
+        return replace(request, metadata=merged, rule_set=metadata.in_force(rules, config, "RuleSet"))
 
     def _same(self, subject: str, judged: Judged, *, with_deleted: bool) -> SchemaValue | None:
         schema_id = self._state.id_of(judged.digest, context_of(subject))
@@ -155,9 +167,10 @@ class Writing:
         """Decide about a registration: a version that has the schema already, or the schema that may become one. Raises ApiError."""
         mode = self._state.mode_in_scope(subject)
         self._check_mode(subject, request, mode)
-        alive = [each for each in self._state.versions(subject) if not each.is_deleted]
+        versions = self._state.versions(subject)
+        alive = [each for each in versions if not each.is_deleted]
         if mode != "IMPORT":
-            request = self._completed(request, alive)
+            request = self._completed(subject, request, alive, _next_version(versions))
         if not request.text.strip():
             raise invalid_schema("Empty schema")
         judged = await self._judging.judged(subject, request, normalizes=normalizes, is_new=request.id < 0)
@@ -185,7 +198,7 @@ class Writing:
     async def _registered(self, subject: str, request: SchemaRequest, judged: Judged) -> SchemaValue:
         """Write a new version of a subject, after its schema passed all checks."""
         versions = self._state.versions(subject)
-        next_version = max((each.version for each in versions), default=0) + 1
+        next_version = _next_version(versions)
         version = request.version if request.version > 0 else next_version
         if version != next_version and self._state.mode_in_scope(subject) != "IMPORT":
             raise invalid_schema("Version is not one more than previous version")
@@ -213,12 +226,17 @@ class Writing:
         if request.id < 0 and mode != "READWRITE":
             raise not_permitted(f"{what} is not in read-write mode")
 
-    def _completed(self, request: SchemaRequest, alive: Sequence[SchemaValue]) -> SchemaRequest:
-        """Fill in what a request omits from the latest version."""
+    def _completed(
+        self, subject: str, request: SchemaRequest, alive: Sequence[SchemaValue], next_version: int
+    ) -> SchemaRequest:
+        """Fill in what a request omits from the latest version and from the settings."""
         previous = alive[-1] if alive else None
         if previous is not None and not request.text.strip():
             request = replace(request, text=previous.text, type=previous.type, references=previous.references)
-        return self._with_metadata(request, previous)
+        request = self._with_metadata(subject, request, previous)
+        if request.version != 0 or metadata.version_of(request.metadata) is not None:
+            request = replace(request, metadata=metadata.with_version(request.metadata, next_version))
+        return request
 
     def _check_id(self, subject: str, schema_id: int, judged: Judged) -> None:
         known = self._state.by_id(schema_id, context_of(subject))
@@ -415,10 +433,14 @@ class Writing:
             raise invalid_subject(subject)
 
 
+def _next_version(versions: Sequence[SchemaValue]) -> int:
+    return max((each.version for each in versions), default=0) + 1
+
+
 def _context_name(subject: str | None) -> str:
     """Context of a subject as in Confluent's messages, where the default context is empty."""
     return "" if subject is None else Subject(context_of(subject), "").qualified
 
 
-def _property(metadata: Json | None, name: str) -> Any:
-    return ((metadata or {}).get("properties") or {}).get(name)
+def _property(found: Json | None, name: str) -> Any:
+    return ((found or {}).get("properties") or {}).get(name)

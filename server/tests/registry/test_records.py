@@ -30,7 +30,7 @@ VALUE = SchemaValue(
     type="JSON",
     references=(Reference("n", "other", 1),),
     metadata={"properties": {"a": "b"}},
-    rule_set={"domainRules": []},
+    rule_set={"enableAt": "ALL"},
     digest=bytes(range(16)),
 )
 

@@ -168,3 +168,73 @@ async def test_the_lenient_policy_is_a_setting() -> None:
     assert (await registry.register("s", other, schemaType="JSON"))[0] == 40901
     await registry.ask("PUT", "/config/s", {"compatibilityPolicy": "LENIENT"})
     assert await registry.register("s", other, schemaType="JSON") == 2
+
+
+async def test_metadata_of_the_settings_is_merged_into_what_is_registered() -> None:
+    registry = MemoryRegistry()
+    ask = registry.ask
+    defaults = {"properties": {"owner": "all", "team": "x"}, "tags": {"a": ["PII"]}, "sensitive": ["owner"]}
+    override = {"properties": {"team": "y"}, "tags": {"b": ["z", "PII", "z"]}}
+    await ask("PUT", "/config/s", {"defaultMetadata": defaults, "overrideMetadata": override})
+    await registry.register("s", A, metadata={"properties": {"owner": "me", "team": "me"}})
+    assert (await ask("GET", "/subjects/s/versions/1"))["metadata"] == {
+        "tags": {"a": ["PII"], "b": ["PII", "z"]},
+        "properties": {"owner": "me", "team": "y"},
+        "sensitive": ["owner"],
+    }
+    # A later version begins with that of the latest one, and an equal one is found whether its metadata is sent or not.
+    await registry.register("s", record("a", "b", b=0))
+    second = await ask("GET", "/subjects/s/versions/2")
+    assert second["metadata"]["properties"] == {"owner": "me", "team": "y"}
+    assert (await ask("POST", "/subjects/s", {"schema": json.dumps(record("a", "b", b=0))}))["version"] == 2
+    assert await registry.register("s", record("a", "b", b=0)) == second["id"]
+    # Without a schema: one more version of the latest schema, with other metadata.
+    body = {"metadata": {"properties": {"owner": "you"}}}
+    third = await ask("POST", "/subjects/s/versions", body)
+    found = await ask("GET", "/subjects/s/versions/3")
+    assert found["id"] == third["id"] != second["id"] and found["schema"] == second["schema"]
+    assert found["metadata"]["properties"] == {"owner": "you", "team": "y"}
+
+
+async def test_rules_are_merged_by_their_names() -> None:
+    registry = MemoryRegistry()
+    ask = registry.ask
+
+    def rules(**types: str) -> dict[str, object]:
+        return {"domainRules": [{"name": name, "type": kind} for name, kind in types.items()]}
+
+    await ask("PUT", "/config", {"defaultRuleSet": rules(a="1", b="1"), "overrideRuleSet": rules(c="3")})
+    await registry.register("s", A, ruleSet={**rules(b="2", c="2"), "enableAt": "CLIENT"})
+    found = (await ask("GET", "/subjects/s/versions/1"))["ruleSet"]
+    assert [(each["name"], each["type"]) for each in found["domainRules"]] == [("a", "1"), ("b", "2"), ("c", "3")]
+    assert found["enableAt"] == "CLIENT" and found["domainRules"][0]["mode"] == "WRITEREAD"
+    for wrong, message in (
+        (rules(a="1") | {"migrationRules": [{"name": "a", "type": "x", "mode": "UPGRADE"}]}, "duplicate name 'a'"),
+        ({"migrationRules": [{"name": "a", "type": "x", "mode": "READ"}]}, "Migration rules can only be"),
+        ({"domainRules": [{"name": "a"}]}, "Missing rule type"),
+        ({"domainRules": [{"type": "a"}]}, "Missing rule name"),
+        (rules(**{"1a": "x"}), "Illegal initial character"),
+        (rules(**{"a.b": "x"}), "Illegal character"),
+        (rules(**{"a" * 257: "x"}), "too long"),
+        ({"domainRules": [{"name": "a", "type": "x", "mode": "READ", "onFailure": "A,B"}]}, "Multiple actions"),
+    ):
+        code, text = await ask("POST", "/subjects/t/versions", {"schema": json.dumps(A), "ruleSet": wrong})
+        assert code == 42210 and message in text
+    for name, wrong in (("ruleSet", {"domainRules": {}}), ("metadata", {"tags": []}), ("metadata", {"sensitive": "x"})):
+        assert (await ask("POST", "/subjects/t/versions", {"schema": json.dumps(A), name: wrong}))[0] == 400
+
+
+async def test_version_minus_one_is_noted_in_the_metadata_from_then_on() -> None:
+    registry = MemoryRegistry()
+    ask = registry.ask
+    assert await registry.register("s", A) == 1
+    assert await registry.register("s", record("a", "b", b=0), version=-1) == 2
+    assert (await ask("GET", "/subjects/s/versions/2"))["metadata"] == {"properties": {"confluent:version": "2"}}
+    # The latest version is found with and without the property, and as the latest.
+    assert await registry.register("s", record("a", "b", b=0)) == 2
+    assert await registry.register("s", record("a", "b", b=0), version=-1) == 2
+    await registry.register("s", record("a", "b", "c", b=0, c=0))
+    assert (await ask("GET", "/subjects/s/versions/3"))["metadata"] == {"properties": {"confluent:version": "3"}}
+    # An older schema becomes the latest one again.
+    await registry.register("s", A, version=-1)
+    assert (await ask("GET", "/subjects/s/versions/latest"))["version"] == 4
