@@ -32,6 +32,14 @@ MIB = 1024 * 1024
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 _THROTTLED = re.compile(r"([0-9]+:[0-9]+)?")
 
+_STRATEGIES = "io.confluent.kafka.serializers.subject."
+TOPIC_NAME, RECORD_NAME, TOPIC_RECORD_NAME = SUBJECT_NAME_STRATEGIES = (
+    f"{_STRATEGIES}TopicNameStrategy",
+    f"{_STRATEGIES}RecordNameStrategy",
+    f"{_STRATEGIES}TopicRecordNameStrategy",
+)
+"""Names of Confluent's strategies, which say under which subject a record's schema has to be registered."""
+
 
 def _gzip_level(level: int) -> str | None:
     return None if 1 <= level <= 9 or level == -1 else "Value must be between 1 and 9 or equal to -1"
@@ -46,6 +54,19 @@ def _throttled_replicas(name: str) -> Any:
 
     doc = "Replicas whose replication traffic is throttled, as partition:broker pairs or '*'."
     return setting((), kind=LIST, check=check, doc=doc, on_change="Holds from the next fetch of a follower on.")
+
+
+# Internal, because Kafka describes no such settings: they are shown for topics that have them.
+def _schema_validation(part: str) -> Any:
+    doc = f"Whether records are refused whose {part} has no id of a schema that is registered for the topic."
+    return setting(False, internal=True, doc=doc, on_change="Holds from the next append on.")
+
+
+def _subject_name_strategy(part: str) -> Any:
+    doc = f"How the subject of a {part}'s schema is named, if confluent.{part}.schema.validation is true."
+    return setting(
+        TOPIC_NAME, choices=SUBJECT_NAME_STRATEGIES, internal=True, doc=doc, on_change="Holds from the next append on."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +110,10 @@ class LogConfig:
         doc="Level used when the broker writes zstd.",
         on_change="Holds from the next append on; what is stored stays as it is.",
     )
+    confluent_key_schema_validation: bool = _schema_validation("key")
+    confluent_key_subject_name_strategy: str = _subject_name_strategy("key")
+    confluent_value_schema_validation: bool = _schema_validation("value")
+    confluent_value_subject_name_strategy: str = _subject_name_strategy("value")
     delete_retention_ms: int = setting(
         DAY_MS,
         kind=LONG,
@@ -318,6 +343,10 @@ class LogConfig:
         doc="Whether a replica that lost records may lead when no other is left.",
         on_change="Taken up at once: the controller looks for partitions without a leader that may have one now.",
     )
+
+    @property
+    def validates_schemas(self) -> bool:
+        return self.confluent_key_schema_validation or self.confluent_value_schema_validation
 
     @property
     def is_compacted(self) -> bool:

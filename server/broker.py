@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ottla.replication.partition.partition import Partition
     from ottla.server.admin.telemetry.subscriptions import Receiver
     from ottla.server.admin.telemetry.telemetry import Telemetry
+    from ottla.server.api.produce.schema_ids import SchemaIds
     from ottla.server.api.share.share_partition_manager import SharePartitionManager
     from ottla.server.cluster.session import CoordinationTree
     from ottla.server.cluster.streams_topics import StreamsTopics
@@ -210,6 +211,12 @@ class Broker:
         from ottla.server.coordinators.transaction_verification import TransactionVerifier
 
         return self._started(TransactionVerifier(self))
+
+    @cached_property
+    def schema_ids(self) -> SchemaIds:
+        from ottla.server.api.produce.schema_ids import SchemaIds
+
+        return SchemaIds(self.configs.started_with.schema_registry)
 
     @cached_property
     def share_coordinator(self) -> ShareCoordinator:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ottla.replication.fetcher.throttle import ReplicationThrottles
     from ottla.replication.partition.partition import Partition
     from ottla.replication.replica_manager.manager import ReplicaManager
+    from ottla.server.api.produce.schema_ids import SchemaIds
     from ottla.server.cluster.administration import Administration
     from ottla.server.cluster.ports import Member
     from ottla.server.config.broker_config import BrokerConfig
@@ -80,6 +81,10 @@ class BrokerParts(Protocol):
     @property
     def transaction_verifier(self) -> Verifier:
         """Verification of producers' transactions with their coordinators."""
+
+    @property
+    def schema_ids(self) -> SchemaIds:
+        """Ids of registered schemas, for topics that validate them."""
 
     @property
     def planner(self) -> TopicPlanner:

@@ -79,6 +79,7 @@ class PartitionLog(SegmentedLog):
     __slots__ = (
         "_coordinator_rules",
         "client_rules",
+        "has_schema_checks",
         "is_flush_required",
         "partition",
         "topic",
@@ -147,8 +148,9 @@ class PartitionLog(SegmentedLog):
         # Made again when the next batch comes: rules are the same for all batches until the settings change.
         self.client_rules: ValidationRules | None = None
         self._coordinator_rules: ValidationRules | None = None
-        # Kept as an attribute, because every append and every acknowledgement asks.
+        # Kept as attributes, because every append and every acknowledgement asks.
         self.is_flush_required = config.flush_messages < LONG_MAX or config.flush_ms < LONG_MAX
+        self.has_schema_checks = config.validates_schemas
 
     @property
     def latest_leader_epoch(self) -> int:

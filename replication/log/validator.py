@@ -508,7 +508,7 @@ class RecordErrors:
                 f"The timestamp should be within [{earliest}, {latest}]"
             )
         if is_log_append_time:
-            text = _java_text(record, is_partial)
+            text = java_text(record, is_partial=is_partial)
             return f"Invalid timestamp type in message {text}. Producer should not set timestamp type to LogAppendTime."
         return None
 
@@ -528,7 +528,8 @@ class RecordErrors:
         raise InvalidRecords(self._code, message, self._errors)
 
 
-def _java_text(record: Record, is_partial: bool) -> str:
+def java_text(record: Record, *, is_partial: bool) -> str:
+    """Text that Kafka has for a record, in messages to clients."""
     # Kafka reads the records of a compressed batch without their keys and values, and clients see the difference in
     # this text.
     name, null_size = ("PartialDefaultRecord", -1) if is_partial else ("DefaultRecord", 0)

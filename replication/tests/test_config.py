@@ -13,7 +13,7 @@ def test_defaults_are_kafkas() -> None:
     assert config.message_timestamp_after_max_ms == 3_600_000
     assert config.is_deleting
     assert not config.is_compacted
-    assert len(settings_of(LogConfig)) == 37
+    assert len(settings_of(LogConfig)) == 41
 
 
 def test_overrides_are_parsed_and_laid_over() -> None:

@@ -129,8 +129,9 @@ def _given(options: argparse.Namespace) -> dict[str, str]:
         options.file, [*options.override, *http, *workers], with_environment=options.settings_from_environment
     )
     if options.registry is not None:
-        # The console decodes what the registry beside the broker has the schemas of.
-        texts.setdefault("http.console.schema.registry", _registry_url(options.registry))
+        # The console decodes what the registry beside the broker has the schemas of, and topics may ask for its ids.
+        for name in ("http.console.schema.registry", "confluent.schema.registry.url"):
+            texts.setdefault(name, _registry_url(options.registry))
     return texts
 
 

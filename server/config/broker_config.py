@@ -30,7 +30,15 @@ from ottla.server.config.endpoint import Endpoint
 from ottla.server.config.listeners import advertised_endpoints, control_plane_listener, listeners_of, protocol_map
 from ottla.server.config.sasl_config import KerberosConfig, OAuthLoginConfig, SaslConfig
 from ottla.server.config.security_config import AuthorizerConfig, OlderTokenConfig, TlsConfig, TokenConfig
-from ottla.server.config.server_config import HttpConfig, MemberConfig, QuotaConfig, ServerConfig, Worker, WorkersConfig
+from ottla.server.config.server_config import (
+    HttpConfig,
+    MemberConfig,
+    QuotaConfig,
+    SchemaRegistryConfig,
+    ServerConfig,
+    Worker,
+    WorkersConfig,
+)
 from ottla.server.config.without_effect import FORMER_SETTINGS, inert_settings, older_settings
 from ottla.wire.settings import (
     InvalidSetting,
@@ -86,6 +94,7 @@ class BrokerConfig:
     """How this member of a cluster logs in at the others, by the listener; one that is not here lets it in without."""
     authorizer: AuthorizerConfig | None = None
     http: HttpConfig = field(default_factory=HttpConfig)
+    schema_registry: SchemaRegistryConfig = field(default_factory=SchemaRegistryConfig)
     coordination: CoordinationConfig = field(default_factory=CoordinationConfig)
     workers: WorkersConfig = field(default_factory=WorkersConfig)
     worker: Worker | None = None
@@ -131,7 +140,7 @@ def broker_settings() -> Mapping[str, Setting]:
         DeadLetterConfig,
     )
     security = (SaslConfig, OAuthLoginConfig, KerberosConfig, TlsConfig, TokenConfig)
-    rest = (ReplicationConfig, MemberConfig, QuotaConfig, *security, HttpConfig)
+    rest = (ReplicationConfig, MemberConfig, QuotaConfig, *security, HttpConfig, SchemaRegistryConfig)
     for config_class in (ServerConfig, *coordinators, *rest, CoordinationConfig, WorkersConfig):
         known.update(settings_of(config_class))
     return known
@@ -207,6 +216,7 @@ def _configuration(static: dict[str, str]) -> BrokerConfig:
         static=static,
         authorizer=AuthorizerConfig.of(server.authorizer_class_name, static),
         http=read_settings(HttpConfig, static),
+        schema_registry=read_settings(SchemaRegistryConfig, static),
         coordination=coordination,
         workers=read_settings(WorkersConfig, static),
     )

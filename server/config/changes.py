@@ -102,9 +102,12 @@ def check_topic(repository: ConfigRepository, texts: Texts) -> None:
     """Refuse settings that a topic cannot have."""
     _check_lengths(texts)
     try:
-        repository.current.log.with_overrides(texts)
+        config = repository.current.log.with_overrides(texts)
     except InvalidSetting as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    # Otherwise every record would be refused, and only the producers would learn why.
+    if config.validates_schemas and not repository.current.schema_registry.confluent_schema_registry_url:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, "Schema validation needs the broker's confluent.schema.registry.url")
 
 
 def _check_lengths(texts: Texts) -> None:

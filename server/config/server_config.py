@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 
 from ottla.server.config.endpoint import PROTOCOLS, Endpoint
 from ottla.wire.settings import CLASS, INT_MAX, LIST, LONG, PASSWORD, parse_integer, setting
@@ -235,7 +236,7 @@ def _token_problem(text: str | None) -> str | None:
     return f"must have {TOKEN_LENGTH_MIN} characters at least, all of them ASCII, and no spaces"
 
 
-def _registry_problem(text: str | None) -> str | None:
+def _registry_problem(text: str | None, user_info: str = "http.console.schema.registry.user.info") -> str | None:
     if text is None:
         return None
     from urllib.parse import urlsplit
@@ -248,11 +249,14 @@ def _registry_problem(text: str | None) -> str | None:
     if not is_url or not text.isascii() or not text.isprintable() or " " in text or parts.query or parts.fragment:
         return "must be a URL that begins with http:// or https://, without a query"
     # It is shown with the settings.
-    return (
-        "must not have a password in it: http.console.schema.registry.user.info takes it"
-        if "@" in parts.netloc
-        else None
-    )
+    return f"must not have a password in it: {user_info} takes it" if "@" in parts.netloc else None
+
+
+def _registries_problem(texts: tuple[str, ...]) -> str | None:
+    if texts and find_spec("h11") is None:
+        return "it needs the package h11: pip install 'ottla[http]'"
+    problems = (_registry_problem(text, "confluent.basic.auth.user.info") for text in texts)
+    return next(filter(None, problems), None)
 
 
 def _user_info_problem(text: str | None) -> str | None:
@@ -297,3 +301,26 @@ class HttpConfig:
     def address(self) -> tuple[str, int] | None:
         """Host and port; None if the endpoint is disabled."""
         return None if self.http_listener is None else parse_http_listener(self.http_listener)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemaRegistryConfig:
+    """Schema registry that produced records are checked by, under the names that Confluent Server has for it."""
+
+    confluent_schema_registry_url: tuple[str, ...] = _internal(
+        (),
+        check=_registries_problem,
+        doc="URLs of a schema registry's instances, for topics with confluent.value.schema.validation.",
+    )
+    confluent_basic_auth_user_info: str | None = _internal(
+        None,
+        kind=PASSWORD,
+        check=_user_info_problem,
+        doc="User and password for the schema registry of confluent.schema.registry.url, as user:password.",
+    )
+    confluent_basic_auth_credentials_source: str | None = _internal(
+        None,
+        choices=("USER_INFO",),
+        doc="Where the credentials for the schema registry are; confluent.basic.auth.user.info is the only place.",
+        effective=False,
+    )

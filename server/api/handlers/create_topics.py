@@ -159,8 +159,11 @@ def _result(topic: CreatableTopic, outcome: PlanOrError, context: RequestContext
 
 def _told_configs(plan: TopicPlan, configs: ConfigRepository) -> list[CreatableTopicConfigs]:
     told = []
+    given = plan.configs or {}
     for name, declared in sorted(topic_settings().items()):
-        _, value, source = effective_topic_value(configs, declared, plan.configs or {})
+        if declared.internal and name not in given:
+            continue
+        _, value, source = effective_topic_value(configs, declared, given)
         told.append(
             CreatableTopicConfigs(name=name, value=value, read_only=False, config_source=source, is_sensitive=False)
         )

@@ -107,7 +107,7 @@ def describe_configs(
       setting of the highest precedence (`log.retention.ms` for `retention.ms`, even if `log.retention.hours` decides).
     * A broker is described by its own id; the empty name stands for the settings changed for all brokers at run time.
     * A group need not exist to be described. What it does not set is as the broker has it. Kafka's internal settings of
-      groups are told only where somebody has set them. Of groups without settings of their own a request may name a
+      groups are told only where somebody has set them, as are settings of topics that Kafka does not have. Of groups without settings of their own a request may name a
       thousand: each costs two kilobytes, and a name costs its sender nothing.
     * A resource that is named twice is described twice. If a request names more than 20 resources each is described
       once, however it is spelled, because a few bytes that name a broker again would cost fifty kilobytes each time.
@@ -262,8 +262,12 @@ class _Describer:
         return self._unchanged[key]
 
     def _topic_entries(self, topic: str, wanted: set[str]) -> list[DescribeConfigsResourceResult]:
-        settings = topic_settings()
-        return [self._topic_entry(topic, settings[name]) for name in settings if not wanted or name in wanted]
+        texts = self._configs.topic_overrides(topic).texts
+        return [
+            self._topic_entry(topic, declared)
+            for name, declared in topic_settings().items()
+            if (not wanted or name in wanted) and (not declared.internal or name in texts)
+        ]
 
     def _topic_entry(self, topic: str, declared: Setting) -> DescribeConfigsResourceResult:
         value = format_value(declared.kind, getattr(self._configs.log_config(topic), field_name(declared.name)))

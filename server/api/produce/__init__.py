@@ -5,4 +5,5 @@ appending.py       all other requests: appends in order, and the wait for commit
 request_checks.py  checks before the append
 verification.py    asks transaction coordinators (KIP-890)
 markers.py         markers that end transactions
+schema_ids.py      validation of schema ids, for topics that ask for it
 """

@@ -305,6 +305,9 @@ class Appending(PendingAnswer[ProduceResponse]):
             self._refuse_batch(place, answer, error, partition, header or numbered_batch(records))
             return answer
         # Phase 2: the batch. Nothing is written before all checks are through.
+        if partition.log.has_schema_checks:
+            self._defer(partition, place, answer, records, is_long=True)
+            return answer
         rules = partition.log.validation_rules()
         checked = self._verdict_of(partition, header)
         # What is compressed takes so long that the time of the request may be over.
@@ -485,6 +488,8 @@ class Appending(PendingAnswer[ProduceResponse]):
             checked = await checked_in_thread(partition.log, records, self._context.now_ms)
         else:
             await self._give_way()
+        if partition.log.has_schema_checks and checked is not None and not isinstance(checked, KafkaError):
+            checked = await self._with_known_schemas(partition, checked)
         if isinstance(checked, KafkaError):
             self._refuse_batch(place, answer, checked, partition, numbered_batch(records))
             return
@@ -496,6 +501,12 @@ class Appending(PendingAnswer[ProduceResponse]):
             return
         if not self._append_to(partition, place, answer, records, None, checked):
             self._deferred.append(deferred._replace(is_long=True))
+
+    async def _with_known_schemas(self, partition: Partition, checked: CheckedRecords) -> CheckedRecords | KafkaError:
+        """Refuse a batch with records that name no schema of their topic."""
+        bytes_max = partition.log.validation_rules().decompressed_bytes_max
+        refusal = await self._broker.schema_ids.refusal(partition.topic, partition.log.config, checked, bytes_max)
+        return refusal or checked
 
     def answer(self) -> Answered:
         """Response if no append needs to be committed first, else this pending answer."""

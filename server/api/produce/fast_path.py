@@ -6,7 +6,7 @@ the handler and `appending.py`, a refusal above all, as if nothing had been done
 that nothing is decompressed twice. The tests hold both to the same answers and logs.
 
 Out of the ordinary are several topics or partitions, transactions, acks=0, compressed records that take long, topics that change
-or refuse records, followers and forced flushes, and a producer of whom a batch was refused and has to come again.
+or refuse records or check their schemas, followers and forced flushes, and a producer of whom a batch was refused and has to come again.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class FastPath:
         if (
             partition.followers is not None
             or log.is_flush_required
+            or log.has_schema_checks
             or partition.doubts_unknown_until_ms > now_ms
             or header[9] in context.broker.replicas.retry_window.by_producer
         ):

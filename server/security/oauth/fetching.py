@@ -5,6 +5,7 @@ A redirect would lead to an address that the operator has not named. Proxies are
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -166,6 +167,21 @@ async def _answer(stream: trio.abc.Stream, connection: h11.Connection, limits: L
             return Answer(status, bytes(body))
         elif not isinstance(event, h11.InformationalResponse):
             raise FailedRead(_NO_HTTP)
+
+
+def basic_login(user_info: str | None) -> Headers:
+    """Header for a user and a password, as user:password; none for None."""
+    if user_info is None:
+        return ()
+    return (("Authorization", "Basic " + b64encode(user_info.encode()).decode()),)
+
+
+def system_context() -> ssl.SSLContext:
+    """Context for https that trusts the system's authorities, which it reads."""
+    # Only who names a server with https pays for OpenSSL.
+    from ssl import create_default_context
+
+    return create_default_context()
 
 
 def _said(error: Exception) -> str:

@@ -47,12 +47,12 @@ PREFIXES = ("", "listener.name.external.", "listener.name.external.scram-sha-256
 UNKNOWN = ("plugin.key", "ssl.keystore.pasword", "listener.name.external.no.such")
 KEY_OF_MECHANISM = "listener.name.external.scram-sha-256.sasl.jaas.config"
 KEY = "listener.name.x.ssl.key.password"
-USER_INFO = "http.console.schema.registry.user.info"  # a name and a password
+USERS = ("http.console.schema.registry.user.info", "confluent.basic.auth.user.info")  # a name and a password each
 
 
 def given_at_start() -> dict[str, str]:
     names = [prefix + name for prefix in PREFIXES for name in PASSWORDS if prefix or name in known_names()]
-    return dict.fromkeys(names, MARKER) | {USER_INFO: f"user:{MARKER}"}
+    return dict.fromkeys(names, MARKER) | dict.fromkeys(USERS, f"user:{MARKER}")
 
 
 def everything_told(broker: AdministeredBroker) -> str:
@@ -114,6 +114,7 @@ def test_every_setting_that_can_hold_a_secret_is_a_password() -> None:
     """A setting whose name says so, and that DescribeConfigs would tell, is a mistake."""
     telling = ("password", "secret", "passphrase", "jaas", "credential", "token", "key")
     not_secret = {
+        "confluent.basic.auth.credentials.source",
         "delegation.token.expiry.check.interval.ms",
         "delegation.token.expiry.time.ms",
         "delegation.token.max.lifetime.ms",

@@ -7,7 +7,6 @@ The credentials go into a header, and nowhere else.
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -17,7 +16,7 @@ import trio
 
 from ottla.server.admin.console.avro.schemas import TEXT_MAX, AvroProblem, Data, Schema, parse_schema
 from ottla.server.admin.console.cells import Buffer, cell
-from ottla.server.security.oauth.fetching import FailedRead, Limits, fetch
+from ottla.server.security.oauth.fetching import FailedRead, Limits, basic_login, fetch, system_context
 from ottla.wire.foreign_json import parse_json
 from ottla.wire.time_slice import paced
 
@@ -45,7 +44,7 @@ class Registry:
 
     def __init__(self, url: str, user_info: str | None) -> None:
         self._url = url.rstrip("/")
-        self._headers = () if user_info is None else (("Authorization", _basic(user_info)),)
+        self._headers = basic_login(user_info)
         self._turn = trio.Lock()
         self._context: ssl.SSLContext | None = None
         self._kept: OrderedDict[int, tuple[Known, int]] = OrderedDict()
@@ -95,7 +94,7 @@ class Registry:
 
     async def _answer(self, url: str) -> bytes:
         if urlsplit(url).scheme == "https" and self._context is None:
-            self._context = await trio.to_thread.run_sync(_default_context, limiter=_threads)
+            self._context = await trio.to_thread.run_sync(system_context, limiter=_threads)
         return await fetch(url, self._context, self._headers, LIMITS)
 
     def _failed(self, schema_id: int, problem: str, until: float) -> Known:
@@ -110,17 +109,6 @@ class Registry:
         self._kept_bytes += size
         while self._kept_bytes > KEPT_BYTES_MAX:
             self._kept_bytes -= self._kept.popitem(last=False)[1][1]
-
-
-def _basic(user_info: str) -> str:
-    return "Basic " + b64encode(user_info.encode()).decode()
-
-
-def _default_context() -> ssl.SSLContext:
-    # Only who names a registry with https pays for OpenSSL, and for reading all authorities.
-    from ssl import create_default_context
-
-    return create_default_context()
 
 
 def _read(body: bytes) -> Known:
