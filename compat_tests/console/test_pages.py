@@ -9,14 +9,14 @@ import itertools
 import json
 import os
 import re
-import threading
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from compat_tests.support.brokers import OttlaProcess, serve_until
+from compat_tests.registry.conftest import RegistryProcess
+from compat_tests.support.brokers import OttlaProcess, free_port, serve_until
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -38,32 +38,20 @@ def opening(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Future[Browser
         yield pool.submit(Browser, pictures)
 
 
-class TinyRegistry(BaseHTTPRequestHandler):
-    """A schema registry that knows schema 5."""
+BILL = {"type": "record", "name": "shop.Bill", "fields": [{"name": "customer", "type": "string"}]}
 
-    def do_GET(self) -> None:
-        known = self.path.startswith("/schemas/ids/5?")
-        schema = json.dumps({"type": "record", "name": "shop.Bill", "fields": [{"name": "customer", "type": "string"}]})
-        self.send_response(200 if known else 404)
-        self.end_headers()
-        self.wfile.write(json.dumps({"schema": schema} if known else {}).encode())
 
-    def log_message(self, *ignored: object) -> None:
-        pass
+def asked(url: str, method: str, path: str, body: object) -> None:
+    data = json.dumps(body).encode()
+    kind = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+    urllib.request.urlopen(urllib.request.Request(url + path, data, kind, method=method), timeout=60).close()
 
 
 @pytest.fixture(scope="module")
-def registry() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), TinyRegistry) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory, opening: Future[Browser], registry: str) -> Iterator[OttlaProcess]:
+def broker(tmp_path_factory: pytest.TempPathFactory, opening: Future[Browser]) -> Iterator[OttlaProcess]:
+    port = free_port()
     settings = {
-        "http.console.schema.registry": registry,
+        "http.console.schema.registry": f"http://127.0.0.1:{port}",
         "http.listener": ":0",
         "http.console.write": "true",
         "num.partitions": "1",
@@ -78,7 +66,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory, opening: Future[Browser], r
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for future in admin.create_topics([NewTopic("orders", 12), NewTopic("hostile", 1), NewTopic("busy", 2)]).values():
         future.result(60)
+    registry = RegistryProcess(broker.bootstrap, "--listen", f"127.0.0.1:{port}", "--alone").wait()
+    # Imported, because the records name schema 5.
+    asked(registry.url, "PUT", "/mode/bills-value", {"mode": "IMPORT"})
+    asked(registry.url, "POST", "/subjects/bills-value/versions", {"schema": json.dumps(BILL), "id": 5, "version": 1})
+    asked(registry.url, "PUT", "/mode/bills-value", {"mode": "READWRITE"})
     yield broker
+    registry.stop()
     broker.stop()
 
 
@@ -348,7 +342,18 @@ def test_the_log_and_the_event_loop(browser: Browser, console: str) -> None:
 
 HEADER = [
     ("link", each)
-    for each in ("Skip to content", "ottla", "Topics", "Groups", "Transactions", "Brokers", "Settings", "Log", "Learn")
+    for each in (
+        "Skip to content",
+        "ottla",
+        "Topics",
+        "Groups",
+        "Transactions",
+        "Schemas",
+        "Brokers",
+        "Settings",
+        "Log",
+        "Learn",
+    )
 ]
 # The heading, the name of the view, and what can be used in it, in its order, by role and name. Others may stand between.
 VIEWS = {
@@ -394,6 +399,13 @@ VIEWS = {
         "Producers of busy 1",
         "Producers of busy 1",
         [("link", "Topic"), ("link", "Records"), ("region", "Producers")],
+    ),
+    "schemas": ("Schemas", "Schemas", [("searchbox", "Name begins with"), ("region", "Subjects"), ("link", "bills-value"), ("DisclosureTriangle", "Register a schema")]),
+    "subject/bills-value": (
+        "bills-value",
+        "Schemas of bills-value",
+        [("combobox", "Compatibility"), ("button", "Set"), ("button", "As all subjects"),
+         ("DisclosureTriangle", "Register the next version"), ("button", "Delete version 1"), ("button", "Delete all versions")],
     ),
     "brokers": ("Brokers", "Brokers", [("region", "Brokers"), ("region", "Log directories")]),
     "settings": (
@@ -497,6 +509,35 @@ def test_transactions_and_the_producers_of_a_partition(browser: Browser, console
     browser.click("main a", "busy 1")
     browser.see("Producers of busy 1", "Open transactions", "open")
     browser.picture("producers")
+
+
+def test_a_schema_is_checked_registered_and_deleted(browser: Browser, console: str) -> None:
+    browser.open(f"{console}#/schemas")
+    browser.see("bills-value")
+    browser.fill("#prefix", "nothing begins so")
+    browser.see("No such subject")
+    browser.fill("#prefix", "bill")
+    browser.click("main a", "bills-value")
+    browser.see("Compatibility", "BACKWARD (of all subjects)", "Version 1 · id 5 · AVRO", '"namespace": "shop"')
+    browser.picture("schema")
+    browser.click("summary span", "Register the next version")
+    fields = [*BILL["fields"], {"name": "due", "type": "string"}]
+    browser.fill("#schema-text", json.dumps({**BILL, "fields": fields}))
+    browser.click("button", "Check")
+    browser.see("It does not fit", "READER_FIELD_MISSING_DEFAULT_VALUE")
+    fields[1]["default"] = "now"
+    browser.fill("#schema-text", json.dumps({**BILL, "fields": fields}))
+    browser.click("button", "Check")
+    browser.see("It fits the latest version")
+    browser.click("button", "Register")
+    browser.see("Version 2 · id 6 · AVRO", "due")
+    browser.click("button", "Set")
+    browser.until(lambda: "BACKWARD (of all subjects)" not in browser.text, "the subject has a level of its own")
+    browser.click("button", "Delete version 2")
+    browser.driver.switch_to.alert.accept()
+    browser.see("bills-value", "Register a schema")
+    browser.click("main a", "bills-value")
+    browser.see("Version 1 · id 5 · AVRO")
 
 
 def test_a_keyboard_is_enough(browser: Browser, console: str) -> None:

@@ -288,7 +288,7 @@ class HttpConfig:
     http_console_schema_registry: str | None = _internal(
         None,
         check=_registry_problem,
-        doc="URL of a schema registry, by which the console decodes keys and values in Avro.",
+        doc="URL of a schema registry, by which the console decodes keys and values in Avro, and whose schemas it shows.",
     )
     http_console_schema_registry_user_info: str | None = _internal(
         None,

@@ -29,7 +29,7 @@ import trio
 
 from ottla.wire.native import native
 
-HANDED_OVER_BYTES_MIN = 64 * 1024
+HANDED_OVER_BYTES_MIN = 128 * 1024
 """Fewer are received sooner than handed over and taken back."""
 PENDING_MAX = 4
 TRIED_AGAIN_S = 10.0

@@ -7,6 +7,7 @@
     avro/            values in Avro, by the schemas of a registry
     groups_view.py   groups: members, offsets, lag, the last rebalance
     transactions_view.py  transactional ids; producers of a partition, and hanging transactions
+    schemas_view.py  subjects and versions of a schema registry, and changes of them
     settings_view.py settings with their documentation; changes one, and produces a record
     learning.py      the small load of the Learn tab, and its readers
 

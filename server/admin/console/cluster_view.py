@@ -43,6 +43,7 @@ class ClusterView:
             "topics": len(cluster.topics),
             "nowMs": self._broker.now_ms(),
             "canWrite": self._access.may_write,
+            "hasRegistry": self._broker.config.http.http_console_schema_registry is not None,
             **write,
             **await self._partition_counts(),
         }

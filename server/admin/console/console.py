@@ -26,6 +26,7 @@ from ottla.server.admin.console.groups_view import GroupsView
 from ottla.server.admin.console.learning import Learning
 from ottla.server.admin.console.records import Records
 from ottla.server.admin.console.requests import Access, refusal
+from ottla.server.admin.console.schemas_view import SchemasView
 from ottla.server.admin.console.settings_view import BODY_BYTES_MAX, SettingsView, Writing
 from ottla.server.admin.console.transactions_view import TransactionsView
 from ottla.server.admin.http.metrics.process import BOUNDS
@@ -160,6 +161,7 @@ def add_console(routes: Routes, broker: Broker, lag: LoopLag, pace: Pace) -> Cal
     cluster, groups, records = ClusterView(broker, access, pace), GroupsView(broker, pace), Records(broker)
     learning = Learning(broker, records, may_start=access.may_write)
     transactions = TransactionsView(broker, pace)
+    schemas = SchemasView(records.registry)
     tail = LogTail(access, lag)
     views: dict[str, View] = {
         "overview": cluster.overview,
@@ -167,6 +169,9 @@ def add_console(routes: Routes, broker: Broker, lag: LoopLag, pace: Pace) -> Cal
         "topics": cluster.topics,
         "topic": cluster.topic,
         "load": learning.state,
+        "subjects": schemas.subjects,
+        "subject": schemas.subject,
+        "schema": schemas.schema,
         "log": tail.lines,
         "loop": tail.loop,
     }
@@ -186,7 +191,15 @@ def add_console(routes: Routes, broker: Broker, lag: LoopLag, pace: Pace) -> Cal
         routes.get(f"/api/{name}", _answered(_while_serving(broker, handler)), check=access.check)
     if access.may_write:
         writing = Writing(broker)
-        changes: dict[str, View] = {"produce": writing.produce, "alter": writing.alter, "load": learning.change}
+        changes: dict[str, View] = {
+            "produce": writing.produce,
+            "alter": writing.alter,
+            "load": learning.change,
+            "check-schema": schemas.check,
+            "register-schema": schemas.register,
+            "level": schemas.set_level,
+            "delete-schema": schemas.delete,
+        }
         for name, handler in changes.items():
             answer = _answered(_while_serving(broker, handler))
             routes.post(f"/api/{name}", answer, body_bytes_max=BODY_BYTES_MAX, check=access.check)

@@ -54,7 +54,7 @@ class Records:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._registry = _registry(broker)
+        self.registry = _registry(broker)
         self._live_readers = 0
         self._pages = trio.CapacityLimiter(PAGES_AT_ONCE)  # each is some megabytes until it is sent
 
@@ -122,7 +122,7 @@ class Records:
             await trio.to_thread.run_sync(search.run, limiter=_threads)
 
     def _framed(self, cut: int) -> Framed | None:
-        if self._registry is None:
+        if self.registry is None:
             return None
         from ottla.server.admin.console.avro.registry import Framed
 
@@ -131,8 +131,8 @@ class Records:
     async def _shown(self, topic: str, index: int, page: Page) -> int:
         """Fill the page, and decode values of known schemas; returns the number of bytes read."""
         bytes_read = await self.fill(topic, index, page)
-        if page.framed is not None and self._registry is not None:
-            await page.framed.decode(self._registry)
+        if page.framed is not None and self.registry is not None:
+            await page.framed.decode(self.registry)
         return bytes_read
 
     async def fill(self, topic: str, index: int, page: Page) -> int:

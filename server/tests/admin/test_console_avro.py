@@ -306,7 +306,7 @@ async def test_records_are_decoded_by_the_schemas_of_a_registry(
                 page = (await ask(broker, "/api/records?topic=t&from=0&cut=500")).json["records"]
             first = page[0]["value"]
             assert json.loads(first["text"]) == AN_ORDER
-            assert (first["form"], first["schema"]) == ("json", {"id": 7, "name": "Order"})
+            assert (first["form"], first["schema"]) == ("json", {"id": 7, "name": "shop.Order"})
             assert page[0]["key"] == first
             hints = [each["value"].get("hint", "") for each in page]
             for hint, words in zip(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from typing import Any, cast
+from urllib.parse import parse_qsl
 
 import trio
 
@@ -57,7 +58,7 @@ class MemoryRegistry:
 
     async def request(self, method: str, target: str, body: bytes = b"", **headers: str) -> Response:
         path, _, query = target.partition("?")
-        fields = dict(each.split("=", 1) for each in query.split("&") if each)
+        fields = dict(parse_qsl(query, keep_blank_values=True))
         request = Request(
             method=method,
             path=path,

@@ -1,6 +1,6 @@
 """Values in Avro with Confluent's framing, where the operator names a schema registry (`http.console.schema.registry`).
 
-    registry.py  asks the registry for schemas, and replaces the bytes of framed keys and values of a page by text
+    registry.py  asks the registry for schemas, and for what people ask of it; replaces the bytes of framed keys and values of a page by text
     schemas.py   reads schemas and values of them, within bounds
 
 A framed value is a zero byte, the id of its schema in four bytes, and the value in Avro's binary form. The writer of a

@@ -16,7 +16,8 @@ import trio
 
 from ottla.server.admin.console.avro.schemas import TEXT_MAX, AvroProblem, Data, Schema, parse_schema
 from ottla.server.admin.console.cells import Buffer, cell
-from ottla.server.security.oauth.fetching import FailedRead, Limits, basic_login, fetch, system_context
+from ottla.server.admin.http.routes import Refused
+from ottla.server.security.oauth.fetching import FailedRead, Limits, basic_login, exchange, fetch, system_context
 from ottla.wire.foreign_json import parse_json
 from ottla.wire.time_slice import paced
 
@@ -27,6 +28,10 @@ FETCHES_MAX = 8
 WAIT_S, FETCH_S, RETRY_S = 3.0, 2.0, 30.0
 SCHEMA_BYTES_MAX, KEPT_BYTES_MAX, FAILURES_KEPT = 256 * 1024, 2 * 1024 * 1024, 1_000
 LIMITS: Final = Limits(connect_s=FETCH_S, read_s=FETCH_S, all_s=FETCH_S, bytes_max=SCHEMA_BYTES_MAX)
+ASKED_AT_ONCE = 4
+ASKED_LIMITS: Final = Limits(connect_s=FETCH_S, read_s=25.0, all_s=25.0, bytes_max=4 * 1024 * 1024)
+"""Limits of what people ask. A registry may take 20 s to compare a schema."""
+_KIND = "application/vnd.schemaregistry.v1+json"
 AVRO, JSON_SCHEMA = "AVRO", "JSON"
 
 _threads = trio.CapacityLimiter(1)
@@ -46,6 +51,7 @@ class Registry:
         self._url = url.rstrip("/")
         self._headers = basic_login(user_info)
         self._turn = trio.Lock()
+        self._asked = trio.Semaphore(ASKED_AT_ONCE)
         self._context: ssl.SSLContext | None = None
         self._kept: OrderedDict[int, tuple[Known, int]] = OrderedDict()
         self._kept_bytes = 0
@@ -92,9 +98,26 @@ class Registry:
         self._keep(schema_id, known, len(body))
         return known
 
-    async def _answer(self, url: str) -> bytes:
+    async def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, Any]:
+        """Make a request of the registry's API; returns the status and the parsed answer. Raises Refused."""
+        url, kind = self._url + path, (("Content-Type", _KIND),) if body else ()
+        async with self._asked:
+            try:
+                await self._set_up(url)
+                answer = await exchange(url, self._context, method, (*self._headers, *kind), body, ASKED_LIMITS)
+            except FailedRead as failure:
+                raise Refused(502, f"The registry cannot be asked: {failure}.") from None
+            try:
+                return answer.status, await trio.to_thread.run_sync(parse_json, answer.body, limiter=_threads)
+            except ValueError:
+                raise Refused(502, f"The registry answers with status {answer.status} and no JSON.") from None
+
+    async def _set_up(self, url: str) -> None:
         if urlsplit(url).scheme == "https" and self._context is None:
             self._context = await trio.to_thread.run_sync(system_context, limiter=_threads)
+
+    async def _answer(self, url: str) -> bytes:
+        await self._set_up(url)
         return await fetch(url, self._context, self._headers, LIMITS)
 
     def _failed(self, schema_id: int, problem: str, until: float) -> Known:

@@ -310,7 +310,9 @@ def _integer(text: str) -> Any:
 
 
 def _name_of(parsed: Any) -> str:
-    found = parsed.get("name") or parsed.get("type") if isinstance(parsed, dict) else parsed
+    if isinstance(parsed, dict) and isinstance(parsed.get("name"), str):
+        return _named(parsed, "")[0]
+    found = parsed.get("type") if isinstance(parsed, dict) else parsed
     return found if isinstance(found, str) else "union"
 
 

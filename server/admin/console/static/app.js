@@ -7,13 +7,14 @@ import { showGroup, showGroups } from "./groups.js";
 import { showLearn } from "./learn.js";
 import { showLog } from "./log.js";
 import { showRecords } from "./records.js";
+import { showSubject, showSubjects } from "./schemas.js";
 import { showSettings } from "./settings.js";
 import { showTopic, showTopics } from "./topics.js";
 import { showProducers, showTransactions } from "./transactions.js";
 
-const TABS = [["topics", "Topics"], ["groups", "Groups"], ["transactions", "Transactions"], ["brokers", "Brokers"], ["settings", "Settings"], ["log", "Log"], ["learn", "Learn"]];
-const VIEWS = { topics: showTopics, topic: showTopic, records: showRecords, groups: showGroups, group: showGroup, transactions: showTransactions, producers: showProducers, brokers: showBrokers, settings: showSettings, log: showLog, learn: showLearn };
-const TAB_OF = { topic: "topics", records: "topics", producers: "topics", group: "groups" };
+const TABS = [["topics", "Topics"], ["groups", "Groups"], ["transactions", "Transactions"], ["schemas", "Schemas"], ["brokers", "Brokers"], ["settings", "Settings"], ["log", "Log"], ["learn", "Learn"]];
+const VIEWS = { topics: showTopics, topic: showTopic, records: showRecords, groups: showGroups, group: showGroup, transactions: showTransactions, producers: showProducers, schemas: showSubjects, subject: showSubject, brokers: showBrokers, settings: showSettings, log: showLog, learn: showLearn };
+const TAB_OF = { topic: "topics", records: "topics", producers: "topics", group: "groups", subject: "schemas" };
 const main = document.getElementById("main");
 export const state = { overview: null };
 let leave = new AbortController();
@@ -51,6 +52,7 @@ function titleOf(name, [first, second], tab) {
   if (name === "group") return `Group ${second}`;
   if (name === "producers") return `Producers of ${first} ${second}`;
   if (name === "records") return `Records of ${first}`;
+  if (name === "subject") return `Schemas of ${first}`;
   if (name === "topic") return `Topic ${first}`;
   if (name === "settings" && second) return `Settings of ${second}`;
   return TABS.find(([key]) => key === tab)[1];
@@ -61,7 +63,7 @@ async function navigate(isFirst = false) {
   leave = new AbortController();
   const [name, parameters] = route();
   const tab = TAB_OF[name] || name;
-  refill(document.getElementById("nav"), TABS.map(([key, title]) =>
+  refill(document.getElementById("nav"), TABS.filter(([key]) => key !== "schemas" || state.overview.hasRegistry).map(([key, title]) =>
     h("li", {}, h("a", { href: "#/" + key, "aria-current": key === tab ? "page" : null, "data-key": key }, title))));
   const title = titleOf(name, parameters, tab);
   document.title = `${title} · Ottla`;
