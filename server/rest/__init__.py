@@ -7,6 +7,7 @@
     errors.py       codes of errors
     bodies.py       JSON of strangers, within limits and in slices of time
     formats.py      embedded formats: binary, json
+    schemas/        those with a schema: Avro, JSON Schema, Protobuf, by a schema registry
     times.py        times in requests
     admin.py        questions to a cluster that both versions ask
     client/         the client of the cluster

@@ -21,11 +21,15 @@ from ottla.server.standard_streams import announce
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Mapping
+    from urllib.parse import SplitResult
 
     from ottla.server.rest.logins import Logins
+    from ottla.server.rest.schemas.registry import RegistryConfig
     from ottla.server.rest.serving import RestConfig
 
 LISTEN = "127.0.0.1:8082"
+_REGISTRY = "schema.registry."
 
 DESCRIPTION = """\
 Runs a REST proxy with Confluent's HTTP API, versions 2 and 3: records, consumers and administration over HTTP.
@@ -60,6 +64,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=300_000,
         metavar="N",
         help="after so long a consumer instance that nobody asks is deleted (default: 300000)",
+    )
+    parser.add_argument(
+        "--registry",
+        metavar="URL",
+        help="schema registry for Avro, JSON Schema and Protobuf; its login and TLS: schema.registry.* of --command-config",
     )
     parser.add_argument("--users", type=Path, metavar="FILE", help="who may log in, by lines user.NAME=PASSWORD")
     parser.add_argument("--certificate", type=Path, metavar="FILE", help="serve https: certificate and key, as PEM")
@@ -123,10 +132,38 @@ def _config(options: argparse.Namespace) -> RestConfig:
         bootstrap=parse_bootstrap(servers or texts.get("bootstrap.servers") or BOOTSTRAP),
         security=security_of(texts),
         instance_timeout_s=options.instance_timeout_ms / 1000,
+        registry=_registry(options.registry, texts),
         logins=None if options.users is None else _logins(options.users),
         context=None if options.certificate is None else _context(options),
         body_bytes_max=options.max_request_bytes or BODY_BYTES_MAX,
     )
+
+
+def _registry(url: str | None, texts: Mapping[str, str]) -> RegistryConfig | None:
+    """Read where the registry is, by Confluent's names of settings; None without one. Raises UsageError."""
+    own = {name.removeprefix(_REGISTRY): text for name, text in texts.items() if name.startswith(_REGISTRY)}
+    urls = [each.strip() for each in (url or own.get("url", "")).split(",") if each.strip()]
+    if not urls:
+        return None
+    from urllib.parse import urlsplit
+
+    from ottla.server.rest.schemas.registry import RegistryConfig
+
+    for each in urls:
+        if not _is_address(urlsplit(each)):
+            raise UsageError(f"--registry {each}: must be http://HOST:PORT or https://HOST:PORT, without a login in it")
+    tls = {name: text for name, text in own.items() if name.startswith("ssl.")}
+    context = security_of({"security.protocol": "SSL", **tls}).encryption if tls else None
+    return RegistryConfig(urls=urls, user_info=own.get("basic.auth.user.info"), context=context)
+
+
+def _is_address(parts: SplitResult) -> bool:
+    try:
+        return (
+            parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and "@" not in parts.netloc
+        )
+    except ValueError:  # its port is no number
+        return False
 
 
 def _logins(file: Path) -> Logins:

@@ -4,7 +4,7 @@
     json        any JSON, written without spaces as Confluent's serializer does
     string      a string, only in requests of the third version
 
-Formats with a schema need a registry; `WITH_SCHEMA` names them.
+Formats with a schema need a registry (schemas/); `WITH_SCHEMA` names them.
 """
 
 from __future__ import annotations
@@ -73,6 +73,11 @@ def no_registry(what: str) -> RestError:
         Code.MESSAGE_SERIALIZATION,
         f"Error serializing message. Schema Registry not defined, no Schema Registry client available to {what} message.",
     )
+
+
+def no_schemas() -> RestError:
+    text = "Payload error. Schema Registry must be configured when using schemas."
+    return RestError(Code.INVALID_PAYLOAD, text)
 
 
 def _shown(data: Any) -> str:

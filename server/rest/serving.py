@@ -33,6 +33,9 @@ from ottla.server.rest.v3.topics import Topics
 if TYPE_CHECKING:
     import ssl
 
+    from ottla.server.rest.schemas.registry import RegistryConfig
+    from ottla.server.rest.schemas.schemas import Schemas
+
 logger = logging.getLogger("ottla.rest")
 
 BODIES_BYTES_MAX = 256 << 20
@@ -51,6 +54,8 @@ class RestConfig:
     instance_timeout_s: float = INSTANCE_TIMEOUT_S
     context: ssl.SSLContext | None = None
     logins: Logins | None = None
+    registry: RegistryConfig | None = None
+    """Where schemas are; None: formats with schemas are not served."""
 
 
 class FreePace(Pace):
@@ -68,9 +73,10 @@ async def serve_rest(config: RestConfig, sock: socket.socket, on_ready: Callable
     """Serve a listening socket until cancelled. `on_ready` is called when the proxy accepts requests."""
     cluster = KafkaCluster(config.bootstrap, config.security)
     api = RestApi("http" if config.context is None else "https", config.body_bytes_max, config.logins)
-    producer, instances = KafkaProducer(cluster), Instances(cluster, config.instance_timeout_s)
-    add_v2(api, cluster, producer, instances)
-    add_v3(api, cluster, producer, config.body_bytes_max)
+    schemas = None if config.registry is None else _schemas(config.registry)
+    producer, instances = KafkaProducer(cluster), Instances(cluster, config.instance_timeout_s, schemas)
+    add_v2(api, cluster, producer, instances, schemas)
+    add_v3(api, cluster, producer, config.body_bytes_max, schemas)
     guard = RestGuard(sock.getsockname()[0])
     bodies = Room(max(BODIES_BYTES_MAX, config.body_bytes_max))
     limits = ConnectionLimits(CONNECTIONS_MAX, PER_ADDRESS_MAX)
@@ -94,20 +100,38 @@ async def serve_rest(config: RestConfig, sock: socket.socket, on_ready: Callable
             last.cancel()
 
 
-def add_v2(api: RestApi, cluster: KafkaCluster, producer: KafkaProducer, instances: Instances) -> None:
+def _schemas(config: RegistryConfig) -> Schemas:
+    from ottla.server.rest.schemas.schemas import Schemas
+
+    return Schemas(config)
+
+
+def add_v2(
+    api: RestApi,
+    cluster: KafkaCluster,
+    producer: KafkaProducer,
+    instances: Instances,
+    schemas: Schemas | None = None,
+) -> None:
     """Add the paths of the second version."""
-    TopicsV2(cluster, producer).add_to(api)
+    TopicsV2(cluster, producer, schemas).add_to(api)
     Consumers(cluster, instances).add_to(api)
 
 
-def add_v3(api: RestApi, cluster: KafkaCluster, producer: KafkaProducer, value_bytes_max: int) -> None:
+def add_v3(
+    api: RestApi,
+    cluster: KafkaCluster,
+    producer: KafkaProducer,
+    value_bytes_max: int,
+    schemas: Schemas | None = None,
+) -> None:
     """Add the paths of the third version."""
     scoped = Scoped(api, cluster)
     Clusters(cluster).add_to(api, scoped)
     Topics(cluster).add_to(scoped)
     Acls(cluster).add_to(scoped)
     Groups(cluster).add_to(scoped)
-    Records(producer, value_bytes_max).add_to(scoped)
+    Records(producer, value_bytes_max, schemas).add_to(scoped)
 
 
 async def _greet(cluster: KafkaCluster) -> None:

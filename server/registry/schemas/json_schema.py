@@ -33,15 +33,15 @@ _VALUES = frozenset({"enum", "const", "default", "examples"})
 class JsonSchema:
     """A parsed JSON Schema."""
 
-    def __init__(self, tree: Any, shapes: Shapes) -> None:
-        self._tree, self.shapes = tree, shapes
+    def __init__(self, tree: Any, shapes: Shapes, registry: referencing.Registry[Any]) -> None:
+        self.tree, self.shapes, self.registry = tree, shapes, registry
 
     @cached_property
     def canonical(self) -> str:
-        return _dumped(self._tree)
+        return _dumped(self.tree)
 
     def normalized(self) -> str:
-        return _dumped(self._tree, sorts=True)
+        return _dumped(self.tree, sorts=True)
 
     def formatted(self, name: str) -> str:
         return self.canonical
@@ -89,7 +89,7 @@ def _checked(tree: Any, others: Mapping[str, Any]) -> JsonSchema:
     resolver = registry.resolver(own.id() or "")
     for each in _references(tree):
         resolve(each, resolver)
-    return JsonSchema(tree, Shapes(tree, resolver, specification))
+    return JsonSchema(tree, Shapes(tree, resolver, specification), registry)
 
 
 def _specification(validator: Any) -> referencing.Specification[Any]:

@@ -48,7 +48,7 @@ class ProtobufSchema:
     """A parsed schema of Protobuf."""
 
     def __init__(self, tree: ast.File, file: Any, imported: list[Any], *, is_described: bool) -> None:
-        self._tree, self.file, self._imported = tree, file, imported
+        self._tree, self.file, self.imported = tree, file, imported
         self._is_described = is_described
 
     @cached_property
@@ -72,7 +72,7 @@ class ProtobufSchema:
     def messages(self) -> Mapping[str, Known]:
         """All messages that it can use, by full name."""
         found = dict(messages_of(self.file, ""))
-        for each in self._imported:
+        for each in self.imported:
             # The same file in both schemas holds the same messages.
             origin = b64encode(each.SerializeToString(deterministic=True)).decode()
             found |= {name: known for name, known in messages_of(each, origin) if name not in found}
@@ -89,7 +89,7 @@ class ProtobufSchema:
     def _meaning(self) -> bytes:
         """Descriptor without the details that its text form loses."""
         file = pb.FileDescriptorProto()
-        file.CopyFrom(describe(plain(self._tree), NAME, self._imported))
+        file.CopyFrom(describe(plain(self._tree), NAME, self.imported))
         data: bytes = file.SerializeToString(deterministic=True)
         return data
 

@@ -3,4 +3,5 @@
 topics.py     topics, partitions, offsets, brokers; produce
 consumers.py  paths of consumer instances
 instances.py  consumer instances, kept for clients over HTTP
+record_texts.py  records as JSON, in the format of an instance
 """

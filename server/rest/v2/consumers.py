@@ -69,6 +69,8 @@ class Consumers:
         [group] = call.parts
         body = _body(call)
         name, config = _config(body)
+        if config.kind in formats.WITH_SCHEMA and not self._instances.has_schemas:
+            raise formats.no_registry("deserialize")
         instance = self._instances.create(group, name, config)
         path = f"/consumers/{quote(group, safe='')}/instances/{quote(instance.name, safe='')}"
         return {"instance_id": instance.name, "base_uri": call.base_url + path}
@@ -204,8 +206,6 @@ def _config(body: dict[str, Any]) -> tuple[str | None, InstanceConfig]:
     kind = (member(body, "format", str) or formats.BINARY).lower()
     if kind not in (formats.BINARY, formats.JSON, *formats.WITH_SCHEMA):
         raise unprocessable("Invalid format type.")
-    if kind in formats.WITH_SCHEMA:
-        raise formats.no_registry("deserialize")
     reset = member(body, "auto.offset.reset", str) or "latest"
     if reset not in _RESETS:
         raise RestError(

@@ -8,11 +8,13 @@ An instance that nobody asks for its timeout is deleted, and leaves its group.
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING
 
 import re2
 import trio
@@ -20,9 +22,14 @@ import trio
 from ottla.server.rest import admin, formats
 from ottla.server.rest.client.cluster import KafkaCluster, Partition
 from ottla.server.rest.client.membership import Membership
-from ottla.server.rest.client.reading import Committed, Fetched, commit, committed_of, fetch, records_of
+from ottla.server.rest.client.reading import Committed, Fetched, Step, commit, committed_of, fetch, records_of
 from ottla.server.rest.errors import Code, KafkaFailure, RestError, Unreachable, illegal_state, instance_not_found
+from ottla.server.rest.v2.record_texts import next_chunk, plain_text, texts_of
+from ottla.wire.records import Record
 from ottla.wire.time_slice import TimeSlice
+
+if TYPE_CHECKING:
+    from ottla.server.rest.schemas.schemas import Schemas
 
 logger = logging.getLogger("ottla.rest")
 
@@ -59,13 +66,21 @@ class ReadingRoom:
 class Instance:
     """One consumer instance. A task that reads or changes it holds `lock`."""
 
-    def __init__(self, cluster: KafkaCluster, group: str, name: str, config: InstanceConfig, room: ReadingRoom) -> None:
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        group: str,
+        name: str,
+        config: InstanceConfig,
+        room: ReadingRoom,
+        schemas: Schemas | None = None,
+    ) -> None:
         self.group, self.name, self.config = group, name, config
         self.lock = trio.Lock()
         self.topics: list[str] = []
         self.pattern: str | None = None
         self.expires_at_s = 0.0
-        self._cluster, self._room = cluster, room
+        self._cluster, self._room, self._schemas = cluster, room, schemas
         self._positions: dict[Partition, int | None] = {}
         """The next offset of each assigned partition; None is the committed one, or the reset's; EARLIEST, LATEST."""
         self._uncommitted: dict[Partition, int] = {}
@@ -263,16 +278,58 @@ class Instance:
 
     async def _take(self, fetched: Fetched, begin: int, answer: _Collected, time_slice: TimeSlice) -> bool:
         """Add records to a response; False if it is full."""
-        place = fetched.place
+        if self._schemas is not None and self.config.kind in formats.WITH_SCHEMA:
+            return await self._take_decoded(self._schemas, fetched, begin, answer)
+        place, kind = fetched.place, self.config.kind
         for record, next_offset in records_of(fetched, begin):
-            if place not in self._positions:
-                return True
-            if record is not None and not answer.add(place, record.key, record.value, record.offset):
+            text_of = partial(plain_text, kind, place)
+            if not self._put(place, record, next_offset, answer, text_of):
                 return False
-            self._set(place, next_offset)
-            self._uncommitted[place] = next_offset
             await time_slice.yield_if_over()
         return True
+
+    async def _take_decoded(self, schemas: Schemas, fetched: Fetched, begin: int, answer: _Collected) -> bool:
+        """Add records whose schemas the registry has; they are decoded in a thread, some at a time."""
+        kind = self.config.kind
+        steps: Iterator[Step] = records_of(fetched, begin)
+        while chunk := await schemas.code(partial(next_chunk, steps, answer.left)):
+            texts = await texts_of(schemas, kind, fetched.place, chunk)
+            for (record, next_offset), text in zip(chunk, texts, strict=False):
+                if not self._put(fetched.place, record, next_offset, answer, partial(_text, text)):
+                    return False
+            steps = chain(chunk[len(texts) :], steps)
+        return True
+
+    def _put(
+        self,
+        place: Partition,
+        record: Record | None,
+        next_offset: int,
+        answer: _Collected,
+        text_of: Callable[[Record], str],
+    ) -> bool:
+        """Add a record to a response, and move behind it; False if the response is full."""
+        if place not in self._positions:
+            return True
+        if record is not None:
+            try:
+                if not answer.add(record, text_of):
+                    return False
+            except RestError:
+                if not answer.count:
+                    raise
+                # The records before it have been read, and belong to the client. The next read meets it first.
+                answer.is_full = True
+                return False
+        self._set(place, next_offset)
+        self._uncommitted[place] = next_offset
+        return True
+
+
+def _text(text: str | RestError, record: Record) -> str:
+    if isinstance(text, RestError):
+        raise text
+    return text
 
 
 class _Collected:
@@ -298,21 +355,14 @@ class _Collected:
     def body(self) -> bytes:
         return f"[{','.join(self._parts)}]".encode()
 
-    def add(self, place: Partition, key: bytes | None, value: bytes | None, offset: int) -> bool:
+    def add(self, record: Record, text_of: Callable[[Record], str]) -> bool:
         """Add a record if it fits. Raises RestError if it is not in the instance's format."""
-        size = len(key or b"") + len(value or b"")
-        if self._bytes + size >= self._bytes_max or (self._room.left < size and self._parts):
+        size = len(record.key or b"") + len(record.value or b"")
+        is_over = self._bytes + size >= self._bytes_max or self.size >= ANSWER_BYTES_MAX
+        if is_over or (self._room.left < size and self._parts):
             self.is_full = True
             return False
-        kind = self._config.kind
-        content = {
-            "topic": place[0],
-            "key": formats.decode(kind, key),
-            "value": formats.decode(kind, value),
-            "partition": place[1],
-            "offset": offset,
-        }
-        part = json.dumps(content, separators=(",", ":"))
+        part = text_of(record)
         self._parts.append(part)
         self._bytes += size
         self.size += len(part)
@@ -325,10 +375,17 @@ class _Collected:
 class Instances:
     """All instances of the proxy."""
 
-    def __init__(self, cluster: KafkaCluster, timeout_s: float = INSTANCE_TIMEOUT_S) -> None:
-        self._cluster, self._timeout_s = cluster, timeout_s
+    def __init__(
+        self, cluster: KafkaCluster, timeout_s: float = INSTANCE_TIMEOUT_S, schemas: Schemas | None = None
+    ) -> None:
+        self._cluster, self._timeout_s, self._schemas = cluster, timeout_s, schemas
         self._room = ReadingRoom()
         self._all: dict[tuple[str, str], Instance] = {}
+
+    @property
+    def has_schemas(self) -> bool:
+        """True if there is a registry."""
+        return self._schemas is not None
 
     def __len__(self) -> int:
         return len(self._all)
@@ -341,7 +398,7 @@ class Instances:
             raise RestError(Code.CONSUMER_ALREADY_EXISTS, message)
         if len(self._all) >= INSTANCES_MAX:
             raise RestError(Code.TOO_MANY_REQUESTS, f"There are {INSTANCES_MAX} consumer instances; delete some.")
-        instance = self._all[group, name] = Instance(self._cluster, group, name, config, self._room)
+        instance = self._all[group, name] = Instance(self._cluster, group, name, config, self._room, self._schemas)
         self._touch(instance)
         return instance
 

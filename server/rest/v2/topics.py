@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.server.rest import admin, formats
 from ottla.server.rest.api import Answer, Call, RestApi, media_type
-from ottla.server.rest.bodies import RecordsBody, number, parse_records, refuse_unknown
+from ottla.server.rest.bodies import RecordsBody, member, number, parse_records, refuse_unknown
 from ottla.server.rest.client.cluster import KafkaCluster
 from ottla.server.rest.client.producer import KafkaProducer, Outcome, Outgoing, Written
 from ottla.server.rest.errors import Code, KafkaFailure, RestError, bad_request, partition_not_found, topic_not_found
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.metadata import MetadataResponsePartition
-from ottla.wire.time_slice import TimeSlice
+from ottla.wire.time_slice import TimeSlice, paced
+
+if TYPE_CHECKING:
+    from ottla.server.rest.schemas.schemas import Registered, Schemas
+
+T = TypeVar("T")
+Encode = Callable[[Any], bytes | None]
 
 EMBEDDED = {
     f"application/vnd.kafka.{kind}.v2+json": kind for kind in (formats.BINARY, formats.JSON, *formats.WITH_SCHEMA)
@@ -28,8 +35,9 @@ _UNAUTHORIZED, _FORBIDDEN = 401, 403
 class TopicsV2:
     """Handlers of /topics and /brokers."""
 
-    def __init__(self, cluster: KafkaCluster, producer: KafkaProducer) -> None:
-        self._cluster, self._producer = cluster, producer
+    def __init__(self, cluster: KafkaCluster, producer: KafkaProducer, schemas: Schemas | None = None) -> None:
+        """`schemas` None: there is no registry."""
+        self._cluster, self._producer, self._schemas = cluster, producer, schemas
 
     def add_to(self, api: RestApi) -> None:
         api.add("GET", "/", self._root)
@@ -99,27 +107,91 @@ class TopicsV2:
         kind = EMBEDDED.get(media_type(call.request.headers.get("content-type", "")))
         if kind is None:
             raise RestError(Code.UNSUPPORTED_MEDIA_TYPE, "HTTP 415 Unsupported Media Type")
-        if kind in formats.WITH_SCHEMA:
-            raise formats.no_registry("serialize")
         time_slice = TimeSlice()
         body: RecordsBody = await time_slice.take(parse_records(call.request.body))
         refuse_unknown(body.others, _BODY_MEMBERS)
-        records: list[Outgoing] = await time_slice.take(_outgoing(body.records, kind, partition))
+        ids: tuple[int | None, int | None] = None, None
+        if kind in formats.WITH_SCHEMA:
+            records, ids = await self._with_schemas(topic, body, kind, partition)
+        else:
+            encode = partial(formats.encode, kind)
+            records = await time_slice.take(_outgoing(body.records, encode, encode, partition))
         if partition is not None and partition not in (await self._cluster.topic(topic, creates=True)).by_number:
             raise partition_not_found()
         outcomes = await self._producer.write(topic, records)
         offsets = [outcome_json(each) for each in outcomes]
-        return Answer({"offsets": offsets, "key_schema_id": None, "value_schema_id": None}, status=_status(offsets))
+        answer = {"offsets": offsets, "key_schema_id": ids[0], "value_schema_id": ids[1]}
+        return Answer(answer, status=_status(offsets))
+
+    async def _with_schemas(
+        self, topic: str, body: RecordsBody, kind: str, partition: int | None
+    ) -> tuple[list[Outgoing], tuple[int | None, int | None]]:
+        """Encode records by the schemas that a body names; returns them with the ids for keys and values. Raises RestError."""
+        key, value = [await self._registered(topic, body, kind, is_key=each) for each in (True, False)]
+        encode_key = _encoder(key, Code.KEY_SCHEMA_MISSING)
+        encode_value = _encoder(value, Code.VALUE_SCHEMA_MISSING)
+
+        def work() -> list[Outgoing]:
+            return run_paced(_outgoing(body.records, encode_key, encode_value, partition))
+
+        schemas = self._schemas
+        if schemas is None:
+            raise formats.no_registry("serialize")
+        ids = None if key is None else key.place.id, None if value is None else value.place.id
+        return await schemas.code(work), ids
+
+    async def _registered(self, topic: str, body: RecordsBody, kind: str, *, is_key: bool) -> Registered | None:
+        """Find the schema of keys or values; None if the body names none. Raises RestError."""
+        name = "key_schema" if is_key else "value_schema"
+        text, schema_id = member(body.others, name, str), number(body.others, f"{name}_id", 32)
+        if text is None and schema_id is None:
+            return None
+        if self._schemas is None:
+            raise formats.no_schemas()
+        if text is not None and schema_id is not None:
+            raise bad_request("Bad Request: Unsupported argument: ")
+        from ottla.server.rest.schemas.schemas import Wanted, check_kind
+
+        found = await self._schemas.wanted(Wanted(topic, is_key, kind, text, schema_id))
+        check_kind(found, kind)
+        return found
 
 
-def _outgoing(records: list[Any], kind: str, partition: int | None) -> Generator[None, None, list[Outgoing]]:
+def _encoder(registered: Registered | None, missing: Code) -> Encode:
+    if registered is not None:
+        return registered.encode
+
+    def encode(data: Any) -> None:
+        if data is not None:
+            part = "keys" if missing == Code.KEY_SCHEMA_MISSING else "values"
+            text = f"Request includes {part} but does not include {part.removesuffix('s')} schema"
+            raise RestError(missing, text)
+
+    return encode
+
+
+def run_paced(steps: Generator[None, None, T]) -> T:
+    """Run a generator to its end in a thread, letting other threads run in between."""
+    give_way = paced()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        give_way()
+
+
+def _outgoing(
+    records: list[Any], encode_key: Encode, encode_value: Encode, partition: int | None
+) -> Generator[None, None, list[Outgoing]]:
     found = []
     for record in records:
         if not isinstance(record, dict):
             raise bad_request("A record is no JSON object")
         refuse_unknown(record, _RECORD_MEMBERS)
         own = number(record, "partition", 32)
-        key, value = formats.encode(kind, record.get("key")), formats.encode(kind, record.get("value"))
+        key, value = encode_key(record.get("key")), encode_value(record.get("value"))
         found.append(Outgoing(key, value, partition if own is None else own))
         yield
     return found

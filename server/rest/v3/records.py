@@ -7,9 +7,9 @@ wait for answers in between, and is held back by the cluster. An error of a reco
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.server.admin.http.routes import Response
 from ottla.server.rest import formats
@@ -20,7 +20,10 @@ from ottla.server.rest.errors import Code, KafkaFailure, RestError, bad_request
 from ottla.server.rest.times import parse_time
 from ottla.server.rest.v3.resources import Json, Scope, Scoped, check_content_type
 from ottla.wire.errors import ErrorCode
-from ottla.wire.time_slice import TimeSlice
+from ottla.wire.time_slice import TimeSlice, paced
+
+if TYPE_CHECKING:
+    from ottla.server.rest.schemas.schemas import Registered, Schemas, Wanted
 
 _NAMES = frozenset({"partition_id", "headers", "key", "value", "timestamp", "original_size"})
 _DATA_NAMES = frozenset(
@@ -32,19 +35,37 @@ RECORDS_AT_ONCE = 5_000
 MULTI_STATUS = 207
 
 
-class Parsed(NamedTuple):
-    """Record of a request, with the declared types of key and value; None: the part is missing."""
+class Part(NamedTuple):
+    """Key or value of a record. `wanted`: the schema by which `data` is yet to be encoded; None: `data` is bytes."""
 
-    record: Outgoing
-    key_type: str | None
-    value_type: str | None
+    kind: str | None
+    data: Any
+    wanted: Wanted | None = None
+    registered: Registered | None = None
+
+
+NO_PART = Part(None, None)
+
+
+class Parsed(NamedTuple):
+    """Record of a request. `key` and `value` have types, unless they are missing."""
+
+    key: Part
+    value: Part
+    partition: int | None
+    headers: Headers
+    timestamp_ms: int | None
+
+    @property
+    def record(self) -> Outgoing:
+        return Outgoing(self.key.data, self.value.data, self.partition, self.headers, self.timestamp_ms)
 
 
 class Records:
     """Handlers of /records."""
 
-    def __init__(self, producer: KafkaProducer, value_bytes_max: int) -> None:
-        self._producer, self._value_bytes_max = producer, value_bytes_max
+    def __init__(self, producer: KafkaProducer, value_bytes_max: int, schemas: Schemas | None = None) -> None:
+        self._producer, self._value_bytes_max, self._schemas = producer, value_bytes_max, schemas
 
     def add_to(self, scoped: Scoped) -> None:
         scoped.add("POST", "/topics/{}/records", self._produce)
@@ -82,12 +103,14 @@ class Records:
         time_slice = TimeSlice()
         parsed: list[Parsed | RestError] = []
         for text in texts:
-            parsed.append(_parsed(text))
+            parsed.append(_parsed(text, topic))
             await time_slice.yield_if_over()
         answers = await self._write(scope, topic, parsed)
         return b"".join(map(_line, answers))
 
     async def _write(self, scope: Scope, topic: str, parsed: list[Parsed | RestError]) -> list[Json]:
+        if any(isinstance(each, Parsed) and (each.key.wanted or each.value.wanted) for each in parsed):
+            parsed = await self._encoded(parsed)
         good = [each for each in parsed if isinstance(each, Parsed)]
         outcomes: list[Outcome] = []
         if good:
@@ -100,6 +123,30 @@ class Records:
             _error_json(each) if isinstance(each, RestError) else _outcome_json(scope, topic, each, next(left))
             for each in parsed
         ]
+
+    async def _encoded(self, parsed: list[Parsed | RestError]) -> list[Parsed | RestError]:
+        """Encode the parts that have schemas."""
+        schemas = self._schemas
+        if schemas is None:
+            return [_refused(each) for each in parsed]
+        found: dict[Wanted, Registered | RestError] = {}
+        for record in parsed:
+            for part in (record.key, record.value) if isinstance(record, Parsed) else ():
+                if part.wanted is not None and part.wanted not in found:
+                    try:
+                        found[part.wanted] = await schemas.wanted(part.wanted)
+                    except RestError as error:
+                        found[part.wanted] = error
+
+        def work() -> list[Parsed | RestError]:
+            give_way = paced()
+            coded = []
+            for record in parsed:
+                give_way()
+                coded.append(_with_schemas(record, found))
+            return coded
+
+        return await schemas.code(work)
 
     async def _produce_batch(self, scope: Scope) -> Any:
         entries = member(scope.body(), "entries", list)
@@ -114,8 +161,9 @@ class Records:
             raise _batch_error("Batch entry identifier is not a valid string.")
         if len(set(ids)) < len(ids):
             raise _batch_error("Batch entry IDs are not distinct.")
-        parsed = [_checked({name: each[name] for name in each if name != "id"}) for each in entries]
-        answers = await self._write(scope, scope.parts[0], parsed)
+        topic = scope.parts[0]
+        parsed = [_checked({name: each[name] for name in each if name != "id"}, topic) for each in entries]
+        answers = await self._write(scope, topic, parsed)
         told = [{"id": name, **each} for name, each in zip(ids, answers, strict=True)]
         successes = [
             {name: value for name, value in each.items() if name != "error_code"}
@@ -140,37 +188,31 @@ def _line(content: Json) -> bytes:
     return json.dumps(content, separators=(",", ":")).encode() + b"\r\n"
 
 
-def _parsed(text: bytes) -> Parsed | RestError:
+def _parsed(text: bytes, topic: str) -> Parsed | RestError:
     try:
         found = loads(text)
     except RestError as error:
         return error
-    return _checked(found)
+    return _checked(found, topic)
 
 
-def _checked(found: Any) -> Parsed | RestError:
+def _checked(found: Any, topic: str) -> Parsed | RestError:
     try:
-        return parse_record(found)
+        return parse_record(found, topic)
     except RestError as error:
         return error
 
 
-def parse_record(found: Any) -> Parsed:
+def parse_record(found: Any, topic: str) -> Parsed:
     """Parse a record of a request. Raises RestError."""
     if not isinstance(found, dict):
         raise bad_request("A record is no JSON object")
     _refuse_unknown(found, _NAMES)
-    key_type, key = _data(found, "key")
-    value_type, value = _data(found, "value")
+    key, value = _part(found, "key", topic), _part(found, "value", topic)
     time = found.get("timestamp")
-    record = Outgoing(
-        key,
-        value,
-        number(found, "partition_id", 32),
-        _headers(found),
-        None if time is None else parse_time(time),
+    return Parsed(
+        key, value, number(found, "partition_id", 32), _headers(found), None if time is None else parse_time(time)
     )
-    return Parsed(record, key_type, value_type)
 
 
 def _refuse_unknown(found: Json, names: frozenset[str]) -> None:
@@ -178,17 +220,81 @@ def _refuse_unknown(found: Json, names: frozenset[str]) -> None:
         raise bad_request(f"Unrecognized field: {min(unknown)[:100]}")
 
 
-def _data(found: Json, name: str) -> tuple[str | None, bytes | None]:
-    data = member(found, name, dict)
-    if data is None:
-        return None, None
-    _refuse_unknown(data, _DATA_NAMES)
-    kind = member(data, "type", str)
-    if kind is None or kind.lower() in formats.WITH_SCHEMA:
-        raise formats.no_registry("serialize")
-    if kind.lower() not in (formats.BINARY, formats.JSON, formats.STRING):
+def _part(found: Json, name: str, topic: str) -> Part:
+    part = member(found, name, dict)
+    if part is None:
+        return NO_PART
+    _refuse_unknown(part, _DATA_NAMES)
+    kind = member(part, "type", str)
+    kind = None if kind is None else kind.lower()
+    if kind is not None and kind not in (formats.BINARY, formats.JSON, formats.STRING, *formats.WITH_SCHEMA):
         raise bad_request(f"{name}: {kind[:50]!r} is no type of data")
-    return kind.upper(), formats.encode(kind.lower(), data.get("data"))
+    wanted = _wanted(part, kind, topic, is_key=name == "key")
+    if wanted is not None:
+        return Part(None if kind is None else kind.upper(), part.get("data"), wanted)
+    assert kind is not None
+    return Part(kind.upper(), formats.encode(kind, part.get("data")))
+
+
+def _wanted(part: Json, kind: str | None, topic: str, *, is_key: bool) -> Wanted | None:
+    """Schema that a key or value names; None for a type without schemas. Raises RestError."""
+    text, subject = member(part, "schema", str), member(part, "subject", str)
+    schema_id, version = number(part, "schema_id", 32), number(part, "schema_version", 32)
+    strategy = member(part, "subject_name_strategy", str)
+    _check_names(part, kind)
+    if kind is not None and kind not in formats.WITH_SCHEMA:
+        return None
+    from ottla.server.rest.schemas.schemas import STRATEGIES, Wanted
+
+    if strategy is not None and strategy not in STRATEGIES:
+        raise bad_request(f"subject_name_strategy: {strategy[:50]!r} is none of {', '.join(STRATEGIES)}")
+    return Wanted(topic, is_key, kind, text, schema_id, version, subject, strategy)
+
+
+def _check_names(part: Json, kind: str | None) -> None:
+    """Raise RestError for members that exclude each other."""
+    given = {name for name in _DATA_NAMES if part.get(name) is not None}
+    if {"subject", "subject_name_strategy"} <= given:
+        raise bad_request("Only one of 'subject_name_strategy' or 'subject' can be used.")
+    named = given & {"schema_id", "schema_version", "schema"}
+    if len(named) > 1:
+        raise bad_request("Only one of 'schema_id', 'schema_version' or 'schema' can be used.")
+    if kind is None:
+        if "schema" in named:
+            raise bad_request("'schema' needs a 'type'.")
+        return
+    if kind not in formats.WITH_SCHEMA:
+        if unfit := sorted(named | given & {"subject", "subject_name_strategy"}):
+            raise bad_request(f"'type={kind.upper()}' cannot be used with '{unfit[0]}'.")
+    elif named != {"schema"}:
+        unfit = sorted(named) or ["schema_version=latest"]
+        raise bad_request(f"'{unfit[0]}' cannot be used with 'type={kind.upper()}', which needs a 'schema'.")
+
+
+def _refused(parsed: Parsed | RestError) -> Parsed | RestError:
+    """Refuse a record with a schema, because there is no registry."""
+    if isinstance(parsed, RestError):
+        return parsed
+    return formats.no_schemas() if parsed.key.wanted or parsed.value.wanted else parsed
+
+
+def _with_schemas(parsed: Parsed | RestError, found: Mapping[Wanted, Registered | RestError]) -> Parsed | RestError:
+    """Encode the parts of a record that have schemas, in a thread."""
+    if isinstance(parsed, RestError):
+        return parsed
+    try:
+        return parsed._replace(key=_encoded(parsed.key, found), value=_encoded(parsed.value, found))
+    except RestError as error:
+        return error
+
+
+def _encoded(part: Part, found: Mapping[Wanted, Registered | RestError]) -> Part:
+    if part.wanted is None:
+        return part
+    registered = found[part.wanted]
+    if isinstance(registered, RestError):
+        raise registered
+    return Part(registered.schema.kind.upper(), registered.encode(part.data), registered=registered)
 
 
 def _headers(found: Json) -> Headers:
@@ -223,11 +329,18 @@ def _outcome_json(scope: Scope, topic: str, parsed: Parsed, outcome: Outcome) ->
         "offset": outcome.offset,
         "timestamp": _time_text(outcome.timestamp_ms),
     }
-    record = parsed.record
-    for name, kind, data in (("key", parsed.key_type, record.key), ("value", parsed.value_type, record.value)):
-        if kind is not None:
-            answer[name] = {"type": kind, "size": len(data or b"")}
+    for name, part in (("key", parsed.key), ("value", parsed.value)):
+        if part.kind is not None:
+            answer[name] = _part_json(part)
     return answer
+
+
+def _part_json(part: Part) -> Json:
+    told: Json = {"type": part.kind}
+    if part.registered is not None:
+        schema_id, version = part.registered.place
+        told |= {"subject": part.registered.subject, "schema_id": schema_id, "schema_version": version}
+    return {**told, "size": len(part.data or b"")}
 
 
 def _time_text(timestamp_ms: int) -> str | None:

@@ -103,14 +103,15 @@ def test_a_record_of_the_third_version_is_read():
             "key": {"type": "string", "data": "k"},
             "value": {"type": "JSON", "data": [1]},
             "timestamp": "2021-02-05T19:14:42Z",
-        }
+        },
+        "t",
     )
     record = parsed.record
     assert (record.key, record.value, record.partition) == (b"k", b"[1]", 1)
     assert record.headers == ((b"a", b"hel"), (b"b", None))
     assert record.timestamp_ms == 1612552482000
-    assert (parsed.key_type, parsed.value_type) == ("STRING", "JSON")
-    assert parse_record({"value": {"type": "BINARY", "data": None}}).record.value is None
+    assert (parsed.key.kind, parsed.value.kind) == ("STRING", "JSON")
+    assert parse_record({"value": {"type": "BINARY", "data": None}}, "t").record.value is None
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,12 @@ def test_a_record_of_the_third_version_is_read():
         [],
         {"valve": {}},
         {"value": {"type": "XML", "data": ""}},
-        {"value": {"data": "without a type"}},
+        {"value": {"data": "", "schema": "no type"}},
+        {"value": {"type": "JSON", "data": "", "schema_id": 1}},
+        {"value": {"type": "AVRO", "data": "", "schema_id": 1}},
+        {"value": {"data": "", "schema_id": 1, "schema_version": 1}},
+        {"value": {"data": "", "subject": "s", "subject_name_strategy": "TOPIC_NAME"}},
+        {"value": {"data": "", "schema_id": 1, "subject_name_strategy": "OTHER"}},
         {"value": {"type": "AVRO", "data": ""}},
         {"value": {"type": "STRING", "data": 5}},
         {"value": {"type": "STRING", "data": "\ud800"}},
@@ -135,4 +141,4 @@ def test_a_record_of_the_third_version_is_read():
 )
 def test_what_is_no_record_is_refused(found):
     with pytest.raises(RestError):
-        parse_record(found)
+        parse_record(found, "t")

@@ -1,0 +1,183 @@
+"""Values of JSON Schema: JSON that is validated before it is written. Readers get what is there, as Confluent's deserializer has it.
+
+Schema and value are a stranger's. So patterns are matched by RE2, whose time grows with the text alone; equal items are found by their
+texts; and each keyword that is applied counts against the size of the value. A schema with a pattern that RE2 does not know is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import jsonschema.exceptions
+import jsonschema.validators
+import re2
+import referencing.exceptions
+
+from ottla.server.registry.schemas.format import InvalidText
+from ottla.server.rest.bodies import loads
+from ottla.server.rest.errors import RestError
+from ottla.server.rest.schemas.codec import BadData, dumped
+from ottla.wire.time_slice import paced
+
+if TYPE_CHECKING:
+    from ottla.server.registry.schemas.json_schema import JsonSchema
+
+STEPS_FREE, STEPS_PER_BYTE = 20_000, 8
+PATTERN_CHARACTERS_MAX = 2_000
+_Keyword = Callable[..., Iterator[jsonschema.exceptions.ValidationError] | None]
+
+
+class JsonSchemaCodec:
+    """Codec of one schema."""
+
+    def __init__(self, parsed: JsonSchema) -> None:
+        _check_patterns(parsed.tree)
+        self._tree, self._registry = parsed.tree, parsed.registry
+        self._base = jsonschema.validators.validator_for(parsed.tree, default=jsonschema.Draft7Validator)
+        title = parsed.tree.get("title") if isinstance(parsed.tree, dict) else None
+        self.name = title if isinstance(title, str) else None
+
+    def encode(self, data: Any) -> bytes:
+        try:
+            body = dumped(data).encode()
+        except (ValueError, UnicodeEncodeError) as error:
+            raise BadData(f"It is no JSON: {error}") from None
+        steps = _Steps(STEPS_FREE + STEPS_PER_BYTE * len(body))
+        validator = _validator_class(self._base, steps)(self._tree, registry=self._registry)
+        try:
+            misfit = next(validator.iter_errors(data), None)
+        except (referencing.exceptions.Unresolvable, RecursionError, TypeError, ValueError) as failure:
+            if isinstance(failure, BadData):
+                raise
+            raise BadData(f"It cannot be validated: {str(failure)[:200]}") from None
+        if misfit is not None:
+            raise BadData(f"#{''.join(f'/{each}' for each in misfit.absolute_path)}: {misfit.message[:500]}")
+        return body
+
+    def decode(self, data: memoryview) -> Any:
+        try:
+            return loads(bytes(data))
+        except (RestError, UnicodeDecodeError) as error:
+            raise BadData(f"It is no JSON: {error}") from None
+
+
+def codec_of(parsed: JsonSchema) -> JsonSchemaCodec:
+    """Make the codec of a parsed schema. Raises InvalidText."""
+    return JsonSchemaCodec(parsed)
+
+
+class _Steps:
+    """Keywords that may still be applied to one value."""
+
+    def __init__(self, left: int) -> None:
+        self._left, self._give_way = left, paced()
+
+    def take(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise BadData("It takes too many steps to validate")
+        self._give_way()
+
+
+def _validator_class(base: Any, steps: _Steps) -> Any:
+    """Make the library's class for a draft, with keywords that count and have no dear ways."""
+    keywords = {name: _counted(_OWN.get(name, rule), steps) for name, rule in base.VALIDATORS.items()}
+    return jsonschema.validators.extend(base, keywords)
+
+
+def _counted(rule: _Keyword, steps: _Steps) -> _Keyword:
+    def apply(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
+        steps.take()
+        return rule(validator, value, instance, schema)
+
+    return apply
+
+
+# --- keywords whose own ways may be dear
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:
+    if isinstance(instance, str) and not _matches(pattern, instance):
+        yield jsonschema.exceptions.ValidationError(f"{instance[:100]!r} does not match {pattern!r}")
+
+
+def _pattern_properties(validator: Any, patterns: dict[str, Any], instance: Any, schema: Any) -> Iterator[Any]:
+    if isinstance(instance, dict):
+        for pattern, below in patterns.items():
+            for name, value in instance.items():
+                if _matches(pattern, name):
+                    yield from validator.descend(value, below, path=name, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    if not isinstance(instance, dict):
+        return
+    known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    for name, value in instance.items():
+        if name in known or any(_matches(each, name) for each in patterns):
+            continue
+        if allowed is False:
+            yield jsonschema.exceptions.ValidationError(f"Additional property {name[:100]!r} is not allowed")
+        elif allowed is not True:
+            yield from validator.descend(value, allowed, path=name)
+
+
+def _unique_items(validator: Any, is_wanted: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    if is_wanted and isinstance(instance, list):
+        texts = {json.dumps(_comparable(each), sort_keys=True) for each in instance}
+        if len(texts) < len(instance):
+            yield jsonschema.exceptions.ValidationError("The list has equal items")
+
+
+def _comparable(value: Any) -> Any:
+    """Copy in which equal numbers are written alike."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_comparable(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _comparable(each) for name, each in value.items()}
+    return value
+
+
+_OWN: dict[str, _Keyword] = {
+    "pattern": _pattern,
+    "patternProperties": _pattern_properties,
+    "additionalProperties": _additional_properties,
+    "uniqueItems": _unique_items,
+}
+
+
+def _matches(pattern: str, text: str) -> bool:
+    return re2.search(pattern, text) is not None
+
+
+def _check_patterns(tree: Any) -> None:
+    """Raise InvalidText for a pattern that RE2 cannot match, and where the library would match one by itself."""
+    waiting, has_patterns, has_unevaluated = [tree], False, False
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, list):
+            waiting += each
+        elif isinstance(each, dict):
+            patterns = each.get("patternProperties")
+            named = list(patterns) if isinstance(patterns, dict) else []
+            has_patterns = has_patterns or bool(named)
+            has_unevaluated = has_unevaluated or "unevaluatedProperties" in each
+            for pattern in (*named, *filter(lambda found: isinstance(found, str), (each.get("pattern"),))):
+                _check_pattern(pattern)
+            waiting += each.values()
+    if has_patterns and has_unevaluated:
+        raise InvalidText("unevaluatedProperties beside patternProperties is not served")
+
+
+def _check_pattern(pattern: str) -> None:
+    try:
+        if len(pattern) > PATTERN_CHARACTERS_MAX:
+            raise InvalidText(f"a pattern has more than {PATTERN_CHARACTERS_MAX:,} characters")
+        re2.compile(pattern)
+    except re2.error as error:
+        raise InvalidText(f"the pattern {pattern[:100]!r} is not served: {error}") from None
