@@ -9,7 +9,9 @@ CACHE := .cache
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Every pom.xml names jars that a test needs; each gets its own folder of jars: .cache/jars/<folder of the pom>/.
-POMS := $(wildcard compat_tests/apache/releases/*/pom.xml spark_examples/pom.xml spark_examples/*/pom.xml)
+# OpenSearch's are for `make ecosystem`.
+SEARCH_POM := spark_examples/search/pom.xml
+POMS := $(filter-out $(SEARCH_POM),$(wildcard compat_tests/apache/releases/*/pom.xml spark_examples/pom.xml spark_examples/*/pom.xml))
 JARS := $(patsubst %/pom.xml,$(CACHE)/jars/%/.ready,$(POMS))
 BENCH_JARS := $(patsubst %,$(CACHE)/jars/compat_tests/apache/releases/%/.ready,kafka_4 kafka_4_tools kafka_3 streams_4) \
     $(CACHE)/jars/spark_examples/flights/.ready
@@ -23,7 +25,7 @@ ECOSYSTEM := compat_tests/ecosystem
 ENVIRONMENTS := $(patsubst $(ECOSYSTEM)/%/requirements.txt,$(CACHE)/ecosystem/%/.ready,$(wildcard $(ECOSYSTEM)/*/requirements.txt))
 SHORT_ENVIRONMENTS := $(patsubst %,$(CACHE)/ecosystem/%/.ready,faststream celery)
 GO_SQUARES := $(CACHE)/go_squares/.ready
-ECOSYSTEM_JARS := $(patsubst %/pom.xml,$(CACHE)/jars/%/.ready,$(wildcard $(ECOSYSTEM)/*/pom.xml compat_tests/migration/*/pom.xml))
+ECOSYSTEM_JARS := $(patsubst %/pom.xml,$(CACHE)/jars/%/.ready,$(wildcard $(ECOSYSTEM)/*/pom.xml compat_tests/migration/*/pom.xml) $(SEARCH_POM))
 # Apart from .venv, where a package needs the setuptools of old.
 DIST_TOOLS := $(CACHE)/dist_tools/.ready
 GO = $(shell PATH="$$PATH:/usr/local/go/bin" command -v go)
@@ -52,7 +54,7 @@ ecosystem: setup  ## stream processors, task queues, connectors and log shippers
 	@sh compat_tests/setup/debian_packages.sh ecosystem
 	@$(MAKE) --no-print-directory --keep-going --silent $(ENVIRONMENTS) $(if $(shell command -v mvn),$(ECOSYSTEM_JARS)) $(if $(GO),$(GO_SQUARES)) || \
 	    echo "make: some software could not be set up; its tests will be missing" >&2
-	$(BIN)/python -m pytest -m "ecosystem or not long" -rs $(ECOSYSTEM) compat_tests/migration $(ARGS)
+	$(BIN)/python -m pytest -m "ecosystem or not long" -rs $(ECOSYSTEM) compat_tests/migration $(wildcard spark_examples/tests/test_*_in_*.py) $(ARGS)
 
 golden: setup  ## ask Apache Kafka anew what the golden answers are
 	OTTLA_RECORD_GOLDEN=1 $(BIN)/python -m pytest compat_tests/differential $(ARGS)

@@ -40,6 +40,14 @@ def test_rows_have_the_versions_of_the_jars() -> None:
         )
 
 
+def test_the_row_of_opensearch_has_the_versions_of_its_example() -> None:
+    example = ROOT / "spark_examples" / "search"
+    server = re.search(r"<opensearch>([\d.]+)</opensearch>", (example / "pom.xml").read_text())[1]
+    client = re.search(r"opensearch-py>=([\d.]+)", (example / "requirements.txt").read_text())[1]
+    assert f"| {server}, opensearch-py {client} |" in row_of("test_search_in_opensearch.py")
+    assert f'"opensearch-py>={client}"' in (ROOT / "pyproject.toml").read_text()
+
+
 def test_rows_have_the_versions_of_the_modules() -> None:
     modules = (ROOT / "compat_tests" / "clients" / "go_squares" / "go.mod").read_text()
     for name in ("kafka-go", "sarama"):

@@ -12,7 +12,7 @@ from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
 EXAMPLES_FOLDER = Path(__file__).resolve().parents[2] / "spark_examples"
 """At the top of the repository; in the wheel, beside the packages."""
 
-KINDS = frozenset((".py", ".md", ".sh", ".xml", ".json"))
+KINDS = frozenset((".py", ".md", ".sh", ".xml", ".json", ".java", ".txt"))
 
 DESCRIPTION = """\
 Writes an example of a pipeline to a folder of its own and says how it is run. Each has a program for the data, the job for Spark, the
