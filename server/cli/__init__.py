@@ -3,6 +3,7 @@
 cli.py              finds the subcommand and runs it
 command_line.py     exit codes, parsers, settings on the command line
 on_cluster.py       common parts of commands that speak to a cluster
+http_service.py     common parts of commands that serve HTTP: `ottla registry`, `ottla rest`
 client/             client of a cluster of any make
 inspection/         looks into data directories
 generation/         generated test data

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
 from ottla.server.cli.client.cluster import Cluster, parse_bootstrap
+from ottla.server.cli.client.connection import Address
 from ottla.server.cli.client.output import RequestFailed, UsageError, shown_text
 from ottla.server.cli.client.security import read_properties, security_of
 from ottla.server.cli.command_line import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, fail, seconds
@@ -77,13 +78,17 @@ def client_settings(options: argparse.Namespace) -> dict[str, str]:
     return read_properties(getattr(options, "command_config", None), getattr(options, "properties", []))
 
 
+def bootstrap_addresses(options: argparse.Namespace, texts: Mapping[str, str]) -> list[Address]:
+    """Return the brokers to ask first: of an option, the environment, the client settings, or localhost. Raises UsageError."""
+    servers = getattr(options, "bootstrap_server", None) or os.environ.get(BOOTSTRAP_VARIABLE)
+    return parse_bootstrap(servers or texts.get("bootstrap.servers") or BOOTSTRAP)
+
+
 def reach(options: argparse.Namespace) -> Cluster:
     """Connect to the cluster of the options. Raises RequestFailed, UsageError."""
     texts = client_settings(options)
-    servers = getattr(options, "bootstrap_server", None) or os.environ.get(BOOTSTRAP_VARIABLE)
-    servers = servers or texts.get("bootstrap.servers") or BOOTSTRAP
     timeout_s = getattr(options, "timeout", TIMEOUT_S)
-    return Cluster.reached(parse_bootstrap(servers), security_of(texts), timeout_s)
+    return Cluster.reached(bootstrap_addresses(options, texts), security_of(texts), timeout_s)
 
 
 def run_on_cluster(command: Callable[[Cluster], int], options: argparse.Namespace) -> int:

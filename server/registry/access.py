@@ -1,6 +1,6 @@
 """Rights of the registry's clients: users with passwords, and what each of them may do with which subjects.
 
-A file of properties names them (`--users FILE`); only its owner may be able to read it.
+The users file (`--users FILE`) names them:
 
     user.alice=a password
     rights.alice=read,write:orders-* compatibility:orders-value
@@ -14,25 +14,22 @@ its schemas. Lists show what a user may read.
 
 from __future__ import annotations
 
-import hmac
-import os
-import stat
-from base64 import b64decode
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ottla.server.admin.http.routes import Refused, Request
-from ottla.server.config.properties import MalformedProperties, parse_properties
+from ottla.server.admin.http.basic_authentication import (
+    USER,
+    InvalidUsers,
+    authenticated,
+    login_required,
+    read_users_file,
+)
+from ottla.server.admin.http.routes import Request
 from ottla.server.registry.errors import ApiError, Code
 
 READ, WRITE, DELETE, COMPATIBILITY = RIGHTS = ("read", "write", "delete", "compatibility")
-_CHALLENGE = (("WWW-Authenticate", 'Basic realm="schema registry"'),)
-_USER, _GRANTED = "user.", "rights."
-
-
-class InvalidAccess(ValueError):
-    """Unusable users file; the text is one line for the operator."""
+_GRANTED = "rights."
 
 
 class Grant(NamedTuple):
@@ -69,7 +66,7 @@ class Access:
     def check_login(self, request: Request) -> None:
         """Raise Refused unless a request comes from a user, before its body is read."""
         if self._users is not None and self._user(request) is None:
-            raise Refused(401, "HTTP 401 Unauthorized", _CHALLENGE)
+            raise login_required("schema registry")
 
     def check(self, request: Request, right: str, subject: str | None) -> None:
         """Raise ApiError unless the user has a right to a subject; None: to all."""
@@ -90,48 +87,29 @@ class Access:
         return user is not None and user.may(right, subject)
 
     def _user(self, request: Request) -> User | None:
-        assert self._users is not None
-        scheme, _, encoded = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "basic":
-            return None
-        try:
-            name, _, password = b64decode(encoded.strip(), validate=True).partition(b":")
-        except ValueError:
-            return None
-        user = self._users.get(name.decode("utf-8", "surrogateescape"))
-        # An unknown name takes as long as a wrong password.
-        is_right = hmac.compare_digest(password, b"" if user is None else user.password)
-        return user if is_right else None
+        users = self._users or {}
+        name = authenticated(request, lambda name: users[name].password if name in users else None)
+        return None if name is None else users[name]
 
 
 def read_access(file: Path) -> Access:
-    """Read a file of users. Raises InvalidAccess."""
-    try:
-        mode = os.stat(file).st_mode
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeError) as error:
-        raise InvalidAccess(f"cannot read {file}: {error}") from None
-    if stat.S_IMODE(mode) & 0o077:
-        raise InvalidAccess(f"{file} has passwords, and others may read it: chmod 600 {file}")
-    try:
-        return Access(parse_users(parse_properties(text)))
-    except MalformedProperties as error:
-        raise InvalidAccess(f"{file}: {error}") from None
+    """Read a users file with rights. Raises InvalidUsers."""
+    return Access(parse_users(read_users_file(file)))
 
 
 def parse_users(texts: Mapping[str, str]) -> Mapping[str, User]:
-    """Parse users and their rights. Raises InvalidAccess."""
-    unknown = [each for each in texts if not each.startswith((_USER, _GRANTED))]
+    """Parse users and their rights. Raises InvalidUsers."""
+    unknown = [each for each in texts if not each.startswith((USER, _GRANTED))]
     if unknown:
-        raise InvalidAccess(f"{unknown[0]}: must be user.NAME or rights.NAME")
-    passwords = {name.removeprefix(_USER): text for name, text in texts.items() if name.startswith(_USER)}
+        raise InvalidUsers(f"{unknown[0]}: must be user.NAME or rights.NAME")
+    passwords = {name.removeprefix(USER): text for name, text in texts.items() if name.startswith(USER)}
     rights = {name.removeprefix(_GRANTED): text for name, text in texts.items() if name.startswith(_GRANTED)}
     for name in rights:
         if name not in passwords:
-            raise InvalidAccess(f"{_GRANTED}{name}: there is no {_USER}{name} with a password")
+            raise InvalidUsers(f"{_GRANTED}{name}: there is no {USER}{name} with a password")
     for name, password in passwords.items():
         if not password or ":" in name or not name:
-            raise InvalidAccess(f"{_USER}{name}: needs a password, and a name without a colon")
+            raise InvalidUsers(f"{USER}{name}: needs a password, and a name without a colon")
     return {name: User(password.encode(), _grants(rights.get(name, ""))) for name, password in passwords.items()}
 
 
@@ -141,6 +119,6 @@ def _grants(text: str) -> tuple[Grant, ...]:
         names, separator, pattern = each.partition(":")
         rights = frozenset(names.split(","))
         if not separator or not pattern or not rights <= frozenset(RIGHTS):
-            raise InvalidAccess(f"{each}: must be {','.join(RIGHTS)}:PATTERN, with some of these rights")
+            raise InvalidUsers(f"{each}: must be {','.join(RIGHTS)}:PATTERN, with some of these rights")
         grants.append(Grant(rights, pattern))
     return tuple(grants)

@@ -6,21 +6,26 @@ The line "registry at URL" goes to stdout when the topic has been read; the log 
 from __future__ import annotations
 
 import argparse
-import os
 import socket
 import sys
-from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.server.cli.client.cluster import Cluster, parse_bootstrap
+from ottla.server.cli.client.cluster import Cluster
 from ottla.server.cli.client.output import UsageError, shown_text
 from ottla.server.cli.client.security import security_of
-from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, EXIT_USAGE, LOG_LEVELS, fail
-from ottla.server.cli.on_cluster import BOOTSTRAP, BOOTSTRAP_VARIABLE, add_connection, client_settings
-from ottla.server.standard_streams import announce
+from ottla.server.cli.command_line import EXIT_FAILED, EXIT_USAGE, fail
+from ottla.server.cli.http_service import (
+    add_listen,
+    add_log_and_connection,
+    add_users_and_certificate,
+    listening_socket,
+    serve_until_signal,
+    tls_context,
+)
+from ottla.server.cli.on_cluster import bootstrap_addresses, client_settings
 
 if TYPE_CHECKING:
     import ssl
@@ -55,32 +60,20 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument(
-        "--listen", default=LISTEN, metavar="HOST:PORT", help=f"where it is served (default: {LISTEN}; port 0: any)"
-    )
-    parser.add_argument(
-        "--topic", default="_schemas", metavar="NAME", help="where schemas are kept (default: _schemas)"
-    )
-    parser.add_argument(
-        "--compatibility", default="BACKWARD", metavar="LEVEL", help="compatibility if none is set (default: BACKWARD)"
-    )
-    parser.add_argument(
-        "--group", default="schema-registry", metavar="NAME", help="of all instances (default: schema-registry)"
-    )
-    parser.add_argument(
-        "--advertise", metavar="HOST[:PORT]", help="how the other instances reach this one (default: where it listens)"
-    )
+    add_listen(parser, LISTEN)
+    for option, default, metavar, what in (
+        ("--topic", "_schemas", "NAME", "where schemas are kept"),
+        ("--compatibility", "BACKWARD", "LEVEL", "compatibility if none is set"),
+        ("--group", "schema-registry", "NAME", "of all instances"),
+    ):
+        parser.add_argument(option, default=default, metavar=metavar, help=f"{what} (default: {default})")
+    reached = "how the other instances reach this one (default: where it listens)"
+    parser.add_argument("--advertise", metavar="HOST[:PORT]", help=reached)
     parser.add_argument("--never-primary", action="store_true", help="leave all writes to other instances")
     parser.add_argument("--alone", action="store_true", help="there are no other instances: take part in no election")
-    parser.add_argument("--users", type=Path, metavar="FILE", help="who may do what with which subjects")
-    parser.add_argument("--certificate", type=Path, metavar="FILE", help="serve https: certificate and key, as PEM")
-    parser.add_argument("--key", type=Path, metavar="FILE", help="the key, if it is in a file of its own")
+    add_users_and_certificate(parser, "who may do what with which subjects")
     parser.add_argument("--authority", type=Path, metavar="FILE", help="who signs the other instances' certificates")
-    parser.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="from what level on lines are logged")
-    parser.add_argument(
-        "--log-format", choices=("text", "json"), default="text", help="lines for people, or a JSON object a line"
-    )
-    add_connection(parser)
+    add_log_and_connection(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -92,11 +85,10 @@ def run(options: argparse.Namespace) -> int:
         return fail(f"the registry needs {', '.join(missing)}: pip install 'ottla[registry]'", EXIT_FAILED)
     try:
         texts = client_settings(options)
-        servers = getattr(options, "bootstrap_server", None) or os.environ.get(BOOTSTRAP_VARIABLE)
-        addresses = parse_bootstrap(servers or texts.get("bootstrap.servers") or BOOTSTRAP)
+        addresses = bootstrap_addresses(options, texts)
         timeout_s = getattr(options, "timeout", REACH_TIMEOUT_S)
         reach = partial(Cluster.reached, addresses, security_of(texts), timeout_s)
-        sock = _bound(options.listen)
+        sock = listening_socket(options.listen)
         try:
             config = _config(options, sock.getsockname()[:2])
         except UsageError:
@@ -110,33 +102,17 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _serve(config: RegistryConfig, sock: socket.socket, reach: partial[Cluster]) -> int:
-    import trio
-
-    from ottla.server.launch.signals import STOPPING
     from ottla.server.registry.serving import serve_registry
 
     sys.setswitchinterval(SWITCH_SECONDS)
-    host, port = sock.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
     scheme = "http" if config.context is None else "https"
-
-    async def serve() -> None:
-        with trio.open_signal_receiver(*STOPPING) as signals:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(serve_registry, config, sock, reach, lambda: announce([line]))
-                async for _ in signals:
-                    break
-                nursery.cancel_scope.cancel()
-
-    line = f"registry at {scheme}://{shown}:{port}"
-    with suppress(KeyboardInterrupt):
-        trio.run(serve)
-    return EXIT_OK
+    return serve_until_signal("registry", scheme, sock, partial(serve_registry, config, sock, reach))
 
 
 def _config(options: argparse.Namespace, address: tuple[str, int]) -> RegistryConfig:
     """Make the settings of a registry that is bound to an address. Raises UsageError."""
-    from ottla.server.registry.access import Access, InvalidAccess, read_access
+    from ottla.server.admin.http.basic_authentication import InvalidUsers
+    from ottla.server.registry.access import Access, read_access
     from ottla.server.registry.schemas.compatibility import LEVELS
     from ottla.server.registry.serving import RegistryConfig
 
@@ -145,15 +121,14 @@ def _config(options: argparse.Namespace, address: tuple[str, int]) -> RegistryCo
         raise UsageError(f"--compatibility {options.compatibility}: must be one of {', '.join(LEVELS)}")
     try:
         access = Access() if options.users is None else read_access(options.users)
-    except InvalidAccess as error:
+    except InvalidUsers as error:
         raise UsageError(f"--users: {error}") from None
-    context = None if options.certificate is None else _context(options)
     return RegistryConfig(
         topic=options.topic,
         group=options.group,
         compatibility=level,
         access=access,
-        context=context,
+        context=tls_context(options),
         identity=None if options.alone else _identity(options, address),
         others_context=_others_context(options),
     )
@@ -176,17 +151,6 @@ def _identity(options: argparse.Namespace, address: tuple[str, int]) -> Identity
     return Identity(host, port, scheme, is_eligible=not options.never_primary)
 
 
-def _context(options: argparse.Namespace) -> ssl.SSLContext:
-    import ssl
-
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_cert_chain(options.certificate, options.key)
-    except (OSError, ssl.SSLError) as error:
-        raise UsageError(f"--certificate {options.certificate}: it cannot be used: {error}") from None
-    return context
-
-
 def _others_context(options: argparse.Namespace) -> ssl.SSLContext | None:
     if options.authority is None:
         return None
@@ -196,15 +160,3 @@ def _others_context(options: argparse.Namespace) -> ssl.SSLContext | None:
         return ssl.create_default_context(cafile=options.authority)
     except (OSError, ssl.SSLError) as error:
         raise UsageError(f"--authority {options.authority}: it cannot be used: {error}") from None
-
-
-def _bound(text: str) -> socket.socket:
-    """Bind and listen. Raises UsageError, OSError."""
-    from ottla.server.config.server_config import parse_http_listener
-
-    is_port = text.isascii() and text.isdecimal()
-    address = parse_http_listener(f":{text}" if is_port else text)
-    if address is None:
-        raise UsageError(f"--listen {text}: must be HOST:PORT, or a PORT on loopback")
-    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    return socket.create_server(address, family=family, backlog=1024)

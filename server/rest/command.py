@@ -6,21 +6,25 @@ The line "rest proxy at URL" goes to stdout when requests are taken; the log goe
 from __future__ import annotations
 
 import argparse
-import os
 import socket
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.server.cli.client.cluster import parse_bootstrap
 from ottla.server.cli.client.output import UsageError, shown_text
 from ottla.server.cli.client.security import security_of
-from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, EXIT_USAGE, LOG_LEVELS, count, fail
-from ottla.server.cli.on_cluster import BOOTSTRAP, BOOTSTRAP_VARIABLE, add_connection, client_settings
-from ottla.server.standard_streams import announce
+from ottla.server.cli.command_line import EXIT_FAILED, EXIT_USAGE, count, fail
+from ottla.server.cli.http_service import (
+    add_listen,
+    add_log_and_connection,
+    add_users_and_certificate,
+    listening_socket,
+    serve_until_signal,
+    tls_context,
+)
+from ottla.server.cli.on_cluster import bootstrap_addresses, client_settings
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Mapping
     from urllib.parse import SplitResult
 
@@ -49,35 +53,17 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument(
-        "--listen", default=LISTEN, metavar="HOST:PORT", help=f"where it is served (default: {LISTEN}; port 0: any)"
+    add_listen(parser, LISTEN)
+    longest = "longest body of a request (default: 16 MiB)"
+    parser.add_argument("--max-request-bytes", type=count, metavar="N", help=longest)
+    idle = "after so long a consumer instance that nobody asks is deleted (default: 300000)"
+    parser.add_argument("--instance-timeout-ms", type=count, default=300_000, metavar="N", help=idle)
+    registry = (
+        "schema registry for Avro, JSON Schema and Protobuf; its login and TLS: schema.registry.* of --command-config"
     )
-    parser.add_argument(
-        "--max-request-bytes",
-        type=count,
-        metavar="N",
-        help="longest body of a request (default: 16 MiB)",
-    )
-    parser.add_argument(
-        "--instance-timeout-ms",
-        type=count,
-        default=300_000,
-        metavar="N",
-        help="after so long a consumer instance that nobody asks is deleted (default: 300000)",
-    )
-    parser.add_argument(
-        "--registry",
-        metavar="URL",
-        help="schema registry for Avro, JSON Schema and Protobuf; its login and TLS: schema.registry.* of --command-config",
-    )
-    parser.add_argument("--users", type=Path, metavar="FILE", help="who may log in, by lines user.NAME=PASSWORD")
-    parser.add_argument("--certificate", type=Path, metavar="FILE", help="serve https: certificate and key, as PEM")
-    parser.add_argument("--key", type=Path, metavar="FILE", help="the key, if it is in a file of its own")
-    parser.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="from what level on lines are logged")
-    parser.add_argument(
-        "--log-format", choices=("text", "json"), default="text", help="lines for people, or a JSON object a line"
-    )
-    add_connection(parser)
+    parser.add_argument("--registry", metavar="URL", help=registry)
+    add_users_and_certificate(parser, "who may log in, by lines user.NAME=PASSWORD")
+    add_log_and_connection(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -90,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     raise_limit()
     try:
         config = _config(options)
-        sock = _bound(options.listen)
+        sock = listening_socket(options.listen)
     except UsageError as error:
         return fail(shown_text(str(error)), EXIT_USAGE)
     except OSError as error:
@@ -99,27 +85,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _serve(config: RestConfig, sock: socket.socket) -> int:
-    import trio
-
-    from ottla.server.launch.signals import STOPPING
     from ottla.server.rest.serving import serve_rest
 
-    host, port = sock.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
     scheme = "http" if config.context is None else "https"
-    line = f"rest proxy at {scheme}://{shown}:{port}"
-
-    async def serve() -> None:
-        with trio.open_signal_receiver(*STOPPING) as signals:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(serve_rest, config, sock, lambda: announce([line]))
-                async for _ in signals:
-                    break
-                nursery.cancel_scope.cancel()
-
-    with suppress(KeyboardInterrupt):
-        trio.run(serve)
-    return EXIT_OK
+    return serve_until_signal("rest proxy", scheme, sock, partial(serve_rest, config, sock))
 
 
 def _config(options: argparse.Namespace) -> RestConfig:
@@ -127,14 +96,13 @@ def _config(options: argparse.Namespace) -> RestConfig:
     from ottla.server.rest.serving import RestConfig
 
     texts = client_settings(options)
-    servers = getattr(options, "bootstrap_server", None) or os.environ.get(BOOTSTRAP_VARIABLE)
     return RestConfig(
-        bootstrap=parse_bootstrap(servers or texts.get("bootstrap.servers") or BOOTSTRAP),
+        bootstrap=bootstrap_addresses(options, texts),
         security=security_of(texts),
         instance_timeout_s=options.instance_timeout_ms / 1000,
         registry=_registry(options.registry, texts),
         logins=None if options.users is None else _logins(options.users),
-        context=None if options.certificate is None else _context(options),
+        context=tls_context(options),
         body_bytes_max=options.max_request_bytes or BODY_BYTES_MAX,
     )
 
@@ -168,33 +136,10 @@ def _is_address(parts: SplitResult) -> bool:
 
 def _logins(file: Path) -> Logins:
     """Read the users. Raises UsageError."""
-    from ottla.server.rest.logins import InvalidLogins, read_logins
+    from ottla.server.admin.http.basic_authentication import InvalidUsers
+    from ottla.server.rest.logins import read_logins
 
     try:
         return read_logins(file)
-    except InvalidLogins as error:
+    except InvalidUsers as error:
         raise UsageError(f"--users: {error}") from None
-
-
-def _context(options: argparse.Namespace) -> ssl.SSLContext:
-    """Make the context of https. Raises UsageError."""
-    import ssl
-
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_cert_chain(options.certificate, options.key)
-    except (OSError, ssl.SSLError) as error:
-        raise UsageError(f"--certificate {options.certificate}: it cannot be used: {error}") from None
-    return context
-
-
-def _bound(text: str) -> socket.socket:
-    """Bind and listen. Raises UsageError, OSError."""
-    from ottla.server.config.server_config import parse_http_listener
-
-    is_port = text.isascii() and text.isdecimal()
-    address = parse_http_listener(f":{text}" if is_port else text)
-    if address is None:
-        raise UsageError(f"--listen {text}: must be HOST:PORT, or a PORT on loopback")
-    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    return socket.create_server(address, family=family, backlog=1024)

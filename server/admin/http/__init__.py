@@ -5,6 +5,7 @@
     server.py        accepts connections, and serves each: h11, limits on bytes, time and memory, answers in pieces
     clients/         receives metrics that clients push (KIP-714) and adds them to /metrics
     metrics/         /metrics
+    basic_authentication.py  logins of other processes' APIs: the registry's, the REST proxy's
     endpoint.py      puts the paths of a broker together; /healthz, /readyz, and the handler of /metrics
 
 To add a path, write a function that puts handlers into a `Routes`, and call it in `endpoint.py`:

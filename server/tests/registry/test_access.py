@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.server.admin.http.basic_authentication import InvalidUsers
 from ottla.server.admin.http.routes import Refused, Request
-from ottla.server.registry.access import Access, InvalidAccess, parse_users, read_access
+from ottla.server.registry.access import Access, parse_users, read_access
 from ottla.server.tests.registry.registry import MemoryRegistry, record
 
 USERS = {
@@ -127,17 +128,17 @@ def test_without_a_file_everybody_may_do_everything() -> None:
     ],
 )  # fmt: skip
 def test_a_wrong_file_is_refused(texts: dict[str, str]) -> None:
-    with pytest.raises(InvalidAccess):
+    with pytest.raises(InvalidUsers):
         parse_users(texts)
 
 
 def test_a_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "users.properties"
-    with pytest.raises(InvalidAccess, match="cannot read"):
+    with pytest.raises(InvalidUsers, match="cannot read"):
         read_access(file)
     file.write_text("user.a=b\nrights.a=read:*\n")
     os.chmod(file, 0o640)
-    with pytest.raises(InvalidAccess, match="chmod 600"):
+    with pytest.raises(InvalidUsers, match="chmod 600"):
         read_access(file)
     os.chmod(file, 0o600)
     request = Request(method="GET", path="/", headers={"authorization": login("a", "b")})

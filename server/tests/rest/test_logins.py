@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.server.admin.http.basic_authentication import InvalidUsers
 from ottla.server.admin.http.routes import Refused, Request
 from ottla.server.rest.api import RestApi
-from ottla.server.rest.logins import InvalidLogins, Logins, read_logins
+from ottla.server.rest.logins import Logins, read_logins
 
 
 def request(authorization: str | None = None) -> Request:
@@ -56,13 +57,13 @@ def test_any_header_is_no_login(text: str) -> None:
 @pytest.mark.parametrize("text", ["alice=a", "user.=a", r"user.a\:b=c", "user.alice=", "user.alice=\\u12"])
 def test_a_file_that_cannot_be_used_is_said(file: Path, text: str) -> None:
     file.write_text(text)
-    with pytest.raises(InvalidLogins):
+    with pytest.raises(InvalidUsers):
         read_logins(file)
 
 
 def test_a_file_that_others_may_read_is_refused(file: Path) -> None:
     file.chmod(0o644)
-    with pytest.raises(InvalidLogins, match="chmod 600"):
+    with pytest.raises(InvalidUsers, match="chmod 600"):
         read_logins(file)
-    with pytest.raises(InvalidLogins, match="cannot read"):
+    with pytest.raises(InvalidUsers, match="cannot read"):
         read_logins(file.parent / "missing")

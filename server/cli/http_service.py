@@ -1,0 +1,90 @@
+"""Commands that serve HTTP by themselves: common options of `ottla registry` and `ottla rest`, and their process."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla.server.cli.client.output import UsageError
+from ottla.server.cli.command_line import EXIT_OK, LOG_LEVELS
+from ottla.server.cli.on_cluster import add_connection
+from ottla.server.standard_streams import announce
+
+if TYPE_CHECKING:
+    import ssl
+
+Serve = Callable[[Callable[[], None]], Awaitable[None]]
+"""Serve until cancelled; the function it gets is called when requests are accepted."""
+
+
+def add_listen(parser: argparse.ArgumentParser, default: str) -> None:
+    """Add --listen."""
+    where = f"where it is served (default: {default}; port 0: any)"
+    parser.add_argument("--listen", default=default, metavar="HOST:PORT", help=where)
+
+
+def add_users_and_certificate(parser: argparse.ArgumentParser, users: str) -> None:
+    """Add the options for the security of the listener; `users` is the help of --users."""
+    parser.add_argument("--users", type=Path, metavar="FILE", help=users)
+    parser.add_argument("--certificate", type=Path, metavar="FILE", help="serve https: certificate and key, as PEM")
+    parser.add_argument("--key", type=Path, metavar="FILE", help="the key, if it is in a file of its own")
+
+
+def add_log_and_connection(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the log and for the cluster."""
+    parser.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="from what level on lines are logged")
+    form = "lines for people, or a JSON object a line"
+    parser.add_argument("--log-format", choices=("text", "json"), default="text", help=form)
+    add_connection(parser)
+
+
+def listening_socket(text: str) -> socket.socket:
+    """Bind to the address of --listen, and listen. Raises UsageError, OSError."""
+    from ottla.server.config.server_config import parse_http_listener
+
+    is_port = text.isascii() and text.isdecimal()
+    address = parse_http_listener(f":{text}" if is_port else text)
+    if address is None:
+        raise UsageError(f"--listen {text}: must be HOST:PORT, or a PORT on loopback")
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    return socket.create_server(address, family=family, backlog=1024)
+
+
+def tls_context(options: argparse.Namespace) -> ssl.SSLContext | None:
+    """Make the TLS context of --certificate; None without that option. Raises UsageError."""
+    if options.certificate is None:
+        return None
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(options.certificate, options.key)
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(f"--certificate {options.certificate}: it cannot be used: {error}") from None
+    return context
+
+
+def serve_until_signal(what: str, scheme: str, sock: socket.socket, serve: Serve) -> int:
+    """Serve until a signal comes, announce "WHAT at URL" on stdout when requests are accepted, and return the exit code."""
+    import trio
+
+    from ottla.server.launch.signals import STOPPING
+
+    host, port = sock.getsockname()[:2]
+    line = f"{what} at {scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+    async def run() -> None:
+        with trio.open_signal_receiver(*STOPPING) as signals:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(serve, lambda: announce([line]))
+                async for _ in signals:
+                    break
+                nursery.cancel_scope.cancel()
+
+    with suppress(KeyboardInterrupt):
+        trio.run(run)
+    return EXIT_OK
