@@ -9,9 +9,9 @@ CACHE := .cache
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Every pom.xml names jars that a test needs; each gets its own folder of jars: .cache/jars/<folder of the pom>/.
-# OpenSearch's are for `make ecosystem`.
-SEARCH_POM := spark_examples/search/pom.xml
-POMS := $(filter-out $(SEARCH_POM),$(wildcard compat_tests/apache/releases/*/pom.xml spark_examples/pom.xml spark_examples/*/pom.xml))
+# Those of OpenSearch and Debezium are for `make ecosystem`.
+EXAMPLE_POMS := $(patsubst %,spark_examples/%/pom.xml,change_data search)
+POMS := $(filter-out $(EXAMPLE_POMS),$(wildcard compat_tests/apache/releases/*/pom.xml spark_examples/pom.xml spark_examples/*/pom.xml))
 JARS := $(patsubst %/pom.xml,$(CACHE)/jars/%/.ready,$(POMS))
 BENCH_JARS := $(patsubst %,$(CACHE)/jars/compat_tests/apache/releases/%/.ready,kafka_4 kafka_4_tools kafka_3 streams_4) \
     $(CACHE)/jars/spark_examples/flights/.ready
@@ -25,7 +25,7 @@ ECOSYSTEM := compat_tests/ecosystem
 ENVIRONMENTS := $(patsubst $(ECOSYSTEM)/%/requirements.txt,$(CACHE)/ecosystem/%/.ready,$(wildcard $(ECOSYSTEM)/*/requirements.txt))
 SHORT_ENVIRONMENTS := $(patsubst %,$(CACHE)/ecosystem/%/.ready,faststream celery)
 GO_SQUARES := $(CACHE)/go_squares/.ready
-ECOSYSTEM_JARS := $(patsubst %/pom.xml,$(CACHE)/jars/%/.ready,$(wildcard $(ECOSYSTEM)/*/pom.xml compat_tests/migration/*/pom.xml) $(SEARCH_POM))
+ECOSYSTEM_JARS := $(patsubst %/pom.xml,$(CACHE)/jars/%/.ready,$(wildcard $(ECOSYSTEM)/*/pom.xml compat_tests/migration/*/pom.xml) $(EXAMPLE_POMS))
 # Apart from .venv, where a package needs the setuptools of old.
 DIST_TOOLS := $(CACHE)/dist_tools/.ready
 GO = $(shell PATH="$$PATH:/usr/local/go/bin" command -v go)

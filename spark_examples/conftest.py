@@ -17,6 +17,9 @@ import pytest
 from spark_examples.tests.broker import Broker, ForeignBroker
 
 HERE = Path(__file__).resolve().parent
+SHORT_JOBS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a JVM that ends before its second compiler pays off: a Spark job of some seconds takes half the processor time."""
+
 FORGOTTEN_SOCKET = r"unclosed <socket.*laddr=\('0\.0\.0\.0'"
 
 # The programs of an example import each other by their plain names.
@@ -85,7 +88,7 @@ def run_example(broker: Broker | ForeignBroker, tmp_path: Path) -> Callable[...,
         ottla = [sys.executable, "-m", "ottla"]
         subprocess.run([*ottla, "example", name, "--output", folder], check=True, stdout=subprocess.DEVNULL)
         environment = dict(os.environ) | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-        environment |= _with_jars(tmp_path / "cache")
+        environment |= _with_jars(tmp_path / "cache") | {"JDK_JAVA_OPTIONS": SHORT_JOBS}
         command = ["sh", str(folder / "run.sh"), broker.bootstrap, str(tmp_path / "output"), *more]
         done = subprocess.run(
             command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False

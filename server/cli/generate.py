@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import time
+from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import islice
@@ -15,9 +16,27 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ottla.server.cli.client.output import Progress, RequestFailed, UsageError, print_json, print_pairs, say
 from ottla.server.cli.command_line import EXIT_OK, count
-from ottla.server.cli.generation.arrival import DATA_RATE, DELAY_RECORDS, Arrival, Encoding, Json, Row, Shares, Written
-from ottla.server.cli.generation.kinds import KINDS, names
-from ottla.server.cli.on_cluster import add_connection, add_json, client_settings, run_on_cluster, wants_json
+from ottla.server.cli.generation.arrival import (
+    DATA_RATE,
+    DELAY_RECORDS,
+    Arrival,
+    Encoding,
+    Json,
+    Kind,
+    Row,
+    Shares,
+    Written,
+)
+from ottla.server.cli.generation.kinds import KINDS, TABLE_ROWS_MAX, Changes, names
+from ottla.server.cli.generation.statements import Stated
+from ottla.server.cli.on_cluster import (
+    add_connection,
+    add_json,
+    client_settings,
+    run_on_cluster,
+    run_reporting,
+    wants_json,
+)
 from ottla.server.cli.produce import ACKS, CODECS
 
 if TYPE_CHECKING:
@@ -51,6 +70,7 @@ examples:
   ottla generate posts --rate 100 --begin now          100 a second, with the times of today
   ottla generate clicks --format avro --registry http://localhost:8081
   ottla generate changes --expected table.jsonl -c cleanup.policy=compact
+  ottla generate changes --no-topic --statements changes.sql    for a database whose changes are captured
 
 A late record and the copy of a doubled one come at most some {DELAY_RECORDS} records after their time. A topic that is not there is
 created and keeps its records for ever, because the data is of {BEGIN[:10]} unless --begin says otherwise.
@@ -86,6 +106,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--closing", action="store_true", help="add one record of a day later, so that watermarks pass all windows"
     )
     parser.add_argument("--expected", type=Path, metavar="FILE", help="write the result to it, a JSON object a line")
+    parser.add_argument(
+        "--statements", type=Path, metavar="FILE", help="write the changes of the table to it, too, as SQL statements"
+    )
+    parser.add_argument(
+        "--snapshot",
+        type=count,
+        default=0,
+        metavar="N",
+        help="rows that the table of changes has before, which come first, as reads of a snapshot",
+    )
+    parser.add_argument("--no-topic", action="store_true", help="write only the files, and ask no broker")
     parser.add_argument("--format", choices=("json", "avro"), default="json", help="format of values (default: json)")
     parser.add_argument(
         "--registry", metavar="URL", help=f"schema registry that gets Avro's schema (default: {REGISTRY})"
@@ -135,28 +166,55 @@ def _begin(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Write the data and its result."""
+    if options.no_topic:
+        return run_reporting(lambda: _generate(None, options))
     return run_on_cluster(lambda cluster: _generate(cluster, options), options)
 
 
-def _generate(cluster: Cluster, options: argparse.Namespace) -> int:
+def _generate(cluster: Cluster | None, options: argparse.Namespace) -> int:
+    """Generate to a topic of the cluster; without one only to files."""
+    _check(options)
     shares = Shares(options.late, options.doubled, options.poison)
-    if sum(shares) > SHARES_MAX:
+    rate = options.rate or DATA_RATE
+    topic = options.topic or options.kind
+    encoding = _avro(options.kind, topic, options.registry or REGISTRY) if options.format == "avro" else Json()
+    if cluster is not None:
+        _prepare_topic(cluster, topic, options, options.begin)
+    with _whole_file(options.expected) as file, _whole_file(options.statements) as statements:
+        result = _Result(file)
+        kind = _kind(options, result, rate)
+        if statements is not None:
+            kind = Stated(kind, statements.write)
+        arrival = Arrival(kind, options.records, options.seed, options.begin, rate, shares, encoding)
+        if cluster is not None:
+            _write(cluster, topic, arrival, options)
+        else:
+            deque(arrival, maxlen=0)
+    _show(topic, arrival, result, options)
+    return EXIT_OK
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raise UsageError for options that exclude each other."""
+    if options.late + options.doubled + options.poison > SHARES_MAX:
         raise UsageError(f"--late, --doubled and --poison are more than {SHARES_MAX} together")
     if options.closing and options.kind == "changes":
         raise UsageError("--closing: changes of a table have no windows that could be closed")
-    rate = options.rate or DATA_RATE
-    topic = options.topic or options.kind
+    for name in ("statements", "snapshot"):
+        if getattr(options, name) and options.kind != "changes":
+            raise UsageError(f"--{name} is for changes: {options.kind} have no table")
+    if options.snapshot > TABLE_ROWS_MAX:
+        raise UsageError(f"--snapshot {options.snapshot}: the table has at most {TABLE_ROWS_MAX} rows")
     if options.registry is not None and options.format != "avro":
         raise UsageError("--registry is for --format avro")
-    encoding = _avro(options.kind, topic, options.registry or REGISTRY) if options.format == "avro" else Json()
-    _prepare_topic(cluster, topic, options, options.begin)
-    with _expected(options.expected) as file:
-        result = _Result(file)
-        kind = KINDS[options.kind](result.add, rate, options.seed)
-        arrival = Arrival(kind, options.records, options.seed, options.begin, rate, shares, encoding)
-        _write(cluster, topic, arrival, options)
-    _show(topic, arrival, result, options)
-    return EXIT_OK
+    if options.no_topic and options.format == "avro":
+        raise UsageError("--no-topic: without records there is nothing to be written as Avro")
+
+
+def _kind(options: argparse.Namespace, result: _Result, rate: int) -> Kind:
+    if options.snapshot:
+        return Changes(result.add, rate, options.seed, options.snapshot)
+    return KINDS[options.kind](result.add, rate, options.seed)
 
 
 def _avro(kind: str, topic: str, registry: str) -> Encoding:
@@ -179,8 +237,8 @@ class _Result:
 
 
 @contextlib.contextmanager
-def _expected(path: Path | None) -> Iterator[IO[str] | None]:
-    """Open the result's file, which gets its name when it is complete."""
+def _whole_file(path: Path | None) -> Iterator[IO[str] | None]:
+    """Open a file, which gets its name when it is complete. Raises UsageError if it cannot be written."""
     if path is None:
         yield None
         return
@@ -292,7 +350,7 @@ def _show(topic: str, arrival: Arrival, result: _Result, options: argparse.Names
     records = options.records + bool(options.closing)
     if wants_json(options):
         found = {
-            "topic": topic,
+            "topic": None if options.no_topic else topic,
             "kind": options.kind,
             "seed": options.seed,
             "records": records,
@@ -309,7 +367,7 @@ def _show(topic: str, arrival: Arrival, result: _Result, options: argparse.Names
     poison = ", ".join(f"{number} {name}" for name, number in sorted(arrival.poison.items()))
     print_pairs(
         [
-            ("topic", topic),
+            ("topic", "none" if options.no_topic else topic),
             ("records", f"{records:,}"),
             ("events", f"{arrival.events:,}"),
             ("late", f"{arrival.late:,}, by {arrival.lateness_ms / 1000:g} s at most"),

@@ -93,12 +93,21 @@ def reach(options: argparse.Namespace) -> Cluster:
 
 def run_on_cluster(command: Callable[[Cluster], int], options: argparse.Namespace) -> int:
     """Connect to the cluster, run a command on it, and return the exit code."""
-    try:
+
+    def connected() -> int:
         cluster = reach(options)
         try:
             return command(cluster)
         finally:
             cluster.close()
+
+    return run_reporting(connected)
+
+
+def run_reporting(command: Callable[[], int]) -> int:
+    """Run a command, report its failure in one line, and return the exit code."""
+    try:
+        return command()
     # A message of a broker becomes one line, and its control characters escapes.
     except UsageError as error:
         return fail(shown_text(str(error)), EXIT_USAGE)

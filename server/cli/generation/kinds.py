@@ -207,24 +207,29 @@ def _metric_row(begin: str, name: tuple[str, ...], totals: list[int]) -> Row:
 class Changes(Kind):
     """Changes of a table of accounts in Debezium's envelope: c, u and d, and a tombstone after each d.
 
-    `source.lsn` counts up. Of a row the change with the highest one holds, whatever came last. Ids are never used again.
+    `source.lsn` counts up. Of a row the change with the highest one holds, whatever came last. Ids are never used again. Rows that were
+    there before come first, as a snapshot tells them: with r, and all with the same lsn.
     """
 
     null_is_poison = False
 
-    def __init__(self, emit: Emit, rate: int, seed: int) -> None:
+    def __init__(self, emit: Emit, rate: int, seed: int, snapshot: int = 0) -> None:
+        """`snapshot` is the number of rows that were there before."""
         del rate, seed
-        self._emit = emit
+        self._emit, self._snapshot = emit, snapshot
         self._rows: list[Row] = []
         self._next_id = 1
 
     def make(self, number: int, time_ms: int, random_source: random.Random, room: int) -> Sequence[Event]:
         what, place = pick(random_source, 10), pick(random_source, len(self._rows) or 1)
         amount = pick(random_source, 1000)
-        if not self._rows or (what < 3 and len(self._rows) < TABLE_ROWS_MAX):
+        is_there_before = number < self._snapshot
+        if is_there_before or not self._rows or (what < 3 and len(self._rows) < TABLE_ROWS_MAX):
             row: Row = {"id": self._next_id, "name": _NAMES[pick(random_source, len(_NAMES))], "balance": amount}
             self._next_id += 1
             self._rows.append(row)
+            if is_there_before:
+                return (_change("r", None, row, self._snapshot - 1, time_ms),)
             return (_change("c", None, row, number, time_ms),)
         row = self._rows[place]
         if what == 3 and room > 1:

@@ -1,0 +1,153 @@
+"""The table that Spark rebuilds of generated changes is that of their statements, also if it is cut off or killed half way."""
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from secrets import token_hex
+
+import pytest
+
+for package in ("kafka", "pyspark"):
+    if find_spec(package) is None:
+        pytest.skip(f"{package} is not installed (pip install '.[spark]')", allow_module_level=True)
+
+from spark_examples.tests.programs import HERE, programs_of
+
+from ottla.server.cli.cli import main
+
+example = programs_of("change_data")
+table, topics = example.table, example.topic
+
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:unclosed:ResourceWarning"),
+]
+SHARES = ("--snapshot", "100", "--late", "0.05", "--doubled", "0.05", "--poison", "0.02")
+LIMIT = "max.message.bytes=262144"
+
+
+def generate(bootstrap: str, topic: str, output: Path, *more: str) -> None:
+    files = ("--statements", str(output / "statements.sql"), "--expected", str(output / "source.jsonl"))
+    words = ("-t", topic, "-b", bootstrap, "--timeout", "60", "-p", "2", "-c", LIMIT)
+    assert main(["generate", "changes", *words, *files, *more]) == 0
+    assert main(["topics", "create", f"{topic}-dead", "-b", bootstrap, "--timeout", "60"]) == 0
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"accounts-{token_hex(4)}"
+
+
+@pytest.fixture
+def topic_of_the_example(broker):
+    """The name that the example's programs take; free again afterwards."""
+    yield topics.TOPIC
+    main(["topics", "delete", "-y", topics.TOPIC, f"{topics.TOPIC}-dead", "-b", broker.bootstrap, "--timeout", "60"])
+
+
+def rebuilt(spark, bootstrap: str, topic: str, output: Path, records_per_batch: int) -> list[str]:
+    """Run the job to its end; returns what differs."""
+    table.follow(table.start_query(spark, bootstrap, topic, output, records_per_batch))
+    table.export(spark, output)
+    return example.check.problems(bootstrap, topic, output)
+
+
+PROBLEMS = {
+    "a null value of no row",
+    "not UTF-8",
+    "no change",
+    "an operation that is not known",
+    "the row does not fit",
+}
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_batch_that_is_cut_off_is_repeated(spark, broker, topic, tmp_path, monkeypatch, is_written):
+    """The second batch ends in the middle: before its version of the table is there, or just behind that."""
+    generate(broker.bootstrap, topic, tmp_path, "--records", "1500", *SHARES)
+    assert example.poison.write(broker.bootstrap, topic) == (len(example.poison.POISON), 1)
+    write_version = table.write_version
+
+    def cut_off(spark, rows, output, number) -> None:
+        if number != 1 or is_written:
+            write_version(spark, rows, output, number)
+        if number == 1:
+            raise RuntimeError("cut off")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(table, "write_version", cut_off)
+        with pytest.raises(Exception, match="cut off"):
+            table.follow(table.start_query(spark, broker.bootstrap, topic, tmp_path, 600))
+    assert max(table.versions(tmp_path)) == is_written
+    assert rebuilt(spark, broker.bootstrap, topic, tmp_path, 600) == []
+    told = topics.Told(broker.bootstrap, topic)
+    assert min(told.counts[kind] for kind in ("r", "c", "u", "d", topics.TOMBSTONE)) >= 90
+    assert told.copies > 40 and told.counts[topics.DEAD] > 30
+    assert len(table.versions(tmp_path)) == 2, "older versions are removed"
+    letters = topics.records(broker.bootstrap, f"{topic}-dead")
+    assert {dict(letter.headers)["problem"].decode() for letter in letters} == PROBLEMS
+    _the_check_sees_what_differs(broker, topic, tmp_path)
+
+
+def _the_check_sees_what_differs(broker, topic: str, output: Path) -> None:
+    rows = (output / "table.jsonl").read_text()
+    (output / "table.jsonl").write_text(rows.partition("\n")[2])
+    count = output / "counts" / "batch-0.json"
+    count.write_text(json.dumps(json.loads(count.read_text()) | {"u": 1}))
+    wanted = ["rows and those of the source", "rows and those of the statements", "records"]
+    assert example.check.problems(broker.bootstrap, topic, output) == wanted
+
+
+def test_the_example_says_equal(topic_of_the_example, run_example):
+    told = run_example("change_data", "generated")
+    assert told.splitlines()[-1] == "equal"
+    assert "bytes is refused: MessageSizeTooLargeError" in told
+
+
+@pytest.mark.parametrize(
+    "statement", ["DELETE FROM accounts WHERE id = 2;", "UPDATE accounts SET balance = 1;", "DROP TABLE accounts;"]
+)
+def test_a_statement_that_cannot_be_applied_is_told(statement):
+    first = "INSERT INTO accounts (id, name, balance) VALUES (1, 'Ottla', 5);"
+    assert example.expected.table([first]) == {1: ("Ottla", 5)}
+    with pytest.raises(SystemExit, match="cannot be applied: "):
+        example.expected.table([first, statement])
+
+
+KILLED = """\
+import os, signal, sys, threading, time
+from pathlib import Path
+sys.path[:0] = [{folder!r}, {flights!r}]
+import table
+sys.path.remove({folder!r})
+sys.modules.pop("session")
+import session
+output = Path({output!r})
+
+def kill():
+    while max(table.versions(output), default=0) < 1:
+        time.sleep(0.01)
+    os.killpg(0, signal.SIGKILL)
+
+threading.Thread(target=kill, daemon=True).start()
+table.follow(table.start_query(session.start(), {bootstrap!r}, {topic!r}, output, 300))
+"""
+
+
+@pytest.mark.long
+def test_a_killed_job_goes_on_and_loses_and_doubles_nothing(spark, broker, topic, tmp_path):
+    """The driver and its JVM get SIGKILL when the second version is made, wherever they are then."""
+    generate(broker.bootstrap, topic, tmp_path, "--records", "3000", *SHARES)
+    program = KILLED.format(
+        folder=str(HERE / "change_data"),
+        flights=str(HERE / "flights"),
+        output=str(tmp_path),
+        bootstrap=broker.bootstrap,
+        topic=topic,
+    )
+    done = subprocess.run([sys.executable, "-c", program], start_new_session=True, check=False, capture_output=True)
+    assert done.returncode == -9, done.stderr.decode()[-3000:]
+    assert 1 <= max(table.versions(tmp_path)) < 8
+    assert rebuilt(spark, broker.bootstrap, topic, tmp_path, 1000) == []

@@ -1,0 +1,67 @@
+"""The table that Spark rebuilds of Debezium's changes is that of PostgreSQL, while Kafka Connect and the broker are killed."""
+
+import contextlib
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+for package in ("kafka", "pyspark"):
+    if find_spec(package) is None:
+        pytest.skip(f"{package} is not installed (pip install '.[spark]')", allow_module_level=True)
+
+from spark_examples.tests.programs import HERE
+from spark_examples.tests.test_change_data import example, rebuilt, topic_of_the_example, topics
+
+from ottla.server.cli.cli import main
+
+__all__ = ["topic_of_the_example"]
+JARS = HERE.parent / ".cache" / "jars" / "spark_examples" / "change_data"
+
+pytestmark = [
+    pytest.mark.ecosystem,
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:unclosed:ResourceWarning"),
+]
+
+
+@pytest.fixture
+def debezium(tmp_path, monkeypatch):
+    """Debezium as the example looks for it, brought by `make ecosystem`."""
+    if not (JARS / ".ready").exists() or not list(Path("/usr/lib/postgresql").glob("*/bin/initdb")):
+        pytest.skip("Debezium or PostgreSQL is not on this machine (`make ecosystem` brings them)")
+    (tmp_path / "cache" / "ottla").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "cache" / "ottla" / "debezium-3.6.1.Final").symlink_to(JARS)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_the_example_says_equal(debezium, topic_of_the_example, run_example):
+    told = run_example("change_data", "debezium")
+    assert told.splitlines()[-1] == "equal"
+    assert "Kafka Connect is killed" in told
+
+
+def test_a_broker_that_is_killed_loses_no_change(debezium, topic_of_the_example, spark, killable, tmp_path):
+    """The broker gets SIGKILL between two quarters of the statements, and Kafka Connect in the middle of the third."""
+    capture, connects = example.capture, example.connect
+    bootstrap = killable.bootstrap
+    main(["generate", "changes", "--no-topic", "--records", "2000", "--statements", str(tmp_path / "statements.sql")])
+    statements = (tmp_path / "statements.sql").read_text().splitlines()
+    quarters = [statements[begin : begin + 500] for begin in range(0, len(statements), 500)]
+    with contextlib.closing(example.postgres.Postgres()) as database:
+        worker = connects.worker_properties(bootstrap, tmp_path / "connect")
+        connector = connects.connector_properties(database.port, example.postgres.USER, 262144)
+        with contextlib.closing(connects.Connect(tmp_path / "connect", worker, connector)) as connect:
+            capture.begin(database, connect, bootstrap, quarters[0])
+            killable.kill()
+            database.run("\n".join(quarters[1]))
+            killable.start()
+            capture.run_and_wait(database, connect, bootstrap, quarters[2])
+            connect.kill()
+            connect.start()
+            capture.run_and_wait(database, connect, bootstrap, [each for some in quarters[3:] for each in some])
+        (tmp_path / "source.jsonl").write_text("\n".join(database.run(capture.ROWS)) + "\n")
+    topic = topic_of_the_example
+    main(["topics", "create", f"{topic}-dead", "-b", bootstrap])
+    assert rebuilt(spark, bootstrap, topic, tmp_path, 500) == []
+    assert topics.Told(bootstrap, topic).counts["r"] > 100
