@@ -26,6 +26,7 @@ from ottla.server.registry.records import (
     SubjectDeleted,
 )
 from ottla.server.registry.subjects import (
+    ALL_CONTEXTS,
     DEFAULT_CONTEXT,
     GLOBAL_CONTEXT,
     SortedNames,
@@ -228,8 +229,11 @@ class RegistryState:
     def in_context(self, subject: str | None) -> Iterator[str]:
         """Subjects in the context of a qualified name; None: in all contexts."""
         context = None if subject is None else context_of(subject)
-        if context is None or context == DEFAULT_CONTEXT:
-            return (each for each in list(self._subjects) if context is None or context_of(each) == context)
+        if context is None:
+            return iter(list(self._subjects))
+        if context == DEFAULT_CONTEXT:
+            # By the beginnings of names: to parse a million of them would hold the event loop.
+            return (each for each in list(self._subjects) if not each.startswith((":.", ALL_CONTEXTS)))
         prefix = Subject(context, "").qualified
         return iter(self.names.after(prefix, prefix, len(self._subjects)))
 

@@ -402,7 +402,7 @@ class Writing:
     async def _cleared(self, subject: str | None) -> list[Event]:
         """Prepare an import: purge deleted schemas. Raises ApiError if others exist."""
         is_one = subject is not None and bool(Subject.parse(subject).name)
-        names = [subject] if is_one and subject is not None else list(self._state.in_context(subject))
+        names = iter([subject]) if is_one and subject is not None else self._state.in_context(subject)
         events: list[Event] = []
         time_slice = TimeSlice()
         for name in names:
