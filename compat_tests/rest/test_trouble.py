@@ -129,6 +129,32 @@ def test_a_proxy_that_stops_leaves_its_groups(bootstrap, start_proxy, unique):
     assert second.ask("GET", path, kind=V2).json["state"] == "EMPTY"
 
 
+def test_a_proxy_that_stops_answers_first(bootstrap, start_proxy, unique):
+    topic, proxy = unique("answered"), start_proxy(bootstrap)
+    proxy.ask("POST", f"/topics/{topic}", {"records": [{"value": 1}]}, JSON)
+    reader = Instance(
+        proxy, unique("g"), format="json", **{"auto.offset.reset": "earliest", "consumer.request.timeout.ms": 50_000}
+    )
+    reader.ask("POST", "/subscription", {"topics": [topic]})
+    wait_until(lambda: reader.ask("GET", "/assignments").json["partitions"], "it is assigned partitions")
+    stream = proxy.connection()
+    stream.putrequest("POST", f"{proxy.cluster_path()}/topics/{topic}/records")
+    stream.putheader("Content-Type", "application/json")
+    stream.putheader("Transfer-Encoding", "chunked")
+    stream.endheaders()
+    record = b'{"value": {"type": "JSON", "data": 2}}'
+    stream.send(b"%x\r\n%b\r\n" % (len(record), record))
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(reader.records)
+        streamed = stream.getresponse()
+        assert json.loads(streamed.readline())["error_code"] == 200
+        time.sleep(1)  # the read has what there is, and waits for more
+        proxy.process.terminate()
+        assert [each["value"] for each in reading.result()] == [1, 2]
+        assert streamed.read() == b""  # with a last chunk
+    assert proxy.process.wait(60) == 0
+
+
 def test_a_group_of_hundreds_of_instances_shares_its_partitions(bootstrap, start_proxy, unique):
     """All have to join at a time, each over a connection that waits."""
     proxy = start_proxy(bootstrap)

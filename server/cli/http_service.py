@@ -17,8 +17,10 @@ from ottla.server.standard_streams import announce
 if TYPE_CHECKING:
     import ssl
 
-Serve = Callable[[Callable[[], None]], Awaitable[None]]
-"""Serve until cancelled; the function it gets is called when requests are accepted."""
+    import trio
+
+Serve = Callable[[Callable[[], None], "trio.Event"], Awaitable[None]]
+"""Serve until the event, and answer what is in flight; the function it gets is called when requests are accepted."""
 
 
 def add_listen(parser: argparse.ArgumentParser, default: str) -> None:
@@ -78,11 +80,18 @@ def serve_until_signal(what: str, scheme: str, sock: socket.socket, serve: Serve
     line = f"{what} at {scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
     async def run() -> None:
+        stopping = trio.Event()
+
+        async def heed() -> None:
+            async for _ in signals:
+                if stopping.is_set():  # a second signal does not wait for answers
+                    nursery.cancel_scope.cancel()
+                stopping.set()
+
         with trio.open_signal_receiver(*STOPPING) as signals:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(serve, lambda: announce([line]))
-                async for _ in signals:
-                    break
+                nursery.start_soon(heed)
+                await serve(lambda: announce([line]), stopping)
                 nursery.cancel_scope.cancel()
 
     with suppress(KeyboardInterrupt):

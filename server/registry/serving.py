@@ -78,9 +78,9 @@ class Alone:
 
 
 async def serve_registry(
-    config: RegistryConfig, sock: socket.socket, reach: Reach, on_ready: Callable[[], None]
+    config: RegistryConfig, sock: socket.socket, reach: Reach, on_ready: Callable[[], None], stopping: trio.Event
 ) -> None:
-    """Serve a listening socket until cancelled. `on_ready` is called when the topic has been read."""
+    """Serve a listening socket until `stopping`. `on_ready` is called when the topic has been read."""
     state = RegistryState(config.compatibility)
     topic = SchemasTopic(reach, config.topic, state)
     judging = Judging(state)
@@ -104,5 +104,6 @@ async def serve_registry(
         nursery.start_soon(topic.run)
         if election is not None:
             nursery.start_soon(election.run)
-        nursery.start_soon(server.run, sock)
         nursery.start_soon(tell)
+        await server.run_until(stopping, sock)
+        nursery.cancel_scope.cancel()

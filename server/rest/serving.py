@@ -69,8 +69,10 @@ class FreePace(Pace):
         await trio.lowlevel.checkpoint()
 
 
-async def serve_rest(config: RestConfig, sock: socket.socket, on_ready: Callable[[], None]) -> None:
-    """Serve a listening socket until cancelled. `on_ready` is called when the proxy accepts requests."""
+async def serve_rest(
+    config: RestConfig, sock: socket.socket, on_ready: Callable[[], None], stopping: trio.Event
+) -> None:
+    """Serve a listening socket until `stopping`. `on_ready` is called when the proxy accepts requests."""
     cluster = KafkaCluster(config.bootstrap, config.security)
     api = RestApi("http" if config.context is None else "https", config.body_bytes_max, config.logins)
     schemas = None if config.registry is None else _schemas(config.registry)
@@ -92,12 +94,19 @@ async def serve_rest(config: RestConfig, sock: socket.socket, on_ready: Callable
         await outer.start(carry)
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(server.run, sock)
                 nursery.start_soon(instances.run)
+                nursery.start_soon(_greet, cluster)
+                nursery.start_soon(_hasten, instances, stopping)
                 on_ready()
-                await _greet(cluster)
+                await server.run_until(stopping, sock)
+                nursery.cancel_scope.cancel()
         finally:
             last.cancel()
+
+
+async def _hasten(instances: Instances, stopping: trio.Event) -> None:
+    await stopping.wait()
+    instances.hasten()
 
 
 def _schemas(config: RegistryConfig) -> Schemas:

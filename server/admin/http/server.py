@@ -89,6 +89,9 @@ logger = logging.getLogger("ottla.http")
 
 IDLE_S, REQUEST_S, ANSWER_S, SEND_S, LINGER_S = 75.0, 10.0, 60.0, 10.0, 1.0
 STREAM_IDLE_S = 300.0
+LEAVE_S, STOP_S = 0.1, 5.0
+"""Time in which a request that is on its way arrives at a server that stops, and time for all answers then."""
+
 HEAD_BYTES_MAX, TARGET_BYTES_MAX, HEADERS_MAX, QUERY_FIELDS_MAX = 16 * 1024, 8 * 1024, 100, 100
 RECEIVE_BYTES, PIECE_BYTES, LINGER_BYTES_MAX = 16 * 1024, 64 * 1024, 256 * 1024
 LENGTH_DIGITS_MAX = 18  # of a Content-Length
@@ -103,8 +106,11 @@ class Gone(Exception):
 class HttpConnection:
     """One connection, which answers its requests in order.
 
-    `is_idle`: it may be ended without cutting anything off; `since`: when it became idle, or else when its request began.
+    `is_idle`: it may be ended without cutting anything off; `since`: when it became idle, or else when its request began;
+    `is_leaving`: the request that is read or answered is the last one.
     """
+
+    is_leaving = False
 
     def __init__(
         self,
@@ -120,6 +126,8 @@ class HttpConnection:
         self.cancel_scope = trio.CancelScope()
         self._stream, self.peer, self._routes, self._guard, self._pace = stream, peer, routes, guard, pace
         self._room, self._bodies = room or Room(), bodies or Room()
+        self._idle_scope = trio.CancelScope()  # of the wait for the next request
+        self._piece_scope = trio.CancelScope()  # of the wait for the next piece of a stream
         self._body_bytes = 0  # of the request that is read or answered, taken of `_bodies`
         self._method = ""  # of the request that is answered, as far as it is known
         self._worked_s = 0.0  # with what is read, and not paid for yet
@@ -134,6 +142,12 @@ class HttpConnection:
                 await self._linger()
             except (Gone, trio.BrokenResourceError, trio.ClosedResourceError):
                 pass
+
+    def leave(self) -> None:
+        """Take no further request: close if idle, else after the answer. A stream ends with the pieces that have come."""
+        self.is_leaving = True
+        self._idle_scope.deadline = min(self._idle_scope.deadline, trio.current_time() + LEAVE_S)
+        self._piece_scope.cancel()
 
     def _note_idle(self, *, is_idle: bool) -> None:
         self.is_idle, self.since = is_idle, trio.current_time()
@@ -152,7 +166,7 @@ class HttpConnection:
         finally:
             self._bodies.give(self._body_bytes)
             self._body_bytes = 0
-        if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+        if self.is_leaving or self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
             return False
         self._http.start_next_cycle()
         return True
@@ -198,7 +212,7 @@ class HttpConnection:
     async def _first_byte(self) -> None:
         # A request that came together with the one before is here already.
         if not self._http.trailing_data[0]:
-            with trio.move_on_after(IDLE_S):
+            with trio.move_on_after(LEAVE_S if self.is_leaving else IDLE_S) as self._idle_scope:
                 self._http.receive_data(await self._received())
                 self._note_idle(is_idle=False)
                 return
@@ -275,9 +289,10 @@ class HttpConnection:
         """Yield a body in pieces. Raises Gone, RemoteProtocolError."""
         while True:
             event: h11.Event | None = None
-            with trio.move_on_after(STREAM_IDLE_S):
-                event = await self._event()
-            if isinstance(event, h11.EndOfMessage):
+            with trio.move_on_after(STREAM_IDLE_S) as self._piece_scope:
+                if not self.is_leaving:
+                    event = await self._event()
+            if isinstance(event, h11.EndOfMessage) or (event is None and self.is_leaving):
                 return
             if not isinstance(event, h11.Data):
                 raise Gone
@@ -315,7 +330,7 @@ class HttpConnection:
         if isinstance(body, bytes):
             headers["content-length"] = str(len(body))
         headers |= {name.lower(): value for name, value in response.headers}
-        if response.is_lasting:
+        if response.is_lasting or self.is_leaving:
             headers["connection"] = "close"
         reason = HTTPStatus(response.status).phrase
         head = self._http.send(h11.Response(status_code=response.status, headers=list(headers.items()), reason=reason))
@@ -424,6 +439,7 @@ class HttpServer:
         self._context = context
         self._room, self._bodies = Room(), bodies or Room()
         self._connections: set[HttpConnection] = set()
+        self._accepting = trio.CancelScope()
         self._are_taken, self._shortage = Reminder(), Reminder()
 
     @property
@@ -432,20 +448,51 @@ class HttpServer:
         return len(self._connections)
 
     async def run(self, sock: socket.socket) -> None:
-        """Serve a listening socket until cancelled."""
+        """Serve a listening socket until cancelled, or until all requests are answered after `stop`."""
         listener = trio.socket.from_stdlib_socket(sock)
         async with trio.open_nursery() as nursery:
-            while True:
-                try:
-                    accepted, address = await listener.accept()
-                except OSError as error:
-                    await self._after_failed_accept(error)
-                    continue
-                host = plain_address(address[0])
-                if self._has_room(host):
-                    nursery.start_soon(self._serve, accepted, host)
-                else:
-                    accepted.close()
+            with self._accepting:
+                await self._accept(listener, nursery)
+            listener.close()
+
+    async def run_until(self, stopping: trio.Event, sock: socket.socket) -> None:
+        """Serve a listening socket until an event; then answer the requests that are in flight, for at most STOP_S."""
+
+        async def stop() -> None:
+            await stopping.wait()
+            self.stop()
+            await trio.sleep(STOP_S)
+            logger.warning("%d requests are not answered after %g s", len(self._connections), STOP_S)
+            self.cut_off()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stop)
+            await self.run(sock)
+            nursery.cancel_scope.cancel()
+
+    def stop(self) -> None:
+        """Accept no more connections, close those that idle, and the others after their answers."""
+        self._accepting.cancel()
+        for each in self._connections:
+            each.leave()
+
+    def cut_off(self) -> None:
+        """Close the connections that are left, whatever they are at."""
+        for each in self._connections:
+            each.cancel_scope.cancel()
+
+    async def _accept(self, listener: trio.socket.SocketType, nursery: trio.Nursery) -> None:
+        while True:
+            try:
+                accepted, address = await listener.accept()
+            except OSError as error:
+                await self._after_failed_accept(error)
+                continue
+            host = plain_address(address[0])
+            if self._has_room(host):
+                nursery.start_soon(self._serve, accepted, host)
+            else:
+                accepted.close()
 
     async def _after_failed_accept(self, error: OSError) -> None:
         # The socket stays readable, so without a pause the loop would do nothing but fail.
@@ -485,6 +532,8 @@ class HttpServer:
         stream = plain if self._context is None else _encrypted(plain, self._context)
         connection = HttpConnection(stream, host, self._routes, self._guard, self._pace, self._room, self._bodies)
         self._connections.add(connection)
+        if self._accepting.cancel_called:
+            connection.leave()
         try:
             await connection.run()
         except Exception:  # it would end the endpoint, and with it the broker

@@ -61,6 +61,8 @@ class ReadingRoom:
     """Memory limit of all responses under construction."""
 
     left: int = field(default=READING_BYTES_MAX)
+    is_closing: bool = False
+    """Reads end with what they have."""
 
 
 class Instance:
@@ -235,7 +237,7 @@ class Instance:
             await self._commit_quietly()
         answer = _Collected(self.config, min(bytes_max, ANSWER_BYTES_MAX), self._room)
         try:
-            while not answer.is_full and (left_s := until_s - trio.current_time()) > 0:
+            while not answer.is_full and not self._room.is_closing and (left_s := until_s - trio.current_time()) > 0:
                 with trio.move_on_after(left_s + WAIT_S):
                     await self._read_some(answer, min(left_s, WAIT_S), until_s)
             return answer.body
@@ -412,6 +414,10 @@ class Instances:
 
     def _touch(self, instance: Instance) -> None:
         instance.expires_at_s = trio.current_time() + self._timeout_s
+
+    def hasten(self) -> None:
+        """Let reads end with what they have, because the proxy stops."""
+        self._room.is_closing = True
 
     async def delete(self, instance: Instance) -> None:
         """Delete an instance; later requests do not find it."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
 import trio
 import trio.testing
 
+from ottla.replication.log.descriptors import Descriptors
 from ottla.server.admin.http import server
 from ottla.server.admin.http.routes import Guard, Refused, Request, Response, Routes
-from ottla.server.admin.http.server import HttpConnection, Room
+from ottla.server.admin.http.server import HttpConnection, HttpServer, Room
 from ottla.server.rest.api import Answer, Call, RestApi, RestGuard
 from ottla.server.rest.errors import RestError
 from ottla.server.rest.serving import FreePace
@@ -138,6 +140,67 @@ async def test_bodies_share_a_room_which_answers_give_back() -> None:
         await received(first, b"done")
         await first.send_all(request)
         await received(first, b"done")
+
+
+@asynccontextmanager
+async def serving(routes: Routes):
+    """A server on loopback, and a function that connects to it."""
+    sock = socket.create_server(("127.0.0.1", 0))
+    address = sock.getsockname()
+    running = HttpServer(routes, RestGuard("0.0.0.0"), Descriptors(1_000), FreePace())
+    async with AsyncExitStack() as stack, trio.open_nursery() as nursery:
+
+        async def connect() -> trio.SocketStream:
+            return await stack.enter_async_context(await trio.open_tcp_stream(*address))
+
+        nursery.start_soon(running.run, sock)
+        yield running, connect
+
+
+WHOLE = b"POST /whole HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n"
+
+
+async def test_a_server_that_stops_answers_what_is_in_flight(mock_clock: trio.testing.MockClock) -> None:
+    routes = Streaming()
+    async with serving(routes) as (running, connect):
+        idle, stream, asking, late = [await connect() for _ in range(4)]
+        await stream.send_all(CHUNKED + chunk(b"abc"))
+        await received(stream, b"3;")
+        await asking.send_all(WHOLE)  # without its body
+        while running.connection_count < 4:
+            await trio.lowlevel.checkpoint()
+        running.stop()
+        await late.send_all(WHOLE + b"ab")
+        # The stream ends with what was answered.
+        await received(stream, b"0\r\n\r\n")
+        with pytest.raises(OSError):
+            await connect()
+        await asking.send_all(b"ab")
+        while len(routes.bodies) < 2:
+            await trio.lowlevel.checkpoint()
+        mock_clock.jump(server.LEAVE_S)
+        assert await idle.receive_some() == b""
+        routes.go_on.set()
+        for each in (asking, late):
+            assert b"connection: close" in (await received(each, b"done")).lower()
+            assert await each.receive_some() == b""
+            await each.aclose()
+        await stream.aclose()
+    # `run` has returned.
+    assert running.connection_count == 0
+
+
+async def test_a_server_cuts_off_what_it_cannot_answer() -> None:
+    routes = Streaming()
+    async with serving(routes) as (running, connect):
+        asking = await connect()
+        await asking.send_all(WHOLE + b"ab")
+        while not routes.bodies:
+            await trio.lowlevel.checkpoint()
+        running.stop()
+        running.cut_off()
+        with suppress(trio.BrokenResourceError):
+            assert await asking.receive_some() == b""
 
 
 class Api(RestApi):
