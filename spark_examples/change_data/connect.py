@@ -14,7 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 JSON = "org.apache.kafka.connect.json.JsonConverter"
-OFFSETS_WRITTEN_MS = 5000
+OFFSETS_WRITTEN_MS = 1000
 STOP_S = 60
 LOG_SHOWN = 3000
 

@@ -4,8 +4,8 @@
 
 Takes what is there and ends (trigger availableNow); started again with the same output folder, it goes on where it was, also after it was
 killed. Batch N makes version N of the table from the version before, so a batch that is repeated makes the same version again. Of each row
-the change with the highest LSN holds, however often and in which order changes come. What is no change of this table goes to a topic of
-dead letters.
+the change with the highest LSN holds, however often and in which order changes come. A snapshot is of all rows: those that it does not have
+are gone. What is no change of this table goes to a topic of dead letters.
 """
 
 import argparse
@@ -21,10 +21,15 @@ from session import start
 TOPIC = "bank.public.accounts"
 COLUMNS = ("balance", "id", "name")
 ROW = "STRUCT<id: BIGINT, name: STRING, balance: BIGINT>"
-CHANGE = f"op STRING, before {ROW}, after {ROW}, source STRUCT<lsn: BIGINT>, _corrupt STRING"
+CHANGE = f"op STRING, before {ROW}, after {ROW}, source STRUCT<lsn: BIGINT, snapshot: STRING>, _corrupt STRING"
 ENVELOPE = "op STRING, before MAP<STRING, STRING>, after MAP<STRING, STRING>, source STRING, _corrupt STRING"
-VERSION = "id BIGINT, name STRING, balance BIGINT, lsn BIGINT, is_change BOOLEAN, is_deleted BOOLEAN"
+VERSION = (
+    "id BIGINT, name STRING, balance BIGINT, lsn BIGINT, is_deleted BOOLEAN, is_change BOOLEAN, snapshot_lsn BIGINT"
+)
 READ, DELETE = "r", "d"
+PARTIAL = "incremental"
+"""A snapshot that reads the rows bit by bit, between changes."""
+
 OPERATIONS = (READ, "c", "u", DELETE)
 RECORDS_PER_BATCH = 1000
 POLL_S = 1
@@ -72,18 +77,26 @@ def problem(text: Column) -> Column:
 
 def rows_of(changes: DataFrame) -> DataFrame:
     """The rows as the changes leave them. Deleted ones stay, so that no older change that comes late brings them back."""
+    operation, kind = f.col("change.op"), f.coalesce("change.source.snapshot", f.lit("true"))
     return changes.select(
         f.expr("coalesce(change.after, change.before) AS row"),
         f.col("change.source.lsn").alias("lsn"),
-        (f.col("change.op") != READ).alias("is_change"),
-        (f.col("change.op") == DELETE).alias("is_deleted"),
-    ).select("row.*", "lsn", "is_change", "is_deleted")
+        (operation == DELETE).alias("is_deleted"),
+        (operation != READ).alias("is_change"),
+        f.when((operation == READ) & (kind != PARTIAL), f.col("change.source.lsn")).alias("snapshot_lsn"),
+    ).select("row.*", "lsn", "is_deleted", "is_change", "snapshot_lsn")
 
 
 def newest(rows: DataFrame) -> DataFrame:
-    """Of each row the one with the highest LSN. A snapshot may have the LSN of the first change after it."""
+    """Of each row the one with the highest LSN, and none from before the last snapshot.
+
+    A snapshot may have the LSN of the first change after it, which is the newer one then. Where Kafka Connect was killed before it noted that
+    its snapshot was done, it takes another one, and what was deleted between both is told by no change.
+    """
     last = f.max_by(f.struct("*"), f.struct("lsn", "is_change")).alias("last")
-    return rows.groupBy("id").agg(last).select("last.*")
+    [[snapshot_lsn]] = rows.agg(f.coalesce(f.max("snapshot_lsn"), f.lit(0))).collect()
+    alive = rows.groupBy("id").agg(last).select("last.*").where(f.col("lsn") >= snapshot_lsn)
+    return alive.withColumn("snapshot_lsn", f.lit(snapshot_lsn).cast("bigint"))
 
 
 def versions(output: Path) -> dict[int, Path]:

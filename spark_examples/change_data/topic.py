@@ -21,6 +21,8 @@ def records(bootstrap: str, topic: str) -> Iterator[Any]:
     consumer = KafkaConsumer(bootstrap_servers=bootstrap, isolation_level="read_committed", enable_auto_commit=False)
     try:
         places = [TopicPartition(topic, index) for index in sorted(consumer.partitions_for_topic(topic) or ())]
+        if not places:
+            return
         ends = consumer.end_offsets(places)
         consumer.assign(places)
         consumer.seek_to_beginning(*places)

@@ -91,6 +91,38 @@ def test_a_batch_that_is_cut_off_is_repeated(spark, broker, topic, tmp_path, mon
     _the_check_sees_what_differs(broker, topic, tmp_path)
 
 
+def changes(*some: tuple[str, int, int, int], snapshot: str = "true") -> list[bytes]:
+    """Changes as values: operation, id, balance and LSN of each."""
+    source = {"snapshot": snapshot}
+    rows = [(kind, {"id": each, "name": "Elli", "balance": balance}, lsn) for kind, each, balance, lsn in some]
+    return [
+        json.dumps(
+            {"op": kind, "before": row, "after": None if kind == "d" else row, "source": source | {"lsn": lsn}}
+        ).encode()
+        for kind, row, lsn in rows
+    ]
+
+
+def test_a_second_snapshot_deletes_what_it_does_not_have(spark, broker, topic, tmp_path):
+    """Not an incremental one; and older changes that come late bring nothing back."""
+    main(["topics", "create", topic, "-p", "1", "-b", broker.bootstrap, "--timeout", "60"])
+    later = [
+        changes(("r", 1, 5, 30), ("r", 4, 5, 30), ("u", 2, 9, 12), ("u", 1, 6, 30)),
+        changes(("r", 5, 5, 40), snapshot="incremental"),
+        changes(("u", 4, 8, 35), ("c", 3, 7, 29), ("d", 5, 5, 50), ("c", 6, 1, 60), ("u", 5, 9, 45)),
+    ]
+    values = [*changes(("r", 1, 5, 10), ("r", 2, 5, 10), ("c", 3, 5, 11)), *(each for some in later for each in some)]
+    producer = example.poison.KafkaProducer(bootstrap_servers=broker.bootstrap)
+    for value in values:
+        producer.send(topic, value, key=b'{"id":0}')
+    producer.close()
+    table.follow(table.start_query(spark, broker.bootstrap, topic, tmp_path, 4))
+    table.export(spark, tmp_path)
+    found = {key: balance for key, (_, balance) in example.check.table(tmp_path / "table.jsonl").items()}
+    assert found == {1: 6, 4: 8, 6: 1}
+    assert len(list((tmp_path / "counts").iterdir())) == 4, "the snapshots came in one batch, which would prove less"
+
+
 def _the_check_sees_what_differs(broker, topic: str, output: Path) -> None:
     rows = (output / "table.jsonl").read_text()
     (output / "table.jsonl").write_text(rows.partition("\n")[2])
