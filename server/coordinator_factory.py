@@ -125,7 +125,10 @@ class ClusterTopicImages:
         if topic is None:
             return None
         # Partitions with the same replicas share one set.
-        racks = {each.replicas: frozenset(self._racks_of(each.replicas)) for each in topic.partitions}
+        racks = {
+            each.replicas: frozenset([self._racks[broker] for broker in each.replicas if broker in self._racks])
+            for each in topic.partitions
+        }
         made = TopicImage(name, topic.topic_id, tuple([racks[each.replicas] for each in topic.partitions]))
         self._images[name] = made
         return made
@@ -136,9 +139,6 @@ class ClusterTopicImages:
 
     def topic_names(self) -> Sequence[str]:
         return self._cluster.topic_names()
-
-    def _racks_of(self, brokers: Sequence[int]) -> list[str]:
-        return [self._racks[broker] for broker in brokers if broker in self._racks]
 
     def _on_topic_change(self, name: str) -> None:
         old, new = self._seen.get(name), self._cluster.topic(name)

@@ -17,23 +17,9 @@ from struct import calcsize
 
 import construct
 
-from ottla.wire.generator import (
-    Source,
-    fixed_format,
-    fixed_struct_format,
-    parts_of,
-    size_min,
-)
+from ottla.wire.generator import Source, fixed_format, fixed_struct_format, parts_of, size_min
 from ottla.wire.schema import holds_records
-from ottla.wire.types import (
-    ArrayType,
-    BytesType,
-    NullableStruct,
-    RecordsType,
-    StringType,
-    StructType,
-    TaggedFields,
-)
+from ottla.wire.types import ArrayType, BytesType, NullableStruct, RecordsType, StringType, StructType, TaggedFields
 
 BESIDE_RECORDS = "ELEMENTS_BESIDE_RECORDS_MAX"
 

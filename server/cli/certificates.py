@@ -26,20 +26,17 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the folder and the names of certificates."""
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the files go")
-    parser.add_argument(
+    add = parser.add_argument
+    add("folder", type=Path, metavar="FOLDER", help="where the files go")
+    add(
         "--broker",
         action="append",
         default=[],
         metavar="HOST",
         help="name or address that clients reach a broker by (default: localhost); repeatable",
     )
-    parser.add_argument(
-        "--client", action="append", default=[], metavar="NAME", help="another client beside `client`; repeatable"
-    )
-    parser.add_argument(
-        "--days", type=_days, default=DAYS, metavar="N", help=f"how long the certificates are good (default: {DAYS})"
-    )
+    add("--client", action="append", default=[], metavar="NAME", help="another client beside `client`; repeatable")
+    add("--days", type=_days, default=DAYS, metavar="N", help=f"how long the certificates are good (default: {DAYS})")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -49,22 +49,17 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the number of brokers, their data folder and their settings."""
+    add = parser.add_argument
     asked = "ask the cluster that runs in this folder, instead of running one"
-    parser.add_argument("action", nargs="?", choices=ACTIONS, metavar="status | start-broker", help=asked)
-    parser.add_argument("number", nargs="?", type=_count, metavar="N", help="the broker to be started")
-    parser.add_argument("--status", action="store_true", help="the same as status")
-    parser.add_argument(
-        "--brokers", type=_count, metavar="N", help="how many (default: as many as the folder has data of, or 3)"
-    )
-    parser.add_argument(
-        "--data", type=Path, metavar="FOLDER", help="where data and logs go (default: $XDG_DATA_HOME/ottla/cluster)"
-    )
+    add("action", nargs="?", choices=ACTIONS, metavar="status | start-broker", help=asked)
+    add("number", nargs="?", type=_count, metavar="N", help="the broker to be started")
+    add("--status", action="store_true", help="the same as status")
+    add("--brokers", type=_count, metavar="N", help="how many (default: as many as the folder has data of, or 3)")
+    add("--data", type=Path, metavar="FOLDER", help="where data and logs go (default: $XDG_DATA_HOME/ottla/cluster)")
     add_overrides(parser, "one setting for all brokers; repeatable")
     secure = "encrypt, and let in only who shows a certificate; they are in this folder, and made if they are not"
-    parser.add_argument("--secure", type=Path, metavar="FOLDER", help=secure)
-    parser.add_argument(
-        "--zookeeper", action="store_true", help="let a new cluster share its tree by an Apache ZooKeeper"
-    )
+    add("--secure", type=Path, metavar="FOLDER", help=secure)
+    add("--zookeeper", action="store_true", help="let a new cluster share its tree by an Apache ZooKeeper")
     add_logs(parser)
 
 

@@ -79,53 +79,44 @@ created and keeps its records for ever, because the data is of {BEGIN[:10]} unle
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the data and of the topic."""
+    add = parser.add_argument
     add_connection(parser)
     add_json(parser)
-    parser.add_argument("kind", choices=tuple(names()), help="kind of data")
-    parser.add_argument("-t", "--topic", metavar="TOPIC", help="where it is written to (default: named as the kind)")
-    parser.add_argument("--records", type=count, default=10_000, metavar="N", help="records in all (default: 10000)")
-    parser.add_argument("--seed", type=count, default=1, metavar="N", help="another seed, other data (default: 1)")
+    add("kind", choices=tuple(names()), help="kind of data")
+    add("-t", "--topic", metavar="TOPIC", help="where it is written to (default: named as the kind)")
+    add("--records", type=count, default=10_000, metavar="N", help="records in all (default: 10000)")
+    add("--seed", type=count, default=1, metavar="N", help="another seed, other data (default: 1)")
     for name, what in (("late", "come late"), ("doubled", "come twice"), ("poison", "are poison")):
-        parser.add_argument(
-            f"--{name}", type=_share, default=0.0, metavar="SHARE", help=f"share of records that {what}, such as 0.01"
-        )
-    parser.add_argument(
+        add(f"--{name}", type=_share, default=0.0, metavar="SHARE", help=f"share of records that {what}, such as 0.01")
+    add(
         "--rate",
         type=_rate,
         metavar="N",
         help=f"records a second (default: as quickly as can be, with times as of {DATA_RATE} a second)",
     )
-    parser.add_argument(
+    add(
         "--begin",
         type=_begin,
         default=BEGIN,
         metavar="TIME",
         help=f"time of the first event, or now (default: {BEGIN})",
     )
-    parser.add_argument(
-        "--closing", action="store_true", help="add one record of a day later, so that watermarks pass all windows"
-    )
-    parser.add_argument("--expected", type=Path, metavar="FILE", help="write the result to it, a JSON object a line")
-    parser.add_argument(
-        "--statements", type=Path, metavar="FILE", help="write the changes of the table to it, too, as SQL statements"
-    )
-    parser.add_argument(
+    add("--closing", action="store_true", help="add one record of a day later, so that watermarks pass all windows")
+    add("--expected", type=Path, metavar="FILE", help="write the result to it, a JSON object a line")
+    add("--statements", type=Path, metavar="FILE", help="write the changes of the table to it, too, as SQL statements")
+    add(
         "--snapshot",
         type=count,
         default=0,
         metavar="N",
         help="rows that the table of changes has before, which come first, as reads of a snapshot",
     )
-    parser.add_argument("--no-topic", action="store_true", help="write only the files, and ask no broker")
-    parser.add_argument("--format", choices=("json", "avro"), default="json", help="format of values (default: json)")
-    parser.add_argument(
-        "--registry", metavar="URL", help=f"schema registry that gets Avro's schema (default: {REGISTRY})"
-    )
-    parser.add_argument("-p", "--partitions", type=count, metavar="N", help="of a topic that is created (default: 4)")
-    parser.add_argument(
-        "--replicas", type=count, default=1, metavar="N", help="of each partition of a topic that is created"
-    )
-    parser.add_argument(
+    add("--no-topic", action="store_true", help="write only the files, and ask no broker")
+    add("--format", choices=("json", "avro"), default="json", help="format of values (default: json)")
+    add("--registry", metavar="URL", help=f"schema registry that gets Avro's schema (default: {REGISTRY})")
+    add("-p", "--partitions", type=count, metavar="N", help="of a topic that is created (default: 4)")
+    add("--replicas", type=count, default=1, metavar="N", help="of each partition of a topic that is created")
+    add(
         "-c",
         "--config",
         action="append",
@@ -133,8 +124,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SETTING=VALUE",
         help="setting of a topic that is created; repeatable",
     )
-    parser.add_argument("-z", "--compression", choices=CODECS, default="none", help="how batches are compressed")
-    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+    add("-z", "--compression", choices=CODECS, default="none", help="how batches are compressed")
+    add("-q", "--quiet", action="store_true", help="show no progress")
 
 
 def _share(text: str) -> float:

@@ -40,29 +40,22 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the source of records and their form."""
+    add = parser.add_argument
     add_connection(parser)
-    parser.add_argument(
-        "names", nargs="*", metavar="TOPIC [FILE ...]", help="the topic, and files that are a record each"
-    )
-    parser.add_argument("-t", "--topic", metavar="TOPIC", help="the topic; all names are files then")
-    parser.add_argument("-l", "--lines", metavar="FILE", help="read records from a file, cut as those of stdin")
-    parser.add_argument(
-        "-p", "--partition", type=_partition, default=-1, metavar="N", help="write to this one (-1: any)"
-    )
-    parser.add_argument("-k", "--key", metavar="TEXT", help="the key of all records")
-    parser.add_argument("-K", "--key-delimiter", metavar="TEXT", help="what is between key and value in each record")
-    parser.add_argument(
-        "-D", "--delimiter", default="\\n", metavar="TEXT", help="what is between records (default: \\n)"
-    )
-    parser.add_argument(
-        "-H", "--header", action="append", default=[], metavar="NAME=VALUE", help="a header of all records; repeatable"
-    )
-    parser.add_argument("-Z", "--null", action="store_true", help="empty keys and values are null")
-    parser.add_argument("-z", "--compression", choices=CODECS, default="none", help="how batches are compressed")
-    parser.add_argument("-c", "--count", type=count, metavar="N", help="end after N records")
-    parser.add_argument("-T", "--tee", action="store_true", help="print the records, too")
-    parser.add_argument("--acks", choices=tuple(ACKS), default="all", help="who has to have a record (default: all)")
-    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+    add("names", nargs="*", metavar="TOPIC [FILE ...]", help="the topic, and files that are a record each")
+    add("-t", "--topic", metavar="TOPIC", help="the topic; all names are files then")
+    add("-l", "--lines", metavar="FILE", help="read records from a file, cut as those of stdin")
+    add("-p", "--partition", type=_partition, default=-1, metavar="N", help="write to this one (-1: any)")
+    add("-k", "--key", metavar="TEXT", help="the key of all records")
+    add("-K", "--key-delimiter", metavar="TEXT", help="what is between key and value in each record")
+    add("-D", "--delimiter", default="\\n", metavar="TEXT", help="what is between records (default: \\n)")
+    add("-H", "--header", action="append", default=[], metavar="NAME=VALUE", help="a header of all records; repeatable")
+    add("-Z", "--null", action="store_true", help="empty keys and values are null")
+    add("-z", "--compression", choices=CODECS, default="none", help="how batches are compressed")
+    add("-c", "--count", type=count, metavar="N", help="end after N records")
+    add("-T", "--tee", action="store_true", help="print the records, too")
+    add("--acks", choices=tuple(ACKS), default="all", help="who has to have a record (default: all)")
+    add("-q", "--quiet", action="store_true", help="show no progress")
 
 
 def _partition(text: str) -> int:

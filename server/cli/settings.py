@@ -111,7 +111,10 @@ def table(settings: Sequence[Reference], width: int) -> list[str]:
     is_beside = left >= _WHAT_WIDTH_MIN
     lines = [_joined([*_HEADS, "WHAT IT DOES"] if is_beside else _HEADS, widths)]
     for setting, row in zip(settings, rows, strict=True):
-        what = wrapped(_what(setting), left if is_beside else max(width - 4, _WHAT_WIDTH_MIN))
+        what = wrapped(
+            setting.what if setting.has_effect else f"{setting.what} (no effect here)",
+            left if is_beside else max(width - 4, _WHAT_WIDTH_MIN),
+        )
         if is_beside:
             lines.append(_joined([*row, what[0]], widths))
             lines += [" " * (width - left) + each for each in what[1:]]
@@ -119,10 +122,6 @@ def table(settings: Sequence[Reference], width: int) -> list[str]:
             lines.append(_joined(row, widths))
             lines += [f"    {each}" for each in what]
     return lines
-
-
-def _what(setting: Reference) -> str:
-    return setting.what if setting.has_effect else f"{setting.what} (no effect here)"
 
 
 def _cells(setting: Reference) -> tuple[str, ...]:

@@ -59,27 +59,24 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a file of settings, and options over it."""
-    parser.add_argument(
-        "file", nargs="?", type=Path, metavar="server.properties", help="settings, one name=value a line"
-    )
+    add = parser.add_argument
+    add("file", nargs="?", type=Path, metavar="server.properties", help="settings, one name=value a line")
     add_overrides(parser, "one setting, over the file's; repeatable")
     http = "serve health and metrics over HTTP, :PORT on loopback alone; the same as --override http.listener="
-    parser.add_argument("--http", metavar="HOST:PORT", help=http)
+    add("--http", metavar="HOST:PORT", help=http)
     registry = "serve a schema registry beside the broker, a PORT on loopback alone; it ends with the broker"
-    parser.add_argument("--registry", metavar="HOST:PORT", help=registry)
+    add("--registry", metavar="HOST:PORT", help=registry)
     workers = "processes that serve, each a broker on a port of its own; auto: one for each processor; num.workers"
-    parser.add_argument("--workers", metavar="N", help=workers)
+    add("--workers", metavar="N", help=workers)
     variables = "OTTLA_NUM_PARTITIONS=3 or KAFKA_NUM_PARTITIONS=3 is num.partitions=3, over the file's"
-    parser.add_argument("--settings-from-environment", action="store_true", help=f"as in a container: {variables}")
+    add("--settings-from-environment", action="store_true", help=f"as in a container: {variables}")
     write = "let the console, which --http serves, produce records and change settings; http.console.write"
-    parser.add_argument("--console-write", action="store_true", help=write)
+    add("--console-write", action="store_true", help=write)
     user, users = "MECHANISM=[name=...,password=...]", "if there is none of that name; @FILE has one a line; repeatable"
-    parser.add_argument(
-        "--add-scram", action="append", default=[], metavar=user, help=f"a SCRAM user to begin with, {users}"
-    )
+    add("--add-scram", action="append", default=[], metavar=user, help=f"a SCRAM user to begin with, {users}")
     add_logs(parser)
     form = "lines for people, or a JSON object a line (default: text)"
-    parser.add_argument("--log-format", choices=LOG_FORMATS, default="text", help=form)
+    add("--log-format", choices=LOG_FORMATS, default="text", help=form)
 
 
 def run(options: argparse.Namespace) -> int:

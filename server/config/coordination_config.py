@@ -40,10 +40,6 @@ def _cipher(value: str) -> str | None:
     return None if value in CIPHERS else f"it is none of {', '.join(CIPHERS)}"
 
 
-def _key_length(value: int) -> str | None:
-    return None if value in KEY_LENGTHS else "AES has keys of 128, 192 and 256 bits"
-
-
 def _kafka_release(value: str) -> str | None:
     return (
         None
@@ -122,7 +118,12 @@ class ZooKeeperConfig:
         None, check=_key_factory, doc="How the key for passwords is derived; by default PBKDF2WithHmacSHA512."
     )
     password_encoder_cipher_algorithm: str = setting(CBC, check=_cipher, doc="Cipher for passwords.")
-    password_encoder_key_length: int = setting(128, minimum=8, check=_key_length, doc="Bits of the key for passwords.")
+    password_encoder_key_length: int = setting(
+        128,
+        minimum=8,
+        check=lambda bits: None if bits in KEY_LENGTHS else "AES has keys of 128, 192 and 256 bits",
+        doc="Bits of the key for passwords.",
+    )
     password_encoder_iterations: int = setting(
         4096, minimum=1024, maximum=ITERATIONS_MAX, doc="Repetitions by which the key for passwords is derived."
     )

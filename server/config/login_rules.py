@@ -181,22 +181,19 @@ def _source(
     name = f"{own}sasl.oauthbearer.client.credentials.client"
     client_id = config.sasl_oauthbearer_client_credentials_client_id
     client_secret = config.sasl_oauthbearer_client_credentials_client_secret
+    encodes = texts.get(f"{OAUTHBEARER.lower()}.{_URLENCODE}", texts.get(_URLENCODE, ""))
     return ClientCredentials(
         url=url,
         client_id=_given(client_id, options, "clientId", f"{name}.id"),
         client_secret=_given(client_secret, options, "clientSecret", f"{name}.secret"),
         scope=(config.sasl_oauthbearer_scope or options.get("scope", "")).strip() or None,
-        encodes_header=_is_true(texts, _URLENCODE),
+        encodes_header=encodes.strip().lower() == "true",
         tls=tls_of_options(options, own) if parts.scheme == "https" else None,
         connect_timeout_ms=config.sasl_login_connect_timeout_ms,
         read_timeout_ms=config.sasl_login_read_timeout_ms,
         retry_backoff_ms=config.sasl_login_retry_backoff_ms,
         retry_backoff_max_ms=config.sasl_login_retry_backoff_max_ms,
     )
-
-
-def _is_true(texts: Mapping[str, str], name: str) -> bool:
-    return texts.get(f"{OAUTHBEARER.lower()}.{name}", texts.get(name, "")).strip().lower() == "true"
 
 
 def _given(setting: str | None, options: Mapping[str, str], option: str, name: str) -> str:

@@ -225,10 +225,6 @@ def parse_http_listener(text: str) -> tuple[str, int] | None:
     return match[1] or match[2] or LOOPBACK, int(match[3])
 
 
-def _listener_problem(text: str) -> str | None:
-    return None if parse_http_listener(text) else "must be HOST:PORT, or :PORT on loopback"
-
-
 def _token_problem(text: str | None) -> str | None:
     # It goes into a header, so it is ASCII without spaces.
     if text is None or (len(text) >= TOKEN_LENGTH_MIN and text.isascii() and text.isprintable() and " " not in text):
@@ -269,7 +265,7 @@ class HttpConfig:
 
     http_listener: str | None = _internal(
         None,
-        check=_listener_problem,
+        check=lambda text: None if parse_http_listener(text) else "must be HOST:PORT, or :PORT on loopback",
         doc="Address of the HTTP endpoint with metrics and health, as HOST:PORT; none by default, port 0 any free port.",
     )
     http_allowed_hosts: tuple[str, ...] = _internal(

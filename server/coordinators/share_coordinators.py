@@ -229,7 +229,7 @@ class ShareCoordinators:
                 break
             await trio.sleep(wait_s)
         # In the order of the request, whoever answered first.
-        return _put_together(api, [(key, results[key]) for key, _ in _split(request)])
+        return api.response(results=_by_topic(api.result, [(key, results[key]) for key, _ in _split(request)]))
 
     async def _try(self, api: Api, asked: Mapping[SharePartitionKey, Any]) -> dict[SharePartitionKey, Any]:
         await self._ensure_topic()
@@ -293,7 +293,3 @@ def _by_topic(make: type[Any], parts: Iterable[tuple[SharePartitionKey, Any]]) -
     for key, part in parts:
         topics.setdefault(key.topic_id, []).append(part)
     return [make(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()]
-
-
-def _put_together(api: Api, results: Iterable[tuple[SharePartitionKey, Any]]) -> Any:
-    return api.response(results=_by_topic(api.result, results))

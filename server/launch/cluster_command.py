@@ -160,7 +160,7 @@ class Known(NamedTuple):
                     f"{file} was written by a newer Ottla, as version {version}, and this one reads {VERSION}"
                 )
             zookeeper_first = ports[1:] if ports[:1] == [None] else ports
-            is_whole = type(version) is int and all(_is_port(port) for port in zookeeper_first)
+            is_whole = type(version) is int and all(type(port) is int and 0 <= port < 65536 for port in zookeeper_first)
             if is_whole and isinstance(secure, str | None):
                 return cls(ports, secure)
         except (ValueError, TypeError, AttributeError, RecursionError):
@@ -184,10 +184,6 @@ def _secured(wanted: Path | None, known: Known) -> Secured | None:
             return None
         wanted = Path(known.secure)
     return Secured(wanted)
-
-
-def _is_port(found: object) -> bool:
-    return type(found) is int and 0 <= found < 65536
 
 
 def _ports(folder: Path, size: int | None, known: Known, with_zookeeper: bool) -> list[int | None]:

@@ -319,16 +319,12 @@ def _ignore(number: int, frame: object) -> None:
     """Do nothing: Python writes the signal's number to the wakeup pipe."""
 
 
-def _end(number: int, frame: object) -> None:
-    os._exit(EXIT_OK)
-
-
 def _forget_signals() -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number in STOPPING:
         # Until its program takes them: nothing has been touched by then.
-        signal.signal(number, _end)
+        signal.signal(number, lambda number, frame: os._exit(EXIT_OK))
 
 
 def _signals_taken(woken: int) -> list[str]:

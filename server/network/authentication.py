@@ -29,11 +29,7 @@ from ottla.server.network.inbox import NoRoom
 from ottla.server.network.large_requests import error_answer
 from ottla.server.network.protocol_detection import HTTP, HTTP_ANSWER, WrongProtocol
 from ottla.server.network.readiness import WAIT_READABLE, Wait
-from ottla.server.security.sasl_exchange import (
-    SASL_AUTHENTICATE_KEY,
-    SASL_HANDSHAKE_KEY,
-    AuthenticationFailed,
-)
+from ottla.server.security.sasl_exchange import SASL_AUTHENTICATE_KEY, SASL_HANDSHAKE_KEY, AuthenticationFailed
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
 from ottla.wire.headers import decode_request_header
 

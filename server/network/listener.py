@@ -16,6 +16,7 @@ import heapq
 import logging
 import socket
 import time
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
@@ -300,9 +301,5 @@ class Listener:
     def _make_room(self) -> None:
         """Close the connections that were silent longest, one for each above the limit."""
         if excess := self.limits.excess(self.name):
-            for connection in heapq.nsmallest(excess, self.connections, key=_last_active):
+            for connection in heapq.nsmallest(excess, self.connections, key=attrgetter("last_active")):
                 connection.cancel_scope.cancel()
-
-
-def _last_active(connection: Connection) -> float:
-    return connection.last_active

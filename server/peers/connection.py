@@ -143,19 +143,15 @@ class Exchange(NamedTuple):
     lends: bool  # the response holds views of the buffer
     of_controller: bool  # the request tells of partitions, perhaps of all there are
 
-    def is_long(self, request: Message) -> bool:
+    def is_long(self, request: Any) -> bool:
         """True if encoding a request is slow enough for a thread."""
-        return self.of_controller and _partitions(request) > LONG_PARTITIONS
+        return self.of_controller and sum(len(each.partition_states) for each in request.topic_states) > LONG_PARTITIONS
 
     def encoded(self, request: Message) -> bytes:
         """The body of the request."""
         parts: list[Any] = []
         self.encode(request, parts.append)
         return b"".join(parts)
-
-
-def _partitions(request: Any) -> int:
-    return sum(len(each.partition_states) for each in request.topic_states)
 
 
 _new_exchanges = trio.CapacityLimiter(1)  # of its own: disks that hang keep the threads that others share

@@ -18,13 +18,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ottla.server.admin.http.basic_authentication import (
-    USER,
-    InvalidUsers,
-    authenticated,
-    login_required,
-    read_users_file,
-)
+from ottla.server.admin.http import basic_authentication
+from ottla.server.admin.http.basic_authentication import USER, InvalidUsers
 from ottla.server.admin.http.routes import Request
 from ottla.server.registry.errors import ApiError, Code
 
@@ -66,7 +61,7 @@ class Access:
     def check_login(self, request: Request) -> None:
         """Raise Refused unless a request comes from a user, before its body is read."""
         if self._users is not None and self._user(request) is None:
-            raise login_required("schema registry")
+            raise basic_authentication.login_required("schema registry")
 
     def check(self, request: Request, right: str, subject: str | None) -> None:
         """Raise ApiError unless the user has a right to a subject; None: to all."""
@@ -88,13 +83,13 @@ class Access:
 
     def _user(self, request: Request) -> User | None:
         users = self._users or {}
-        name = authenticated(request, lambda name: users[name].password if name in users else None)
+        name = basic_authentication.authenticated(request, lambda name: users[name].password if name in users else None)
         return None if name is None else users[name]
 
 
 def read_access(file: Path) -> Access:
     """Read a users file with rights. Raises InvalidUsers."""
-    return Access(parse_users(read_users_file(file)))
+    return Access(parse_users(basic_authentication.read_users_file(file)))
 
 
 def parse_users(texts: Mapping[str, str]) -> Mapping[str, User]:

@@ -13,18 +13,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ottla.server.cli import http_service
 from ottla.server.cli.client.cluster import Cluster
 from ottla.server.cli.client.output import UsageError, shown_text
 from ottla.server.cli.client.security import security_of
 from ottla.server.cli.command_line import EXIT_FAILED, EXIT_USAGE, fail
-from ottla.server.cli.http_service import (
-    add_listen,
-    add_log_and_connection,
-    add_users_and_certificate,
-    listening_socket,
-    serve_until_signal,
-    tls_context,
-)
 from ottla.server.cli.on_cluster import bootstrap_addresses, client_settings
 
 if TYPE_CHECKING:
@@ -60,7 +53,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    add_listen(parser, LISTEN)
+    http_service.add_listen(parser, LISTEN)
     for option, default, metavar, what in (
         ("--topic", "_schemas", "NAME", "where schemas are kept"),
         ("--compatibility", "BACKWARD", "LEVEL", "compatibility if none is set"),
@@ -71,9 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--advertise", metavar="HOST[:PORT]", help=reached)
     parser.add_argument("--never-primary", action="store_true", help="leave all writes to other instances")
     parser.add_argument("--alone", action="store_true", help="there are no other instances: take part in no election")
-    add_users_and_certificate(parser, "who may do what with which subjects")
+    http_service.add_users_and_certificate(parser, "who may do what with which subjects")
     parser.add_argument("--authority", type=Path, metavar="FILE", help="who signs the other instances' certificates")
-    add_log_and_connection(parser)
+    http_service.add_log_and_connection(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -88,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
         addresses = bootstrap_addresses(options, texts)
         timeout_s = getattr(options, "timeout", REACH_TIMEOUT_S)
         reach = partial(Cluster.reached, addresses, security_of(texts), timeout_s)
-        sock = listening_socket(options.listen)
+        sock = http_service.listening_socket(options.listen)
         try:
             config = _config(options, sock.getsockname()[:2])
         except UsageError:
@@ -106,7 +99,7 @@ def _serve(config: RegistryConfig, sock: socket.socket, reach: partial[Cluster])
 
     sys.setswitchinterval(SWITCH_SECONDS)
     scheme = "http" if config.context is None else "https"
-    return serve_until_signal("registry", scheme, sock, partial(serve_registry, config, sock, reach))
+    return http_service.serve_until_signal("registry", scheme, sock, partial(serve_registry, config, sock, reach))
 
 
 def _config(options: argparse.Namespace, address: tuple[str, int]) -> RegistryConfig:
@@ -128,7 +121,7 @@ def _config(options: argparse.Namespace, address: tuple[str, int]) -> RegistryCo
         group=options.group,
         compatibility=level,
         access=access,
-        context=tls_context(options),
+        context=http_service.tls_context(options),
         identity=None if options.alone else _identity(options, address),
         others_context=_others_context(options),
     )

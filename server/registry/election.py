@@ -299,10 +299,7 @@ class _Member:
                 SyncGroupRequestAssignment(member_id=each.member_id, assignment=data) for each in joined.members
             ]
         sync = SyncGroupRequest(
-            group_id=self._group,
-            generation_id=self._generation,
-            member_id=self._member_id,
-            assignments=assignments,
+            group_id=self._group, generation_id=self._generation, member_id=self._member_id, assignments=assignments
         )
         synced = coordinator.ask(sync, at_most=_SYNC_MAX_VERSION)
         if synced.error_code == ErrorCode.REBALANCE_IN_PROGRESS or synced.error_code in _UNKNOWN:

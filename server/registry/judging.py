@@ -155,13 +155,7 @@ class Judging:
         return references, texts
 
     def _collect(
-        self,
-        parent: str,
-        references: Sequence[Reference],
-        texts: dict[str, str],
-        seen: set[str],
-        *,
-        with_deleted: bool,
+        self, parent: str, references: Sequence[Reference], texts: dict[str, str], seen: set[str], *, with_deleted: bool
     ) -> tuple[Reference, ...]:
         """Collect the referenced schemas, dependencies first; returns the references with their versions."""
         found = []

@@ -20,7 +20,7 @@ from ottla.server.registry.errors import (
     version_not_found,
 )
 from ottla.server.registry.metadata import Json
-from ottla.server.registry.records import AVRO, Reference, SchemaValue
+from ottla.server.registry.records import AVRO, SchemaValue
 from ottla.server.registry.state import RegistryState
 from ottla.server.registry.subjects import ALL_CONTEXTS, DEFAULT_CONTEXT, Subject, normalized, resolved
 from ottla.wire.time_slice import TimeSlice
@@ -283,7 +283,9 @@ def guid_of(value: SchemaValue) -> str:
 
 
 def _content(value: SchemaValue, text: str | None, qualifies: bool) -> Json:
-    references = [_qualified(each, value.subject) if qualifies else each for each in value.references]
+    references = [
+        each._replace(subject=resolved(each.subject, value.subject)) if qualifies else each for each in value.references
+    ]
     return {
         **({} if value.type == AVRO else {"schemaType": value.type}),
         **({"references": [each.json for each in references]} if references else {}),
@@ -291,10 +293,6 @@ def _content(value: SchemaValue, text: str | None, qualifies: bool) -> Json:
         **({} if value.rule_set is None else {"ruleSet": value.rule_set}),
         "schema": value.text if text is None else text,
     }
-
-
-def _qualified(reference: Reference, parent: str) -> Reference:
-    return reference._replace(subject=resolved(reference.subject, parent))
 
 
 def _extras(value: SchemaValue) -> Json:

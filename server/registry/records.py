@@ -22,13 +22,7 @@ from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ottla.server.registry.metadata import (
-    Json,
-    metadata_texts,
-    parse_metadata,
-    parse_rule_set,
-    rule_set_texts,
-)
+from ottla.server.registry.metadata import Json, metadata_texts, parse_metadata, parse_rule_set, rule_set_texts
 from ottla.wire.foreign_json import parse_json
 
 AVRO, JSON_SCHEMA, PROTOBUF = "AVRO", "JSON", "PROTOBUF"

@@ -11,17 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ottla.server.cli import http_service
 from ottla.server.cli.client.output import UsageError, shown_text
 from ottla.server.cli.client.security import security_of
 from ottla.server.cli.command_line import EXIT_FAILED, EXIT_USAGE, count, fail
-from ottla.server.cli.http_service import (
-    add_listen,
-    add_log_and_connection,
-    add_users_and_certificate,
-    listening_socket,
-    serve_until_signal,
-    tls_context,
-)
 from ottla.server.cli.on_cluster import bootstrap_addresses, client_settings
 
 if TYPE_CHECKING:
@@ -53,7 +46,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    add_listen(parser, LISTEN)
+    http_service.add_listen(parser, LISTEN)
     longest = "longest body of a request (default: 16 MiB)"
     parser.add_argument("--max-request-bytes", type=count, metavar="N", help=longest)
     idle = "after so long a consumer instance that nobody asks is deleted (default: 300000)"
@@ -62,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "schema registry for Avro, JSON Schema and Protobuf; its login and TLS: schema.registry.* of --command-config"
     )
     parser.add_argument("--registry", metavar="URL", help=registry)
-    add_users_and_certificate(parser, "who may log in, by lines user.NAME=PASSWORD")
-    add_log_and_connection(parser)
+    http_service.add_users_and_certificate(parser, "who may log in, by lines user.NAME=PASSWORD")
+    http_service.add_log_and_connection(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -76,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     raise_limit()
     try:
         config = _config(options)
-        sock = listening_socket(options.listen)
+        sock = http_service.listening_socket(options.listen)
     except UsageError as error:
         return fail(shown_text(str(error)), EXIT_USAGE)
     except OSError as error:
@@ -88,7 +81,7 @@ def _serve(config: RestConfig, sock: socket.socket) -> int:
     from ottla.server.rest.serving import serve_rest
 
     scheme = "http" if config.context is None else "https"
-    return serve_until_signal("rest proxy", scheme, sock, partial(serve_rest, config, sock))
+    return http_service.serve_until_signal("rest proxy", scheme, sock, partial(serve_rest, config, sock))
 
 
 def _config(options: argparse.Namespace) -> RestConfig:
@@ -102,7 +95,7 @@ def _config(options: argparse.Namespace) -> RestConfig:
         instance_timeout_s=options.instance_timeout_ms / 1000,
         registry=_registry(options.registry, texts),
         logins=None if options.users is None else _logins(options.users),
-        context=tls_context(options),
+        context=http_service.tls_context(options),
         body_bytes_max=options.max_request_bytes or BODY_BYTES_MAX,
     )
 

@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ottla.server.admin.http.basic_authentication import (
-    USER,
-    InvalidUsers,
-    authenticated,
-    login_required,
-    read_users_file,
-)
+from ottla.server.admin.http import basic_authentication
+from ottla.server.admin.http.basic_authentication import USER, InvalidUsers
 from ottla.server.admin.http.routes import Request
 
 
@@ -23,13 +18,13 @@ class Logins:
 
     def check(self, request: Request) -> None:
         """Raise Refused unless a request comes from a user."""
-        if self._passwords is not None and authenticated(request, self._passwords.get) is None:
-            raise login_required("REST proxy")
+        if self._passwords is not None and basic_authentication.authenticated(request, self._passwords.get) is None:
+            raise basic_authentication.login_required("REST proxy")
 
 
 def read_logins(file: Path) -> Logins:
     """Read a users file. Raises InvalidUsers."""
-    texts = read_users_file(file)
+    texts = basic_authentication.read_users_file(file)
     for name, password in texts.items():
         user = name.removeprefix(USER)
         if not name.startswith(USER) or not user or ":" in user or not password:

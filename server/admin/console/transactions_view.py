@@ -137,12 +137,10 @@ class TransactionsView:
             "openSinceOffset": entry.current_txn_first_offset if _is_open(entry) else None,
             "isOpenTooLong": is_late,
             # An end of the transaction may have raised the epoch at its coordinator already (KIP-890).
-            "isHanging": is_late and self._coordinates_all and not _is_known(entry, known),
+            "isHanging": is_late
+            and self._coordinates_all
+            and known.isdisjoint((entry.producer_id, epoch) for epoch in (entry.epoch, entry.epoch + 1)),
         }
-
-
-def _is_known(entry: ProducerEntry, known: set[tuple[int, int]]) -> bool:
-    return any((entry.producer_id, epoch) in known for epoch in (entry.epoch, entry.epoch + 1))
 
 
 def _is_open(entry: ProducerEntry) -> bool:

@@ -529,7 +529,9 @@ class HttpServer:
         self._descriptors.connection_opened()
         # The stream sets options of the socket, and puts up with a peer that has gone already.
         plain = trio.SocketStream(sock)
-        stream = plain if self._context is None else _encrypted(plain, self._context)
+        stream: trio.abc.Stream = plain
+        if self._context is not None:
+            stream = trio.SSLStream(plain, self._context, server_side=True, https_compatible=True)
         connection = HttpConnection(stream, host, self._routes, self._guard, self._pace, self._room, self._bodies)
         self._connections.add(connection)
         if self._accepting.cancel_called:
@@ -542,10 +544,6 @@ class HttpServer:
             sock.close()
             self._connections.discard(connection)
             self._descriptors.connection_closed()
-
-
-def _encrypted(stream: trio.SocketStream, context: ssl.SSLContext) -> trio.abc.Stream:
-    return trio.SSLStream(stream, context, server_side=True, https_compatible=True)
 
 
 def _longest_idle(connections: Sequence[HttpConnection]) -> HttpConnection | None:

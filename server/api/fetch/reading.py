@@ -22,7 +22,7 @@ from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.replication.partition.fetch_session import FetchContext
-    from ottla.replication.partition.idle_partitions import FetchTarget, IdleTarget
+    from ottla.replication.partition.idle_partitions import FetchTarget
     from ottla.server.dispatch.context import Charge, RequestContext
     from ottla.wire.messages.fetch import FetchRequest
 
@@ -136,7 +136,7 @@ class Reading:
         self._start_over()
         # An idle partition that changes while this yields is appended to `targets`, so the loop meets it.
         targets = self.opened.targets
-        self.opened.on_wake(self._add_woken)
+        self.opened.on_wake(lambda idle: self.opened.add_woken(idle.target))
         start = 0
         while start < len(targets):  # more may come meanwhile
             piece = targets[start : start + PARTITIONS_PER_SLICE]
@@ -144,9 +144,6 @@ class Reading:
             start += len(piece)
             await trio.lowlevel.checkpoint()
         self.is_complete = self._is_satisfied()
-
-    def _add_woken(self, idle: IdleTarget) -> None:
-        self.opened.add_woken(idle.target)
 
     def _start_over(self) -> None:
         # The old regions are dropped first: they count against the share that is taken below.

@@ -156,10 +156,7 @@ def _resource(pattern: Pattern, entries: list[Entry]) -> DescribeAclsResource:
         pattern_type=pattern.pattern_type,
         acls=[
             AclDescription(
-                principal=entry.principal,
-                host=entry.host,
-                operation=entry.operation,
-                permission_type=entry.permission,
+                principal=entry.principal, host=entry.host, operation=entry.operation, permission_type=entry.permission
             )
             for entry in entries
         ],

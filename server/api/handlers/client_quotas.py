@@ -100,15 +100,15 @@ async def _alter(entities: EntityConfigs, entry: EntryData, *, is_trial: bool) -
     if len({key for key, _ in ops}) < len(ops):
         raise duplicate(_named(entry))
     entity = checked_entity(_named(entry))
-    if entity[0][0] == IP and (address := entity[0][1]) is not None and not await _is_known(address):
+    if (
+        entity[0][0] == IP
+        and (address := entity[0][1]) is not None
+        and not await trio.to_thread.run_sync(_resolves, address.strip("[]"), limiter=_resolver)
+    ):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{address} is not a valid IP or resolvable host.")
     changes = checked_changes(entity, ops)
     if not is_trial and changes:
         await entities.alter(path_of(entity), partial(changed, changes=changes))
-
-
-async def _is_known(host: str) -> bool:
-    return await trio.to_thread.run_sync(_resolves, host.strip("[]"), limiter=_resolver)
 
 
 def _resolves(host: str) -> bool:

@@ -104,9 +104,7 @@ async def _all_refused(named: Sequence[DeleteTopicState], code: ErrorCode) -> De
     return DeleteTopicsResponse(responses=responses)
 
 
-async def _sorted_out(
-    named: Sequence[DeleteTopicState],
-) -> tuple[list[DeleteTopicState], list[DeletableTopicResult]]:
+async def _sorted_out(named: Sequence[DeleteTopicState]) -> tuple[list[DeleteTopicState], list[DeletableTopicResult]]:
     """Separate valid topics, named once, from error results for all others."""
     counts: Counter[tuple[str | None, bytes]] = Counter()
     responses: list[DeletableTopicResult] = []

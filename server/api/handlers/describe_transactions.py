@@ -165,7 +165,7 @@ def describe_producers(
 def _describe_allowed_producers(
     request: DescribeProducersRequest, context: RequestContext[Broker], denied: Collection[str]
 ) -> Worked[DescribeProducersResponse]:
-    if _partition_count(request) > PARTITIONS_AT_ONCE:
+    if sum([len(topic.partition_indexes) for topic in request.topics]) > PARTITIONS_AT_ONCE:
         return _describe_each_once(request, context, denied)
     if _producer_count(request, context) > PRODUCERS_AT_ONCE:
         return _describe_at_length(request, context, denied)
@@ -173,10 +173,6 @@ def _describe_allowed_producers(
         [_describe(topic.name, index, context, denied) for index in topic.partition_indexes] for topic in request.topics
     ]
     return _respond(request, answers)
-
-
-def _partition_count(request: DescribeProducersRequest) -> int:
-    return sum([len(topic.partition_indexes) for topic in request.topics])
 
 
 def _respond(request: DescribeProducersRequest, answers: list[list[PartitionResponse]]) -> DescribeProducersResponse:

@@ -26,13 +26,7 @@ from ottla.server.dispatch.access import AclOperation, require_on_cluster
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.dispatch.dispatch import CloseConnection, all_routes, handles
 from ottla.server.network.calls import Call, made_call
-from ottla.server.network.large_requests import (
-    LARGE_FRAME_BYTES,
-    check_large,
-    encode_large,
-    error_answer,
-    handle_large,
-)
+from ottla.server.network.large_requests import LARGE_FRAME_BYTES, check_large, encode_large, error_answer, handle_large
 from ottla.server.network.sliced_work import QueuedWork, WorkQueue, free_in_slices, is_short
 from ottla.server.network.throttling import Throttling, Timed
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation

@@ -66,7 +66,8 @@ def find_coordinator(
 ) -> Answer[FindCoordinatorResponse]:
     place = PLACES.get(request.key_type)
     if place is None or (request.key_type == SHARE and context.api_version < SHARE_VERSION):
-        refusal = _refusal(request.key_type)
+        message = None if request.key_type == SHARE else ErrorCode.INVALID_REQUEST.message
+        refusal = KafkaError(ErrorCode.INVALID_REQUEST, message)
         return _answer(request, context, lambda key: _refused(key, refusal, context))
     if request.key_type == SHARE:
         if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
@@ -99,11 +100,6 @@ def _find_allowed(
     if context.broker.cluster.topic(place.topic) is None:
         return _find_in_new_topic(request, context, place, refused)
     return _find(request, context, place, refused)
-
-
-def _refusal(key_type: int) -> KafkaError:
-    """Error if there are no coordinators of this type, or not in this version."""
-    return KafkaError(ErrorCode.INVALID_REQUEST, None if key_type == SHARE else ErrorCode.INVALID_REQUEST.message)
 
 
 async def _find_in_new_topic(
@@ -167,12 +163,7 @@ def _refused(key: str, error: KafkaError, context: RequestContext[Broker]) -> Co
     """Answer for a key in error; before version 4 every error has a message."""
     text = "" if context.api_version >= BATCH_VERSION else error.code.message
     return Coordinator(
-        key=key,
-        node_id=NO_NODE,
-        host="",
-        port=-1,
-        error_code=error.code,
-        error_message=error.message or text,
+        key=key, node_id=NO_NODE, host="", port=-1, error_code=error.code, error_message=error.message or text
     )
 
 

@@ -69,10 +69,7 @@ def _describe_allowed(
 
 
 async def _describe_in_slices(
-    names: list[str],
-    response: DescribeGroupsResponse,
-    request: DescribeGroupsRequest,
-    context: RequestContext[Broker],
+    names: list[str], response: DescribeGroupsResponse, request: DescribeGroupsRequest, context: RequestContext[Broker]
 ) -> DescribeGroupsResponse:
     for start in range(0, len(names), GROUPS_PER_TURN):
         _describe(names[start : start + GROUPS_PER_TURN], response, request, context)
@@ -81,10 +78,7 @@ async def _describe_in_slices(
 
 
 def _describe(
-    names: list[str],
-    response: DescribeGroupsResponse,
-    request: DescribeGroupsRequest,
-    context: RequestContext[Broker],
+    names: list[str], response: DescribeGroupsResponse, request: DescribeGroupsRequest, context: RequestContext[Broker]
 ) -> None:
     """Append the descriptions of the given groups."""
     request.groups = names

@@ -258,9 +258,7 @@ class _Wishes:
         return [RequestedTopic(name, list(partitions.values())) for name, partitions in self._by_topic.items()]
 
 
-def _not_understood(
-    request: ListOffsetsRequest,
-) -> Worked[ListOffsetsResponse]:
+def _not_understood(request: ListOffsetsRequest) -> Worked[ListOffsetsResponse]:
     def refuse(topic: ListOffsetsTopic, each: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
         code = ErrorCode.UNKNOWN_SERVER_ERROR
         return ListOffsetsPartitionResponse(partition_index=each.partition_index, error_code=code)

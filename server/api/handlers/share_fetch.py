@@ -290,7 +290,8 @@ def share_acknowledge(
     may_renew = context.api_version >= RENEWAL_SINCE and request.is_renew_ack
     acknowledged = Acknowledgement(groups, context.broker.cluster, Member(*key.member, may_renew), rights_of(context))
     listener_name = context.listener_name
-    if _size(request) <= PARTITIONS_PER_SLICE:
+    steps = sum([1 + len(each.acknowledgement_batches) for topic in request.topics for each in topic.partitions])
+    if steps <= PARTITIONS_PER_SLICE:
         for _ in _steps(request, context.broker, acknowledged):
             pass
         return _answer(context.broker, acknowledged, key, epoch, listener_name)
@@ -304,10 +305,6 @@ async def _acknowledge_in_slices(
     for _ in _steps(request, broker, acknowledged):
         await time_slice.yield_if_over()
     return _answer(broker, acknowledged, key, request.share_session_epoch, listener_name)
-
-
-def _size(request: ShareAcknowledgeRequest) -> int:
-    return sum([1 + len(each.acknowledgement_batches) for topic in request.topics for each in topic.partitions])
 
 
 def _steps(request: ShareAcknowledgeRequest, broker: Broker, acknowledged: Acknowledgement) -> Iterator[None]:

@@ -63,10 +63,7 @@ def streams_group_heartbeat(
         if denied:
             return refused_heartbeat(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         answer = groups_of(context.broker).streams.heartbeat(
-            request,
-            api_version=context.api_version,
-            client_id=context.client_id,
-            client_host=context.client_host,
+            request, api_version=context.api_version, client_id=context.client_id, client_host=context.client_host
         )
         return then(answer, lambda answered: _with_topics(answered, context))
 

@@ -116,7 +116,7 @@ def _batches(
         size = batch_size(data, start, start + end - at)
         if not size:
             break
-        header = _header(data, start)
+        header = read_header(data, start) if data[start + 16] == _MAGIC_V2 else None
         if header is None:
             # A message of magic 0 or 1 has the offset of its last record only.
             (last,) = (int.from_bytes(data[start : start + 8], "big", signed=True),)
@@ -136,10 +136,6 @@ def _batches(
         next_offset = batch.last_offset + 1
         at += size
     return batches, places
-
-
-def _header(data: bytes, start: int) -> BatchHeader | None:
-    return read_header(data, start) if data[start + 16] == _MAGIC_V2 else None
 
 
 def _is_abort(window: _Window, at: int, size: int, header: BatchHeader) -> bool:

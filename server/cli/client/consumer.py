@@ -226,7 +226,7 @@ class Consumer:
         if not part.records:
             return
         wanted = self.positions[place]
-        is_wanted = _committed(part) if self._isolation == READ_COMMITTED else _no_control
+        is_wanted = _committed(part) if self._isolation == READ_COMMITTED else lambda header, *_: not header.is_control
         try:
             for header, start, end in iter_batches(part.records):  # type: ignore[arg-type]
                 if header.next_offset <= wanted:
@@ -259,10 +259,6 @@ class Consumer:
 
 
 IsWanted = Callable[[BatchHeader, Any, int], bool]
-
-
-def _no_control(header: BatchHeader, buffer: Any, start: int) -> bool:
-    return not header.is_control
 
 
 def _committed(part: PartitionData) -> IsWanted:

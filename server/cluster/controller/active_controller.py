@@ -186,7 +186,12 @@ class ActiveController:
         end: Deposed | CoordinationError | None = None
         try:
             async with trio.open_nursery() as nursery:
-                self._channels = ControllerChannelManager(nursery, self._peer, self._on_answer, self._timeout_s)
+                self._channels = ControllerChannelManager(
+                    nursery,
+                    self._peer,
+                    self._on_answer,
+                    lambda: self._config().server.controller_socket_timeout_ms / 1000,
+                )
                 try:
                     await self._work(nursery)
                 except (Deposed, SessionExpired, CoordinationUnavailable) as error:
@@ -221,9 +226,6 @@ class ActiveController:
             action = await self._events.next()
             await action()
             await self._after()
-
-    def _timeout_s(self) -> float:
-        return self._config().server.controller_socket_timeout_ms / 1000
 
     def _set_watches(self) -> None:
         self._watch_children(znodes.BROKER_IDS, self._look_at_brokers)

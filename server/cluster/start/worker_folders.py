@@ -166,7 +166,8 @@ def refuse_fewer(storage: Storage, log_dirs: Sequence[str], count: int) -> None:
     """Raise LogDirectoryProblem if a worker beyond the configured number has partitions."""
     left_out: dict[int, list[str]] = {}
     for log_dir in log_dirs:
-        for number in _numbers(storage, path_in(log_dir, FOLDER)):
+        names_of_folders = _directories(storage, path_in(log_dir, FOLDER))
+        for number in [int(name) for name in names_of_folders if name.isdecimal() and len(name) <= DIGITS_MAX]:
             if number >= count and (names := _partitions(storage, str(worker_folder(Path(log_dir), number)))):
                 left_out.setdefault(number, []).extend(names)
     if left_out:
@@ -177,10 +178,6 @@ def refuse_fewer(storage: Storage, log_dirs: Sequence[str], count: int) -> None:
             f"Worker {number} has partitions below {log_dirs[0]}/{FOLDER} ({shown}), which num.workers={count} leaves out."
             f" Start with num.workers={number + 1}, and move them away first: ottla spread --workers {count}"
         )
-
-
-def _numbers(storage: Storage, home: str) -> list[int]:
-    return [int(name) for name in _directories(storage, home) if name.isdecimal() and len(name) <= DIGITS_MAX]
 
 
 def _partitions(storage: Storage, folder: str) -> list[str]:

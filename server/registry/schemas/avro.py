@@ -1,12 +1,17 @@
-"""Avro: parsed and compared by Apache Avro's own library.
+"""Avro: parsed and compared by Apache Avro's own library, and written as texts.
 
 Its compatibility is `avro.compatibility`, a translation of Java's `SchemaCompatibility`. What it finds is worded as `Difference.java` of
 Confluent's client does.
+
+The canonical text is registered. It is what Java's `Schema.toString()` writes: members in one order, names without the namespace that is
+known, no attributes without meaning, all others in their order. A normalized text also has these sorted. A resolved one has the definitions
+that were referred to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -15,13 +20,6 @@ import avro.errors
 import avro.name
 import avro.schema
 
-from ottla.server.registry.schemas.avro_text import (
-    PRIMITIVES,
-    bare,
-    canonical_text,
-    normalized_text,
-    resolved_text,
-)
 from ottla.server.registry.schemas.format import InvalidText, ParsedSchema
 from ottla.wire.foreign_json import parse_json
 
@@ -169,3 +167,178 @@ def _made(tree: Any, names: avro.name.Names) -> avro.schema.Schema:
         return names.names[plain]
     made: avro.schema.Schema = avro.schema.make_avsc_object(plain, names)
     return made
+
+
+PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+NAMED = frozenset({"record", "error", "enum", "fixed"})
+_RESERVED = frozenset(
+    {"doc", "fields", "items", "name", "namespace", "size", "symbols", "values", "type", "aliases"}
+)  # fmt: skip
+_OF_FIELDS = frozenset({"default", "doc", "name", "order", "type", "aliases"})
+
+
+def dumped(tree: Any) -> str:
+    """Write a tree as Java does: without spaces, and with all characters as they are."""
+    return json.dumps(tree, separators=(",", ":"), ensure_ascii=False)
+
+
+def canonical_text(tree: Any, known: Iterable[str] = ()) -> str:
+    """Write the canonical text. `known`: full names of the types that are referred to."""
+    return dumped(_Writer(known).schema(tree, ""))
+
+
+def normalized_text(tree: Any, known: Iterable[str] = ()) -> str:
+    """Write the normalized text."""
+    return dumped(_Writer(known, sorts=True).schema(tree, ""))
+
+
+def resolved_text(tree: Any, references: Iterable[Any], *, sorts: bool = False) -> str:
+    """Write a schema's text with the definitions of all types, including referenced ones."""
+    definitions: dict[str, Any] = {}
+    for each in references:
+        writer = _Writer(definitions, full_names=True)
+        definitions |= {found["name"]: found for found in _definitions(writer.schema(each, ""))}
+    return dumped(_Writer((), sorts=sorts, definitions=definitions).schema(tree, ""))
+
+
+def bare(tree: Any, known: Iterable[str] = ()) -> Any:
+    """Parts of a schema that affect reading: full type names, aliases, fields and defaults."""
+    return _Writer(known, full_names=True, bare=True).schema(tree, "")
+
+
+def _definitions(tree: Any) -> Iterator[dict[str, Any]]:
+    """Yield the definitions of named types in a written schema."""
+    if isinstance(tree, list):
+        for each in tree:
+            yield from _definitions(each)
+    elif isinstance(tree, dict):
+        if tree["type"] in NAMED:
+            yield tree
+        for part in (tree.get("items"), tree.get("values"), *(each["type"] for each in tree.get("fields", ()))):
+            yield from _definitions(part)
+
+
+class _Writer:
+    """Writer of a text's schemas, in parsing order."""
+
+    def __init__(
+        self,
+        known: Iterable[str],
+        *,
+        sorts: bool = False,
+        full_names: bool = False,
+        bare: bool = False,
+        definitions: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._known = set(known)
+        self._sorts, self._full_names, self._bare = sorts, full_names, bare
+        self._definitions = definitions or {}
+
+    def schema(self, tree: Any, space: str) -> Any:
+        """Write a schema within a namespace. Raises InvalidText if it is malformed."""
+        if isinstance(tree, list):
+            return [self.schema(each, space) for each in tree]
+        if isinstance(tree, str):
+            return tree if tree in PRIMITIVES else self._reference(tree, space)
+        if not isinstance(tree, dict):
+            raise InvalidText(f"No type: {tree!r:.200}")
+        kind = tree.get("type")
+        if not isinstance(kind, str):
+            raise InvalidText(f"No type: {tree!r:.200}")
+        if kind in NAMED:
+            return self._named(kind, tree, space)
+        if kind in PRIMITIVES:
+            more = self._more(tree, _RESERVED)
+            return {"type": kind, **more} if more else kind
+        if kind in ("array", "map"):
+            part = "items" if kind == "array" else "values"
+            if part not in tree:
+                raise InvalidText(f"{kind} has no {part} type: {tree!r:.200}")
+            return {"type": kind, part: self.schema(tree[part], space), **self._more(tree, _RESERVED)}
+        return self._reference(kind, space)
+
+    def _reference(self, name: str, space: str) -> Any:
+        full = _full(name, space)
+        if full not in self._known and full not in self._definitions and "." not in name:
+            full = name  # a type without a namespace may be meant
+        if full in self._definitions and full not in self._known:
+            return self.schema(self._definitions[full], space)
+        if full not in self._known:
+            raise InvalidText(f'Undefined name: "{full}"')
+        return self._shown(full, space)
+
+    def _named(self, kind: str, tree: dict[str, Any], space: str) -> Any:
+        name, own_space = tree.get("name"), tree.get("namespace")
+        if not isinstance(name, str) or not name or not isinstance(own_space, str | None):
+            raise InvalidText(f"No name in schema: {tree!r:.200}")
+        full = _full(name, space if own_space is None else own_space)
+        if full in self._known:
+            raise InvalidText(f"Can't redefine: {full}")
+        self._known.add(full)
+        inner, _, simple = full.rpartition(".")
+        written: dict[str, Any] = {"type": kind, "name": full if self._full_names else simple}
+        if inner != space and not self._full_names:
+            written["namespace"] = inner
+        if isinstance(tree.get("doc"), str) and not self._bare and (tree["doc"] or not self._sorts):
+            written["doc"] = tree["doc"]
+        if kind == "enum":
+            written["symbols"] = tree.get("symbols")
+            if "default" in tree:
+                written["default"] = tree["default"]
+        elif kind == "fixed":
+            written["size"] = tree.get("size")
+        else:
+            written["fields"] = self._fields(tree, inner)
+        written |= self._more(tree, _RESERVED | {"default"} if kind == "enum" else _RESERVED)
+        if aliases := _aliases(tree):
+            shown = [self._shown(_full(each, inner), inner) for each in aliases]
+            written["aliases"] = sorted(shown) if self._sorts else shown
+        return written
+
+    def _fields(self, tree: dict[str, Any], space: str) -> list[Any]:
+        fields = tree.get("fields")
+        if not isinstance(fields, list):
+            raise InvalidText(f"Record has no fields: {tree!r:.200}")
+        return [self._field(each, space) for each in fields]
+
+    def _field(self, tree: Any, space: str) -> dict[str, Any]:
+        if not isinstance(tree, dict) or not isinstance(tree.get("name"), str) or "type" not in tree:
+            raise InvalidText(f"No field name or type: {tree!r:.200}")
+        written = {"name": tree["name"], "type": self.schema(tree["type"], space)}
+        if isinstance(tree.get("doc"), str) and not self._bare:
+            written["doc"] = tree["doc"]
+        if "default" in tree:
+            # Whether there is one matters to a reader, and not which.
+            written["default"] = None if self._bare else self._value(tree["default"])
+        if tree.get("order", "ascending") != "ascending" and not self._bare:
+            written["order"] = tree["order"]
+        if aliases := _aliases(tree):
+            written["aliases"] = sorted(aliases) if self._sorts else aliases
+        return written | self._more(tree, _OF_FIELDS)
+
+    def _more(self, tree: dict[str, Any], reserved: frozenset[str]) -> dict[str, Any]:
+        if self._bare:
+            return {}
+        names = [each for each in tree if each not in reserved]
+        return {each: self._value(tree[each]) for each in (sorted(names) if self._sorts else names)}
+
+    def _value(self, value: Any) -> Any:
+        """Copy a value that is not a schema; `normalized`: with sorted object members."""
+        return json.loads(json.dumps(value, sort_keys=True)) if self._sorts else value
+
+    def _shown(self, full: str, space: str) -> str:
+        inner, _, simple = full.rpartition(".")
+        return simple if inner == space and not self._full_names else full
+
+
+def _full(name: str, space: str) -> str:
+    return name if "." in name or not space else f"{space}.{name}"
+
+
+def _aliases(tree: dict[str, Any]) -> list[str]:
+    aliases = tree.get("aliases")
+    if aliases is None:
+        return []
+    if not isinstance(aliases, list) or not all(isinstance(each, str) for each in aliases):
+        raise InvalidText(f"aliases not an array of names: {aliases!r:.200}")
+    return list(dict.fromkeys(aliases))

@@ -36,11 +36,7 @@ class _Comparison:
     """One pass over all pairs of schemas, each compared once."""
 
     def __init__(
-        self,
-        original: Shapes,
-        update: Shapes,
-        known_bad: frozenset[tuple[int, int]],
-        compatible: frozenset[str],
+        self, original: Shapes, update: Shapes, known_bad: frozenset[tuple[int, int]], compatible: frozenset[str]
     ) -> None:
         self._original, self._update, self._known_bad = original, update, known_bad
         self._results: dict[tuple[int, int], _Found | None] = {}

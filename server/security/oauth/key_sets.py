@@ -98,13 +98,11 @@ def _keys_of(jwk: object) -> list[KnownKey]:
 
 def _is_for_signatures(jwk: Mapping[str, Any]) -> bool:
     operations = jwk.get("key_ops")
-    if jwk.get("use") not in (None, "sig") or (operations is not None and "verify" not in _list(operations)):
+    if jwk.get("use") not in (None, "sig") or not (
+        operations is None or (isinstance(operations, list) and "verify" in operations)
+    ):
         return False
     return jwk.get("kty") != "RSA" or RSA_BITS_MIN <= _bits(jwk.get("n")) <= RSA_BITS_MAX
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _bits(number: object) -> int:

@@ -68,11 +68,10 @@ def entity_at(path: str) -> Entity:
     """Entity of a path that `path_of` or Kafka has made."""
     types = {znodes.USERS: USER, znodes.CLIENTS: CLIENT_ID, znodes.IPS: IP}
     parts = path.split("/")
-    return tuple((types[kind], _name(element)) for kind, element in zip(parts[::2], parts[1::2], strict=True))
-
-
-def _name(element: str) -> str | None:
-    return None if element == znodes.DEFAULT_ENTITY else unquote(element)
+    return tuple(
+        (types[kind], None if element == znodes.DEFAULT_ENTITY else unquote(element))
+        for kind, element in zip(parts[::2], parts[1::2], strict=True)
+    )
 
 
 def quota_text(value: float, key: QuotaKey) -> str:

@@ -18,7 +18,7 @@ alone, or they would evict each other in turns.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from sys import getsizeof
 from typing import NamedTuple
 
@@ -109,13 +109,9 @@ class Shares:
         largest = max(self._owners.values(), key=lambda each: each.used[kind], default=owner)
         if largest is owner:
             return None
-        found = _oldest(largest.instances, kind)
+        found = next((each for each in largest.instances.values() if each.used[kind]), None)
         own = owner.used[kind]
         return found if found is not None and (not own or own + found.used[kind] < largest.used[kind]) else None
-
-
-def _oldest(instances: Mapping[str, Instance], kind: int) -> Instance | None:
-    return next((each for each in instances.values() if each.used[kind]), None)
 
 
 INSTANCES_MAX = 5_000
