@@ -25,9 +25,11 @@ ECOSYSTEM := compat_tests/ecosystem
 ENVIRONMENTS := $(patsubst $(ECOSYSTEM)/%/requirements.txt,$(CACHE)/ecosystem/%/.ready,$(wildcard $(ECOSYSTEM)/*/requirements.txt))
 SHORT_ENVIRONMENTS := $(patsubst %,$(CACHE)/ecosystem/%/.ready,faststream celery)
 GO_SQUARES := $(CACHE)/go_squares/.ready
+RUST_SQUARES := $(CACHE)/rust_squares/.ready
 ECOSYSTEM_JARS := $(patsubst %/pom.xml,$(CACHE)/jars/%/.ready,$(wildcard $(ECOSYSTEM)/*/pom.xml compat_tests/migration/*/pom.xml) $(EXAMPLE_POMS))
 # Apart from .venv, where a package needs the setuptools of old.
 DIST_TOOLS := $(CACHE)/dist_tools/.ready
+CARGO = $(shell PATH="$$PATH:$$HOME/.cargo/bin" command -v cargo)
 GO = $(shell PATH="$$PATH:/usr/local/go/bin" command -v go)
 
 .DEFAULT_GOAL := help
@@ -52,7 +54,8 @@ proofs: setup  ## the tests that take longest; each has a shorter twin in `make 
 # A package or a jar that cannot be had does not stop the others: its tests are skipped, and say so.
 ecosystem: setup  ## stream processors, task queues, connectors and log shippers of others, against Ottla (ARGS="-k faust")
 	@sh compat_tests/setup/debian_packages.sh ecosystem
-	@$(MAKE) --no-print-directory --keep-going --silent $(ENVIRONMENTS) $(if $(shell command -v mvn),$(ECOSYSTEM_JARS)) $(if $(GO),$(GO_SQUARES)) || \
+	@$(MAKE) --no-print-directory --keep-going --silent $(ENVIRONMENTS) $(if $(shell command -v mvn),$(ECOSYSTEM_JARS)) $(if $(GO),$(GO_SQUARES)) \
+	    $(if $(CARGO),$(RUST_SQUARES)) || \
 	    echo "make: some software could not be set up; its tests will be missing" >&2
 	$(BIN)/python -m pytest -m "ecosystem or not long" -rs $(ECOSYSTEM) compat_tests/migration $(wildcard spark_examples/tests/test_*_in_*.py) $(ARGS)
 
@@ -174,6 +177,12 @@ $(CLIENT_SUITE): compat_tests/setup/kafka_python_suite.sh compat_tests/suites/ka
 
 $(GO_CLIENTS): $(CACHE)/%/.ready: compat_tests/setup/go_client.sh $(wildcard compat_tests/clients/kgo/* compat_tests/clients/go_admin/*)
 	sh $< $(GO) $* $(@D)
+	@touch $@
+
+# librdkafka is compiled with it, which takes two minutes.
+$(RUST_SQUARES): $(wildcard compat_tests/clients/rust_squares/* compat_tests/clients/rust_squares/src/*)
+	@mkdir -p $(@D)/source && cp -r compat_tests/clients/rust_squares/. $(@D)/source/
+	$(CARGO) build --release --quiet --manifest-path $(@D)/source/Cargo.toml --target-dir $(@D)
 	@touch $@
 
 $(GO_SQUARES): compat_tests/setup/go_client.sh $(wildcard compat_tests/clients/go_squares/*)

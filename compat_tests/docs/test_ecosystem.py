@@ -48,6 +48,12 @@ def test_the_row_of_opensearch_has_the_versions_of_its_example() -> None:
     assert f'"opensearch-py>={client}"' in (ROOT / "pyproject.toml").read_text()
 
 
+def test_the_row_of_rdkafka_has_its_version() -> None:
+    manifest = (ROOT / "compat_tests" / "clients" / "rust_squares" / "Cargo.toml").read_text()
+    version = re.search(r'^rdkafka = .*"=([\d.]+)"', manifest, re.MULTILINE)[1]
+    assert f"| {version} |" in row_of("test_rust_client.py")
+
+
 def test_rows_have_the_versions_of_the_modules() -> None:
     modules = (ROOT / "compat_tests" / "clients" / "go_squares" / "go.mod").read_text()
     for name in ("kafka-go", "sarama"):
