@@ -2,18 +2,21 @@
 
     python spark_examples/pipeline.py NAME [ARGUMENT ...]
 
-Arguments go to the example's run.sh, behind the broker and the folder: `make pipeline NAME=metrics ARGS=continuous`.
+Arguments go to the example's run.sh, behind the broker and the folder: `make pipeline NAME=metrics ARGS=continuous`. The folder is
+.cache/pipelines/NAME, where the result stays until the next run.
 
 OTTLA_COMPAT_BOOTSTRAP=host:port takes a running broker instead.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+OUTPUTS = HERE.parent / ".cache" / "pipelines"
 sys.path.insert(0, str(HERE.parent))
 
 from spark_examples.tests.broker import Broker
@@ -27,19 +30,22 @@ def main() -> int:
         return 2
     with tempfile.TemporaryDirectory(prefix=f"ottla-{name}-") as folder:
         if bootstrap := os.environ.get("OTTLA_COMPAT_BOOTSTRAP"):
-            return run(name, bootstrap, folder, more)
+            return run(name, bootstrap, more)
         broker = Broker(Path(folder))
         broker.start()
         try:
-            return run(name, broker.bootstrap, folder, more)
+            return run(name, broker.bootstrap, more)
         finally:
             broker.stop()
 
 
-def run(name: str, bootstrap: str, folder: str, more: list[str]) -> int:
+def run(name: str, bootstrap: str, more: list[str]) -> int:
+    output = OUTPUTS / name
+    shutil.rmtree(output, ignore_errors=True)
+    OUTPUTS.mkdir(parents=True, exist_ok=True)
     # `python` and `ottla` of this virtual environment.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    command = ["sh", str(HERE / name / "run.sh"), bootstrap, f"{folder}/output", *more]
+    command = ["sh", str(HERE / name / "run.sh"), bootstrap, str(output), *more]
     return subprocess.run(command, env=dict(os.environ) | {"PATH": path}, check=False).returncode
 
 

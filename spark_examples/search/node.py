@@ -23,7 +23,6 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 VERSION = re.search(r"<opensearch>(.+)</opensearch>", (HERE / "pom.xml").read_text())[1]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-JARS = Path(os.environ.get("OPENSEARCH_JARS") or CACHE / "ottla" / f"opensearch-{VERSION}")
 START_S = 180
 JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
@@ -33,17 +32,24 @@ class Missing(Exception):
 
 
 def jars() -> Path:
-    """The folder of its jars, fetched with Maven the first time."""
-    if not any(JARS.glob(f"opensearch-{VERSION}.jar")):
-        if shutil.which("mvn") is None:
-            raise Missing("it is fetched with Maven, and there is no mvn command (Debian: apt-get install maven)")
-        partial = JARS.with_name(f"{JARS.name}.partial")
-        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={partial}"]
-        done = subprocess.run(["mvn", "-q", "-B", "-f", HERE / "pom.xml", *goal], check=False, capture_output=True)
-        if done.returncode:
-            raise Missing(f"Maven cannot fetch it: {done.stdout.decode(errors='replace').strip()[:300]}")
-        partial.rename(JARS)
-    return JARS
+    """The folder of its jars, fetched with Maven the first time. Raises Missing."""
+    given, name = os.environ.get("OPENSEARCH_JARS"), f"opensearch-{VERSION}"
+    folder = Path(given) if given else CACHE / "ottla" / name
+    if (folder / f"{name}.jar").exists():
+        return folder
+    if given:
+        raise Missing(f"OPENSEARCH_JARS={given} has no {name}.jar")
+    if shutil.which("mvn") is None:
+        raise Missing("it is fetched with Maven, and there is no mvn command (Debian: apt-get install maven)")
+    # The folder appears when it is whole.
+    partial = folder.with_name(f"{name}.partial")
+    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={partial}"]
+    done = subprocess.run(["mvn", "-q", "-B", "-f", HERE / "pom.xml", *goal], check=False, capture_output=True)
+    if done.returncode:
+        raise Missing(f"Maven cannot fetch it: {done.stdout.decode(errors='replace').strip()[:300]}")
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.rename(folder)
+    return folder
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ RUN = """\
 set -e
 ottla ping "$1" --timeout 60
 test ! -e "$2"
+mkdir "$2"
 exit "$3"
 """
 
@@ -17,6 +18,7 @@ def examples(tmp_path, monkeypatch):
     (tmp_path / "small" / "run.sh").write_text(RUN)
     (tmp_path / "tests").mkdir()
     monkeypatch.setattr(pipeline, "HERE", tmp_path)
+    monkeypatch.setattr(pipeline, "OUTPUTS", tmp_path / "outputs")
     monkeypatch.delenv("OTTLA_COMPAT_BOOTSTRAP", raising=False)
 
 
@@ -24,6 +26,15 @@ def test_an_example_gets_a_broker_and_its_exit_code_is_the_result(examples, monk
     monkeypatch.setattr("sys.argv", ["pipeline.py", "small", "3"])
     assert pipeline.main() == 3
     assert " answers\n" in capfd.readouterr().out
+
+
+def test_a_result_stays_until_the_next_run(examples, broker, tmp_path, monkeypatch):
+    monkeypatch.setenv("OTTLA_COMPAT_BOOTSTRAP", broker.bootstrap)
+    monkeypatch.setattr("sys.argv", ["pipeline.py", "small", "0"])
+    for _ in range(2):
+        assert pipeline.main() == 0
+        assert (tmp_path / "outputs" / "small").is_dir()
+        (tmp_path / "outputs" / "small" / "result").touch()
 
 
 @pytest.mark.parametrize("words", [[], ["tests"]])

@@ -256,3 +256,28 @@ def test_an_indexer_says_what_is_missing(broker, topic, needs_client, tmp_path):
     with BulkApi(on_written=lambda number: delete(broker, topic)) as api:
         code, told = end_of(indexing(broker, topic, api.url, "--keep-running"))
     assert code == 1 and topic in told, told
+
+
+@pytest.mark.parametrize(
+    ("variables", "path", "told"),
+    [
+        ({"OPENSEARCH_JARS": "/nowhere"}, None, "OpenSearch: left out, OPENSEARCH_JARS=/nowhere has no opensearch-"),
+        ({}, "mvn", "OpenSearch: left out, it is fetched with Maven, and there is no mvn command"),
+        ({}, "javac", "OpenSearch: left out, there is no javac command"),
+        ({"OPENSEARCH_URL": "http://there"}, None, ""),
+    ],
+)
+def test_a_command_runs_without_what_is_missing(variables, path, told, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(example.node, "CACHE", tmp_path)
+    monkeypatch.setattr("shutil.which", lambda command: None if command == path else f"/usr/bin/{command}")
+    for name in ("OPENSEARCH_URL", "OPENSEARCH_JARS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.argv", ["node.py", "--", "sh", "-c", 'echo "at $OPENSEARCH_URL"; exit 3'])
+    with pytest.raises(SystemExit) as ended:
+        example.node.main()
+    assert ended.value.code == 3
+    out, err = capfd.readouterr()
+    assert out == f"at {variables.get('OPENSEARCH_URL', '')}\n"
+    assert err.startswith(told) and bool(err) == bool(told)

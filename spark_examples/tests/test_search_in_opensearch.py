@@ -13,6 +13,7 @@ for package in ("kafka", "opensearchpy"):
     if find_spec(package) is None:
         pytest.skip(f"{package} is not installed (pip install '.[test,spark]')", allow_module_level=True)
 
+from opensearchpy import OpenSearch
 from spark_examples.tests.programs import HERE, programs_of
 from spark_examples.tests.test_search import end_of, indexing
 
@@ -32,7 +33,6 @@ def jars(monkeypatch) -> None:
     if not (JARS / ".ready").exists():
         pytest.skip("OpenSearch is not on this machine (`make ecosystem` brings it)")
     monkeypatch.setenv("OPENSEARCH_JARS", str(JARS))
-    monkeypatch.setattr(node, "JARS", JARS)
 
 
 @pytest.fixture
@@ -86,3 +86,5 @@ def test_broker_and_indexer_are_killed(killable, opensearch, tmp_path):
     assert check.of_opensearch(opensearch, topic) == expected.facets(posts.values())
     assert documents() == len(posts)
     assert check.dead_letters(killable.bootstrap, topic)[0] == poison
+    OpenSearch(opensearch).delete(index=topic, id=next(iter(posts)), refresh=True)
+    assert check.of_opensearch(opensearch, topic) != expected.facets(posts.values())
