@@ -26,10 +26,9 @@ from ottla.groupcoord.classic.members import (
 )
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group_settings import GroupSettings
-from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord
+from ottla.groupcoord.offsets.table import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.runtime.appends import whole_batch
-from ottla.groupcoord.runtime.coordinator_shard import Outcome
+from ottla.groupcoord.runtime.coordinator_shard import Outcome, whole_batch
 from ottla.groupcoord.runtime.loading import replay_log
 from ottla.groupcoord.service import GroupCoordinator, GroupTypes, random_uuid, shard_kind
 from ottla.groupcoord.shard import Shard

@@ -130,7 +130,6 @@ class Effects:
         "_jobs",
         "_rest",
         "_restores",
-        "_transaction",
         "_undos",
         "config",
         "make_uuid",
@@ -140,6 +139,7 @@ class Effects:
         "settlements",
         "timers",
         "timestamp_ms",
+        "transaction",
         "work",
     )
 
@@ -157,7 +157,7 @@ class Effects:
         self._undos: list[Callable[[], object]] = []
         self._restores: list[Callable[[], object]] = []
         self._jobs: list[Job] = []
-        self._transaction: Transaction | None = None
+        self.transaction: Transaction | None = None  # which all records of the call become part of
         self._is_cuttable = False
         self._rest: deque[Steps | tuple[Settlement, ErrorCode]] = deque()
         self._is_stopped = False
@@ -233,10 +233,6 @@ class Effects:
         """Register a restore for refused records, for state without records. Restores run after all undos."""
         self._restores.append(restore)
 
-    def be_part_of(self, transaction: Transaction) -> None:
-        """Make all records of this call part of a transaction."""
-        self._transaction = transaction
-
     def be_cuttable(self) -> None:
         """Allow the call's records to be split over several batches: each prefix of them leaves a consistent state."""
         self._is_cuttable = True
@@ -295,14 +291,14 @@ class Effects:
             self.replies,
             settlements,
             bool(undos),
-            self._transaction,
+            self.transaction,
             self._jobs,
             is_cuttable=self._is_cuttable,
         )
         # New lists, because the outcome keeps the old ones while later calls collect.
         self.records, self.replies, self.settlements, self._undos, self._jobs = [], [], [], [], []
         self._restores = []
-        self._transaction, self._is_cuttable = None, False
+        self.transaction, self._is_cuttable = None, False
         self.work = 0
         return outcome
 

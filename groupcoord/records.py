@@ -67,16 +67,28 @@ class RecordFormat:
         self._version_of = version_of
         self._decode_key: Codec | None = None
         self._decode_value: dict[bytes, Codec] = {}  # by the bytes of the version
+        self._encode_key: Codec | None = None
+        self._encode_value: dict[int, Codec] = {}
+
+    # A load decodes a million of each: the codecs are asked for once, and called without `Struct.decode`.
 
     def encode(self, key: Any, value: Any) -> tuple[bytes, bytes | None]:
-        encoded_key = self._prefix + key.encode(0)
+        if self._encode_key is None:
+            self._encode_key = codec(self.key, 0, "encode")
+        key_parts = [self._prefix]
+        self._encode_key(key, key_parts.append)
+        encoded_key = b"".join(key_parts)
         if value is None:
             return encoded_key, None
         version = self.written[0] if self._version_of is None else self._version_of(value)
-        return encoded_key, _prefix(version) + value.encode(version)
+        encode_value = self._encode_value.get(version)
+        if encode_value is None:
+            encode_value = self._encode_value[version] = codec(self.value, version, "encode")
+        value_parts = [_prefix(version)]
+        encode_value(value, value_parts.append)
+        return encoded_key, b"".join(value_parts)
 
     def decode(self, key: bytes, value: bytes | None) -> GroupRecord:
-        # A load decodes a million of each: the codecs are asked for once, and called without `Struct.decode`.
         decode_key = self._decode_key or self._load_key_codec()
         if value is None:
             return self.make(decode_key(key, 2, len(key)), None)

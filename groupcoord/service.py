@@ -27,9 +27,9 @@ from ottla.groupcoord.group import AskLastRebalance, LastRebalance
 from ottla.groupcoord.group_settings import GroupSettingsSource
 from ottla.groupcoord.manager import GroupType
 from ottla.groupcoord.offsets.commits import Topics
-from ottla.groupcoord.offsets.committed import TopicOffsets
 from ottla.groupcoord.offsets.manager import OFFSETS, AskCommitted, DeleteGroup, ListCommitted
 from ottla.groupcoord.offsets.service import OffsetService
+from ottla.groupcoord.offsets.table import TopicOffsets
 from ottla.groupcoord.offsets.transactional import CommitVerifier, TransactionalOffsetService
 from ottla.groupcoord.records import RecordFormats
 from ottla.groupcoord.runtime.answers import Caller, finished, gathered

@@ -6,8 +6,9 @@ thread imports it, with the first handler that asks a coordinator, or before thi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.groupcoord.service import GroupCoordinator, GroupTypes
@@ -38,26 +39,10 @@ class _SharePartitionLeader(Protocol):
 
 
 # Whoever asks for a coordinator here, and not the broker itself, has had all of this imported by a thread.
-
-
-def groups_of(broker: BrokerParts) -> GroupCoordinator:
-    """The group coordinator of a broker."""
-    return broker.groups
-
-
-def transactions_of(broker: BrokerParts) -> TransactionCoordinator:
-    """The transaction coordinator of a broker."""
-    return broker.transactions
-
-
-def share_coordinator_of(broker: BrokerParts) -> ShareCoordinator:
-    """The share coordinator of a broker."""
-    return broker.share_coordinator
-
-
-def share_partitions_of(broker: _SharePartitionLeader) -> SharePartitionManager:
-    """Share partitions that a broker leads and whose state the share coordinators keep."""
-    return broker.share_groups
+groups_of: Callable[[BrokerParts], GroupCoordinator] = attrgetter("groups")
+transactions_of: Callable[[BrokerParts], TransactionCoordinator] = attrgetter("transactions")
+share_coordinator_of: Callable[[BrokerParts], ShareCoordinator] = attrgetter("share_coordinator")
+share_partitions_of: Callable[[_SharePartitionLeader], SharePartitionManager] = attrgetter("share_groups")
 
 
 def make_groups(broker: BrokerParts) -> GroupCoordinator:

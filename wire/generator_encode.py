@@ -8,6 +8,7 @@ which may be large or not in memory at all, the pieces are joined and handed to 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from struct import calcsize
 
 import construct
 
@@ -200,7 +201,8 @@ class _Encoder:
             self.line(f"{self._write}({self._packed()})" if self._run else "pass")
             # Each of the two branches writes what waits, so the tagged fields begin with nothing waiting.
             run, self._run = self._run, []
-            self.line(f"{self._write}(encode_varint({' + '.join(f'({condition})' for condition in conditions)}))")
+            assert len(conditions) < 0x80, "a count of one byte"
+            self.line(f"{self._write}(BYTES[{' + '.join(f'({condition})' for condition in conditions)}])")
             for tag, part, tagged, condition in present:
                 with self.block(f"if {condition}:"):
                     self._tagged_field(tag, part, tagged)
@@ -219,6 +221,12 @@ class _Encoder:
         return f"{value} != {expression}"
 
     def _tagged_field(self, tag: int, part: construct.Construct, value: str) -> None:
+        letter = fixed_format(part)
+        if letter is not None:
+            self.line(f"{self._write}({encode_varint(tag) + encode_varint(calcsize('>' + letter))!r})")
+            self._value(part, value)
+            self._flush()
+            return
         outer, payload = self._write, self.source.variable("payload")
         self.line(f"{payload} = []")
         self._write = f"{payload}.append"

@@ -202,7 +202,7 @@ class ClassicState:
         if generation_id < 0 and not member_id and group_instance_id is None:
             # In a transaction it may: before version 3 TxnOffsetCommit names no member.
             return ErrorCode.NONE if is_transactional else ErrorCode.UNKNOWN_MEMBER_ID
-        error = self.members.validate(member_id, group_instance_id)
+        error = self.check_member(member_id, group_instance_id)
         if error:
             return error
         if generation_id != self.generation_id:
@@ -217,6 +217,18 @@ class ClassicState:
         # As in Kafka a commit shows that the member is alive, just as a heartbeat does.
         self._refresh_session(self.members.by_id[member_id])
         return ErrorCode.NONE
+
+    def check_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
+        """Check a member: FENCED_INSTANCE_ID if another member now has its instance id, else NONE."""
+        # The instance id comes first. A client whose place was taken must hear that it is fenced, so that it stops.
+        # If it heard that it is unknown, it would join again and fence the other one.
+        if group_instance_id is not None:
+            static_member_id = self.members.static.get(group_instance_id)
+            if static_member_id is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if static_member_id != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members.by_id else ErrorCode.UNKNOWN_MEMBER_ID
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
         # Only members with epochs say who they are when they fetch offsets.

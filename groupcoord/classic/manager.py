@@ -7,6 +7,7 @@ record: that is replayed at load only. The end of a group comes into force when 
 from __future__ import annotations
 
 from collections import deque
+from typing import NamedTuple
 
 from ottla.groupcoord.classic.group import DEAD, EMPTY, GROUP_TYPE, JOIN, SESSION, SYNC, refused_join, refused_sync
 from ottla.groupcoord.classic.members import (
@@ -35,14 +36,11 @@ from ottla.wire.messages.groups import DescribedGroup
 STREAMS_TYPE = "streams"
 
 
-class DescribeGroup:
+class DescribeGroup(NamedTuple):
     """Internal request to describe one group; a DescribeGroups request is split into these."""
 
-    __slots__ = ("api_version", "group_id")
-
-    def __init__(self, group_id: str, api_version: int) -> None:
-        self.group_id = group_id
-        self.api_version = api_version
+    group_id: str
+    api_version: int
 
 
 class ClassicGroupManager(MetadataManager):
@@ -112,8 +110,9 @@ class ClassicGroupManager(MetadataManager):
         group, other = self._group(request.group_id), self._groups.get(request.group_id)
         if group is not None:
             group.join(request, caller)
-        elif other is not None and not _gives_way(other):
-            # A group of a kind that cannot have classic members.
+        elif other is not None and not (other.group_type == STREAMS_TYPE and other.state_name == EMPTY.value):
+            # A group of a kind that cannot have classic members. An empty streams group gives way, as when an application
+            # of Kafka Streams returns to the classic protocol.
             response = refused_join(UNKNOWN_MEMBER_ID, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, caller.api_version)
             self._effects.reply(caller, response)
         elif request.member_id:
@@ -189,11 +188,6 @@ class ClassicGroupManager(MetadataManager):
     def _expire_sync(self, key: TimerKey) -> None:
         if (group := self._group(key.group_id)) is not None:
             group.expire_sync()
-
-
-def _gives_way(group: Group) -> bool:
-    """True if a classic group may replace this one, as when a Kafka Streams application returns to the classic protocol."""
-    return group.group_type == STREAMS_TYPE and group.state_name == EMPTY.value
 
 
 def join_new_group(context: ShardContext, request: JoinGroupRequest, caller: Caller) -> None:

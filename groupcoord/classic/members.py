@@ -19,7 +19,6 @@ from ottla.groupcoord.effects import TEXT_LENGTH_MAX, in_pieces
 from ottla.groupcoord.java_hashing import hash_map_slot
 from ottla.groupcoord.records import RecordFormat
 from ottla.groupcoord.runtime.answers import Caller
-from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.classic_group import JoinGroupRequest, JoinGroupResponseMember
 from ottla.wire.messages.groups import DescribedGroupMember
 from ottla.wire.schema import Array, Bytes, Int32, Int64, String, Struct, field
@@ -172,7 +171,6 @@ class Members:
 
     __slots__ = (
         "_speakers",
-        "_static",
         "awaiting_join_count",
         "by_id",
         "leader_id",
@@ -180,6 +178,7 @@ class Members:
         "pending_join",
         "pending_sync",
         "protocol_type",
+        "static",
     )
 
     def __init__(self, protocol_type: str | None = None, leader_id: str | None = None) -> None:
@@ -191,7 +190,7 @@ class Members:
         # Counted as joins come and go. A walk over the members at every join would make a rebalance quadratic.
         self.awaiting_join_count = 0
         self.metadata_bytes = 0
-        self._static: dict[str, str] = {}  # group instance id -> member id
+        self.static: dict[str, str] = {}  # group instance id -> member id
         self._speakers: dict[str, int] = {}  # protocol name -> how many members support it
 
     def __len__(self) -> int:
@@ -205,7 +204,7 @@ class Members:
 
     def has(self, member_id: str, group_instance_id: str | None) -> bool:
         """True if the member id or the instance id is taken."""
-        return member_id in self.by_id or group_instance_id in self._static
+        return member_id in self.by_id or group_instance_id in self.static
 
     # ------------------------------------------------------------------ coming and going
 
@@ -218,8 +217,8 @@ class Members:
             self.protocol_type = protocol_type
         assert self.protocol_type == protocol_type
         if member.group_instance_id is not None:
-            assert member.group_instance_id not in self._static
-            self._static[member.group_instance_id] = member.member_id
+            assert member.group_instance_id not in self.static
+            self.static[member.group_instance_id] = member.member_id
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.by_id[member.member_id] = member
@@ -234,7 +233,7 @@ class Members:
             if member.awaiting_join is not None:
                 self.awaiting_join_count -= 1
             if member.group_instance_id is not None:
-                del self._static[member.group_instance_id]
+                del self.static[member.group_instance_id]
         if self.leader_id == member_id:
             self.leader_id = next(iter(self.by_id), None)
         self.pending_join.discard(member_id)
@@ -243,12 +242,12 @@ class Members:
 
     def replace_static(self, group_instance_id: str, new_member_id: str) -> Member:
         """Give the static member of this instance id a new member id; it keeps its metadata, assignment and role."""
-        old_member_id = self._static[group_instance_id]
+        old_member_id = self.static[group_instance_id]
         member = self.by_id.pop(old_member_id)
         member.member_id = new_member_id
         member.is_new = False
         self.by_id[new_member_id] = member
-        self._static[group_instance_id] = new_member_id
+        self.static[group_instance_id] = new_member_id
         self.pending_sync.discard(old_member_id)
         if self.leader_id == old_member_id:
             self.leader_id = new_member_id
@@ -295,21 +294,6 @@ class Members:
         return [member for member in self if member.awaiting_join is None]
 
     # ------------------------------------------------------------------ questions
-
-    def static_member_id(self, group_instance_id: str) -> str | None:
-        return self._static.get(group_instance_id)
-
-    def validate(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Check a member: FENCED_INSTANCE_ID if another member now has its instance id, else NONE."""
-        # The instance id comes first. A client whose place was taken must hear that it is fenced, so that it stops.
-        # If it heard that it is unknown, it would join again and fence the other one.
-        if group_instance_id is not None:
-            static_member_id = self._static.get(group_instance_id)
-            if static_member_id is None:
-                return ErrorCode.UNKNOWN_MEMBER_ID
-            if static_member_id != member_id:
-                return ErrorCode.FENCED_INSTANCE_ID
-        return ErrorCode.NONE if member_id in self.by_id else ErrorCode.UNKNOWN_MEMBER_ID
 
     def can_keep(self, protocols: Protocols) -> bool:
         """True if there is room for more metadata of this size. An existing member may be counted twice."""

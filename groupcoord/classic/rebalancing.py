@@ -163,7 +163,7 @@ class ClassicGroup(ClassicState):
     ) -> None:
         # A new id every time, so that a client that still uses the old one is fenced.
         new_member_id = f"{group_instance_id}-{self._effects.make_uuid()}"
-        known_id = self.members.static_member_id(group_instance_id)
+        known_id = self.members.static.get(group_instance_id)
         if known_id is None:
             self._add_member(request, caller, protocols, new_member_id)
         else:
@@ -178,7 +178,7 @@ class ClassicGroup(ClassicState):
             else:
                 self._add_member(request, caller, protocols, member_id)
             return
-        error = self.members.validate(member_id, request.group_instance_id)
+        error = self.check_member(member_id, request.group_instance_id)
         if error:
             self._refuse_join(caller, member_id, error)
             return
@@ -445,7 +445,7 @@ class ClassicGroup(ClassicState):
         self._effects.append(record, settle)
 
     def _check_sync(self, request: SyncGroupRequest) -> ErrorCode:
-        error = self.members.validate(request.member_id, request.group_instance_id)
+        error = self.check_member(request.member_id, request.group_instance_id)
         if error:
             return error
         if request.generation_id != self.generation_id:
@@ -497,7 +497,7 @@ class ClassicGroup(ClassicState):
 
         A heartbeat passes by what waits for the log, so the session may have ended without the member being dropped yet.
         """
-        error = self.members.validate(request.member_id, request.group_instance_id)
+        error = self.check_member(request.member_id, request.group_instance_id)
         if error:
             return error
         member = self.members.by_id[request.member_id]
@@ -554,11 +554,11 @@ class ClassicGroup(ClassicState):
         member_id, group_instance_id = identity.member_id, identity.group_instance_id
         error = ErrorCode.NONE
         if member_id == UNKNOWN_MEMBER_ID and group_instance_id is not None:
-            static_member_id = self.members.static_member_id(group_instance_id)
+            static_member_id = self.members.static.get(group_instance_id)
             member_id = static_member_id or UNKNOWN_MEMBER_ID
         # A handed-out id may be given back as well. It is no member yet that could be validated.
         if member_id not in self.members.pending_join:
-            error = self.members.validate(member_id, group_instance_id)
+            error = self.check_member(member_id, group_instance_id)
         if not error:
             self._drop(member_id)
         return MemberResponse(

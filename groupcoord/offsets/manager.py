@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
+from typing import NamedTuple
 
 from ottla.groupcoord.classic.rebalancing import ClassicGroup
 from ottla.groupcoord.effects import (
@@ -21,15 +22,16 @@ from ottla.groupcoord.effects import (
 )
 from ottla.groupcoord.group import Group, PartitionCheck
 from ottla.groupcoord.manager import GroupType, MetadataManager, ShardContext
-from ottla.groupcoord.offsets.committed import (
+from ottla.groupcoord.offsets.pending import CommittedOffset, Place
+from ottla.groupcoord.offsets.table import (
     FORMATS,
-    CommittedOffset,
     OffsetCommitKey,
     OffsetRecord,
-    Place,
+    Offsets,
+    OffsetsSnapshot,
     offset_tombstone,
+    refused_commit,
 )
-from ottla.groupcoord.offsets.table import Offsets, OffsetsSnapshot, refused_commit
 from ottla.groupcoord.runtime.answers import Caller
 from ottla.groupcoord.runtime.coordinator_shard import FORGETTING_REFUSED, Transaction
 from ottla.wire.errors import ErrorCode
@@ -54,74 +56,54 @@ NEWER_FENCES = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.STALE_MEMBER_E
 _LOOKED, _NEXT_CALL = object(), object()
 
 
-class DeleteGroup:
+class DeleteGroup(NamedTuple):
     """Internal request to delete one group; a DeleteGroups request is split into these."""
 
-    __slots__ = ("group_id",)
-
-    def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
+    group_id: str
 
 
-class FetchStableOffsets:
+class FetchStableOffsets(NamedTuple):
     """Internal request for stable offsets, handled after the earlier commits are in force."""
 
-    __slots__ = ("group",)
-
-    def __init__(self, group: OffsetFetchRequestGroup) -> None:
-        self.group = group
+    group: OffsetFetchRequestGroup
 
     @property
     def group_id(self) -> str:
         return self.group.group_id
 
 
-class SnapshotOffsets:
+class SnapshotOffsets(NamedTuple):
     """Internal request for a snapshot of all offsets of a group; the answer is the snapshot, or a refusing response."""
 
-    __slots__ = ("group", "require_stable")
-
-    def __init__(self, group: OffsetFetchRequestGroup, *, require_stable: bool) -> None:
-        self.group = group
-        self.require_stable = require_stable
+    group: OffsetFetchRequestGroup
+    require_stable: bool
 
     @property
     def group_id(self) -> str:
         return self.group.group_id
 
 
-class CountOffsets:
+class CountOffsets(NamedTuple):
     """Internal request for the number of offsets that a group has committed."""
 
-    __slots__ = ("group_id",)
-
-    def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
+    group_id: str
 
 
 class ListCommitted:
     """Internal request for the offsets of all groups (`Offsets.all_committed`)."""
 
-    __slots__ = ()
 
-
-class AskCommitted:
+class AskCommitted(NamedTuple):
     """Internal request for a group's offsets; the result is the live table, which callers must not modify."""
 
-    __slots__ = ("group_id",)
-
-    def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
+    group_id: str
 
 
-class CommitInTransaction:
+class CommitInTransaction(NamedTuple):
     """Internal request to commit offsets in a verified transaction; they count when it is committed."""
 
-    __slots__ = ("commit", "transaction")
-
-    def __init__(self, commit: OffsetCommitRequest, transaction: Transaction) -> None:
-        self.commit = commit
-        self.transaction = transaction
+    commit: OffsetCommitRequest
+    transaction: Transaction
 
     @property
     def group_id(self) -> str:
@@ -160,15 +142,18 @@ class OffsetMetadataManager(MetadataManager):
             OffsetCommitRequest: self._commit,
             CommitInTransaction: self._commit_in_transaction,
             OffsetDeleteRequest: self._delete,
-            FetchStableOffsets: self._fetch_stable,
-            SnapshotOffsets: self._snapshot_stable,
+            # The runtime handles these after the commits that came before are replayed, so what is known now is enough.
+            FetchStableOffsets: lambda request, caller: self._effects.reply(
+                caller, self._fetch(request.group, require_stable=True)
+            ),
+            SnapshotOffsets: lambda request, caller: self._effects.reply(caller, self._snapshot(request)),
             ForgetTopics: self._forget_topics,
             DeleteGroup: self._delete_group,
         }
         self.reads = {
             OffsetFetchRequestGroup: self._fetch,
             SnapshotOffsets: self._snapshot,
-            CountOffsets: self._count,
+            CountOffsets: lambda asked: self._offsets.count(asked.group_id),
             AskCommitted: lambda asked: self._offsets.of_group(asked.group_id),
             ListCommitted: lambda _: self._offsets.all_committed(),
         }
@@ -206,7 +191,7 @@ class OffsetMetadataManager(MetadataManager):
         self._commit_if(self._check_commit(request, caller.api_version), request, caller)
 
     def _commit_in_transaction(self, request: CommitInTransaction, caller: Caller) -> None:
-        self._effects.be_part_of(request.transaction)
+        self._effects.transaction = request.transaction
         error = self._check_commit(request.commit, caller.api_version, is_transactional=True)
         # Producers know these errors since the version that has topic ids (KIP-1319).
         if error in NEWER_FENCES and caller.api_version < TXN_TOPIC_ID_VERSION:
@@ -265,19 +250,9 @@ class OffsetMetadataManager(MetadataManager):
             error = group.check_offset_fetch(request.member_id, request.member_epoch)
         return OffsetFetchResponseGroup(group_id=request.group_id, topics=[], error_code=error) if error else None
 
-    def _fetch_stable(self, request: FetchStableOffsets, caller: Caller) -> None:
-        # The runtime handles this after the commits that came before it are replayed, so what is known now is enough.
-        self._effects.reply(caller, self._fetch(request.group, require_stable=True))
-
     def _snapshot(self, request: SnapshotOffsets) -> OffsetsSnapshot | OffsetFetchResponseGroup:
         refused = self._refused_fetch(request.group)
         return refused or self._offsets.snapshot(request.group_id, require_stable=request.require_stable)
-
-    def _snapshot_stable(self, request: SnapshotOffsets, caller: Caller) -> None:
-        self._effects.reply(caller, self._snapshot(request))
-
-    def _count(self, request: CountOffsets) -> int:
-        return self._offsets.count(request.group_id)
 
     # ------------------------------------------------------------------ deletion
 

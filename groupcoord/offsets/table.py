@@ -1,28 +1,25 @@
-"""The committed offsets of the groups of one shard, and the requests about them.
+"""The committed offsets of the groups of one shard: their records, the table of those in force, and the requests about them.
+
+    key 0, 1   offset of (group, topic, partition)   key 0 is of brokers before 0.9; its values read as value version 0
+
+Values are written in version 4 (version 1 when the client asked for a retention of its own), as Kafka does; all versions
+since 0 are read.
 
 `replay` and `replay_marker` are the only writers, live and at load: requests return records. Offsets that are committed in
-a transaction stay pending, per producer, until the marker says whether they count; a fetch that requires stable offsets
-gets UNSTABLE_OFFSET_COMMIT meanwhile. Of a plain and a transactional commit the one later in the log wins. Applying a
-marker costs the same for any number of offsets: `settle` moves the offsets later, and until then reads include the pending
-offsets (`PendingOffsets`).
+a transaction stay pending (`pending.py`), per producer, until the marker says whether they count; a fetch that requires
+stable offsets gets UNSTABLE_OFFSET_COMMIT meanwhile. Of a plain and a transactional commit the one later in the log wins.
+Applying a marker costs the same for any number of offsets: `settle` moves the offsets later, and until then reads include
+the pending offsets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
+from typing import NamedTuple
 
-from ottla.groupcoord.offsets.committed import (
-    NO_EXPIRY,
-    CommittedOffset,
-    OffsetCommitKey,
-    OffsetCommitValue,
-    OffsetRecord,
-    OffsetTable,
-    PendingOffsets,
-    Place,
-    TopicOffsets,
-)
+from ottla.groupcoord.offsets.pending import CommittedOffset, GroupsOfTopics, PendingOffsets, Place
+from ottla.groupcoord.records import RecordFormat
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.offsets import (
     OffsetCommitRequest,
@@ -37,7 +34,7 @@ from ottla.wire.messages.offsets import (
     OffsetFetchResponseTopics,
 )
 from ottla.wire.records import NO_PRODUCER_ID
-from ottla.wire.schema import ZERO_UUID
+from ottla.wire.schema import ZERO_UUID, Int32, Int64, String, Struct, Uuid, field
 
 NO_OFFSET = -1
 DEFAULT_RETENTION_TIME_MS = -1
@@ -48,6 +45,119 @@ SETTLED_AT_ONCE = 500
 
 _NONE = ErrorCode.NONE
 _TOO_LARGE = ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+
+LEGACY_OFFSET_COMMIT_KEY = 0
+OFFSET_COMMIT_KEY = 1
+
+NO_EXPIRY = -1
+
+
+class OffsetCommitKey(Struct, versions="0", flexible="none"):
+    group: str = field(String)
+    topic: str = field(String)
+    partition: int = field(Int32)
+
+
+class OffsetCommitValue(Struct, versions="0-4", flexible="4+"):
+    offset: int = field(Int64)
+    leader_epoch: int = field(Int32, versions="3+", default=-1)
+    metadata: str = field(String)
+    commit_timestamp: int = field(Int64)
+    expire_timestamp: int = field(Int64, versions="1", default=NO_EXPIRY)
+    topic_id: bytes = field(Uuid, versions="4+", tag=0, default=ZERO_UUID)
+
+
+class OffsetRecord(NamedTuple):
+    """Record of a committed offset; with value None its tombstone."""
+
+    key: OffsetCommitKey
+    value: OffsetCommitValue | None
+
+
+def offset_tombstone(group: str, topic: str, partition: int) -> OffsetRecord:
+    return OffsetRecord(OffsetCommitKey(group=group, topic=topic, partition=partition), None)
+
+
+def _version_of(value: OffsetCommitValue) -> int:
+    # Only version 1 has room for an expiry.
+    return 4 if value.expire_timestamp == NO_EXPIRY else 1
+
+
+FORMATS = (
+    RecordFormat(
+        OFFSET_COMMIT_KEY,
+        OffsetCommitKey,
+        OffsetCommitValue,
+        written=(4, 1),
+        version_of=_version_of,
+        make=OffsetRecord,
+        former_key_types=(LEGACY_OFFSET_COMMIT_KEY,),
+        is_superseding=True,
+    ),
+)
+
+
+TopicOffsets = dict[str, dict[int, CommittedOffset]]
+
+
+class OffsetTable:
+    """group -> topic -> partition -> committed offset, without empty levels."""
+
+    __slots__ = ("_groups", "_groups_of")
+
+    def __init__(self) -> None:
+        self._groups: dict[str, TopicOffsets] = {}
+        self._groups_of = GroupsOfTopics()
+
+    def __contains__(self, group_id: object) -> bool:
+        return group_id in self._groups
+
+    def group(self, group_id: str) -> TopicOffsets:
+        return self._groups.get(group_id, {})
+
+    def group_ids(self) -> list[str]:
+        """The groups that have offsets."""
+        return list(self._groups)
+
+    def groups_of(self, topic: str) -> Collection[str]:
+        """The groups that have offsets of a topic."""
+        return self._groups_of.of(topic)
+
+    def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+        return self.group(group_id).get(topic, {}).get(partition)
+
+    def put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
+        self._partitions(group_id, topic)[partition] = committed
+
+    def put_if_newer(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
+        """Put an offset, unless the stored one was written later in the log."""
+        partitions = self._partitions(group_id, topic)
+        known = partitions.get(partition)
+        if known is None or committed.record_offset > known.record_offset:
+            partitions[partition] = committed
+
+    def _partitions(self, group_id: str, topic: str) -> dict[int, CommittedOffset]:
+        """Offsets of a topic; created if missing."""
+        topics = self._groups.get(group_id)
+        if topics is None:
+            topics = self._groups[group_id] = {}
+        partitions = topics.get(topic)
+        if partitions is None:
+            partitions = topics[topic] = {}
+            self._groups_of.add(topic, group_id)
+        return partitions
+
+    def remove(self, group_id: str, topic: str, partition: int) -> None:
+        topics = self.group(group_id)
+        partitions = topics.get(topic)
+        # Empty levels have to go as well: a group that is in the table has offsets.
+        if partitions is None or partitions.pop(partition, None) is None or partitions:
+            return
+        del topics[topic]
+        self._groups_of.remove(topic, group_id)
+        if not topics:
+            del self._groups[group_id]
 
 
 class Offsets:
@@ -72,7 +182,15 @@ class Offsets:
             # back.
             self._pending.remove(key.group, key.topic, key.partition)
             return
-        committed = CommittedOffset(value, record_offset)
+        committed = CommittedOffset(
+            value.offset,
+            value.leader_epoch,
+            value.metadata,
+            value.commit_timestamp,
+            value.expire_timestamp,
+            value.topic_id,
+            record_offset,
+        )
         if producer_id == NO_PRODUCER_ID:
             self._committed.put(key.group, key.topic, key.partition, committed)
         else:
@@ -85,7 +203,7 @@ class Offsets:
 
     def settle(self) -> bool:
         """Settle some offsets of ended transactions. True if more are left."""
-        self._pending.settle(self._committed, SETTLED_AT_ONCE)
+        self._pending.settle(self._committed.put_if_newer, SETTLED_AT_ONCE)
         return self._pending.is_settling
 
     # ------------------------------------------------------------------ commit

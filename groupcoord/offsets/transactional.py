@@ -17,8 +17,7 @@ from ottla.groupcoord.offsets.commits import MergedTopics, Topics, elements_in, 
 from ottla.groupcoord.offsets.manager import TXN_TOPIC_ID_VERSION, CommitInTransaction
 from ottla.groupcoord.offsets.table import refused_commit
 from ottla.groupcoord.runtime.answers import Caller, finished, then
-from ottla.groupcoord.runtime.appends import translated
-from ottla.groupcoord.runtime.coordinator_shard import Transaction
+from ottla.groupcoord.runtime.coordinator_shard import Transaction, translated
 from ottla.groupcoord.shard import ELEMENTS_PER_SLICE, GroupRuntime
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError

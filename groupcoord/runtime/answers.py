@@ -1,7 +1,14 @@
-"""Answers of coordinators: ready at once, or when members and commits are. Gather them, wait for them, send replies to callers."""
+"""Answers of coordinators: ready at once, or when members and commits are. Gather them, wait for them, send replies to callers.
+
+An append is *in flight* until it is committed. Then its records are put in force and its replies go out. Appends are
+committed in the order in which they were written. A reply made while appends are in flight waits for the last of them,
+because the reply may depend on their changes (Kafka's CoordinatorRuntime: the deferred events behind the last written
+offset).
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -221,3 +228,74 @@ def refused(callers: Iterable[Caller], error: ErrorCode) -> Iterator[Reply]:
     """Replies that carry an error."""
     for caller in callers:
         yield Reply(caller, caller.refuse(error))
+
+
+# ---------------------------------------------------------------------- appends in flight
+
+
+class InFlightAppend:
+    """One append: a wait for its commit, its records, and the replies to send then."""
+
+    __slots__ = ("commit", "first_offset", "is_awaited", "records", "replies")
+
+    def __init__(self, first_offset: int, commit: Coroutine[Any, Any, None] | None, records: list[Any]) -> None:
+        """`commit` None: it is committed."""
+        self.first_offset = first_offset
+        self.commit: Coroutine[Any, Any, None] = _no_wait() if commit is None else commit
+        self.is_awaited = False
+        self.records = records
+        self.replies: list[Reply] = []
+
+
+class InFlightAppends:
+    """The appends of one partition that are not committed, in the order of the log."""
+
+    def __init__(self) -> None:
+        self._appends: deque[InFlightAppend] = deque()
+        self._all_committed = trio.Event()
+
+    def __bool__(self) -> bool:
+        return bool(self._appends)
+
+    def add(self, append: InFlightAppend) -> None:
+        self._appends.append(append)
+
+    def reply_after(self, replies: list[Reply]) -> None:
+        """Send replies after all records appended so far are committed."""
+        if self._appends:
+            self._appends[-1].replies += replies
+        else:
+            send(replies)
+
+    async def first_committed(self) -> InFlightAppend:
+        """Wait until the first append is committed. Raises what its commit raises."""
+        append = self._appends[0]
+        append.is_awaited = True
+        await append.commit
+        return append
+
+    def remove_first(self) -> None:
+        self._appends.popleft()
+        if not self._appends:
+            self._all_committed.set()
+            self._all_committed = trio.Event()
+
+    async def wait_until_none(self) -> None:
+        """Return when all are committed or abandoned."""
+        if self._appends:
+            await self._all_committed.wait()
+
+    def abandon(self) -> list[InFlightAppend]:
+        """Return and forget all appends in flight, so that the caller can answer their clients."""
+        appends, self._appends = list(self._appends), deque()
+        for append in appends:
+            # A coroutine that nobody has begun to await has to be closed. The other one ends with its task.
+            if not append.is_awaited:
+                append.commit.close()
+        self._all_committed.set()
+        self._all_committed = trio.Event()
+        return appends
+
+
+async def _no_wait() -> None:
+    """Return immediately; used for records that are already committed."""

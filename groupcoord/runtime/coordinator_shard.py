@@ -14,6 +14,10 @@ large even so the log refuses it, as Kafka's does. Records of which each beginni
 batches. If the log refuses one of these when others are written, no settlement can take back a part: the runtime loads the
 shard again from the log.
 
+A crash, or a new leader, cuts a log between two batches and never inside one. So what has to be in the log as a whole is one
+batch, as in Kafka. When 10,000 members go over to another protocol their compressed batch shrinks to an eighth, and fits into
+the megabyte that `max.message.bytes` allows by default.
+
 The records are not committed yet by then. So the runtime keeps every reply until all that was appended before it is
 committed, and puts the records in force (`replay`) at that moment.
 
@@ -29,15 +33,17 @@ from __future__ import annotations
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.groupcoord.java_hashing import absolute_string_hash
 from ottla.groupcoord.runtime.answers import Caller, Reply
 from ottla.wire.checksum import crc32c
+from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.errors import ErrorCode
-from ottla.wire.records import ATTRIBUTES_OFFSET, TRANSACTIONAL_FLAG
+from ottla.wire.record_encoding import build_batch
+from ottla.wire.records import ATTRIBUTES_OFFSET, RECORDS_OFFSET, TRANSACTIONAL_FLAG, read_header
 
 _CRC_AT, _PRODUCER_AT = 17, 43
 _crc, _attributes, _producer = struct.Struct(">I"), struct.Struct(">h"), struct.Struct(">qh")
@@ -92,6 +98,17 @@ def _encoded(end: TransactionEnd, timestamp_ms: int) -> bytes:
     )
 
 
+RECORDS_PER_BATCH = 500
+COMPRESSED_FROM = 64 * 1024
+"""Bytes of a long outcome's batch. Nearly all outcomes are much smaller, and stand in the log as Kafka's do."""
+COMPRESSED_TO = 64 * 1024 * 1024
+"""Bytes of the longest batch that is compressed, so that every load can decompress it: readers of batches refuse 100 MiB. A longer
+one stays as it is, and the log refuses it for its size. Long names of very many members compress to nearly nothing."""
+COMPRESSION_LEVEL = 9
+"""The lowest level of Zstandard that looks back 4 MiB. The records of one member stand far apart in a long batch."""
+
+Encode = Callable[[list[Any], int], bytes]
+
 RecordT = TypeVar("RecordT")
 
 Settlement = Callable[[ErrorCode], None]
@@ -141,6 +158,29 @@ def together(parts: Sequence[Outcome[RecordT]]) -> Outcome[RecordT]:
         jobs=[job for part in parts for job in part.jobs],
         parts=parts,
     )
+
+
+async def batches_of(
+    outcome: Outcome[Any],
+    encode: Encode,
+    timestamp_ms: int,
+    run_in_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
+) -> Iterator[tuple[list[Any], bytes]]:
+    """The batches of a long outcome, each with its records: one that is made in a thread, or several, encoded one by one."""
+    records = outcome.records
+    if len(records) <= RECORDS_PER_BATCH or (outcome.is_atomic and not outcome.is_cuttable):
+        batch = await run_in_thread(partial(whole_batch, outcome, encode, timestamp_ms))
+        return iter([(records, batch)])
+    pieces = (records[start : start + RECORDS_PER_BATCH] for start in range(0, len(records), RECORDS_PER_BATCH))
+    return ((piece, encode(piece, timestamp_ms)) for piece in pieces)
+
+
+def whole_batch(outcome: Outcome[Any], encode: Encode, timestamp_ms: int) -> bytes:
+    """One batch, compressed if it is large. Call it in a thread."""
+    batch = encode(outcome.records, timestamp_ms)
+    if not COMPRESSED_FROM <= len(batch) <= COMPRESSED_TO:
+        return batch
+    return build_batch(memoryview(batch)[RECORDS_OFFSET:], read_header(batch), Compression.ZSTD, COMPRESSION_LEVEL)
 
 
 class CoordinatorShard(Protocol):
@@ -197,7 +237,7 @@ class ShardKind(Generic[ShardT]):
     topic: str
     """The internal topic, as log lines call it."""
     make: Callable[[], ShardT]
-    encode: Callable[[list[Any], int], bytes]
+    encode: Encode
     """A batch of records, written at this time of day (ms)."""
     decode: Callable[[bytes | None, bytes | None], Any]
     """The record of a key and a value; None: of no interest. Raises ProtocolViolation."""
@@ -249,6 +289,26 @@ class CoordinatorLog(Protocol):
 
     def read_batches(self, partition: int) -> AsyncIterator[bytes]:
         """All batches in order, some at a time: an async generator. Raises KafkaError when the partition cannot be read."""
+
+
+TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+"""Of a batch."""
+
+_TRANSLATED = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""Errors of the log, and what the client gets in their place: the log's own errors would mislead it."""
+
+
+def translated(error: ErrorCode) -> ErrorCode:
+    return _TRANSLATED.get(error, error)
 
 
 class Host(Protocol[ShardT]):

@@ -1,7 +1,7 @@
 """One partition of an internal topic: its requests, their appends, and the replies that wait for commits.
 
 A request is handled at once, against everything that was handled before it. Its records are appended, what they mean for
-the living state is settled, and its reply waits until they are committed (`appends.py`). Where the log commits at once
+the living state is settled, and its reply waits until they are committed (`InFlightAppends`). Where the log commits at once
 all of that happens within one call, without a task switch. Commits of offsets that come while an append is in flight are
 gathered, and share one append when it is committed.
 
@@ -35,17 +35,18 @@ from typing import Any, Generic
 
 import trio
 
-from ottla.groupcoord.runtime.answers import Caller, Queued, Reply, finished, send_in_slices
-from ottla.groupcoord.runtime.appends import (
-    RECORDS_PER_BATCH,
-    TOO_LARGE,
+from ottla.groupcoord.runtime.answers import (
+    Caller,
     InFlightAppend,
     InFlightAppends,
-    batches_of,
-    is_long,
-    translated,
+    Queued,
+    Reply,
+    finished,
+    send_in_slices,
 )
 from ottla.groupcoord.runtime.coordinator_shard import (
+    RECORDS_PER_BATCH,
+    TOO_LARGE,
     Appended,
     Host,
     Job,
@@ -54,7 +55,9 @@ from ottla.groupcoord.runtime.coordinator_shard import (
     ShardT,
     TransactionalRecord,
     TransactionEnd,
+    batches_of,
     together,
+    translated,
 )
 from ottla.groupcoord.runtime.loading import Farewell, last_replies, replay_log
 from ottla.wire.answers import Given
@@ -241,7 +244,7 @@ class PartitionRuntime(Generic[ShardT]):
         self._append(outcome)
 
     def _append(self, outcome: Outcome[Any]) -> None:
-        if is_long(outcome):
+        if len(outcome.records) > RECORDS_PER_BATCH:
             self._form_line(partial(self._append_long, outcome))
             return
         records = outcome.records
@@ -275,7 +278,7 @@ class PartitionRuntime(Generic[ShardT]):
             self._replay(records, appended.first_offset)
             return
         # One that is committed at once counts behind those before it, too.
-        self._in_flight.add(InFlightAppend(appended, records))
+        self._in_flight.add(InFlightAppend(*appended, records))
         if not self._is_completing:
             self._runtime.spawn(self._complete_appends, self._shard)
             self._is_completing = True

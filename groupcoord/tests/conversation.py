@@ -7,8 +7,8 @@ from ottla.groupcoord.classic.manager import DescribeGroup
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group_settings import GroupSettings
 from ottla.groupcoord.manager import GroupType
-from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.offsets.manager import DeleteGroup
+from ottla.groupcoord.offsets.table import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.records import GroupRecord
 from ottla.groupcoord.runtime.answers import Caller, Reply
 from ottla.groupcoord.runtime.coordinator_shard import Job, Outcome

@@ -22,8 +22,8 @@ from ottla.groupcoord.classic.members import (
 )
 from ottla.groupcoord.consumer import records
 from ottla.groupcoord.consumer.manager import ConsumerGroupManager
-from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.offsets.manager import AskCommitted, CountOffsets, OffsetMetadataManager
+from ottla.groupcoord.offsets.table import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.coordinator_shard import TransactionEnd
 from ottla.groupcoord.tests.consumer.test_consumer_migration import assignment, words

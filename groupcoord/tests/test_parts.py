@@ -8,9 +8,8 @@ from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group_settings import GroupSettings
 from ottla.groupcoord.manager import GroupType, MetadataManager, ShardContext
 from ottla.groupcoord.runtime.answers import Caller, finished
-from ottla.groupcoord.runtime.appends import COMPRESSED_FROM, RECORDS_PER_BATCH
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime
-from ottla.groupcoord.runtime.coordinator_shard import Appended
+from ottla.groupcoord.runtime.coordinator_shard import COMPRESSED_FROM, RECORDS_PER_BATCH, Appended
 from ottla.groupcoord.service import GROUP_TYPES, GroupTypes, shard_kind
 from ottla.groupcoord.shard import Shard
 from ottla.groupcoord.tests.conversation import GROUP, Asked, Conversation

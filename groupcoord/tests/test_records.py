@@ -9,7 +9,7 @@ from ottla.groupcoord.classic.members import (
     MemberMetadata,
     group_tombstone,
 )
-from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord, offset_tombstone
+from ottla.groupcoord.offsets.table import OffsetCommitKey, OffsetCommitValue, OffsetRecord, offset_tombstone
 from ottla.groupcoord.tests.fakes import FORMATS
 from ottla.wire import codecs
 from ottla.wire.errors import ProtocolViolation

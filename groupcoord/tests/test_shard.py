@@ -10,7 +10,7 @@ from ottla.groupcoord.classic.members import (
     MemberMetadata,
 )
 from ottla.groupcoord.classic.rebalancing import ClassicGroup
-from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord
+from ottla.groupcoord.offsets.table import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.runtime.answers import Caller
 from ottla.groupcoord.tests.conversation import (
     GROUP,

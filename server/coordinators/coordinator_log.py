@@ -53,7 +53,8 @@ class InternalTopicLog:
         return self._partitions_wanted() if topic is None else len(topic.partitions)
 
     def is_fenced(self) -> bool:
-        return self._broker.member.is_fenced
+        # Nobody replaces a broker that is alone, as in `Broker.partition`.
+        return self._broker.is_in_cluster and self._broker.member.is_fenced
 
     def append(
         self, partition: int, batch: bytes, *, transaction_version: int = 0, guard: object | None = None

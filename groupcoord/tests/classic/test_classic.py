@@ -11,8 +11,9 @@ from ottla.groupcoord.classic.members import (
     Member,
     Members,
 )
-from ottla.groupcoord.classic.rebalancing import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_MEMBERS_MAX
-from ottla.groupcoord.effects import TEXT_LENGTH_MAX
+from ottla.groupcoord.classic.rebalancing import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_MEMBERS_MAX, ClassicGroup
+from ottla.groupcoord.config import GroupConfig
+from ottla.groupcoord.effects import TEXT_LENGTH_MAX, Effects
 from ottla.groupcoord.runtime.answers import Caller
 from ottla.groupcoord.tests.conversation import (
     INITIAL_DELAY_MS,
@@ -842,10 +843,12 @@ def test_static_member_keeps_its_place_under_a_new_id() -> None:
     members = group_of(member("a", instance="one"), member("b", instance="two"))
     replaced = members.replace_static("one", "c")
     assert replaced.member_id == "c" and members.leader_id == "c" and "a" not in members
-    assert members.validate("c", "one") is ErrorCode.NONE
-    assert members.validate("a", "one") is ErrorCode.FENCED_INSTANCE_ID
-    assert members.validate("a", None) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert members.validate("b", "three") is ErrorCode.UNKNOWN_MEMBER_ID
+    group = ClassicGroup("group", Effects(GroupConfig(), lambda: ""))
+    group.members = members
+    assert group.check_member("c", "one") is ErrorCode.NONE
+    assert group.check_member("a", "one") is ErrorCode.FENCED_INSTANCE_ID
+    assert group.check_member("a", None) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.check_member("b", "three") is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_joined_members_are_counted_once() -> None:

@@ -200,7 +200,7 @@ def check(talk: Conversation) -> None:
     assert members.leader_id in members or (members.leader_id is None and not members)
     assert members.pending_sync <= set(members.by_id)
     assert not members.pending_join & set(members.by_id)
-    assert len(members._static) == sum(member.is_static for member in members)
+    assert len(members.static) == sum(member.is_static for member in members)
 
 
 @pytest.mark.parametrize("seed", first(5, range(25)))

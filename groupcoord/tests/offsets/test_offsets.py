@@ -6,9 +6,8 @@ import pytest
 
 from ottla.groupcoord.classic.members import GroupMetadataKey
 from ottla.groupcoord.effects import OFFSETS_PER_CALL, PIECE, RECORDS_PER_CALL
-from ottla.groupcoord.offsets.committed import OffsetCommitKey, offset_tombstone
 from ottla.groupcoord.offsets.manager import AskCommitted, DeleteGroup, ForgetTopics, OffsetMetadataManager
-from ottla.groupcoord.offsets.table import Offsets
+from ottla.groupcoord.offsets.table import OffsetCommitKey, Offsets, offset_tombstone
 from ottla.groupcoord.tests.conversation import (
     GROUP,
     SESSION_MS,

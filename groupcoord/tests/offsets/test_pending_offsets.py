@@ -10,16 +10,16 @@ import trio
 import trio.testing
 
 from ottla.groupcoord.offsets import table, transactional
-from ottla.groupcoord.offsets.committed import (
-    CommittedOffset,
+from ottla.groupcoord.offsets.pending import CommittedOffset, PendingOffsets
+from ottla.groupcoord.offsets.table import (
+    SETTLED_AT_ONCE,
     OffsetCommitKey,
     OffsetCommitValue,
     OffsetRecord,
+    Offsets,
     OffsetTable,
-    PendingOffsets,
     offset_tombstone,
 )
-from ottla.groupcoord.offsets.table import SETTLED_AT_ONCE, Offsets
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.coordinator_shard import TransactionEnd
 from ottla.groupcoord.shard import ELEMENTS_PER_SLICE
@@ -45,7 +45,7 @@ MANY = 5 * SETTLED_AT_ONCE
 
 
 def committed(offset: int = 1) -> CommittedOffset:
-    return CommittedOffset(OffsetCommitValue(offset=offset, metadata="", commit_timestamp=0), offset)
+    return CommittedOffset(offset, -1, "", 0, -1, bytes(16), offset)
 
 
 def everything(pending: PendingOffsets) -> set[Place]:
@@ -166,7 +166,7 @@ def test_both_snapshots_say_the_same(seed: int) -> None:
                     offsets.pop(place, None)
             case _:
                 pending.end(producer_id, committed=True)
-                pending.settle(table, 100)
+                pending.settle(table.put_if_newer, 100)
                 for place, known in expected.pop(producer_id, {}).items():
                     settled = table.get(*place)
                     assert settled is not None and settled.offset >= known
@@ -249,7 +249,7 @@ def test_a_marker_moves_only_some_of_many_offsets_and_all_of_them_count() -> Non
     assert table.puts == 0
     while pending.is_settling:
         before = table.puts
-        pending.settle(table, 100)
+        pending.settle(table.put_if_newer, 100)
         assert table.puts - before <= 100
         for index in (0, MANY // 2, MANY - 1):
             newest = pending.newest("a", "t", index, table.get("a", "t", index))
@@ -264,7 +264,7 @@ def test_very_many_small_transactions_are_settled_some_at_a_time_as_well() -> No
         pending.end(producer_id, committed=False)
     steps = 0
     while pending.is_settling:
-        pending.settle(table, 100)
+        pending.settle(table.put_if_newer, 100)
         steps += 1
     assert steps == 6 and table.puts == 0  # each costs its offset and itself
 

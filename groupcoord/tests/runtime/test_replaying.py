@@ -15,13 +15,8 @@ from ottla.groupcoord.classic.members import (
     GroupMetadataValue,
     group_tombstone,
 )
-from ottla.groupcoord.offsets.committed import (
-    OffsetCommitKey,
-    OffsetCommitValue,
-    OffsetRecord,
-    offset_tombstone,
-)
-from ottla.groupcoord.runtime import appends
+from ottla.groupcoord.offsets.table import OffsetCommitKey, OffsetCommitValue, OffsetRecord, offset_tombstone
+from ottla.groupcoord.runtime import coordinator_shard
 from ottla.groupcoord.runtime.coordinator_shard import Outcome, ShardKind
 from ottla.groupcoord.runtime.loading import LONG_VALUE_BYTES, replay_batches
 from ottla.groupcoord.service import GroupTypes, shard_kind
@@ -102,15 +97,15 @@ def test_a_thread_decompresses_a_long_batch() -> None:
     assert len(done) == 1
 
 
-@pytest.mark.parametrize(("size", "is_compressed"), [(appends.COMPRESSED_FROM, True), (200_000, False)])
+@pytest.mark.parametrize(("size", "is_compressed"), [(coordinator_shard.COMPRESSED_FROM, True), (200_000, False)])
 def test_a_batch_that_could_not_be_loaded_again_is_not_compressed(
     size: int, is_compressed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its log refuses it for its size then. Names of 8,000 characters, which are all alike, compress to nearly nothing."""
-    assert appends.COMPRESSED_TO < DECOMPRESSED_BYTES_MAX
-    monkeypatch.setattr(appends, "COMPRESSED_TO", 100_000)
+    assert coordinator_shard.COMPRESSED_TO < DECOMPRESSED_BYTES_MAX
+    monkeypatch.setattr(coordinator_shard, "COMPRESSED_TO", 100_000)
     outcome = Outcome([(b"key", b"n" * size)], [], [], is_atomic=True)
-    assert (len(appends.whole_batch(outcome, encode_pairs, 1)) < size) is is_compressed
+    assert (len(coordinator_shard.whole_batch(outcome, encode_pairs, 1)) < size) is is_compressed
 
 
 @pytest.mark.parametrize("size", [1, LONG_VALUE_BYTES + 1])

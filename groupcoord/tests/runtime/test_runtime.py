@@ -17,8 +17,8 @@ from ottla.groupcoord.classic.rebalancing import ClassicGroup
 from ottla.groupcoord.consumer.rebalancing import Rebalancing
 from ottla.groupcoord.effects import TIMERS_PER_CALL
 from ottla.groupcoord.java_hashing import absolute_string_hash
-from ottla.groupcoord.offsets.committed import OffsetRecord
 from ottla.groupcoord.offsets.manager import OffsetMetadataManager
+from ottla.groupcoord.offsets.table import OffsetRecord
 from ottla.groupcoord.runtime import loading
 from ottla.groupcoord.runtime.answers import Caller, PendingReply, finished
 from ottla.groupcoord.runtime.coordinator_runtime import FENCED_LOOK_S

@@ -230,7 +230,7 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
         # Idle partitions were appended. The client has to get them in the session's order.
         if self._woken:
             reading.reads.sort(key=lambda read: read.target.place)
-            reading.opened.sort_targets()
+            reading.opened.targets.sort(key=lambda target: target.place)
         has_to_share = sum([read.size > 0 for read in reading.reads]) > 1
         if has_to_share and reading.opened.may_look_at_idle:
             reading.cluster_version = self._reader.broker.cluster.version  # idle partitions may be gone by now

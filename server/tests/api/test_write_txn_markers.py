@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord
+from ottla.groupcoord.offsets.table import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.service import GroupTypes
 from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from ottla.replication.log.batch_checks import AppendOrigin

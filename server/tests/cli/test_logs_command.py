@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue
+from ottla.groupcoord.offsets.table import OffsetCommitKey, OffsetCommitValue
 from ottla.server.cli.cli import main
 from ottla.server.cli.inspection.dump import BATCH_BYTES_MAX, NoLogFile, ReadOnlyFile, batches_of, rows_of
 from ottla.server.cli.inspection.rows import (

@@ -22,10 +22,9 @@ def led(*, isr: tuple[int, ...] = (1, 2), min_isr: int = 1) -> Partition:
     return partition
 
 
-def log_of(partition: Partition) -> InternalTopicLog:
-    broker = SimpleNamespace(partition=lambda *_: partition)
+def log_of(partition: Partition, **broker: object) -> InternalTopicLog:
     return InternalTopicLog(
-        cast(Any, broker),
+        cast(Any, SimpleNamespace(partition=lambda *_: partition, **broker)),
         partition.topic,
         partitions_wanted=lambda: 1,
         commit_timeout_ms=lambda: 1,
@@ -50,6 +49,12 @@ async def test_a_log_is_committed_when_the_followers_in_sync_have_it(nursery: tr
     await trio.testing.wait_all_tasks_blocked()
     assert waited.is_set()
     assert log_of(partition).until_committed(0) is None
+
+
+@pytest.mark.parametrize("is_in_cluster", [False, True])
+def test_only_a_member_of_a_cluster_can_have_been_replaced(is_in_cluster: bool) -> None:
+    broker = {"is_in_cluster": is_in_cluster, "member": SimpleNamespace(is_fenced=True)}
+    assert log_of(led(), **broker).is_fenced() is is_in_cluster
 
 
 def test_the_only_replica_in_sync_has_committed_all_though_writes_are_refused() -> None:

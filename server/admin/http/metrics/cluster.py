@@ -20,7 +20,7 @@ from ottla.replication.partition.traffic import Traffic
 from ottla.server.admin.http.metrics.exposition import COUNTER, GAUGE, Exposition, Family, escaped
 
 if TYPE_CHECKING:
-    from ottla.groupcoord.offsets.committed import TopicOffsets
+    from ottla.groupcoord.offsets.table import TopicOffsets
     from ottla.replication.cluster.metadata_cache import MetadataCache, PartitionState
     from ottla.replication.partition.partition import Partition
     from ottla.replication.replica_manager.manager import ReplicaManager

@@ -1,9 +1,4 @@
-"""Committed offsets: records, the table of offsets in force, and offsets pending in transactions.
-
-    key 0, 1   offset of (group, topic, partition)   key 0 is of brokers before 0.9; its values read as value version 0
-
-Values are written in version 4 (version 1 when the client asked for a retention of its own), as Kafka does; all versions
-since 0 are read.
+"""Offsets that are committed in transactions, while these are open, and until they are settled.
 
 Offsets committed in a transaction are pending until the marker, and then on their way to the table. They are kept twice:
 by transaction, for the marker that ends it, and by group, topic and partition, for everybody else. Thousands of
@@ -17,88 +12,21 @@ the table at each call, in the order of the markers; the results of reads do not
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
-from ottla.groupcoord.records import RecordFormat
-from ottla.wire.schema import ZERO_UUID, Int32, Int64, String, Struct, Uuid, field
 
-LEGACY_OFFSET_COMMIT_KEY = 0
-OFFSET_COMMIT_KEY = 1
-
-NO_EXPIRY = -1
-
-
-class OffsetCommitKey(Struct, versions="0", flexible="none"):
-    group: str = field(String)
-    topic: str = field(String)
-    partition: int = field(Int32)
-
-
-class OffsetCommitValue(Struct, versions="0-4", flexible="4+"):
-    offset: int = field(Int64)
-    leader_epoch: int = field(Int32, versions="3+", default=-1)
-    metadata: str = field(String)
-    commit_timestamp: int = field(Int64)
-    expire_timestamp: int = field(Int64, versions="1", default=NO_EXPIRY)
-    topic_id: bytes = field(Uuid, versions="4+", tag=0, default=ZERO_UUID)
-
-
-class OffsetRecord(NamedTuple):
-    """Record of a committed offset; with value None its tombstone."""
-
-    key: OffsetCommitKey
-    value: OffsetCommitValue | None
-
-
-def offset_tombstone(group: str, topic: str, partition: int) -> OffsetRecord:
-    return OffsetRecord(OffsetCommitKey(group=group, topic=topic, partition=partition), None)
-
-
-def _version_of(value: OffsetCommitValue) -> int:
-    # Only version 1 has room for an expiry.
-    return 4 if value.expire_timestamp == NO_EXPIRY else 1
-
-
-FORMATS = (
-    RecordFormat(
-        OFFSET_COMMIT_KEY,
-        OffsetCommitKey,
-        OffsetCommitValue,
-        written=(4, 1),
-        version_of=_version_of,
-        make=OffsetRecord,
-        former_key_types=(LEGACY_OFFSET_COMMIT_KEY,),
-        is_superseding=True,
-    ),
-)
-
-
-class CommittedOffset:
+class CommittedOffset(NamedTuple):
     """Offset that a group committed for one partition."""
 
-    __slots__ = (
-        "commit_timestamp_ms",
-        "expire_timestamp_ms",
-        "leader_epoch",
-        "metadata",
-        "offset",
-        "record_offset",
-        "topic_id",
-    )
-
-    def __init__(self, value: OffsetCommitValue, record_offset: int) -> None:
-        self.offset = value.offset
-        self.leader_epoch = value.leader_epoch
-        self.metadata = value.metadata
-        self.commit_timestamp_ms = value.commit_timestamp
-        self.expire_timestamp_ms = value.expire_timestamp
-        self.topic_id = value.topic_id
-        self.record_offset = record_offset
-
-
-TopicOffsets = dict[str, dict[int, CommittedOffset]]
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int
+    topic_id: bytes
+    record_offset: int
 
 
 class GroupsOfTopics:
@@ -123,65 +51,6 @@ class GroupsOfTopics:
 
     def of(self, topic: str) -> Collection[str]:
         return self._groups.get(topic, ())
-
-
-class OffsetTable:
-    """group -> topic -> partition -> committed offset, without empty levels."""
-
-    __slots__ = ("_groups", "_groups_of")
-
-    def __init__(self) -> None:
-        self._groups: dict[str, TopicOffsets] = {}
-        self._groups_of = GroupsOfTopics()
-
-    def __contains__(self, group_id: object) -> bool:
-        return group_id in self._groups
-
-    def group(self, group_id: str) -> TopicOffsets:
-        return self._groups.get(group_id, {})
-
-    def group_ids(self) -> list[str]:
-        """The groups that have offsets."""
-        return list(self._groups)
-
-    def groups_of(self, topic: str) -> Collection[str]:
-        """The groups that have offsets of a topic."""
-        return self._groups_of.of(topic)
-
-    def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
-        return self.group(group_id).get(topic, {}).get(partition)
-
-    def put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
-        self._partitions(group_id, topic)[partition] = committed
-
-    def put_if_newer(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
-        """Put an offset, unless the stored one was written later in the log."""
-        partitions = self._partitions(group_id, topic)
-        known = partitions.get(partition)
-        if known is None or committed.record_offset > known.record_offset:
-            partitions[partition] = committed
-
-    def _partitions(self, group_id: str, topic: str) -> dict[int, CommittedOffset]:
-        """Offsets of a topic; created if missing."""
-        topics = self._groups.get(group_id)
-        if topics is None:
-            topics = self._groups[group_id] = {}
-        partitions = topics.get(topic)
-        if partitions is None:
-            partitions = topics[topic] = {}
-            self._groups_of.add(topic, group_id)
-        return partitions
-
-    def remove(self, group_id: str, topic: str, partition: int) -> None:
-        topics = self.group(group_id)
-        partitions = topics.get(topic)
-        # Empty levels have to go as well: a group that is in the table has offsets.
-        if partitions is None or partitions.pop(partition, None) is None or partitions:
-            return
-        del topics[topic]
-        self._groups_of.remove(topic, group_id)
-        if not topics:
-            del self._groups[group_id]
 
 
 Place = tuple[str, str, int]
@@ -240,8 +109,8 @@ class PendingOffsets:
             transaction.is_committed = committed
             self._ended.append(transaction)
 
-    def settle(self, table: OffsetTable, limit: int) -> None:
-        """Move a limited number of ended transactions' offsets to the table, or drop those of aborted ones."""
+    def settle(self, put_if_newer: Callable[[str, str, int, CommittedOffset], None], limit: int) -> None:
+        """Give a limited number of ended transactions' offsets to `put_if_newer`, or drop those of aborted ones."""
         while self._ended and limit > 0:
             transaction = self._ended[0]
             places = list(islice(transaction.offsets, limit))
@@ -252,7 +121,7 @@ class PendingOffsets:
                 if transaction.is_committed:
                     # A plain commit may stand in the log behind the transaction's own, but before its marker. Then the
                     # plain one wins.
-                    table.put_if_newer(*place, offset)
+                    put_if_newer(*place, offset)
             if not transaction.offsets:
                 self._ended.popleft()
                 limit -= 1
