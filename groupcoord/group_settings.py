@@ -16,16 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ottla.wire.settings import (
-    LONG,
-    STRING,
-    InvalidSetting,
-    Setting,
-    field_name,
-    parse_value,
-    setting,
-    settings_of,
-)
+from ottla.wire.settings import LONG, STRING, InvalidSetting, Setting, field_name, parse_value, setting, settings_of
 
 logger = logging.getLogger("ottla.configs")
 
@@ -82,52 +73,39 @@ def _own(default: Any, doc: str, **details: Any) -> Any:
     return setting(default, doc=doc, **details)
 
 
+def _session_timeout(group_type: str) -> Any:
+    doc = f"Silence after which a member of a {group_type} group is taken to be gone."
+    on_change = "Holds for each member from its next heartbeat on."
+    return _of_broker(f"group.{group_type}.session.timeout.ms", 45_000, doc, minimum=1, on_change=on_change)
+
+
+def _heartbeat_interval(group_type: str) -> Any:
+    doc = f"Time between two heartbeats of a member of a {group_type} group."
+    on_change = "Each member hears of it with its next heartbeat."
+    return _of_broker(f"group.{group_type}.heartbeat.interval.ms", 5000, doc, minimum=1, on_change=on_change)
+
+
+def _assignment_interval(group_type: str) -> Any:
+    doc = f"Shortest time between two assignments of a {group_type} group."
+    on_change = "Holds for the group's next assignment."
+    return _of_broker(f"group.{group_type}.assignment.interval.ms", 1000, doc, minimum=0, on_change=on_change)
+
+
+def _assignor_offload(group_type: str) -> Any:
+    doc = f"Whether assignments of a {group_type} group are computed beside its coordinator."
+    return _of_broker(f"group.{group_type}.assignor.offload.enable", True, doc, internal=True, effective=False)
+
+
 @dataclass(frozen=True, kw_only=True)
 class GroupSettings:
     """All settings in force for one group: its own, else the broker's defaults."""
 
-    consumer_session_timeout_ms: int = _of_broker(
-        "group.consumer.session.timeout.ms",
-        45_000,
-        "Silence after which a member of a consumer group is taken to be gone.",
-        minimum=1,
-        on_change="Holds for each member from its next heartbeat on.",
-    )
-    consumer_heartbeat_interval_ms: int = _of_broker(
-        "group.consumer.heartbeat.interval.ms",
-        5000,
-        "Time between two heartbeats of a member of a consumer group.",
-        minimum=1,
-        on_change="Each member hears of it with its next heartbeat.",
-    )
-    consumer_assignment_interval_ms: int = _of_broker(
-        "group.consumer.assignment.interval.ms",
-        1000,
-        "Shortest time between two assignments of a consumer group.",
-        minimum=0,
-        on_change="Holds for the group's next assignment.",
-    )
-    consumer_assignor_offload_enable: bool = _of_broker(
-        "group.consumer.assignor.offload.enable",
-        True,
-        "Whether assignments of a consumer group are computed beside its coordinator.",
-        internal=True,
-        effective=False,
-    )
-    share_session_timeout_ms: int = _of_broker(
-        "group.share.session.timeout.ms",
-        45_000,
-        "Silence after which a member of a share group is taken to be gone.",
-        minimum=1,
-        on_change="Holds for each member from its next heartbeat on.",
-    )
-    share_heartbeat_interval_ms: int = _of_broker(
-        "group.share.heartbeat.interval.ms",
-        5000,
-        "Time between two heartbeats of a member of a share group.",
-        minimum=1,
-        on_change="Each member hears of it with its next heartbeat.",
-    )
+    consumer_session_timeout_ms: int = _session_timeout("consumer")
+    consumer_heartbeat_interval_ms: int = _heartbeat_interval("consumer")
+    consumer_assignment_interval_ms: int = _assignment_interval("consumer")
+    consumer_assignor_offload_enable: bool = _assignor_offload("consumer")
+    share_session_timeout_ms: int = _session_timeout("share")
+    share_heartbeat_interval_ms: int = _heartbeat_interval("share")
     share_record_lock_duration_ms: int = _of_broker(
         "group.share.record.lock.duration.ms",
         30_000,
@@ -164,34 +142,10 @@ class GroupSettings:
     share_renew_acknowledge_enable: bool = _own(
         True, "Whether a member may hold a record for longer.", on_change="Holds from the next acknowledgement on."
     )
-    share_assignment_interval_ms: int = _of_broker(
-        "group.share.assignment.interval.ms",
-        1000,
-        "Shortest time between two assignments of a share group.",
-        minimum=0,
-        on_change="Holds for the group's next assignment.",
-    )
-    share_assignor_offload_enable: bool = _of_broker(
-        "group.share.assignor.offload.enable",
-        True,
-        "Whether assignments of a share group are computed beside its coordinator.",
-        internal=True,
-        effective=False,
-    )
-    streams_session_timeout_ms: int = _of_broker(
-        "group.streams.session.timeout.ms",
-        45_000,
-        "Silence after which a member of a streams group is taken to be gone.",
-        minimum=1,
-        on_change="Holds for each member from its next heartbeat on.",
-    )
-    streams_heartbeat_interval_ms: int = _of_broker(
-        "group.streams.heartbeat.interval.ms",
-        5000,
-        "Time between two heartbeats of a member of a streams group.",
-        minimum=1,
-        on_change="Each member hears of it with its next heartbeat.",
-    )
+    share_assignment_interval_ms: int = _assignment_interval("share")
+    share_assignor_offload_enable: bool = _assignor_offload("share")
+    streams_session_timeout_ms: int = _session_timeout("streams")
+    streams_heartbeat_interval_ms: int = _heartbeat_interval("streams")
     streams_num_standby_replicas: int = _of_broker(
         "group.streams.num.standby.replicas",
         0,
@@ -206,20 +160,8 @@ class GroupSettings:
         minimum=0,
         on_change="Holds when the group is empty the next time.",
     )
-    streams_assignment_interval_ms: int = _of_broker(
-        "group.streams.assignment.interval.ms",
-        1000,
-        "Shortest time between two assignments of a streams group.",
-        minimum=0,
-        on_change="Holds for the group's next assignment.",
-    )
-    streams_assignor_offload_enable: bool = _of_broker(
-        "group.streams.assignor.offload.enable",
-        True,
-        "Whether assignments of a streams group are computed beside its coordinator.",
-        internal=True,
-        effective=False,
-    )
+    streams_assignment_interval_ms: int = _assignment_interval("streams")
+    streams_assignor_offload_enable: bool = _assignor_offload("streams")
     streams_task_offset_interval_ms: int = _of_broker(
         "group.streams.task.offset.interval.ms",
         60_000,

@@ -7,6 +7,7 @@ synonyms, in that order of precedence. `ReplicationConfig` holds what concerns a
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 from ottla.wire.settings import (
@@ -39,6 +40,20 @@ TOPIC_NAME, RECORD_NAME, TOPIC_RECORD_NAME = SUBJECT_NAME_STRATEGIES = (
     f"{_STRATEGIES}TopicRecordNameStrategy",
 )
 """Names of Confluent's strategies, which say under which subject a record's schema has to be registered."""
+
+
+_positive = partial(setting, minimum=1)
+_dynamic = partial(setting, dynamic="cluster-wide")
+_without_effect = partial(setting, effective=False)
+_from_next_append = partial(setting, on_change="Holds from the next append on.")
+_compression = partial(setting, on_change="Holds from the next append on; what is stored stays as it is.")
+_cleaner = partial(setting, on_change="Holds for the cleaner's next round.")
+_retention = partial(
+    setting,
+    kind=LONG,
+    on_change="Holds when old segments are looked for the next time, see log.retention.check.interval.ms.",
+)
+_throttled_rate = partial(_dynamic, LONG_MAX, kind=LONG, minimum=0, internal=True)
 
 
 def _gzip_level(level: int) -> str | None:
@@ -80,35 +95,24 @@ class LogConfig:
         doc="What happens to old segments: 'delete' drops them by age and size, 'compact' keeps the last value per key.",
         on_change="Holds when old segments or logs to compact are looked for the next time; a compacted topic refuses records without a key at once.",
     )
-    compression_gzip_level: int = setting(
-        -1,
-        check=_gzip_level,
-        synonyms=("compression.gzip.level",),
-        doc="Level used when the broker writes gzip.",
-        on_change="Holds from the next append on; what is stored stays as it is.",
+    compression_gzip_level: int = _compression(
+        -1, check=_gzip_level, synonyms=("compression.gzip.level",), doc="Level used when the broker writes gzip."
     )
-    compression_lz4_level: int = setting(
-        9,
-        minimum=1,
-        maximum=17,
-        synonyms=("compression.lz4.level",),
-        doc="Level used when the broker writes lz4.",
-        on_change="Holds from the next append on; what is stored stays as it is.",
+    compression_lz4_level: int = _compression(
+        9, minimum=1, maximum=17, synonyms=("compression.lz4.level",), doc="Level used when the broker writes lz4."
     )
-    compression_type: str = setting(
+    compression_type: str = _compression(
         "producer",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         synonyms=("compression.type",),
         doc="Codec of stored batches; 'producer' keeps what the producer chose.",
-        on_change="Holds from the next append on; what is stored stays as it is.",
     )
-    compression_zstd_level: int = setting(
+    compression_zstd_level: int = _compression(
         3,
         minimum=-131072,
         maximum=22,
         synonyms=("compression.zstd.level",),
         doc="Level used when the broker writes zstd.",
-        on_change="Holds from the next append on; what is stored stays as it is.",
     )
     confluent_key_schema_validation: bool = _schema_validation("key")
     confluent_key_subject_name_strategy: str = _subject_name_strategy("key")
@@ -167,21 +171,19 @@ class LogConfig:
     leader_replication_throttled_replicas: tuple[str, ...] = _throttled_replicas(
         "leader.replication.throttled.replicas"
     )
-    local_retention_bytes: int = setting(
+    local_retention_bytes: int = _without_effect(
         -2,
         kind=LONG,
         minimum=-2,
         synonyms=("log.local.retention.bytes",),
         doc="Local share of a tiered log; there is no tiered storage.",
-        effective=False,
     )
-    local_retention_ms: int = setting(
+    local_retention_ms: int = _without_effect(
         -2,
         kind=LONG,
         minimum=-2,
         synonyms=("log.local.retention.ms",),
         doc="Local share of a tiered log; there is no tiered storage.",
-        effective=False,
     )
     max_compaction_lag_ms: int = setting(
         LONG_MAX,
@@ -191,13 +193,12 @@ class LogConfig:
         doc="Longest time a record may stay uncompacted.",
         on_change="Holds from the next append and the cleaner's next round on.",
     )
-    max_decompressed_message_bytes: int = setting(
+    max_decompressed_message_bytes: int = _from_next_append(
         INT_MAX - 8,
         minimum=1,
         maximum=INT_MAX - 8,
         synonyms=("max.decompressed.message.bytes",),
         doc="Largest record that a compressed batch may hold, when decompressed.",
-        on_change="Holds from the next append on.",
     )
     max_message_bytes: int = setting(
         1_048_588,
@@ -206,21 +207,19 @@ class LogConfig:
         doc="Largest record batch accepted, after compression.",
         on_change="Holds from the next append on; larger batches that are stored are served all the same.",
     )
-    message_timestamp_after_max_ms: int = setting(
+    message_timestamp_after_max_ms: int = _from_next_append(
         HOUR_MS,
         kind=LONG,
         minimum=0,
         synonyms=("log.message.timestamp.after.max.ms",),
         doc="How far a record's timestamp may lie in the future.",
-        on_change="Holds from the next append on.",
     )
-    message_timestamp_before_max_ms: int = setting(
+    message_timestamp_before_max_ms: int = _from_next_append(
         LONG_MAX,
         kind=LONG,
         minimum=0,
         synonyms=("log.message.timestamp.before.max.ms",),
         doc="How far a record's timestamp may lie in the past.",
-        on_change="Holds from the next append on.",
     )
     message_timestamp_type: str = setting(
         "CreateTime",
@@ -229,21 +228,19 @@ class LogConfig:
         doc="Whether records keep the producer's timestamp or get the time of the append.",
         on_change="Holds from the next append on; records that are stored keep their timestamps.",
     )
-    min_cleanable_dirty_ratio: float = setting(
+    min_cleanable_dirty_ratio: float = _cleaner(
         0.5,
         minimum=0,
         maximum=1,
         synonyms=("log.cleaner.min.cleanable.ratio",),
         doc="Share of uncompacted bytes at which a log becomes worth compacting.",
-        on_change="Holds for the cleaner's next round.",
     )
-    min_compaction_lag_ms: int = setting(
+    min_compaction_lag_ms: int = _cleaner(
         0,
         kind=LONG,
         minimum=0,
         synonyms=("log.cleaner.min.compaction.lag.ms",),
         doc="Shortest time a record stays uncompacted.",
-        on_change="Holds for the cleaner's next round.",
     )
     min_insync_replicas: int = setting(
         1,
@@ -252,46 +249,39 @@ class LogConfig:
         doc="Replicas that must hold a record before acks=all answers.",
         on_change="Taken up at once, also by requests that wait for replicas.",
     )
-    preallocate: bool = setting(
-        False, synonyms=("log.preallocate",), doc="Reserve a new segment's file up front.", effective=False
+    preallocate: bool = _without_effect(
+        False, synonyms=("log.preallocate",), doc="Reserve a new segment's file up front."
     )
-    remote_copy_lag_bytes: int = setting(
+    remote_copy_lag_bytes: int = _without_effect(
         -1,
         kind=LONG,
         minimum=-1,
         synonyms=("log.remote.copy.lag.bytes",),
         doc="How far a tiered log's remote part may lag behind; there is no tiered storage.",
-        effective=False,
     )
-    remote_copy_lag_ms: int = setting(
+    remote_copy_lag_ms: int = _without_effect(
         0,
         kind=LONG,
         minimum=-1,
         synonyms=("log.remote.copy.lag.ms",),
         doc="How long a tiered log's remote part may lag behind; there is no tiered storage.",
-        effective=False,
     )
-    remote_log_copy_disable: bool = setting(
-        False, doc="Whether nothing more of the topic is copied to tiered storage; there is none.", effective=False
+    remote_log_copy_disable: bool = _without_effect(
+        False, doc="Whether nothing more of the topic is copied to tiered storage; there is none."
     )
-    remote_log_delete_on_disable: bool = setting(
-        False, doc="Whether tiered storage forgets the topic when it is no longer used; there is none.", effective=False
+    remote_log_delete_on_disable: bool = _without_effect(
+        False, doc="Whether tiered storage forgets the topic when it is no longer used; there is none."
     )
-    remote_storage_enable: bool = setting(
-        False,
-        doc="Whether the topic is kept in tiered storage; there is none, so only false is accepted.",
-        effective=False,
+    remote_storage_enable: bool = _without_effect(
+        False, doc="Whether the topic is kept in tiered storage; there is none, so only false is accepted."
     )
-    retention_bytes: int = setting(
+    retention_bytes: int = _retention(
         -1,
-        kind=LONG,
         synonyms=("log.retention.bytes",),
         doc="Size of a partition above which its oldest segments are deleted; negative: no limit.",
-        on_change="Holds when old segments are looked for the next time, see log.retention.check.interval.ms.",
     )
-    retention_ms: int = setting(
+    retention_ms: int = _retention(
         7 * DAY_MS,
-        kind=LONG,
         minimum=-1,
         synonyms=(
             Synonym(name="log.retention.ms", default=None),
@@ -299,7 +289,6 @@ class LogConfig:
             Synonym(name="log.retention.hours", kind=INT, default=168, factor=HOUR_MS, dynamic="read-only"),
         ),
         doc="Age above which segments are deleted; -1: no limit.",
-        on_change="Holds when old segments are looked for the next time, see log.retention.check.interval.ms.",
     )
     segment_bytes: int = setting(
         1024 * MIB,
@@ -315,7 +304,7 @@ class LogConfig:
         doc="Size at which a full index begins a new segment.",
         on_change="Holds from the next index entry on: a segment whose indexes are full then is followed by a new one.",
     )
-    segment_jitter_ms: int = setting(
+    segment_jitter_ms: int = _from_next_append(
         0,
         kind=LONG,
         minimum=0,
@@ -324,7 +313,6 @@ class LogConfig:
             Synonym(name="log.roll.jitter.hours", kind=INT, default=0, minimum=0, factor=HOUR_MS, dynamic="read-only"),
         ),
         doc="Random part taken off segment.ms, so that segments are not all begun at once.",
-        on_change="Holds from the next append on.",
     )
     segment_ms: int = setting(
         7 * DAY_MS,
@@ -390,37 +378,35 @@ class LogConfig:
 class ReplicationConfig:
     """Settings of the replica manager and the controller, for all partitions."""
 
-    num_partitions: int = setting(1, minimum=1, doc="Partitions of a topic created without saying how many.")
+    num_partitions: int = _positive(1, doc="Partitions of a topic created without saying how many.")
     default_replication_factor: int = setting(1, doc="Replicas of a topic created without saying how many.")
     auto_create_topics_enable: bool = setting(True, doc="Whether asking for an unknown topic creates it.")
     delete_topic_enable: bool = setting(True, doc="Whether topics can be deleted.")
     auto_leader_rebalance_enable: bool = setting(
         True, doc="Whether the controller gives leadership back to preferred leaders."
     )
-    leader_imbalance_check_interval_seconds: int = setting(
-        300, kind=LONG, minimum=1, doc="Time between two looks of the controller for leaders to give back."
+    leader_imbalance_check_interval_seconds: int = _positive(
+        300, kind=LONG, doc="Time between two looks of the controller for leaders to give back."
     )
     leader_imbalance_per_broker_percentage: int = setting(
         10, internal=True, doc="Share of a broker's partitions that others may lead. Kafka 4 has it no more."
     )
-    producer_id_expiration_ms: int = setting(
+    producer_id_expiration_ms: int = _dynamic(
         DAY_MS,
         minimum=1,
-        dynamic="cluster-wide",
         doc="Time after which an idle producer's sequence numbers are forgotten.",
         on_change="Holds when idle producers are looked for the next time.",
     )
-    transaction_partition_verification_enable: bool = setting(
+    transaction_partition_verification_enable: bool = _dynamic(
         True,
-        dynamic="cluster-wide",
         doc="Whether a transaction's first batch in a partition needs the word of the transaction's coordinator.",
         on_change="Holds for the next transaction in each partition.",
     )
-    producer_id_expiration_check_interval_ms: int = setting(
-        600_000, minimum=1, internal=True, doc="Time between two looks for producers to forget."
+    producer_id_expiration_check_interval_ms: int = _positive(
+        600_000, internal=True, doc="Time between two looks for producers to forget."
     )
-    log_retention_check_interval_ms: int = setting(
-        300_000, kind=LONG, minimum=1, doc="Time between two looks for segments to delete."
+    log_retention_check_interval_ms: int = _positive(
+        300_000, kind=LONG, doc="Time between two looks for segments to delete."
     )
     log_flush_offset_checkpoint_interval_ms: int = setting(
         MINUTE_MS, minimum=0, doc="Time between two writes of the recovery points."
@@ -431,55 +417,48 @@ class ReplicationConfig:
     replica_high_watermark_checkpoint_interval_ms: int = setting(
         5000, kind=LONG, doc="Time between two writes of the high watermarks."
     )
-    num_recovery_threads_per_data_dir: int = setting(
+    num_recovery_threads_per_data_dir: int = _dynamic(
         2,
         minimum=1,
-        dynamic="cluster-wide",
         doc="Threads that recover and flush the logs of one data directory.",
         on_change="Nothing before the next start, which recovers logs with it.",
     )
     log_cleaner_enable: bool = setting(
         True, doc="Whether compacted topics are compacted, and those that are deleted as well give up old segments."
     )
-    log_cleaner_threads: int = setting(
+    log_cleaner_threads: int = _dynamic(
         1,
         minimum=0,
-        dynamic="cluster-wide",
         doc="Logs that are compacted at the same time; 0: none, as without a cleaner.",
         on_change="Holds for the cleaner's next round; if it was made smaller, for the next log already.",
     )
-    log_cleaner_backoff_ms: int = setting(
+    log_cleaner_backoff_ms: int = _dynamic(
         15_000,
         kind=LONG,
         minimum=0,
-        dynamic="cluster-wide",
         doc="Pause of the cleaner when nothing is to be compacted.",
         on_change="Holds for the cleaner's next pause; one that has begun is as long as it was.",
     )
-    log_cleaner_dedupe_buffer_size: int = setting(
+    log_cleaner_dedupe_buffer_size: int = _dynamic(
         128 * MIB,
         kind=LONG,
-        dynamic="cluster-wide",
         doc="Memory for the cleaner's maps of keys, of all logs that are compacted at the same time.",
         on_change="Holds for the next log that is compacted.",
     )
-    log_cleaner_io_buffer_load_factor: float = setting(
+    log_cleaner_io_buffer_load_factor: float = _dynamic(
         0.9,
-        dynamic="cluster-wide",
         doc="Share of the memory for maps of keys that is used.",
         on_change="Holds for the next log that is compacted.",
     )
-    log_cleaner_io_buffer_size: int = setting(
+    log_cleaner_io_buffer_size: int = _dynamic(
         524_288,
         minimum=0,
-        dynamic="cluster-wide",
         doc="Memory for the cleaner's reads and writes, of all logs that are compacted at the same time. A batch that is"
         " larger is read all the same.",
         on_change="Holds for the next log that is compacted.",
     )
-    log_cleaner_io_max_bytes_per_second: float = setting(
+    log_cleaner_io_max_bytes_per_second: float = _dynamic(
         DOUBLE_MAX,
-        dynamic="cluster-wide",
         doc="Bytes that the cleaner reads and writes per second; by default no limit.",
         on_change="Taken up at once, also by a compaction that has begun.",
     )
@@ -500,52 +479,36 @@ class ReplicationConfig:
     replica_socket_receive_buffer_bytes: int = setting(
         65_536, doc="Receive buffer that a follower's socket has at least; the system may make it larger."
     )
-    num_replica_fetchers: int = setting(
+    num_replica_fetchers: int = _dynamic(
         1,
         minimum=1,
-        dynamic="cluster-wide",
         doc="Fetchers per source broker.",
         on_change="Taken up by each fetcher before its next fetch; partitions are spread over the new number.",
     )
-    leader_replication_throttled_rate: int = setting(
-        LONG_MAX,
-        kind=LONG,
-        minimum=0,
-        dynamic="cluster-wide",
-        internal=True,
+    leader_replication_throttled_rate: int = _throttled_rate(
         doc="Bytes per second that throttled replicas send to their followers.",
         on_change="Holds from the next fetch for a throttled replica on.",
     )
-    follower_replication_throttled_rate: int = setting(
-        LONG_MAX,
-        kind=LONG,
-        minimum=0,
-        dynamic="cluster-wide",
-        internal=True,
+    follower_replication_throttled_rate: int = _throttled_rate(
         doc="Bytes per second that throttled replicas fetch from their leaders.",
         on_change="Holds from the next fetch of a throttled follower on.",
     )
-    replica_alter_log_dirs_io_max_bytes_per_second: int = setting(
-        LONG_MAX,
-        kind=LONG,
-        minimum=0,
-        dynamic="cluster-wide",
-        internal=True,
+    replica_alter_log_dirs_io_max_bytes_per_second: int = _throttled_rate(
         doc="Bytes per second that replicas move between log directories.",
         on_change="Holds from the next piece that is copied on.",
     )
-    replication_quota_window_num: int = setting(11, minimum=1, doc="Windows that replication rates are measured over.")
-    replication_quota_window_size_seconds: int = setting(
-        1, minimum=1, doc="Length of a window that replication rates are measured over."
+    replication_quota_window_num: int = _positive(11, doc="Windows that replication rates are measured over.")
+    replication_quota_window_size_seconds: int = _positive(
+        1, doc="Length of a window that replication rates are measured over."
     )
-    alter_log_dirs_replication_quota_window_num: int = setting(
-        11, minimum=1, doc="Windows that the rate of moves between log directories is measured over."
+    alter_log_dirs_replication_quota_window_num: int = _positive(
+        11, doc="Windows that the rate of moves between log directories is measured over."
     )
-    alter_log_dirs_replication_quota_window_size_seconds: int = setting(
-        1, minimum=1, doc="Length of a window that the rate of moves between log directories is measured over."
+    alter_log_dirs_replication_quota_window_size_seconds: int = _positive(
+        1, doc="Length of a window that the rate of moves between log directories is measured over."
     )
     max_incremental_fetch_session_cache_slots: int = setting(1000, minimum=0, doc="Incremental fetch sessions kept.")
-    max_request_partition_size_limit: int = setting(
-        2000, minimum=1, doc="Partitions in one page of a DescribeTopicPartitions answer."
+    max_request_partition_size_limit: int = _positive(
+        2000, doc="Partitions in one page of a DescribeTopicPartitions answer."
     )
     fetch_max_bytes: int = setting(55 * MIB, minimum=1024, doc="Largest answer to a fetch request.")

@@ -149,14 +149,14 @@ class ConsumerState(ModernGroup[Member]):
         return None if target is None else records.target_value(target)
 
     def _replay_words(self, key: Any, value: records.ConsumerGroupMemberMetadataValue | None) -> None:
-        self._replace(key.member_id, self._known(key.member_id).with_words(value))
+        self._replace(key.member_id, Member(key.member_id, value, self._known(key.member_id).known_progress))
 
     def _words(self, key: Any) -> records.ConsumerGroupMemberMetadataValue | None:
         return self._known(key.member_id).written
 
     def _replay_progress(self, key: Any, value: records.ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
         progress = None if value is None else Progress.read(value)
-        self._replace(key.member_id, self._known(key.member_id).with_progress(progress))
+        self._replace(key.member_id, Member(key.member_id, self._known(key.member_id).written, progress))
 
     def _progress(self, key: Any) -> records.ConsumerGroupCurrentMemberAssignmentValue | None:
         progress = self._known(key.member_id).known_progress

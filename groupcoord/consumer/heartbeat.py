@@ -37,7 +37,6 @@ from ottla.groupcoord.group import (
     IS_NEW,
     OTHER_ASSIGNOR,
     READS_OTHER_TOPICS,
-    WAS_SILENT,
     member_reason,
 )
 from ottla.groupcoord.manager import ShardContext
@@ -358,19 +357,10 @@ class Leaving:
 
     # ------------------------------------------------------------------ deadlines
 
-    def end_session(self, group: ConsumerGroup, member: Member) -> None:
-        self.remove(group, [member], WAS_SILENT)
-
     def end_revocation(self, group: ConsumerGroup, member: Member) -> None:
         """Remove a member that has not revoked its partitions within its rebalance timeout."""
         if member.state is UNREVOKED_PARTITIONS:
             self.remove(group, [member], "did not give up its partitions in time")
-
-    def end_join(self, group: ConsumerGroup, member: Member) -> None:
-        self.remove(group, [member], "did not join again in time")
-
-    def end_sync(self, group: ConsumerGroup, member: Member) -> None:
-        self.remove(group, [member], "did not ask for its assignment in time")
 
 
 def _departure_reason(members: Sequence[Member], reason: str) -> str:

@@ -6,8 +6,9 @@ before anything of it is carried out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ottla.groupcoord.classic.group import refused_join
 from ottla.groupcoord.classic.manager import join_new_group
@@ -36,7 +37,8 @@ from ottla.groupcoord.consumer.migration import Migration
 from ottla.groupcoord.consumer.patterns import PatternRefresh, PatternsResolved
 from ottla.groupcoord.consumer.rebalancing import AssignmentComputed, Rebalancing
 from ottla.groupcoord.consumer.records import FORMATS
-from ottla.groupcoord.effects import Steps
+from ottla.groupcoord.effects import Steps, TimerKey
+from ottla.groupcoord.group import WAS_SILENT
 from ottla.groupcoord.manager import GroupType, ShardContext
 from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from ottla.groupcoord.modern.manager import EMPTY, ModernGroupManager, gives_way
@@ -47,13 +49,10 @@ from ottla.wire.messages.classic_group import HeartbeatRequest, JoinGroupRequest
 from ottla.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
 
-class DescribeConsumerGroup:
+class DescribeConsumerGroup(NamedTuple):
     """Internal request to describe one group; a ConsumerGroupDescribe request is split into these."""
 
-    __slots__ = ("group_id",)
-
-    def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
+    group_id: str
 
 
 class ConsumerGroupManager(ModernGroupManager[ConsumerGroup]):
@@ -93,11 +92,14 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup]):
         }
         self.loads = dict.fromkeys((each.key for each in FORMATS), self.load)
         self.timers = {
-            SESSION: self._at(self._leaving.end_session),
+            SESSION: self._removing(WAS_SILENT),
             REVOCATION: self._at(self._leaving.end_revocation),
-            JOIN: self._at(self._leaving.end_join),
-            SYNC: self._at(self._leaving.end_sync),
+            JOIN: self._removing("did not join again in time"),
+            SYNC: self._removing("did not ask for its assignment in time"),
         }
+
+    def _removing(self, reason: str) -> Callable[[TimerKey], None]:
+        return self._at(lambda group, member: self._leaving.remove(group, [member], reason))
 
     def _known(self, request: Any) -> ConsumerGroup:
         """Consumer group of a request that the shard has dispatched here by the group's type."""

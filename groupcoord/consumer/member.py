@@ -138,12 +138,6 @@ class Member:
         """True if the member has its whole target."""
         return self.progress.state is STABLE and self.progress.epoch == assignment_epoch
 
-    def with_words(self, written: MemberMetadata | None) -> Member:
-        return Member(self.member_id, written, self.known_progress)
-
-    def with_progress(self, progress: Progress | None) -> Member:
-        return Member(self.member_id, self.written, progress)
-
     @property
     def is_gone(self) -> bool:
         """True if the log holds no record of the member."""

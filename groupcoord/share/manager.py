@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ottla.groupcoord.effects import RECORDS_PER_CALL, TEXT_LENGTH_MAX, TimerKey
 from ottla.groupcoord.group import WAS_SILENT
-from ottla.groupcoord.manager import GroupType, ShardContext
+from ottla.groupcoord.manager import GroupType, Handler, ShardContext
 from ottla.groupcoord.modern.describing import Large, described_partitions, with_members
 from ottla.groupcoord.modern.describing import undescribed as undescribed_as
 from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH
@@ -68,9 +69,9 @@ class ShareGroupManager(ModernGroupManager[ShareGroup]):
             ShareGroupHeartbeatRequest: self._heartbeat,
             AlterShareGroupOffsetsRequest: self._alter_offsets,
             DeleteShareGroupOffsetsRequest: self._delete_offsets,
-            ConfirmPartitions: self._confirm_partitions,
-            GiveUpPartitions: self._give_up_partitions,
-            ConfirmDeletion: self._confirm_deletion,
+            ConfirmPartitions: self._reported(lambda group, said: self._offsets.confirm(group, said.partitions)),
+            GiveUpPartitions: self._reported(lambda group, said: self._offsets.give_up(group, said.partitions)),
+            ConfirmDeletion: self._reported(lambda group, said: self._offsets.confirm_deletion(group, said.topic_ids)),
             PrepareDeletion: self._prepare_deletion,
             ForgetShareTopics: self._forget_topics,
             DescribeShareGroup: self._describe,
@@ -179,20 +180,15 @@ class ShareGroupManager(ModernGroupManager[ShareGroup]):
 
     # ------------------------------------------------------------------ reports of the share coordinator
 
-    def _confirm_partitions(self, request: ConfirmPartitions, caller: Caller) -> None:
-        self._note(caller, request.group_id, lambda group: self._offsets.confirm(group, request.partitions))
+    def _reported(self, note: Callable[[ShareGroup, Any], None]) -> Handler:
+        """Handler that records a report about a group, if the group still exists."""
 
-    def _give_up_partitions(self, request: GiveUpPartitions, caller: Caller) -> None:
-        self._note(caller, request.group_id, lambda group: self._offsets.give_up(group, request.partitions))
+        def handle(report: Any, caller: Caller) -> None:
+            if (group := self._group(report.group_id)) is not None:
+                note(group, report)
+            self._effects.answer(caller, ErrorCode.NONE, lambda error: error)
 
-    def _confirm_deletion(self, request: ConfirmDeletion, caller: Caller) -> None:
-        self._note(caller, request.group_id, lambda group: self._offsets.confirm_deletion(group, request.topic_ids))
-
-    def _note(self, caller: Caller, group_id: str, note: Callable[[ShareGroup], None]) -> None:
-        """Record a report about a group, if the group still exists."""
-        if (group := self._group(group_id)) is not None:
-            note(group)
-        self._effects.answer(caller, ErrorCode.NONE, lambda error: error)
+        return handle
 
     # ------------------------------------------------------------------ the end of groups and topics
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 import trio
@@ -101,7 +102,9 @@ class ShareService:
         problem = _problem_of(request) if has_id else None
         if problem is not None or not has_id:
             return refused_heartbeat(ErrorCode.INVALID_REQUEST, problem)
-        caller = _Heartbeat(self._begin_initialization, client_id=client_id, client_host=client_host)
+        caller = _Heartbeat(
+            partial(self._runtime.spawn, self._initialize), client_id=client_id, client_host=client_host
+        )
         return self._runtime.submit(request.group_id, request, caller)
 
     def describe(
@@ -115,9 +118,6 @@ class ShareService:
         )
 
     # ------------------------------------------------------------------ initialization
-
-    def _begin_initialization(self, request: InitializeShareGroupStateRequest) -> None:
-        self._runtime.spawn(self._initialize, request)
 
     async def _initialize(self, request: InitializeShareGroupStateRequest) -> None:
         """Initialize partitions at the share coordinators, and report the outcome to the shard."""

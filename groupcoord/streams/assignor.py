@@ -291,7 +291,10 @@ class _Run:
         open_copies: list[tuple[Task, int]] = []
         for task in tasks:
             for number in range(self._replicas):
-                if not (self._stays_standby(task, self._former_owner(task)) or self._stays_where_copied(task)):
+                if not (
+                    self._stays_standby(task, self._former_owner(task))
+                    or self._stays_standby(task, self._least_loaded_copy(task, elsewhere=True))
+                ):
                     open_copies.append((task, self._replicas - number))
                     break
         open_copies.sort(key=lambda each: each[0], reverse=True)
@@ -305,9 +308,6 @@ class _Run:
         """The member that ran the task, if its process does not have it now."""
         member_id = self._owner.get(task)
         return None if member_id is None or task in self._process_of(member_id).tasks else member_id
-
-    def _stays_where_copied(self, task: Task) -> bool:
-        return self._stays_standby(task, self._least_loaded_copy(task, elsewhere=True))
 
     def _stays_standby(self, task: Task, member_id: str | None) -> bool:
         if member_id is None:

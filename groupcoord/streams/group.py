@@ -278,10 +278,6 @@ class StreamsGroup(StreamsState, CommittingGroup[Member]):
         if delay_ms > 0:
             self.schedule_if_absent(FIRST_ASSIGNMENT, "", delay_ms)
 
-    @property
-    def is_assignment_delayed(self) -> bool:
-        return self.is_scheduled(FIRST_ASSIGNMENT, "")
-
     def cancel_timers(self) -> None:
         super().cancel_timers()
         self.cancel(FIRST_ASSIGNMENT, "")

@@ -25,7 +25,7 @@ from ottla.groupcoord.modern.group import JOIN_EPOCH, NEVER
 from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.runtime.answers import Caller
 from ottla.groupcoord.streams import records
-from ottla.groupcoord.streams.group import StreamsGroup, StreamsState, TaskPositions
+from ottla.groupcoord.streams.group import FIRST_ASSIGNMENT, StreamsGroup, StreamsState, TaskPositions
 from ottla.groupcoord.streams.heartbeat_checks import check_group_size, member_of, named_tasks, owned_tasks
 from ottla.groupcoord.streams.internal_topics import (
     ConfiguredSubtopology,
@@ -278,7 +278,7 @@ class Heartbeat:
     def _target(self, epoch: int, member: Member, configured: ConfiguredTopology) -> tuple[int, Tasks]:
         """Target epoch and target of the member."""
         state, settings = self._state, self._settings
-        if state.is_assignment_delayed:
+        if state.is_scheduled(FIRST_ASSIGNMENT, ""):
             self._add_status(
                 Status.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured initial rebalance delay."
             )

@@ -277,7 +277,8 @@ class TransactionShard:
             if may_go_on(known, request.expected):
                 decision = self._fenced(known)
             # The client retries until the transaction is aborted.
-            self._carry_out(transactional_id, decision, caller, _retry_later)
+            retry = ProducerAnswer(ErrorCode.CONCURRENT_TRANSACTIONS)
+            self._carry_out(transactional_id, decision, caller, lambda known: retry)
             if not isinstance(decision, ErrorCode):
                 producer = known.producer_id, known.producer_epoch, len(known.partitions)
                 self._tell_then(ABORTED_FOR_ANOTHER, transactional_id, *producer)
@@ -464,10 +465,6 @@ class TransactionShard:
             known.partitions,
             known.client_transaction_version,
         )
-
-
-def _retry_later(known: TransactionMetadata) -> ProducerAnswer:
-    return ProducerAnswer(ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
 def _current_producer(known: TransactionMetadata) -> ProducerAnswer:

@@ -104,7 +104,8 @@ def _judge(
     states: PartitionStates, state: PartitionState, sender: int, requested: PartitionRequest, version: int
 ) -> PartitionState | None:
     """Next state of a partition; None if it is unchanged. Raises KafkaError."""
-    isr, recovery = _proposed_isr(requested, version), requested.leader_recovery_state
+    proposed = requested.new_isr if version < 3 else [each.broker_id for each in requested.new_isr_with_epochs]
+    isr, recovery = tuple(proposed), requested.leader_recovery_state
     # Who decides here? A leader that knows more has heard of it from another controller.
     if requested.partition_epoch > state.partition_epoch or requested.leader_epoch > state.leader_epoch:
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
@@ -125,10 +126,6 @@ def _judge(
     if not all(_is_eligible(states, broker) for broker in isr) or not _are_current(states, requested):
         raise KafkaError(ErrorCode.INELIGIBLE_REPLICA)
     return replace(state, isr=isr, leader_recovery_state=recovery, partition_epoch=state.partition_epoch + 1)
-
-
-def _proposed_isr(requested: PartitionRequest, version: int) -> tuple[int, ...]:
-    return tuple(requested.new_isr) if version < 3 else tuple(each.broker_id for each in requested.new_isr_with_epochs)
 
 
 def _is_eligible(states: PartitionStates, broker: int) -> bool:

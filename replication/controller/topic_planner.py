@@ -142,7 +142,8 @@ class TopicPlanner:
 
     def check_batch(self, plans: Iterable[TopicPlan]) -> None:
         """Refuse creations that together are too large; Kafka counts a record for each topic, setting and partition."""
-        if sum(_record_count(plan) for plan in plans) > RECORDS_PER_REQUEST_MAX:
+        counts = (1 + len(plan.configs or ()) + len(plan.after.partitions) for plan in plans)
+        if sum(counts) > RECORDS_PER_REQUEST_MAX:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
 
     def check_name(self, name: str) -> None:
@@ -342,10 +343,6 @@ class TopicPlanner:
             names.discard(name)
             if not names:
                 del self._colliding[_unified(name)]
-
-
-def _record_count(plan: TopicPlan) -> int:
-    return 1 + len(plan.configs or ()) + len(plan.after.partitions)
 
 
 def _unified(name: str) -> str:

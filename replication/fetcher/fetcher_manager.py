@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from ottla.replication.partition.partition import Partition
 
 
-def lacks_epochs_at_end(partition: Partition) -> bool:
-    """True if the log's end has no leader epochs (old formats), so that the leader cannot tell where the logs diverge."""
-    return partition.log.latest_leader_epoch < 0 and partition.log.log_end_offset > partition.high_watermark
-
-
 class ReplicaFetcherManager:
     """All fetchers of this broker."""
 
@@ -65,8 +60,10 @@ class ReplicaFetcherManager:
             if following.leader_id != partition.leader_id:
                 fetcher.remove(following)
         following = PartitionFetchState(partition)
-        # Records without epochs and beyond the high watermark may differ from the leader's, and it could not tell.
-        following.must_be_cut = lacks_epochs_at_end(partition)
+        # Records of old formats, without epochs and beyond the high watermark, may differ from the leader's, and it could not
+        # tell where.
+        log = partition.log
+        following.must_be_cut = log.latest_leader_epoch < 0 and log.log_end_offset > partition.high_watermark
         if following.must_be_cut:
             with suppress(KafkaError):  # then it is tried again before anything is appended
                 cut_to_high_watermark(following, now_ms=self._context.clock_ms())

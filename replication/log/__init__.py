@@ -1,7 +1,7 @@
 """The log of one replica on the disk.
 
 partition_log.py       the log: appends, reads, producers, epochs (Kafka's UnifiedLog)
-segmented_log.py       changes of its segments: roll, delete, truncate, replace
+segmented_log.py       changes of its segments: roll, delete by retention, truncate, replace
 durable_log.py         flushes and the recovery point
 log_reader.py          reads that change nothing; time_search.py: look-ups of timestamps
 segment.py             one segment and its indexes; segment_files.py: its files are renamed and removed
@@ -12,7 +12,6 @@ batch_scan.py          scans a `.log` file for its batches and for damage
 producers.py           idempotent producers and open transactions; verification.py: of transactions (KIP-890)
 producer_snapshots.py  `.snapshot` files; producer_recovery.py: producer state at an offset
 leader_epochs.py       leader epochs and their start offsets
-retention.py           which segments go by size, age and log start offset
 cleaner.py             picks the log to compact next, and runs compaction in threads
 compaction.py          compacts: keeps the last record of each key
 recovery.py            loads a log after any kind of stop

@@ -20,6 +20,7 @@ Theory
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import NamedTuple
 
 from ottla.replication.log.batch_scan import LARGE_SCAN_BYTES, SCAN_BYTES, CorruptSegment, scan_batches
@@ -133,7 +134,7 @@ class TimestampSearch:
                 return Survey(self.log, strange)
             # The segment with the largest time of all is looked at once. If nothing is found there, it is nowhere
             # else.
-            return None if self._passed else max(segments, key=_max_timestamp_of, default=None)
+            return None if self._passed else max(segments, key=attrgetter("max_timestamp"), default=None)
         for segment in segments:
             if segment.base_offset not in self._passed:
                 # Only when the search gets here: a segment before it may have the answer, and then no other one has
@@ -158,10 +159,6 @@ class _Find(SnapshotJob):
 
     def work(self, snapshot: Segment) -> None:
         self.found = find_in(snapshot, self._timestamp, self._start_offset, self._record_bytes_max)
-
-
-def _max_timestamp_of(segment: Segment) -> int:
-    return segment.max_timestamp
 
 
 def find_in(

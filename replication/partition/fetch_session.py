@@ -295,10 +295,6 @@ class FetchContext:
         """Read one more partition."""
         self.targets.append(target)
 
-    def sort_targets(self) -> None:
-        """Sort the targets after new ones were added."""
-        self.targets.sort(key=_by_place)
-
 
 def random_session_id(random_bytes: Callable[[int], bytes]) -> int:
     """Random positive int32 that cannot be predicted."""

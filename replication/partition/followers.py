@@ -58,13 +58,13 @@ class Follower:
 
     __slots__ = (
         "_caught_up_ms",
-        "_rests_on",
         "broker_epoch",
         "fetched_ms",
         "ineligible_until_ms",
         "leader_end_at_fetch",
         "log_end_offset",
         "log_start_offset",
+        "rests_on",
     )
 
     def __init__(self) -> None:
@@ -73,27 +73,22 @@ class Follower:
         self.leader_end_at_fetch = UNKNOWN_OFFSET
         self.fetched_ms = 0
         self._caught_up_ms = 0
-        self._rests_on: LastFetch | None = None
+        self.rests_on: LastFetch | None = None
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
         self.ineligible_until_ms = 0
 
     @property
     def caught_up_ms(self) -> int:
         """Time when the follower last held the leader's whole log."""
-        last_fetch = self._rests_on
+        last_fetch = self.rests_on
         return self._caught_up_ms if last_fetch is None else max(self._caught_up_ms, last_fetch.at_ms)
-
-    def rest_on(self, last_fetch: LastFetch) -> None:
-        """Count each fetch of a session as a fetch of the log end until the partition changes."""
-        # One object for all idle partitions of a session: a fetch notes its time once and not for each of them.
-        self._rests_on = last_fetch
 
     def wake(self, last_fetch: LastFetch) -> None:
         """End the follower's idle state: the partition is about to change, or has changed since its last fetch."""
         # What the session has shown so far is kept, since its later fetches say nothing about this partition.
-        if self._rests_on is last_fetch:
+        if self.rests_on is last_fetch:
             self._caught_up_ms = self.caught_up_ms
-            self._rests_on = None
+            self.rests_on = None
 
     def begin_epoch(self, leader_end_offset: int, *, is_in_sync: bool, now_ms: int) -> None:
         """Begin a leader epoch: an in-sync replica gets time to fetch; others count only after a fetch."""
@@ -104,14 +99,14 @@ class Follower:
         # In-sync replicas get the whole lag time anew. A leader that was just elected would put them out otherwise
         # before they have found it.
         self._caught_up_ms = now_ms if is_in_sync else 0
-        self._rests_on = None
+        self.rests_on = None
 
     def on_fetch(
         self, fetch_offset: int, log_start_offset: int, leader_end_offset: int, *, broker_epoch: int, now_ms: int
     ) -> None:
         # A fetch of its own is newer than what the session says.
-        if self._rests_on is not None:
-            self.wake(self._rests_on)
+        if self.rests_on is not None:
+            self.wake(self.rests_on)
         if fetch_offset >= leader_end_offset:
             self._caught_up_ms = max(self._caught_up_ms, now_ms)
         # The log has grown since, but at its last fetch the follower was asking for all that there was then.

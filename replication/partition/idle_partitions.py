@@ -89,7 +89,9 @@ class IdleTarget:
     def begin(self, last_fetch: LastFetch) -> None:
         """Watch the partition from now on."""
         if self._follower is not None:
-            self._follower.rest_on(last_fetch)
+            # Until the partition changes each fetch of the session counts as a fetch of the log end. One object for all idle
+            # partitions of the session: a fetch notes its time once and not for each of them.
+            self._follower.rests_on = last_fetch
         self.partition.watchers.add(self._changed)
 
     def end(self, last_fetch: LastFetch) -> None:

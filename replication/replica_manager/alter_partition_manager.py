@@ -163,18 +163,16 @@ class AlterPartitionManager:
         logger.info(
             "%s-%d: proposing in-sync replicas %s instead of %s", partition.topic, partition.index, isr, partition.isr
         )
+        epochs = [self._broker_epoch() if each == self._node_id else followers.broker_epoch(each) for each in isr]
         self._unanswered[partition] = Proposal(
             partition,
             followers,
-            [BrokerState(broker_id=broker, broker_epoch=self._epoch_of(broker, followers)) for broker in isr],
+            [BrokerState(broker_id=broker, broker_epoch=epoch) for broker, epoch in zip(isr, epochs, strict=True)],
             partition.leader_epoch,
             partition.partition_epoch,
             isr,
         )
         self._news.set()
-
-    def _epoch_of(self, broker: int, followers: Followers) -> int:
-        return self._broker_epoch() if broker == self._node_id else followers.broker_epoch(broker)
 
     # ------------------------------------------------------------------ asking
 

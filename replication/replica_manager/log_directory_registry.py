@@ -25,6 +25,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.replication.cluster.znodes import KnownDirectory
@@ -242,13 +243,11 @@ class LogDirectoryRegistry:
         # A directory whose disk fails here is left out of the answer, and stays `is_new` in the tree.
         for held in self.online():
             try:
-                await self._run_in_thread(self._mark_one, held, ids[held.path], cluster_id)
+                settle = partial(held.settle, node_id=self._node_id, cluster_id=cluster_id, directory_id=ids[held.path])
+                await self._run_in_thread(settle)
             except OSError as error:
                 held.log_directory.judge(error, held.path)
         return {held.path for held in self.online() if held.meta is not None and held.meta.directory_id is not None}
-
-    def _mark_one(self, held: HeldDirectory, directory_id: bytes, cluster_id: str) -> None:
-        held.settle(node_id=self._node_id, cluster_id=cluster_id, directory_id=directory_id)
 
     def found_partitions(self) -> list[FoundPartition]:
         """Partitions on disk, registered or not; call it only before they are loaded.

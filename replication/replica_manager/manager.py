@@ -343,10 +343,11 @@ class ReplicaManager:
             }
             wanted = [each for each in hosted if each.topic not in in_use]
             await self._free_names(wanted)
-            return refused | dict(await self._creation.make(wanted, self._keep_prepared))
 
-    def _keep_prepared(self, made: Sequence[MadeLog]) -> None:
-        self._prepared.update({(each.hosted.topic, each.hosted.index): each for each in made})
+            def keep(made: Sequence[MadeLog]) -> None:
+                self._prepared.update({(each.hosted.topic, each.hosted.index): each for each in made})
+
+            return refused | dict(await self._creation.make(wanted, keep))
 
     def _take_up_prepared(self, wanted: Sequence[HostedPartition]) -> list[HostedPartition]:
         """Register the wanted logs that were prepared; returns the partitions without a prepared log."""

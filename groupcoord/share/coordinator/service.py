@@ -243,7 +243,8 @@ class ShareCoordinator:
             # All are submitted before one is awaited, so that their commits are awaited together.
             answers = []
             for each in part:
-                answers.append(await self._write_in_parts(each) if _is_long_write(each) else self._submit(api, each))
+                is_long = isinstance(each, WriteState) and len(each.written.state_batches) > BATCHES_PER_WRITE
+                answers.append(await self._write_in_parts(each) if is_long else self._submit(api, each))
                 await time_slice.yield_if_over()
             answered += zip([each.key for each in part], await finished(gathered(answers, list)), strict=True)
             await trio.lowlevel.checkpoint()
@@ -322,10 +323,6 @@ def _is_long(topics: Iterable[Any]) -> bool:
             if work > ELEMENTS_PER_SLICE:
                 return True
     return count > ELEMENTS_AT_ONCE
-
-
-def _is_long_write(internal: Any) -> bool:
-    return isinstance(internal, WriteState) and len(internal.written.state_batches) > BATCHES_PER_WRITE
 
 
 def _work_of(partition: Any) -> int:

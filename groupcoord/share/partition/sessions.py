@@ -61,7 +61,7 @@ class TopicPartition(NamedTuple):
 class ShareSession:
     """The partitions of one member, in serving order."""
 
-    __slots__ = ("_due", "connection", "epoch", "is_over", "key", "partitions")
+    __slots__ = ("connection", "due", "epoch", "is_over", "key", "partitions")
 
     def __init__(self, key: SessionKey, connection: object) -> None:
         self.key = key
@@ -69,7 +69,7 @@ class ShareSession:
         self.epoch = 1
         self.is_over = False
         self.partitions: dict[tuple[bytes, int], TopicPartition] = {}
-        self._due: set[tuple[bytes, int]] = set()  # the next response has them in any case
+        self.due: set[tuple[bytes, int]] = set()  # the next response has them in any case
 
     def update(self, wanted: Iterable[TopicPartition], forgotten: Iterable[TopicPartition]) -> None:
         """Add and remove partitions."""
@@ -77,25 +77,21 @@ class ShareSession:
             key = each.topic_id, each.partition
             if key not in self.partitions:
                 self.partitions[key] = each
-                self._due.add(key)
+                self.due.add(key)
         for each in forgotten:
             key = each.topic_id, each.partition
             self.partitions.pop(key, None)
-            self._due.discard(key)
-
-    def clear_due(self) -> None:
-        """Clear the list of due partitions: the next response includes all."""
-        self._due.clear()
+            self.due.discard(key)
 
     def must_include(self, partition: TopicPartition, *, has_records: bool, has_error: bool) -> bool:
         """True if the response must include this partition; clears its due mark."""
         key = partition.topic_id, partition.partition
-        must = has_records or has_error or key in self._due
+        must = has_records or has_error or key in self.due
         # The response after an error has to say that it is over.
         if has_error and key in self.partitions:
-            self._due.add(key)
+            self.due.add(key)
         else:
-            self._due.discard(key)
+            self.due.discard(key)
         if has_records and (moved := self.partitions.pop(key, None)) is not None:
             self.partitions[key] = moved
         return must
@@ -141,7 +137,7 @@ class ShareSessions:
         """Begin a session, in place of the one that there was. Raises KafkaError if there are too many."""
         session = ShareSession(key, connection)
         session.update(wanted, ())
-        session.clear_due()  # the first response has them all anyway
+        session.due.clear()  # the first response has them all anyway
         before = self._session_of_same(key)
         if before is None and key.member in self._sessions:
             # Records are held by the member id alone.

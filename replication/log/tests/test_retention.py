@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.replication.config import LogConfig
-from ottla.replication.log.retention import expired_count
 from ottla.replication.log.segment import Segment
+from ottla.replication.log.segmented_log import expired_count
 
 SIZE = 10
 
