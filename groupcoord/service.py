@@ -33,7 +33,7 @@ from ottla.groupcoord.offsets.table import TopicOffsets
 from ottla.groupcoord.offsets.transactional import CommitVerifier, TransactionalOffsetService
 from ottla.groupcoord.records import RecordFormats
 from ottla.groupcoord.runtime.answers import Caller, finished, gathered
-from ottla.groupcoord.runtime.coordinator_runtime import wall_clock_ms
+from ottla.groupcoord.runtime.coordinator_runtime import Coordinator, wall_clock_ms
 from ottla.groupcoord.runtime.coordinator_shard import CoordinatorLog, ShardKind, TransactionEnd
 from ottla.groupcoord.shard import ELEMENTS_PER_SLICE, GroupRuntime, Shard, in_listing
 from ottla.groupcoord.share.manager import SHARE
@@ -68,7 +68,7 @@ class GroupTypes:
         self.gathered = frozenset(request for each in types for request in each.gathered)
 
 
-class GroupCoordinator:
+class GroupCoordinator(Coordinator[GroupRuntime]):
     """The groups of this broker and their committed offsets."""
 
     def __init__(
@@ -99,8 +99,8 @@ class GroupCoordinator:
         self._images = images
         self._verifier = verifier
         self._share_ports = share_ports
-        self._runtime = GroupRuntime(
-            shard_kind(known, make), log, wall_clock_ms=wall_clock, run_in_thread=run_in_thread
+        super().__init__(
+            GroupRuntime(shard_kind(known, make), log, wall_clock_ms=wall_clock, run_in_thread=run_in_thread)
         )
         self.offsets = OffsetService(self._runtime, topics)
         self.classic = ClassicService(self._runtime, config)
@@ -129,25 +129,9 @@ class GroupCoordinator:
         """Load, expire and commit until cancelled. Before and after, requests get COORDINATOR_NOT_AVAILABLE."""
         await self._runtime.run(task_status)
 
-    def start_in(self, nursery: trio.Nursery) -> None:
-        """Run in a nursery. Requests are served from this call on, even before the task begins."""
-        self._runtime.start_in(nursery)
-
-    def on_election(self, partition: int) -> None:
-        """Load a partition of the offsets topic, which this broker leads from now on."""
-        self._runtime.on_election(partition)
-
-    def on_resignation(self, partition: int) -> None:
-        """Unload a partition of the offsets topic, which this broker no longer leads."""
-        self._runtime.on_resignation(partition)
-
     def end_transaction(self, partition: int, end: TransactionEnd) -> Given[ErrorCode]:
         """End a transaction that may have committed offsets here; they take effect when its marker is committed."""
         return self._runtime.end_transaction(partition, end)
-
-    def partition_for(self, group_id: str) -> int:
-        """The partition of the offsets topic whose leader coordinates the group."""
-        return self._runtime.partition_for(group_id)
 
     async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
         """Forget deleted topics: name -> topic id."""

@@ -56,6 +56,18 @@ _retention = partial(
 _throttled_rate = partial(_dynamic, LONG_MAX, kind=LONG, minimum=0, internal=True)
 
 
+_local_retention = partial(
+    _without_effect, -2, kind=LONG, minimum=-2, doc="Local share of a tiered log; there is no tiered storage."
+)
+_COPY_LAG = "How {} a tiered log's remote part may lag behind; there is no tiered storage."
+
+
+def _timestamp_limit(default: int, side: str, time: str) -> Any:
+    synonyms = (f"log.message.timestamp.{side}.max.ms",)
+    doc = f"How far a record's timestamp may lie in the {time}."
+    return _from_next_append(default, kind=LONG, minimum=0, synonyms=synonyms, doc=doc)
+
+
 def _gzip_level(level: int) -> str | None:
     return None if 1 <= level <= 9 or level == -1 else "Value must be between 1 and 9 or equal to -1"
 
@@ -171,20 +183,8 @@ class LogConfig:
     leader_replication_throttled_replicas: tuple[str, ...] = _throttled_replicas(
         "leader.replication.throttled.replicas"
     )
-    local_retention_bytes: int = _without_effect(
-        -2,
-        kind=LONG,
-        minimum=-2,
-        synonyms=("log.local.retention.bytes",),
-        doc="Local share of a tiered log; there is no tiered storage.",
-    )
-    local_retention_ms: int = _without_effect(
-        -2,
-        kind=LONG,
-        minimum=-2,
-        synonyms=("log.local.retention.ms",),
-        doc="Local share of a tiered log; there is no tiered storage.",
-    )
+    local_retention_bytes: int = _local_retention(synonyms=("log.local.retention.bytes",))
+    local_retention_ms: int = _local_retention(synonyms=("log.local.retention.ms",))
     max_compaction_lag_ms: int = setting(
         LONG_MAX,
         kind=LONG,
@@ -207,20 +207,8 @@ class LogConfig:
         doc="Largest record batch accepted, after compression.",
         on_change="Holds from the next append on; larger batches that are stored are served all the same.",
     )
-    message_timestamp_after_max_ms: int = _from_next_append(
-        HOUR_MS,
-        kind=LONG,
-        minimum=0,
-        synonyms=("log.message.timestamp.after.max.ms",),
-        doc="How far a record's timestamp may lie in the future.",
-    )
-    message_timestamp_before_max_ms: int = _from_next_append(
-        LONG_MAX,
-        kind=LONG,
-        minimum=0,
-        synonyms=("log.message.timestamp.before.max.ms",),
-        doc="How far a record's timestamp may lie in the past.",
-    )
+    message_timestamp_after_max_ms: int = _timestamp_limit(HOUR_MS, "after", "future")
+    message_timestamp_before_max_ms: int = _timestamp_limit(LONG_MAX, "before", "past")
     message_timestamp_type: str = setting(
         "CreateTime",
         choices=("CreateTime", "LogAppendTime"),
@@ -253,18 +241,10 @@ class LogConfig:
         False, synonyms=("log.preallocate",), doc="Reserve a new segment's file up front."
     )
     remote_copy_lag_bytes: int = _without_effect(
-        -1,
-        kind=LONG,
-        minimum=-1,
-        synonyms=("log.remote.copy.lag.bytes",),
-        doc="How far a tiered log's remote part may lag behind; there is no tiered storage.",
+        -1, kind=LONG, minimum=-1, synonyms=("log.remote.copy.lag.bytes",), doc=_COPY_LAG.format("far")
     )
     remote_copy_lag_ms: int = _without_effect(
-        0,
-        kind=LONG,
-        minimum=-1,
-        synonyms=("log.remote.copy.lag.ms",),
-        doc="How long a tiered log's remote part may lag behind; there is no tiered storage.",
+        0, kind=LONG, minimum=-1, synonyms=("log.remote.copy.lag.ms",), doc=_COPY_LAG.format("long")
     )
     remote_log_copy_disable: bool = _without_effect(
         False, doc="Whether nothing more of the topic is copied to tiered storage; there is none."

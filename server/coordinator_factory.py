@@ -106,7 +106,7 @@ class ClusterTopicImages:
         known = self._images.get(name)
         if known is not None:
             return known
-        topic = self._cluster.topic(name)
+        topic = self._cluster.topics.get(name)
         if topic is None:
             return None
         # Partitions with the same replicas share one set.
@@ -126,7 +126,7 @@ class ClusterTopicImages:
         return self._cluster.topic_names()
 
     def _on_topic_change(self, name: str) -> None:
-        old, new = self._seen.get(name), self._cluster.topic(name)
+        old, new = self._seen.get(name), self._cluster.topics.get(name)
         if new is None:
             self._seen.pop(name, None)
         else:

@@ -59,7 +59,8 @@ class Topic(Protocol):
 class Topics(Protocol):
     """The topics that exist."""
 
-    def topic(self, name: str) -> Topic | None: ...
+    @property
+    def topics(self) -> Mapping[str, Topic]: ...
 
     @property
     def topic_by_id(self) -> Mapping[bytes, Any]: ...
@@ -126,7 +127,7 @@ def split_commit(
     known: list[OffsetCommitRequestTopic] = []
     refused: list[OffsetCommitResponseTopic] = []
     for requested in request.topics:
-        topic = topics.topic_by_id.get(requested.topic_id) if by_id else topics.topic(requested.name)
+        topic = topics.topic_by_id.get(requested.topic_id) if by_id else topics.topics.get(requested.name)
         # If the id is known and the partition is not, nothing is wrong with the id.
         missing = ErrorCode.UNKNOWN_TOPIC_ID if by_id and topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if topic is not None:
@@ -207,7 +208,7 @@ def split_deletion(
     refused: list[OffsetDeleteResponseTopic] = []
     for requested in request.topics:
         is_denied = requested.name in denied
-        topic = None if is_denied else topics.topic(requested.name)
+        topic = None if is_denied else topics.topics.get(requested.name)
         missing = ErrorCode.TOPIC_AUTHORIZATION_FAILED if is_denied else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         count = 0 if topic is None else len(topic.partitions)
         kept = [each for each in requested.partitions if 0 <= each.partition_index < count]

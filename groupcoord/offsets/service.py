@@ -294,7 +294,7 @@ def identify_fetched_topics(response: OffsetFetchResponseGroup, topics: Topics) 
     """Add topic ids to an answer with all offsets; a topic without an id is left out."""
     shown = []
     for each in response.topics:
-        topic = topics.topic(each.name)
+        topic = topics.topics.get(each.name)
         if topic is not None:
             each.topic_id = topic.topic_id
             shown.append(each)

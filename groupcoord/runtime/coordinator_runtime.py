@@ -250,6 +250,32 @@ class Runtime(Generic[ShardT]):
                     await partition.load()
 
 
+RuntimeT = TypeVar("RuntimeT", bound=Runtime[Any])
+
+
+class Coordinator(Generic[RuntimeT]):
+    """Base of the coordinators, whose state lives in the partitions of an internal topic."""
+
+    def __init__(self, runtime: RuntimeT) -> None:
+        self._runtime = runtime
+
+    def start_in(self, nursery: trio.Nursery) -> None:
+        """Load, expire and commit in a nursery. Before and after, requests get COORDINATOR_NOT_AVAILABLE."""
+        self._runtime.start_in(nursery)
+
+    def on_election(self, partition: int) -> None:
+        """Load a partition of the topic, which this broker leads from now on."""
+        self._runtime.on_election(partition)
+
+    def on_resignation(self, partition: int) -> None:
+        """Unload a partition of the topic, which this broker no longer leads."""
+        self._runtime.on_resignation(partition)
+
+    def partition_for(self, key: Any) -> int:
+        """The partition of the topic whose leader coordinates a key, such as a group's id."""
+        return self._runtime.partition_for(key)
+
+
 def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 

@@ -50,16 +50,11 @@ class FakeTopics:
     """A fixed set of topics: name -> number of partitions."""
 
     def __init__(self, **counts: int) -> None:
-        self._by_name = {
-            name: Topic(name, name.encode().ljust(16, b"."), tuple(range(counts[name]))) for name in counts
-        }
-
-    def topic(self, name: str) -> Topic | None:
-        return self._by_name.get(name)
+        self.topics = {name: Topic(name, name.encode().ljust(16, b"."), tuple(range(counts[name]))) for name in counts}
 
     @property
     def topic_by_id(self) -> dict[bytes, Topic]:
-        return {topic.topic_id: topic for topic in self._by_name.values()}
+        return {topic.topic_id: topic for topic in self.topics.values()}
 
 
 class FakeImages:

@@ -141,7 +141,7 @@ async def test_commit_of_nothing_that_exists_asks_no_group(talk: Coordination) -
 
 
 async def test_commit_and_fetch_by_topic_id(talk: Coordination) -> None:
-    topic = talk.topics.topic("topic")
+    topic = talk.topics.topics.get("topic")
     assert topic is not None
     request = commit_request(("", topic.topic_id, (1,)), ("", NO_TOPIC_ID, (0,)))
     committed = talk.groups.offsets.offset_commit(request, api_version=10)
@@ -261,7 +261,7 @@ async def test_deleted_topics_take_their_offsets_along_everywhere(talk: Coordina
     for number in range(30):
         talk.commit(number, group=str(number))
         talk.commit(number, group=str(number), topic="other")
-    topic = talk.topics.topic("topic")
+    topic = talk.topics.topics.get("topic")
     assert topic is not None
     await talk.groups.on_topics_deleted({"topic": topic.topic_id})
     groups = [OffsetFetchRequestGroup(group_id=str(number), topics=None) for number in range(30)]
@@ -283,7 +283,7 @@ async def test_offsets_of_deleted_topics_go_when_that_is_possible_again(
     talk = Coordination()
     await talk.start(nursery)
     talk.commit(5)
-    topic = talk.topics.topic("topic")
+    topic = talk.topics.topics.get("topic")
     assert topic is not None
     if how == "refused":
         talk.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -305,7 +305,7 @@ async def test_very_many_deleted_topics_wait_for_one_task_of_each_partition(
     talk = Coordination()
     await talk.start(nursery)
     talk.commit(5)
-    topic = talk.topics.topic("topic")
+    topic = talk.topics.topics.get("topic")
     assert topic is not None
     talk.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
     tasks = trio.lowlevel.current_statistics().tasks_living

@@ -14,11 +14,11 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from ottla.groupcoord.config import TransactionConfig
 from ottla.groupcoord.runtime.answers import Caller, finished, gathered, then
-from ottla.groupcoord.runtime.coordinator_runtime import Runtime, wall_clock_ms
+from ottla.groupcoord.runtime.coordinator_runtime import Coordinator, Runtime, wall_clock_ms
 from ottla.groupcoord.runtime.coordinator_shard import CoordinatorLog, ShardKind
 from ottla.groupcoord.transactions.metadata import NO_PRODUCER_ID, Partitions, Producer, TopicPartition
 from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
@@ -109,7 +109,7 @@ class Markers(Protocol):
         """Drop a partition's markers, because another broker sends them or they will be resent."""
 
 
-class TransactionCoordinator:
+class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
     """The transactional ids of this broker."""
 
     def __init__(
@@ -150,28 +150,18 @@ class TransactionCoordinator:
             may_share_append=lambda request: type(request) in OWN_PARTITIONS,
             on_force=self._send_markers,
         )
-        self._runtime = Runtime(kind, log, wall_clock_ms=wall_clock)
-
-    def start_in(self, nursery: Any) -> None:
-        """Load, expire and commit in a nursery. Before and after, requests get COORDINATOR_NOT_AVAILABLE."""
-        self._runtime.start_in(nursery)
+        super().__init__(Runtime(kind, log, wall_clock_ms=wall_clock))
 
     def on_election(self, partition: int) -> None:
-        """Load a partition of the transaction topic, which this broker leads from now on."""
         self._markers.forget(partition)
-        self._runtime.on_election(partition)
+        super().on_election(partition)
 
     def on_resignation(self, partition: int) -> None:
-        """Unload a partition of the transaction topic, which this broker no longer leads."""
         self._markers.forget(partition)
-        self._runtime.on_resignation(partition)
+        super().on_resignation(partition)
 
     async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
         """Do nothing: a transaction keeps the partitions of deleted topics, and their markers are skipped."""
-
-    def partition_for(self, transactional_id: str) -> int:
-        """The partition of the transaction topic whose leader coordinates the id."""
-        return self._runtime.partition_for(transactional_id)
 
     # ------------------------------------------------------------------ producers
 

@@ -130,9 +130,6 @@ class MetadataCache:
         """Call `listener` after live brokers have come or gone. Returns the function that removes it."""
         return _added(self._broker_listeners, listener)
 
-    def topic(self, name: str) -> TopicState | None:
-        return self.topics.get(name)
-
     def partition(self, topic: str, index: int) -> PartitionState | None:
         state = self.topics.get(topic)
         return state.partitions[index] if state is not None and 0 <= index < len(state.partitions) else None

@@ -47,27 +47,13 @@ class IndexCut(NamedTuple):
     last_entry: tuple[int, int] | None
 
 
-class SparseIndex(ABC):
-    """A sorted array of fixed-size entries, mostly in a file.
+class IndexFile:
+    """An index with a file, which is opened when it is needed."""
 
-    `_is_stale`: the file holds something else than the first `_saved` entries, which the next `save` puts right.
-    """
+    __slots__ = ("_file",)
 
-    ENTRY: ClassVar[Struct]
-    __slots__ = ("_file", "_is_snapshot", "_is_stale", "_last_page", "_saved", "_tail", "base_offset")
-
-    def __init__(
-        self, files: FileCache, path: str, base_offset: int, *, size_bytes: int = 0, is_stale: bool = False
-    ) -> None:
+    def __init__(self, files: FileCache, path: str) -> None:
         self._file = LazyFile(files, path)
-        self._is_snapshot = False
-        self._saved, rest = divmod(size_bytes, self.ENTRY.size)
-        self._is_stale = is_stale
-        self._tail = bytearray()
-        self._last_page = 0  # of the entry that was looked up last
-        self.base_offset = base_offset
-        if rest:
-            raise CorruptIndex(f"{path} has {size_bytes} bytes, which is no multiple of {self.ENTRY.size}")
 
     @property
     def path(self) -> str:
@@ -77,6 +63,33 @@ class SparseIndex(ABC):
     @path.setter
     def path(self, path: str) -> None:
         self._file.path = path
+
+    def forget(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+
+class SparseIndex(IndexFile, ABC):
+    """A sorted array of fixed-size entries, mostly in a file.
+
+    `_is_stale`: the file holds something else than the first `_saved` entries, which the next `save` puts right.
+    """
+
+    ENTRY: ClassVar[Struct]
+    __slots__ = ("_is_snapshot", "_is_stale", "_last_page", "_saved", "_tail", "base_offset")
+
+    def __init__(
+        self, files: FileCache, path: str, base_offset: int, *, size_bytes: int = 0, is_stale: bool = False
+    ) -> None:
+        super().__init__(files, path)
+        self._is_snapshot = False
+        self._saved, rest = divmod(size_bytes, self.ENTRY.size)
+        self._is_stale = is_stale
+        self._tail = bytearray()
+        self._last_page = 0  # of the entry that was looked up last
+        self.base_offset = base_offset
+        if rest:
+            raise CorruptIndex(f"{path} has {size_bytes} bytes, which is no multiple of {self.ENTRY.size}")
 
     @property
     def entries(self) -> int:
@@ -132,10 +145,6 @@ class SparseIndex(ABC):
         """The file, everything saved, for a flush."""
         self.save()
         return self._file
-
-    def forget(self) -> None:
-        """Let go of the file."""
-        self._file.close()
 
     def entry(self, slot: int) -> tuple[int, int]:
         """The raw entry number `slot`, counted from 0."""

@@ -22,7 +22,7 @@ from heapq import heappop, heappush
 from struct import Struct
 from typing import NamedTuple
 
-from ottla.replication.log.index import CorruptIndex
+from ottla.replication.log.index import CorruptIndex, IndexFile
 from ottla.replication.log.storage import FileCache, LazyFile
 from ottla.wire.control_batches import ControlType, control_type_id
 from ottla.wire.records import BatchHeader, Record
@@ -74,13 +74,13 @@ class AbortedInRange:
         return [transaction for _, _, transaction in sorted(self._heap, key=lambda each: each[1])]
 
 
-class TransactionIndex:
+class TransactionIndex(IndexFile):
     """Aborted transactions in one segment, in a file made when the first one comes."""
 
-    __slots__ = ("_file", "_is_stale", "_least", "_saved", "_surveyed", "_tail")
+    __slots__ = ("_is_stale", "_least", "_saved", "_surveyed", "_tail")
 
     def __init__(self, files: FileCache, path: str, *, size_bytes: int = 0, is_stale: bool = False) -> None:
-        self._file = LazyFile(files, path)
+        super().__init__(files, path)
         # A rest is what a torn write left. It has to be cut off before the next entry, or all later ones would be
         # shifted.
         self._saved, rest = divmod(size_bytes, _ENTRY.size)
@@ -94,15 +94,6 @@ class TransactionIndex:
     def entries(self) -> int:
         """Number of transactions."""
         return self._saved + len(self._tail)
-
-    @property
-    def path(self) -> str:
-        """Path of the file."""
-        return self._file.path
-
-    @path.setter
-    def path(self, path: str) -> None:
-        self._file.path = path
 
     def append(self, transaction: AbortedTransaction) -> None:
         """Add the transaction whose abort marker was appended last."""
@@ -235,10 +226,6 @@ class TransactionIndex:
         """The file, everything saved; None if there is none."""
         self.save()
         return self._file if self.entries else None
-
-    def forget(self) -> None:
-        """Let go of the file."""
-        self._file.close()
 
 
 class IndexOfSegment(NamedTuple):

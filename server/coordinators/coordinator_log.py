@@ -49,7 +49,7 @@ class InternalTopicLog:
         self._can_read = False
 
     def partition_count(self) -> int:
-        topic = self._broker.cluster.topic(self.topic)
+        topic = self._broker.cluster.topics.get(self.topic)
         return self._partitions_wanted() if topic is None else len(topic.partitions)
 
     def is_fenced(self) -> bool:

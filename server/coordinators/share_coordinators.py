@@ -242,7 +242,7 @@ class ShareCoordinators:
 
     async def _ensure_topic(self) -> None:
         # Before the topic is there nobody knows how many partitions it will have.
-        if self._broker.cluster.topic(SHARE_GROUP_STATE_TOPIC) is None:
+        if self._broker.cluster.topics.get(SHARE_GROUP_STATE_TOPIC) is None:
             try:
                 await self._broker.ensure_internal_topic(SHARE_GROUP_STATE_TOPIC)
             except KafkaError:

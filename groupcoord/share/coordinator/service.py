@@ -18,7 +18,7 @@ import trio
 from ottla.groupcoord.config import ShareCoordinatorConfig
 from ottla.groupcoord.java_hashing import absolute_joined_hash
 from ottla.groupcoord.runtime.answers import Caller, finished, gathered
-from ottla.groupcoord.runtime.coordinator_runtime import Runtime, TopicForgetter, wall_clock_ms
+from ottla.groupcoord.runtime.coordinator_runtime import Coordinator, Runtime, TopicForgetter, wall_clock_ms
 from ottla.groupcoord.runtime.coordinator_shard import CoordinatorLog, ShardKind
 from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
 from ottla.groupcoord.share.coordinator.records import SharePartitionKey, decode_record, encode_records
@@ -116,7 +116,7 @@ APIS: Mapping[type, Api] = {
 }
 
 
-class ShareCoordinator:
+class ShareCoordinator(Coordinator[Runtime[ShareCoordinatorShard]]):
     """The share partitions of this broker's partitions of `__share_group_state`."""
 
     def __init__(
@@ -140,7 +140,7 @@ class ShareCoordinator:
             # A request may name thousands of partitions for one long group.
             key_hash=lambda key: absolute_joined_hash(key.group_id, key.coordinator_key_end()),
         )
-        self._runtime = Runtime(kind, log, wall_clock_ms=wall_clock)
+        super().__init__(Runtime(kind, log, wall_clock_ms=wall_clock))
         self._forgetting = TopicForgetter(self._runtime, ForgetTopics)
 
     def _is_small_write(self, request: object) -> bool:
@@ -154,21 +154,8 @@ class ShareCoordinator:
         )
 
     def start_in(self, nursery: trio.Nursery) -> None:
-        """Load, answer and prune in a nursery. Before and after, requests get COORDINATOR_NOT_AVAILABLE."""
-        self._runtime.start_in(nursery)
+        super().start_in(nursery)
         nursery.start_soon(self._prune_regularly)
-
-    def on_election(self, partition: int) -> None:
-        """Load a partition of the share state topic, which this broker leads from now on."""
-        self._runtime.on_election(partition)
-
-    def on_resignation(self, partition: int) -> None:
-        """Unload a partition of the share state topic, which this broker no longer leads."""
-        self._runtime.on_resignation(partition)
-
-    def partition_for(self, key: SharePartitionKey) -> int:
-        """The partition of the share state topic whose leader coordinates the share partition."""
-        return self._runtime.partition_for(key)
 
     # ------------------------------------------------------------------ requests
 

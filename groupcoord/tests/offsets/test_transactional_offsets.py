@@ -64,7 +64,7 @@ def ask(
 
 
 def topic_id(talk: Coordination, name: str) -> bytes:
-    topic = talk.topics.topic(name)
+    topic = talk.topics.topics.get(name)
     assert topic is not None
     return topic.topic_id
 

@@ -21,7 +21,7 @@ def test_topics_are_found_by_name_and_by_id() -> None:
     first, second = topic("a", 1, 2), topic("b", 2)
     cluster.put_topic(second)
     cluster.put_topic(first)
-    assert cluster.topic("a") is first
+    assert cluster.topics.get("a") is first
     assert cluster.topic_by_id[second.topic_id] is second
     assert cluster.topic_names() == ["a", "b"]
     assert cluster.partition("a", 1) is first.partitions[1]

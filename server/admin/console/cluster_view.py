@@ -103,7 +103,7 @@ class ClusterView:
         found: list[dict[str, Any]] = []
         for index in range(bisect_right(names, after) if after else 0, len(names)):
             await time_slice.yield_if_over()
-            topic = self._broker.cluster.topic(names[index])
+            topic = self._broker.cluster.topics.get(names[index])
             if topic is None or wanted not in names[index].lower():
                 continue
             if len(found) == TOPICS_PER_PAGE:
@@ -133,7 +133,7 @@ class ClusterView:
     async def topic(self, request: Request) -> dict[str, Any]:
         """A page of one topic's partitions, from number `from` on."""
         name, start = requests.text(request, "name"), requests.number(request, "from", 0)
-        topic = self._broker.cluster.topic(name)
+        topic = self._broker.cluster.topics.get(name)
         if topic is None:
             raise refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         end = min(start + PARTITIONS_PER_PAGE, len(topic.partitions))

@@ -126,7 +126,7 @@ class Reader:
 
     def _dealt(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
         """Deal the partitions out round robin, as the leader of the group."""
-        topic = self._broker.cluster.topic(self._topic)
+        topic = self._broker.cluster.topics.get(self._topic)
         count = 0 if topic is None else len(topic.partitions)
         members = sorted(each.member_id for each in joined.members)
         dealt = []
@@ -156,7 +156,7 @@ class Reader:
             found = ConsumerProtocolAssignment.decode(assignment, 0, start=2)
         except ProtocolViolation:
             return set()
-        topic = self._broker.cluster.topic(self._topic)
+        topic = self._broker.cluster.topics.get(self._topic)
         count = 0 if topic is None else len(topic.partitions)
         given = (index for each in found.assigned_partitions if each.topic == self._topic for index in each.partitions)
         return {index for index in given if 0 <= index < count}
@@ -376,7 +376,7 @@ class Learning:
         while True:
             number = self._written
             key, value = record_of(number)
-            topic = self._broker.cluster.topic(TOPIC)
+            topic = self._broker.cluster.topics.get(TOPIC)
             if topic is None:
                 raise Refused(409, f"The topic {TOPIC} was deleted.")
             partition = partition_of_key(key, len(topic.partitions))

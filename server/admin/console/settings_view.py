@@ -123,7 +123,7 @@ class Writing:
         topic = _text(body, "topic")
         partition = body.get("partition")
         if partition is None:
-            state = self._broker.cluster.topic(topic)
+            state = self._broker.cluster.topics.get(topic)
             if state is None:
                 raise refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             # A key of a megabyte takes a tenth of a second.

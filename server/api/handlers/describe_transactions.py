@@ -236,7 +236,7 @@ def _begin(
         if topic in denied:
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             raise KafkaError(code, code.message)
-        if context.broker.cluster.topic(topic) is None:
+        if context.broker.cluster.topics.get(topic) is None:
             raise _missing(topic)
         return answer, list(context.broker.partition(topic, index).log.producers.values())
     except KafkaError as error:

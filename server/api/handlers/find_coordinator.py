@@ -97,7 +97,7 @@ def _find_allowed(
 
     if denied and all(key in denied for key in _keys(request, context)):
         return _answer(request, context, lambda key: _refused(key, KafkaError(refusal), context))
-    if context.broker.cluster.topic(place.topic) is None:
+    if context.broker.cluster.topics.get(place.topic) is None:
         return _find_in_new_topic(request, context, place, refused)
     return _find(request, context, place, refused)
 

@@ -161,7 +161,7 @@ def _refused_alteration(
 ) -> AlterShareGroupOffsetsResponseTopic:
     """Answer for a refused topic; Kafka includes its id."""
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    known = broker.cluster.topic(topic.topic_name)
+    known = broker.cluster.topics.get(topic.topic_name)
     return AlterShareGroupOffsetsResponseTopic(
         topic_name=topic.topic_name,
         topic_id=ZERO_UUID if known is None else known.topic_id,

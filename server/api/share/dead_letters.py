@@ -153,7 +153,7 @@ class DeadLetterQueues:
         problem = None
         if not name or name.startswith("__") or not name.startswith(prefix):
             problem = f"{name!r} is no name for a dead-letter queue"
-        elif self._broker.cluster.topic(name) is None:
+        elif self._broker.cluster.topics.get(name) is None:
             if not config.errors_deadletterqueue_auto_create_topics_enable:
                 problem = f"there is no topic {name}"
         elif not self._broker.configs.log_config(name).errors_deadletterqueue_group_enable:
@@ -163,7 +163,7 @@ class DeadLetterQueues:
 
     async def _ensure(self, name: str) -> None:
         """Create the topic if it does not exist."""
-        if self._broker.cluster.topic(name) is not None:
+        if self._broker.cluster.topics.get(name) is not None:
             return
         settings = {ENABLED: "true", "message.timestamp.type": "CreateTime"}
         topic = CreatableTopic(
@@ -178,7 +178,7 @@ class DeadLetterQueues:
         error = ErrorCode.of(response.topics[0].error_code)
         if error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             raise KafkaError(error, response.topics[0].error_message)
-        if self._broker.cluster.topic(name) is None:
+        if self._broker.cluster.topics.get(name) is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # this broker does not know it yet
 
     async def _originals(self, partition: Partition, first: int, last: int) -> Originals:
@@ -200,7 +200,7 @@ class DeadLetterQueues:
 
     async def _produce(self, name: str, source_partition: int, batch: bytes) -> None:
         broker = self._broker
-        topic = broker.cluster.topic(name)
+        topic = broker.cluster.topics.get(name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         index = source_partition % len(topic.partitions)

@@ -193,7 +193,7 @@ class RoutedPersister:
         """The broker that coordinates a share partition, None if there is none."""
         cluster = self._broker.cluster
         # Until the topic exists its partition count is unknown.
-        if cluster.topic(SHARE_GROUP_STATE_TOPIC) is None:
+        if cluster.topics.get(SHARE_GROUP_STATE_TOPIC) is None:
             return None
         partition = cluster.partition(
             SHARE_GROUP_STATE_TOPIC, self._broker.share_coordinator.partition_for(operation.key)

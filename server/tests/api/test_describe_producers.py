@@ -16,7 +16,7 @@ async def test_a_partition_that_is_named_very_often_is_described_once() -> None:
     log = SimpleNamespace(producers={})
     broker = SimpleNamespace(
         authorizer=None,
-        cluster=SimpleNamespace(topic=lambda name: name),
+        cluster=SimpleNamespace(topics={"t": "t"}),
         partition=lambda name, index: SimpleNamespace(log=log),
     )
     context: Any = SimpleNamespace(broker=broker)
@@ -33,7 +33,7 @@ async def test_very_many_producers_are_described_a_few_at_a_time(monkeypatch: py
     log = SimpleNamespace(producers={number: ProducerEntry(number) for number in range(5000)})
     broker = SimpleNamespace(
         authorizer=None,
-        cluster=SimpleNamespace(topic=lambda name: name),
+        cluster=SimpleNamespace(topics={"t": "t"}),
         partition=lambda name, index: SimpleNamespace(log=log),
     )
     context: Any = SimpleNamespace(broker=broker)

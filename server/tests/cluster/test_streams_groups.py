@@ -94,9 +94,9 @@ async def test_internal_topics_are_created_and_then_there_are_tasks(tmp_path: Pa
     broker = await with_source(tmp_path)
     first = await ask(broker, join("source", store=store("g-store", cleanup_policy="compact")))
     assert [each.status_code for each in first.status] == [MISSING_INTERNAL_TOPICS]
-    while broker.cluster.topic("g-store") is None:
+    while broker.cluster.topics.get("g-store") is None:
         await trio.sleep(0.01)
-    topic = broker.cluster.topic("g-store")
+    topic = broker.cluster.topics.get("g-store")
     assert topic is not None and len(topic.partitions) == 2
     assert broker.log_config("g-store").is_compacted
     answer = await ask(broker, beat(first.member_epoch))

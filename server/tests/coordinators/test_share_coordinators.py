@@ -49,7 +49,7 @@ class Brokers:
         self.node_id = HERE
         self.config = SimpleNamespace(inter_broker_listener_name="PLAINTEXT")
         self.leaders = [HERE, ELSEWHERE, ELSEWHERE]
-        self.has_topic = True
+        self.topics = {SHARE_GROUP_STATE_TOPIC: "there"}
         self.refusals = 0
         """Number of answers of each coordinator that it is not available yet."""
         self.asked: list[tuple[int, Any]] = []
@@ -57,7 +57,7 @@ class Brokers:
         self.moved = 0
         self.closed = 0
         self.cluster = SimpleNamespace(
-            topic=lambda name: "there" if self.has_topic else None,
+            topics=self.topics,
             partition=lambda topic, index: SimpleNamespace(leader=self.leaders[index]),
             endpoint=lambda broker_id, listener: (broker_id, self.moved),
         )
@@ -73,7 +73,7 @@ class Brokers:
         assert name == SHARE_GROUP_STATE_TOPIC
         if self.refusals:
             raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR)
-        self.has_topic = True
+        self.topics[name] = "there"
 
     def partition(self, topic: str, index: int) -> Any:
         if index == 9:
@@ -197,7 +197,7 @@ async def test_a_broker_that_cannot_be_reached_is_asked_again(autojump_clock: Mo
         ({"leaders": [NOBODY] * 3}, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         ({"refusals": 1000}, ErrorCode.NOT_COORDINATOR),
         ({"unavailable": 1000, "leaders": [ELSEWHERE] * 3}, ErrorCode.NETWORK_EXCEPTION),
-        ({"has_topic": False, "refusals": 1000}, ErrorCode.NOT_COORDINATOR),
+        ({"refusals": 1000, "topics": {}}, ErrorCode.NOT_COORDINATOR),
     ],
 )
 async def test_what_never_comes_is_an_error_in_the_end(
@@ -206,6 +206,7 @@ async def test_what_never_comes_is_an_error_in_the_end(
     brokers = Brokers()
     for name, value in change.items():
         setattr(brokers, name, value)
+    brokers.cluster.topics = brokers.topics
     began = trio.current_time()
     assert errors(await brokers.ways().initialize(initialization(0))) == [(0, error)]
     assert trio.current_time() - began >= sum(WAITS_S)
@@ -213,9 +214,9 @@ async def test_what_never_comes_is_an_error_in_the_end(
 
 async def test_the_topic_is_made_by_the_first_request(autojump_clock: MockClock) -> None:
     brokers = Brokers()
-    brokers.has_topic = False
+    brokers.topics.clear()
     assert errors(await brokers.ways().initialize(initialization(0))) == [(0, 0)]
-    assert brokers.has_topic
+    assert brokers.topics
 
 
 async def test_a_broker_that_has_moved_is_found_again(autojump_clock: MockClock) -> None:

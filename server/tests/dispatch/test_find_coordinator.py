@@ -88,9 +88,9 @@ async def test_each_key_has_an_answer_of_its_own(broker: FakeBroker) -> None:
 
 
 async def test_first_question_makes_the_topic(broker: FakeBroker) -> None:
-    assert broker.cluster.topic(GROUP_METADATA_TOPIC) is None
+    assert broker.cluster.topics.get(GROUP_METADATA_TOPIC) is None
     assert (await find(broker, 4, "0")).coordinators[0].node_id == 1
-    topic = broker.cluster.topic(GROUP_METADATA_TOPIC)
+    topic = broker.cluster.topics.get(GROUP_METADATA_TOPIC)
     assert topic is not None and topic.is_internal
 
 
@@ -137,8 +137,8 @@ async def test_coordinator_of_a_share_partition_leads_the_partition_of_its_key(b
     expected = [ErrorCode.NONE, not_available, not_available, ErrorCode.INVALID_REQUEST]
     assert [each.error_code for each in response.coordinators] == expected
     assert [each.key for each in response.coordinators] == [*keys, "group:0"]
-    assert broker.cluster.topic(SHARE_GROUP_STATE_TOPIC) is not None
-    assert broker.cluster.topic(GROUP_METADATA_TOPIC) is None
+    assert broker.cluster.topics.get(SHARE_GROUP_STATE_TOPIC) is not None
+    assert broker.cluster.topics.get(GROUP_METADATA_TOPIC) is None
 
 
 async def test_old_answers_always_have_a_text(broker: FakeBroker) -> None:

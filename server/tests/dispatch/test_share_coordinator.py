@@ -79,7 +79,7 @@ async def with_topic(directory: Path) -> tuple[AdministeredBroker, bytes]:
     """A broker with a topic and the state topic, and the topic's id."""
     broker = await opened(directory, SETTINGS)
     await broker.administration.create_topics([NewTopic(name="t", partition_count=1)])
-    topic = broker.cluster.topic("t")
+    topic = broker.cluster.topics.get("t")
     assert topic is not None
     key = "group" + SharePartitionKey("group", topic.topic_id, 0).coordinator_key_end()
     request = FindCoordinatorRequest(key_type=2, coordinator_keys=[key, "group"])
@@ -96,7 +96,7 @@ async def loaded(broker: AdministeredBroker, topic_id: bytes) -> None:
 
 async def test_the_first_question_makes_the_topic_by_kafkas_rules(tmp_path: Path, autojump_clock: MockClock) -> None:
     broker, _ = await with_topic(tmp_path)
-    topic = broker.cluster.topic(SHARE_GROUP_STATE_TOPIC)
+    topic = broker.cluster.topics.get(SHARE_GROUP_STATE_TOPIC)
     assert topic is not None and topic.is_internal and len(topic.partitions) == 3
     config = broker.log_config(SHARE_GROUP_STATE_TOPIC)
     assert (config.is_compacted, config.is_deleting, config.retention_ms) == (False, True, -1)
