@@ -17,7 +17,10 @@ from connect import Connect, connector_properties, worker_properties
 from postgres import USER, Postgres
 from topic import TOPIC, change_of, records
 
-TABLE = "CREATE TABLE accounts (id BIGINT PRIMARY KEY, name TEXT NOT NULL, balance BIGINT NOT NULL);"
+TABLE = """\
+CREATE TABLE accounts (id BIGINT PRIMARY KEY, name TEXT NOT NULL, balance BIGINT NOT NULL);
+ALTER TABLE accounts REPLICA IDENTITY FULL;
+"""
 ROWS = "SELECT json_build_object('id', id, 'name', name, 'balance', balance) FROM accounts ORDER BY id;"
 LSN = "SELECT pg_current_wal_lsn() - '0/0';"
 """The place in PostgreSQL's log as a number, as `source.lsn` has it."""

@@ -34,6 +34,7 @@ POISON = (
     (KEY, change(ROW | {"email": "o@example.org"})),
     (KEY, change({"id": 1, "name": "Ottla"})),
     (KEY, change(ROW | {"balance": None})),
+    (KEY, change(ROW | {"name": "__debezium_unavailable_value"})),
     (KEY, change(ROW, lsn=None)),
     (None, change(None, "t")),
 )

@@ -13,6 +13,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 TOPIC = "bank.public.accounts"
 COLUMNS = {"id": int, "name": str, "balance": int}
+UNAVAILABLE = "__debezium_unavailable_value"
 DEAD, TOMBSTONE = "dead", "tombstone"
 
 
@@ -42,6 +43,7 @@ def change_of(value: bytes) -> dict[str, Any] | None:
             is_good = type(change["before"]["id"]) is int
         else:
             is_good = row.keys() == COLUMNS.keys() and all(type(row[name]) is kind for name, kind in COLUMNS.items())
+            is_good = is_good and row["name"] != UNAVAILABLE
         is_good = is_good and change["op"] in ("r", "c", "u", "d") and type(change["source"]["lsn"]) is int
     except (ValueError, TypeError, KeyError, AttributeError):
         return None

@@ -10,6 +10,7 @@ for package in ("kafka", "pyspark"):
     if find_spec(package) is None:
         pytest.skip(f"{package} is not installed (pip install '.[spark]')", allow_module_level=True)
 
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from spark_examples.tests.programs import HERE
 from spark_examples.tests.test_change_data import example, rebuilt, topic_of_the_example, topics
 
@@ -39,6 +40,35 @@ def test_the_example_says_equal(debezium, topic_of_the_example, run_example):
     told = run_example("change_data", "debezium")
     assert told.splitlines()[-1] == "equal"
     assert "Kafka Connect is killed" in told
+
+
+def test_a_change_that_is_too_large_stops_debezium_and_is_not_lost(debezium, topic_of_the_example, broker, tmp_path):
+    capture, connects, bootstrap = example.capture, example.connect, broker.bootstrap
+    with contextlib.closing(example.postgres.Postgres()) as database:
+        worker = connects.worker_properties(bootstrap, tmp_path / "connect")
+        connector = connects.connector_properties(database.port, example.postgres.USER, 262144)
+        with contextlib.closing(connects.Connect(tmp_path / "connect", worker, connector)) as connect:
+            capture.begin(database, connect, bootstrap, ["INSERT INTO accounts VALUES (1, 'Ottla', 1);"])
+            [lsn] = database.run(capture.LSN)
+            database.run("UPDATE accounts SET name = repeat('x', 400000); UPDATE accounts SET balance = 2;")
+            capture.wait_for(lambda: "RecordTooLargeException" in connect.log_end(), "nothing is refused", connect)
+            assert not capture.has_change_from(bootstrap, int(lsn))
+            allow_large_records(bootstrap, topic_of_the_example)
+            connect.close()
+            connect.start()
+            capture.wait_for(lambda: capture.has_change_from(bootstrap, int(lsn)), "it does not go on", connect)
+            capture.run_and_wait(database, connect, bootstrap, ["UPDATE accounts SET balance = 3;"])
+    changes = [topics.change_of(record.value) for record in topics.records(bootstrap, topic_of_the_example)]
+    rows = {each["source"]["lsn"]: (len(each["after"]["name"]), each["after"]["balance"]) for each in changes}
+    assert [rows[each] for each in sorted(rows)] == [(5, 1), (400_000, 1), (400_000, 2), (400_000, 3)]
+
+
+def allow_large_records(bootstrap: str, topic: str) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"max.message.bytes": "1000000"})])
+    finally:
+        admin.close()
 
 
 def test_a_broker_that_is_killed_loses_no_change(debezium, topic_of_the_example, spark, killable, tmp_path):
