@@ -8,9 +8,11 @@ import resource
 import signal
 import sys
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
+import trio
 from hypothesis import HealthCheck, settings
 
 FILES = 20_000
@@ -54,6 +56,19 @@ def pytest_collection_finish() -> None:
     """Spare garbage collections the modules and the thousands of tests, which stay until the end."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A clock that a fixture asked for is the test's. pytest-trio takes only one that the test names itself, and else real time passes."""
+    named = getattr(item, "_fixtureinfo", None)
+    for name, value in getattr(item, "funcargs", {}).items():
+        if isinstance(value, trio.abc.Clock) and named is not None and name not in named.argnames:
+            item.add_marker(pytest.mark.trio(run=partial(_run_on, value)), append=False)
+
+
+def _run_on(of_fixture: trio.abc.Clock, test: Any, *, clock: trio.abc.Clock | None, **options: Any) -> Any:
+    return trio.run(test, clock=clock or of_fixture, **options)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -1,5 +1,6 @@
 import ast
 import dataclasses
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -213,12 +214,14 @@ DECLARING = {"config.py", "broker_config.py", "changes.py"}  # they also compare
 def names_read() -> dict[bool, set[str]]:
     """The attributes that Ottla's code reads: False in all modules, True in those that declare no settings."""
     read: dict[bool, set[str]] = {False: set(), True: set()}
+    gc.disable()  # the collector looks through all nodes again and again, and finds none that nobody holds
     for package in ("server", "replication", "groupcoord", "wire"):
         for path in (Path(ottla.__file__).parent / package).rglob("*.py"):
             if "tests" not in path.parts:
                 names = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
                 read[False] |= names
                 read[True] |= set() if path.name in DECLARING else names
+    gc.enable()
     # Who reads a group's setting reads the broker's, which is its default.
     for field in dataclasses.fields(GroupSettings):
         default = broker_synonym(field.metadata["setting"])

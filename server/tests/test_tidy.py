@@ -1,6 +1,7 @@
 """House rules that a machine can see: sizes, names of modules, leftovers."""
 
 import ast
+import gc
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -48,9 +49,12 @@ def nodes(path: Path) -> list[ast.AST]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _forget_trees() -> Iterator[None]:
+    """Collects no garbage meanwhile: the collector would look through two million nodes again and again, and find none."""
+    gc.disable()
     yield
     tree.cache_clear()
     nodes.cache_clear()
+    gc.enable()
 
 
 def is_test(path: Path) -> bool:
@@ -81,7 +85,7 @@ def test_whoever_closes_a_descriptor_has_forgotten_it_before():
     """Its number is another file's from then on, even if closing fails: so `fd, self._fd = self._fd, -1`, then `os.close(fd)`."""
     found = []
     for path in python_files():
-        if is_test(path):
+        if is_test(path) or "os.close" not in path.read_text():
             continue
         for function in nodes(path):
             if not isinstance(function, ast.FunctionDef) or function.name == "__del__":  # which is called once
@@ -120,6 +124,7 @@ def test_nobody_takes_the_work_of_a_client_for_what_it_is_to_do():
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in python_files()
+        if ".poll(" in path.read_text()  # nobody else is parsed
         for node in nodes(path)
         if isinstance(node, ast.Lambda)
         and isinstance(node.body, ast.BoolOp)
@@ -141,7 +146,7 @@ def test_no_function_is_longer_than_a_screen():
     long = []
     for path in python_files():
         lines = path.read_text().splitlines()
-        for node in nodes(path):
+        for node in nodes(path) if len(lines) > FUNCTION_LINES_MAX else ():
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
                 if node.end_lineno - node.lineno < FUNCTION_LINES_MAX:
                     continue

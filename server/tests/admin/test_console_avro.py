@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import struct
@@ -234,8 +235,13 @@ def test_values_that_mean_harm_end_within_bounds(schema: Any, data: bytes, words
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     # The machine may be busy.
-    monkeypatch.setattr(registry_module, "FETCH_S", 60.0)
+    _limit_fetches(monkeypatch, 60.0)
     monkeypatch.setattr(registry_module, "WAIT_S", 120.0)
+
+
+def _limit_fetches(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    limits = dataclasses.replace(registry_module.LIMITS, connect_s=seconds, read_s=seconds, all_s=seconds)
+    monkeypatch.setattr(registry_module, "LIMITS", limits)
 
 
 class TinyRegistry:
@@ -350,11 +356,11 @@ async def test_a_registry_that_stalls_is_waited_for_once(monkeypatch: pytest.Mon
     async with tiny_registry() as told:
         told.put(2, "int")
         registry = Registry(f"http://127.0.0.1:{told.port}", None)
-        monkeypatch.setattr(registry_module, "FETCH_S", 0.1)
+        _limit_fetches(monkeypatch, 0.1)
         first = await registry.schemas([1, 2])
         assert "cannot be asked" in first[1].problem and first[1] == first[2] == (await registry.schemas([3]))[3]
         assert len(told.asked) <= 1
-        monkeypatch.setattr(registry_module, "FETCH_S", 60.0)
+        _limit_fetches(monkeypatch, 60.0)
         monkeypatch.setattr(registry_module, "RETRY_S", 0.0)
         again = Registry(f"http://127.0.0.1:{told.port}", None)
         with trio.move_on_after(0.1):

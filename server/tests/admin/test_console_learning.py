@@ -70,6 +70,7 @@ async def test_readers_come_and_go_and_share_the_partitions(broker: Broker) -> N
     assert all(0 <= each["committed"] <= each["end"] for each in left["offsets"])
 
 
+@pytest.mark.thorough
 async def test_a_reader_that_is_lost_is_missed_when_its_session_ends(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
