@@ -249,8 +249,9 @@ def _named(record: Record, rules: list[Rule]) -> Iterator[Named | None]:
 
 # ---------------------------------------------------------------------- names of records
 
+# What begins as a string is one, also if the text ends within it, so that a search looks at each character a few times.
 _PROTOBUF_TOKENS = re.compile(
-    r"""//[^\n]* | /\*.*?(?:\*/|\Z) | "(?:\\.|[^"\\])*(?:"|\Z) | '(?:\\.|[^'\\])*(?:'|\Z) | [\w.]+ | [{};]""",
+    r"""//[^\n]* | /\*.*?(?:\*/|\Z) | "(?:\\.|[^"\\])*(?:"|\\?\Z) | '(?:\\.|[^'\\])*(?:'|\\?\Z) | [\w.]+ | [{};]""",
     re.VERBOSE | re.DOTALL,
 )
 

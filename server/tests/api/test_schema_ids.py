@@ -317,5 +317,12 @@ def test_no_text_of_protobuf_is_too_strange(text: str) -> None:
     assert name is None or name.strip()
 
 
+@pytest.mark.parametrize("quote", ['"', "'"])
+def test_a_text_that_ends_within_a_string_is_looked_through_once(quote: str) -> None:
+    """Else each quotation mark of it would begin a look at all that follows."""
+    text = quote + f"\\{quote}" * 1000 + "\\"
+    assert schema_ids._PROTOBUF_TOKENS.findall(text) == [text]
+
+
 def test_the_strategies_are_those_of_confluent() -> None:
     assert RECORD_NAME == "io.confluent.kafka.serializers.subject.RecordNameStrategy"

@@ -37,11 +37,12 @@ DIVIDED_BY_COMMAS = {
 # Its alternatives exclude each other, which the look at a pattern does not see. The broker's operator wrote what it reads.
 OF_RULES = {"ottla.server.security.principal_mapping._RULE"}
 # Without an unbounded repetition, or with one class of characters alone, a search looks at each character a few times. So it does
-# with strings of JSON: what begins as one is one, to its end or that of the text.
+# with strings of JSON and Protobuf: what begins as one is one, to its end or that of the text.
 OF_FEW_CHARACTERS = {
     "ottla.server.cli.client.output._HARMFUL",
     "ottla.server.admin.http.clients.points._OTHERS",
     "ottla.server.admin.http.server._EMPTY_LINE",
+    "ottla.server.api.produce.schema_ids._PROTOBUF_TOKENS",
     "ottla.server.rest.bodies._MARK",
     "ottla.server.rest.bodies._TOKEN",
     "ottla.wire.foreign_json._BRACKET",
