@@ -7,19 +7,16 @@ or pyspark missing is a skip that pytest counts, and a failure under CI=true.
 import os
 import re
 import shutil
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from spark_examples.tests import submitting
 from spark_examples.tests.broker import Broker, ForeignBroker
 
 HERE = Path(__file__).resolve().parent
-SHORT_JOBS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a JVM that ends before its second compiler pays off: a Spark job of some seconds takes half the processor time."""
-
 FORGOTTEN_SOCKET = r"unclosed <socket.*laddr=\('0\.0\.0\.0'"
 
 # The programs of an example import each other by their plain names.
@@ -83,29 +80,7 @@ def run_example(broker: Broker | ForeignBroker, tmp_path: Path) -> Callable[...,
     if shutil.which("java") is None:
         pytest.skip("the command java is not on this machine (`make setup` brings it)")
 
-    def run(name: str, *more: str) -> str:
-        folder = tmp_path / name
-        ottla = [sys.executable, "-m", "ottla"]
-        subprocess.run([*ottla, "example", name, "--output", folder], check=True, stdout=subprocess.DEVNULL)
-        environment = dict(os.environ) | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-        environment |= _with_jars(tmp_path / "cache") | {"JDK_JAVA_OPTIONS": SHORT_JOBS}
-        command = ["sh", str(folder / "run.sh"), broker.bootstrap, str(tmp_path / "output"), *more]
-        done = subprocess.run(
-            command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-        )
-        assert done.returncode == 0, done.stdout
-        return done.stdout
-
-    return run
-
-
-def _with_jars(cache: Path) -> dict[str, str]:
-    """A cache for `ottla spark-submit` that has the connector already, if `make setup` has brought it."""
-    jars = HERE.parent / ".cache" / "jars" / "spark_examples" / "flights"
-    for connector in jars.glob("spark-sql-kafka-*.jar"):
-        (cache / "ottla" / "spark").mkdir(parents=True)
-        (cache / "ottla" / "spark" / connector.stem).symlink_to(jars)
-    return {"XDG_CACHE_HOME": str(cache)} if cache.exists() else {}
+    return lambda name, *more: submitting.run_example(name, broker.bootstrap, tmp_path, *more)
 
 
 @pytest.fixture(scope="session")
@@ -115,9 +90,12 @@ def spark() -> Iterator[object]:
         pytest.skip("the command java is not on this machine (`make setup` brings it)")
     import session
 
-    try:
-        spark = session.start()
-    except FileNotFoundError as missing:
-        pytest.skip(str(missing))
-    yield spark
-    spark.stop()
+    with pytest.MonkeyPatch.context() as patched:  # also for those that a test starts beside it
+        for name, value in submitting.jvm_options().items():
+            patched.setenv(name, value)
+        try:
+            spark = session.start()
+        except FileNotFoundError as missing:
+            pytest.skip(str(missing))
+        yield spark
+        spark.stop()

@@ -8,6 +8,7 @@ same folder of jars. Without these files all programs run as well; they only sta
 
 import contextlib
 import hashlib
+import importlib.util
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,12 @@ def archive_of(program: str, jars: Path) -> Path:
     files = [java, *sorted(jars.resolve().glob("*.jar"))]
     found = [(str(path), *_size_and_time(path)) for path in files]
     return FOLDER / f"{jars.name}-{program}-{hashlib.sha256(repr(found).encode()).hexdigest()[:16]}.jsa"
+
+
+def spark_jars() -> Path | None:
+    """The folder of pyspark's jars; None if it is not installed."""
+    spec = importlib.util.find_spec("pyspark")
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent / "jars"
 
 
 def _size_and_time(path: Path) -> tuple[int, int]:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from compat_tests.apache import class_sharing
 from compat_tests.apache.brokers import JARS, TOOLS, ApacheKafka, ApacheKafka3, ApacheKafka4
-from compat_tests.support.brokers import BrokerProcess
+from compat_tests.support.brokers import BrokerProcess, OttlaProcess
 from compat_tests.support.java_tools import JavaTools
 from confluent_kafka import Consumer
+from spark_examples.tests.submitting import CONNECTOR, run_example
 
 ENDS_WITHIN_S = 240.0  # to write a file takes some seconds of work
 TOPIC = "recorded"
@@ -26,6 +27,11 @@ def record_all() -> None:
                 print(f"recording the classes of {', '.join(' '.join(each) for each in missing)}", flush=True)
                 with tempfile.TemporaryDirectory() as folder:
                     _record(kafka, missing, Path(folder))
+    jars = class_sharing.spark_jars()
+    if jars is not None and any(CONNECTOR.glob("*.jar")) and not class_sharing.archive_of("spark", jars).exists():
+        print("recording the classes of Spark", flush=True)
+        with tempfile.TemporaryDirectory() as folder, class_sharing.recorded("spark", jars):
+            _use_spark(Path(folder))
 
 
 def _record(kafka: type[ApacheKafka], missing: list[tuple[str, str]], folder: Path) -> None:
@@ -60,6 +66,16 @@ def _use(broker: ApacheKafka, log: Path) -> None:
     tools.process.stdin.close()
     tools.process.wait(timeout=ENDS_WITHIN_S)
     tools.process.stdout.close()
+
+
+def _use_spark(folder: Path) -> None:
+    """By an example, whose JVM ends by itself."""
+    (directory := folder / "broker").mkdir()
+    broker = OttlaProcess(directory, {}).start()
+    try:
+        run_example("payments", broker.bootstrap, folder)
+    finally:
+        broker.stop()
 
 
 def _read(broker: ApacheKafka) -> None:

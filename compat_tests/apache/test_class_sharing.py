@@ -1,12 +1,13 @@
 """The JVMs of the tests map their classes, which `make setup` has recorded, and never those of other jars."""
 
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 from compat_tests.apache.brokers import FAST_START, jars
-from compat_tests.apache.class_sharing import archive_of, shared
+from compat_tests.apache.class_sharing import archive_of, shared, spark_jars
 
 
 @pytest.mark.parametrize("release", ["kafka_4", "kafka_3"])
@@ -19,6 +20,19 @@ def test_a_broker_maps_the_classes_that_were_recorded(release: str) -> None:
     command = ["java", *FAST_START, *options, "-Xlog:class+load", "-cp", f"{folder}/*", "kafka.Kafka"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     loaded = [line for line in done.stdout.splitlines() if " kafka.Kafka$ source: " in line]
+    assert loaded and all("shared objects file (top)" in line for line in loaded), done.stdout[-2000:]
+
+
+def test_spark_maps_the_classes_that_were_recorded() -> None:
+    folder = spark_jars()
+    if folder is None or not archive_of("spark", folder).exists():
+        assert folder is None or shared("spark", folder) == []
+        return
+    options = shlex.join([*shared("spark", folder), "-Xlog:class+load"])
+    command = [str(folder.parent / "bin" / "spark-submit"), "--version"]
+    environment = os.environ | {"SPARK_SUBMIT_OPTS": options, "SPARK_HOME": str(folder.parent)}
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=120)
+    loaded = [line for line in done.stdout.splitlines() if " org.apache.spark.deploy.SparkSubmit source: " in line]
     assert loaded and all("shared objects file (top)" in line for line in loaded), done.stdout[-2000:]
 
 
