@@ -29,6 +29,8 @@ def main() -> int:
         print(f"make pipeline NAME=...: one of {', '.join(names)}", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory(prefix=f"ottla-{name}-") as folder:
+        if (HERE / name / "broker.py").exists():  # it starts brokers itself
+            return run(name, "-", more)
         if bootstrap := os.environ.get("OTTLA_COMPAT_BOOTSTRAP"):
             return run(name, bootstrap, more)
         broker = Broker(Path(folder))

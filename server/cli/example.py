@@ -12,6 +12,9 @@ from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
 EXAMPLES_FOLDER = Path(__file__).resolve().parents[2] / "spark_examples"
 """At the top of the repository; in the wheel, beside the packages."""
 
+OWN_BROKER = "broker.py"
+"""Program of an example that starts secured brokers itself."""
+
 KINDS = frozenset((".py", ".md", ".sh", ".xml", ".json", ".java", ".txt"))
 
 DESCRIPTION = """\
@@ -50,10 +53,13 @@ def run(options: argparse.Namespace) -> int:
         count = _write(found[options.name], target)
     except OSError as error:
         return fail(f"cannot write {target}: {error.strerror}", EXIT_FAILED)
+    has_broker = (found[options.name] / OWN_BROKER).exists()
+    extras = "spark,security" if has_broker else "spark"
     print(f"{target}: {count} files, of which README.md explains the others. It needs Java 17 or newer, and")
-    print("  pip install 'ottla[spark]'")
-    print("Next, the first of these in another terminal:")
-    print("  ottla start")
+    print(f"  pip install 'ottla[{extras}]'")
+    print("Next:" if has_broker else "Next, the first of these in another terminal:")
+    if not has_broker:
+        print("  ottla start")
     print(f"  sh {target / 'run.sh'}")
     return EXIT_OK
 

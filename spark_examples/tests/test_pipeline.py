@@ -37,6 +37,13 @@ def test_a_result_stays_until_the_next_run(examples, broker, tmp_path, monkeypat
         (tmp_path / "outputs" / "small" / "result").touch()
 
 
+def test_an_example_with_a_broker_of_its_own_gets_none(examples, tmp_path, monkeypatch):
+    (tmp_path / "small" / "broker.py").touch()
+    (tmp_path / "small" / "run.sh").write_text('test "$1" = - && exit "$3"')
+    monkeypatch.setattr("sys.argv", ["pipeline.py", "small", "3"])
+    assert pipeline.main() == 3
+
+
 @pytest.mark.parametrize("words", [[], ["tests"]])
 def test_an_example_that_is_none_is_told(examples, words, monkeypatch, capfd):
     monkeypatch.setattr("sys.argv", ["pipeline.py", *words])
