@@ -42,10 +42,10 @@ help:  ## what can be made
 start: .venv/.ready-to-start  ## run the broker (installs it first)
 	@exec $(BIN)/ottla start $(ARGS)
 
-# Two processes, file by file: much of it waits, for deadlines and for other processes. What takes longest begins first.
+# Three processes for two processors, file by file: much of it waits, for deadlines and for others. What takes longest begins first.
 test: setup lint  ## check and test everything, with every client
 	@$(BIN)/python .ci/tested.py begin
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 	@$(if $(ARGS),true,$(BIN)/python .ci/tested.py end)
 
 proofs: setup  ## the tests that take longest; each has a shorter twin in `make test`

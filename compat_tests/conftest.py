@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("filterwarnings", rf"ignore::DeprecationWarning:{re.escape(module)}.*")
 
 
-# Folders of short files, in their order: two processes that end with these end at about the same time.
+# Folders of short files, in their order: processes that end with these end at about the same time.
 LAST = ("tools", "coordination", "bad_input")
 
 

@@ -17,7 +17,7 @@ GUARANTEES = pytest.mark.parametrize("guarantee", [AT_LEAST_ONCE, "exactly_once_
 WORDS_COUNTED = pytest.mark.parametrize(
     ("release", "guarantee"),
     [
-        ("streams_4", "at_least_once"),
+        pytest.param("streams_4", "at_least_once", marks=pytest.mark.long),
         ("streams_4", "exactly_once_v2"),
         pytest.param("streams_3", "at_least_once", marks=pytest.mark.long),
         ("streams_3", "exactly_once_v2"),
