@@ -44,7 +44,7 @@ PROTOCOLS = ("classic", "consumer")
 KILL_EVERY_S = 5.0
 PATIENCE_S = 1200.0
 CALL_S = 5.0
-STUCK_S = 30
+STUCK_S = 10
 MODULE, ONE = "compat_tests.applications.exactly_once", "--one"
 SESSION_MS = 2000
 """A start of the broker begins all sessions anew: one that is longer than the time between two kills would never end."""
