@@ -69,9 +69,7 @@ class Compressing:
     """Incremental compressor, which holds little uncompressed data."""
 
     def __init__(self, codec: Compression, level: int | None = None, *, broken_lz4_checksum: bool = False) -> None:
-        self._codec = codec
-        self._level = level
-        self._broken_lz4_checksum = broken_lz4_checksum
+        self._codec, self._level, self._broken_lz4_checksum = codec, level, broken_lz4_checksum
         self._plain = bytearray()
         self._stream: _Stream | None = None
         self._compressed: list[bytes] = []

@@ -129,9 +129,7 @@ class Field:
         self, wire_type: Primitive | Array | type[Struct], versions: str, nullable: str, tag: int | None, default: Any
     ) -> None:
         self.type = wire_type
-        self.versions = versions
-        self.nullable = nullable
-        self.tag = tag
+        self.versions, self.nullable, self.tag = versions, nullable, tag
         self.default = _frozen(default) if isinstance(default, Struct) else default
 
     @property

@@ -49,9 +49,7 @@ class InvalidSetting(ValueError):
 
     def __init__(self, name: str, value: object, reason: str, *, message: str | None = None) -> None:
         super().__init__(message or f"Invalid value {_as_java(value)} for configuration {name}: {reason}")
-        self.name = name
-        self.value = value
-        self.reason = reason
+        self.name, self.value, self.reason = name, value, reason
 
     @classmethod
     def of_text(cls, name: str, text: str, reason: str) -> "InvalidSetting":

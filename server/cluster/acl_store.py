@@ -74,10 +74,8 @@ class AclStore:
         clock_ms: Callable[[], int],
     ) -> None:
         """`has_readers`: other brokers read the same tree and must be notified of changes."""
-        self._authorizer = authorizer
-        self._coordination = coordination
-        self._refusal = refusal
-        self._has_readers = has_readers
+        self._authorizer, self._coordination = authorizer, coordination
+        self._refusal, self._has_readers = refusal, has_readers
         # Whoever reads or writes rules does so alone: what was read before a write must not come into force after it.
         self._lock = trio.Lock()
         self._notices = {

@@ -106,12 +106,9 @@ class Administration:
         make_topic_id: Callable[[], bytes] = random_topic_id,
     ) -> None:
         """`prepared_logs` is for a broker that is alone."""
-        self.planner = planner
-        self.configs = configs
-        self._member = member
+        self.planner, self.configs, self._member = planner, configs, member
         self._cluster = planner.cluster
-        self._coordination = coordination
-        self._prepared_logs = prepared_logs
+        self._coordination, self._prepared_logs = coordination, prepared_logs
         self._make_topic_id = make_topic_id
         self._locks = KeyedLock()
         self._marking = trio.CapacityLimiter(TOPICS_PER_SLICE)  # of all requests together

@@ -102,10 +102,8 @@ class ChangeNotices:
     """
 
     def __init__(self, coordination: Coordination, parent: str, prefix: str, clock_ms: Callable[[], int]) -> None:
-        self._coordination = coordination
-        self._parent = parent
-        self._prefix = prefix
-        self._clock_ms = clock_ms
+        self._coordination, self._parent = coordination, parent
+        self._prefix, self._clock_ms = prefix, clock_ms
         self._heeded = -1
         self._created_ms: dict[str, int] = {}  # of those that were read
 
@@ -177,11 +175,8 @@ class ConfigNotifications:
         is_alone: bool = False,
         clock_ms: Callable[[], int],
     ) -> None:
-        self._coordination = coordination
-        self._cluster = cluster
-        self._settings = settings
-        self._on_unclean_allowed = on_unclean_allowed
-        self._is_alone = is_alone
+        self._coordination, self._cluster, self._settings = coordination, cluster, settings
+        self._on_unclean_allowed, self._is_alone = on_unclean_allowed, is_alone
         self._notices = ChangeNotices(coordination, znodes.CONFIG_CHANGES, PREFIX, clock_ms)
         self._shown: dict[str, bytes] = {}  # topics whose settings were read, with their ids
         self._unread: set[str] = set()

@@ -58,9 +58,7 @@ class EntityConfigs:
         self, coordination: Coordination, refusal: Callable[[CoordinationError], KafkaError], *, has_readers: bool
     ) -> None:
         """`has_readers`: other brokers read the same tree and must be notified of changes."""
-        self._coordination = coordination
-        self._refusal = refusal
-        self._has_readers = has_readers
+        self._coordination, self._refusal, self._has_readers = coordination, refusal, has_readers
         self._known: dict[str, Overrides] = {}  # those that have anything
         self._listeners: list[Listener] = []
         self._locks = KeyedLock()

@@ -135,9 +135,7 @@ class Features:
         served = [each.lower() for each in kinds_of_groups]
         self._not_served = frozenset(name for kind, name in KINDS_OF_GROUPS.items() if kind not in served)
         self.supported_levels = supported_levels(is_alone=is_alone) if beside_kafka is None else {}
-        self._beside_kafka = beside_kafka
-        self._coordination = coordination
-        self._is_alone = is_alone
+        self._beside_kafka, self._coordination, self._is_alone = beside_kafka, coordination, is_alone
         self._node: Node | None = None
         self._finalized: dict[str, int] = {}
         self._in_use: dict[str, int] = {}

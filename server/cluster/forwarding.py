@@ -78,9 +78,7 @@ class ForwardingManager:
     def __init__(
         self, election: ControllerElection, connect: Callable[[], ControllerChannel], timeout_ms: Callable[[], int]
     ) -> None:
-        self._election = election
-        self._connect = connect
-        self._timeout_ms = timeout_ms
+        self._election, self._connect, self._timeout_ms = election, connect, timeout_ms
         self._exchanges = Exchanges()
         self._idle: list[ControllerChannel] = []
         self._in_flight = trio.Semaphore(IN_FLIGHT_MAX)

@@ -56,11 +56,8 @@ class Security:
         has_readers: bool,
     ) -> None:
         """`has_readers`: other brokers read the same tree and must be notified of changes."""
-        self._broker = broker
-        self._coordination = coordination
-        self._refusal = refusal
-        self._is_controller = is_controller
-        self._has_readers = has_readers
+        self._broker, self._coordination, self._refusal = broker, coordination, refusal
+        self._is_controller, self._has_readers = is_controller, has_readers
         self.login_secret: bytes | None = None
         """What answers to logins of unknown users are made of; None before it was read, and if nobody logs in."""
 

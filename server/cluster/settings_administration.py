@@ -88,13 +88,9 @@ class SettingsAdministration:
         passwords: KeptPasswords | None = None,
     ) -> None:
         """`has_readers`: other brokers read the same tree and must be notified of changes. `passwords` None: stored in clear."""
-        self.configs = configs
-        self._coordination = coordination
-        self._cluster = cluster
-        self._partitions = partitions
-        self._refusal = refusal
-        self._has_readers = has_readers
-        self._passwords = passwords
+        self.configs, self._coordination, self._cluster = configs, coordination, cluster
+        self._partitions, self._refusal = partitions, refusal
+        self._has_readers, self._passwords = has_readers, passwords
         self._own_node: Node | None = None  # as it was read last, with the settings that are in it
         self._own_texts: Texts = {}
         self._node_id = configs.started_with.node_id

@@ -85,14 +85,9 @@ class TokenStore:
         run_in_thread: Callable[..., Awaitable[Any]],
     ) -> None:
         """`has_readers`: other brokers read the same tree and must be notified of changes."""
-        self.table = table
-        self._config = config
-        self._coordination = coordination
-        self._refusal = refusal
-        self._is_controller = is_controller
-        self._has_readers = has_readers
-        self._clock_ms = clock_ms
-        self._run_in_thread = run_in_thread
+        self.table, self._config, self._coordination = table, config, coordination
+        self._refusal, self._is_controller, self._has_readers = refusal, is_controller, has_readers
+        self._clock_ms, self._run_in_thread = clock_ms, run_in_thread
         # Whoever reads or writes tokens does so alone: what was read before a write must not come into force after it.
         self._lock = trio.Lock()
         self._notices = ChangeNotices(coordination, CHANGES, CHANGE_PREFIX, clock_ms)

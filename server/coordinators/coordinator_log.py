@@ -41,11 +41,8 @@ class InternalTopicLog:
         load_codecs: Callable[[], None],
     ) -> None:
         """`partitions_wanted`: partition count for creating the topic. `load_codecs` is called in a thread."""
-        self.topic = topic
-        self._broker = broker
-        self._partitions_wanted = partitions_wanted
-        self._commit_timeout_ms = commit_timeout_ms
-        self._load_codecs = load_codecs
+        self.topic, self._broker, self._partitions_wanted = topic, broker, partitions_wanted
+        self._commit_timeout_ms, self._load_codecs = commit_timeout_ms, load_codecs
         self._can_read = False
 
     def partition_count(self) -> int:

@@ -85,9 +85,7 @@ class Job:
     __slots__ = ("coordinator_epoch", "is_given_up", "is_over", "is_refusal_noted", "left", "owed", "partition")
 
     def __init__(self, partition: int, coordinator_epoch: int, owed: MarkersOwed) -> None:
-        self.partition = partition
-        self.coordinator_epoch = coordinator_epoch
-        self.owed = owed
+        self.partition, self.coordinator_epoch, self.owed = partition, coordinator_epoch, owed
         self.left: set[TopicPartition] = set(owed.partitions)
         self.is_over = False
         self.is_given_up = False

@@ -57,9 +57,7 @@ class Question:
     __slots__ = ("errors", "is_abandoned", "partitions", "producer", "settled", "support")
 
     def __init__(self, producer: Producer, partitions: Collection[TopicPartition], support: TransactionSupport) -> None:
-        self.producer = producer
-        self.partitions = partitions
-        self.support = support
+        self.producer, self.partitions, self.support = producer, partitions, support
         self.errors: Errors = {}
         self.settled: trio.Event | None = None
         self.is_abandoned = False

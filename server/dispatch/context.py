@@ -107,21 +107,16 @@ class RequestContext(Generic[PortT_co]):
         complaints: TakesComplaints | None = None,
         socket: HasPeer | None = None,
     ) -> None:
-        self.broker = broker
-        self.api_version = api_version
-        self.client_id = client_id
-        self.client_host = client_host
+        self.broker, self.api_version = broker, api_version
+        self.client_id, self.client_host = client_id, client_host
         self.client_software = UNNAMED_SOFTWARE
         """Name and version, as the client has told them with ApiVersions."""
         self.principal = principal
         self.is_token_authenticated = False  # by a delegation token, which has fewer rights than its owner
         self.is_forwarded = False
         """True if another broker has forwarded the request; the client's attributes are then those that it had there."""
-        self.listener_name = listener_name
-        self.security_protocol = security_protocol
-        self.now_ms = now_ms
-        self._complaints = complaints
-        self.socket = socket
+        self.listener_name, self.security_protocol, self.now_ms = listener_name, security_protocol, now_ms
+        self._complaints, self.socket = complaints, socket
         self.charge: Charge | None = None
         """None while there are no quotas; after that the last request's stays, which does not count any more."""
         self.checked_batch: Any = None

@@ -248,9 +248,7 @@ class LocalCluster:
         """
         zookeeper_port, *broker_ports = ports
         self._broker_ports = [port for port in broker_ports if port is not None]
-        self._folder = folder
-        self._secured = secured
-        self._log_level = log_level
+        self._folder, self._secured, self._log_level = folder, secured, log_level
         self._accepted = self._checked(accepted_log_dirs)
         self._zookeeper = None if zookeeper_port is None else self._prepared_zookeeper(zookeeper_port)
         self._besides = [] if self._zookeeper is None else [self._zookeeper]

@@ -123,9 +123,7 @@ class Supervisor:
         self._programs = programs
         self._workers = [name for name in programs if name != keeper]
         self._fleet = Fleet(self._workers, keeper, hand_over_s)
-        self._announce = announce
-        self._announce_again = announce_again
-        self._manager = manager
+        self._announce, self._announce_again, self._manager = announce, announce_again, manager
         self._next_beat = 0.0
         self._has_told_of_stop = False
         self._children: dict[str, _Child] = {}

@@ -121,12 +121,8 @@ class Authentication:
     ) -> None:
         self._listener = listener
         self._exchange = listener.exchange()
-        self._calls = calls
-        self._context = context
-        self._inbox = inbox
-        self._readiness = readiness
-        self._transport = transport
-        self._send = send
+        self._calls, self._context, self._inbox = calls, context, inbox
+        self._readiness, self._transport, self._send = readiness, transport, send
         self._address = ""
 
     async def run(self, address: str) -> Calls | ExpiringCalls:
@@ -289,9 +285,7 @@ class ExpiringCalls:
     """Calls of an expiring session: the broker's until the expiry, then only SaslHandshake."""
 
     def __init__(self, calls: Calls, authentication: Authentication, end_s: float) -> None:
-        self._calls = calls
-        self._authentication = authentication
-        self._end_s = end_s
+        self._calls, self._authentication, self._end_s = calls, authentication, end_s
 
     def get(self, key: int) -> Call | None:
         """Find a call like `Calls.get`; None also for a SaslHandshake that reauthenticates."""

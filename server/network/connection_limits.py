@@ -65,9 +65,7 @@ class ConnectionLimits:
 
         `of_listener` may be slow; `changed` is called when its answers are others.
         """
-        self._settings = settings
-        self._descriptors = descriptors
-        self._protected = protected
+        self._settings, self._descriptors, self._protected = settings, descriptors, protected
         self._look_up = of_listener
         self._own: dict[str, OwnLimits] = {}
         self._quotas = quotas

@@ -106,15 +106,9 @@ class Listener:
         encryption: Encryption | None = None,
     ) -> None:
         config = broker.config.server
-        self.name = name
-        self.security_protocol = security_protocol
-        self.sasl = sasl
-        self._encryption = encryption
-        self.broker = broker
-        self.calls = calls
-        self.buffers = buffers
-        self.readiness = readiness
-        self.limits = limits
+        self.name, self.security_protocol, self.sasl = name, security_protocol, sasl
+        self._encryption, self.broker, self.calls = encryption, broker, calls
+        self.buffers, self.readiness, self.limits = buffers, readiness, limits
         self.quotas = broker.quotas
         self.frame_bytes_max = config.socket_request_max_bytes
         self.connections: set[Connection] = set()

@@ -82,13 +82,9 @@ class TcpPeers:
 
         `encrypt` and then `log_in` are what each connection begins with; None: the others speak plaintext, and let everybody in.
         """
-        self.serve = serve
-        self.receive_buffer_bytes = receive_buffer_bytes
-        self.frame_bytes_max = frame_bytes_max
-        self.connect_timeout_s = connect_timeout_s
-        self.connect_timeout_max_s = connect_timeout_max_s
-        self.encrypt = encrypt
-        self.log_in = log_in
+        self.serve, self.receive_buffer_bytes = serve, receive_buffer_bytes
+        self.frame_bytes_max, self.connect_timeout_s = frame_bytes_max, connect_timeout_s
+        self.connect_timeout_max_s, self.encrypt, self.log_in = connect_timeout_max_s, encrypt, log_in
         self.exchanges = Exchanges()
         self._lost: set[int] = set()
         self._reminders = Reminders()
@@ -119,9 +115,7 @@ class TcpPeer:
     """Requests to one broker, over a connection that is reopened after a loss."""
 
     def __init__(self, peers: TcpPeers, endpoint: BrokerEndpoint, client_id: str) -> None:
-        self.endpoint = endpoint
-        self._peers = peers
-        self._client_id = client_id
+        self.endpoint, self._peers, self._client_id = endpoint, peers, client_id
         self._connection: PeerConnection | None = None
         self._connecting = trio.Lock()
         self._connecting_scopes: set[trio.CancelScope] = set()

@@ -115,10 +115,8 @@ class SaslListener:
         key_sources: Callable[[], KeySources] | None = None,
     ) -> None:
         """`key_sources` is called only for signed tokens. InvalidSetting: these settings do not support them."""
-        self.failures = failures
-        self.unauthenticated = unauthenticated
-        self._scram = scram
-        self._key_sources = key_sources
+        self.failures, self.unauthenticated = failures, unauthenticated
+        self._scram, self._key_sources = scram, key_sources
         self._offered: dict[str, OfferedMechanism] = {}
         self._take(config)
 

@@ -164,9 +164,7 @@ class ScramServer:
     def __init__(self, mechanism: str, store: ScramStore, nonce: Callable[[], str]) -> None:
         self.login: Login | None = None
         self.refusal: str | None = None
-        self._mechanism = mechanism
-        self._store = store
-        self._nonce = nonce
+        self._mechanism, self._store, self._nonce = mechanism, store, nonce
         self._pending: _Pending | None = None
         self._is_over = False
 
@@ -237,9 +235,7 @@ class ScramClient:
 
     def __init__(self, mechanism: str, name: str, password: str, nonce: str, *, with_token: bool = False) -> None:
         self.is_complete = False
-        self._mechanism = mechanism
-        self._password = password
-        self._nonce = nonce
+        self._mechanism, self._password, self._nonce = mechanism, password, nonce
         extension = f",{TOKEN_EXTENSION}=true" if with_token else ""
         self._bare = f"n={sasl_name(name)},r={nonce}{extension}"
         self._signature: bytes | None = None

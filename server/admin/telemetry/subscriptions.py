@@ -216,12 +216,8 @@ class Instance:
         self, instance_id: bytes, principal: str, client: Client, wanted: Wanted, subscription_id: int, version: int
     ) -> None:
         """`version`: the version of the subscriptions from which `wanted` was computed."""
-        self.instance_id = instance_id
-        self.principal = principal
-        self.client = client
-        self.wanted = wanted
-        self.subscription_id = subscription_id
-        self.version = version
+        self.instance_id, self.principal, self.client = instance_id, principal, client
+        self.wanted, self.subscription_id, self.version = wanted, subscription_id, version
         self.last_get_ms = self.last_push_ms = self.expires_ms = 0
         self.is_terminating = False
         self.last_error = ErrorCode.NONE

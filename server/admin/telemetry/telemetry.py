@@ -119,10 +119,8 @@ class Telemetry:
         clock_ms: Callable[[], int],
     ) -> None:
         self.instances = Instances()
-        self._configs = configs
-        self._receiver = receiver
-        self._random_bytes = random_bytes
-        self._clock_ms = clock_ms
+        self._configs, self._receiver = configs, receiver
+        self._random_bytes, self._clock_ms = random_bytes, clock_ms
         self._subscriptions = Subscriptions()
         self._seen = -1  # of the changes of subscriptions, the last that was taken up
         self._waiting = Waiting()

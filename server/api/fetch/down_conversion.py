@@ -47,10 +47,8 @@ class Conversion:
     """Down-conversion of one partition. `layout`: the log's layout at the read; `room`: bytes that the request allows."""
 
     def __init__(self, log: LogReader, layout: int, region: FileRegion, first_offset: int, room: int) -> None:
-        self.region = region
-        self._log = log
-        self._layout = layout
-        self._first_offset = first_offset
+        self.region, self._log = region, log
+        self._layout, self._first_offset = layout, first_offset
         self._room = min(room, PARTITION_BYTES_MAX)
         self._records = b""
         self._failure = KeptError()

@@ -41,11 +41,8 @@ class ParkedPartition:
     def __init__(
         self, waiting: WaitingFetch, index: int, partition: Partition, end: int, role: tuple[object, ...]
     ) -> None:
-        self._waiting = waiting
-        self._index = index
-        self._partition = partition
-        self._end = end
-        self._role = role
+        self._waiting, self._index, self._partition = waiting, index, partition
+        self._end, self._role = end, role
         # A bound method equals every other one of the same object, so `leave` finds it again.
         partition.watchers.add(self.look)
 

@@ -88,9 +88,7 @@ class DeadLetterQueues:
     def __init__(
         self, broker: BrokerParts, start: Background, settings_of: Callable[[str], ShareGroupSettings]
     ) -> None:
-        self._broker = broker
-        self._start = start
-        self._settings_of = settings_of
+        self._broker, self._start, self._settings_of = broker, start, settings_of
         self._letters: dict[SharePartitionLeader, deque[DeadLetter]] = {}
 
     def send(self, share: SharePartitionLeader, letter: DeadLetter) -> None:

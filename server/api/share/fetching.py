@@ -117,9 +117,7 @@ class ShareFetching:
         limits: Limits,
         is_stale: Callable[[], bool],
     ) -> None:
-        self._groups = groups
-        self._reader = reader
-        self._member_id = member_id
+        self._groups, self._reader, self._member_id = groups, reader, member_id
         self._targets = {target.share: target for target in targets}
         self._places = {target.share: place for place, target in enumerate(targets)}
         self._limits = limits

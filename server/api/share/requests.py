@@ -139,10 +139,8 @@ class Acknowledgement:
     def __init__(
         self, groups: SharePartitionManager, cluster: MetadataCache, member: Member, rights: FetchRights | None = None
     ) -> None:
-        self._rights = rights
-        self._groups = groups
-        self._cluster = cluster
-        self._member = member
+        self._rights, self._groups = rights, groups
+        self._cluster, self._member = cluster, member
         self.results: dict[TopicPartition, Result] = {}
         self.missing = 0
         self._has_acknowledged = False

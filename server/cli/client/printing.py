@@ -296,9 +296,7 @@ class RecordPrinter:
 
     def __init__(self, print_record: PrintRecord, print_batch: BatchPrinter | None, count_max: int | None) -> None:
         self.count = 0
-        self._print_record = print_record
-        self._print_batch = print_batch
-        self._count_max = count_max
+        self._print_record, self._print_batch, self._count_max = print_record, print_batch, count_max
 
     @property
     def is_done(self) -> bool:

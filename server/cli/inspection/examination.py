@@ -296,9 +296,7 @@ class _Compared:
     """Entries of one index, in order; the comparison ends at the first problem."""
 
     def __init__(self, path: Path, entries: Iterator[tuple[int, int]], examined: Examined) -> None:
-        self._path = path
-        self._entries = entries
-        self._examined = examined
+        self._path, self._entries, self._examined = path, entries, examined
         self.entry: tuple[int, int] | None = None
         self._go_on()
 

@@ -87,14 +87,10 @@ class ActiveController:
         self.epoch = epoch
         self.epoch_version = epoch_version
         self.states = PartitionStates(controller_epoch=epoch, is_unclean=is_unclean)
-        self._node_id = node_id
-        self._session = session
-        self._peer = peer
+        self._node_id, self._session, self._peer = node_id, session, peer
         self._listener = inter_broker_listener
-        self._config = config
-        self._is_alone = is_alone
-        self._leads = leads
-        self._on_doubt = on_doubt
+        self._config, self._is_alone = config, is_alone
+        self._leads, self._on_doubt = leads, on_doubt
         self._events = ControllerEvents()
         self._tree = ControllerTree(session, epoch_version)
         self._reader = TreeReader(self._tree, make_topic_id)

@@ -38,10 +38,8 @@ class BrokerChannel:
     """Channel to one incarnation of a broker."""
 
     def __init__(self, broker: BrokerRegistration, connect: Connect, on_answer: OnAnswer, timeout_s: float) -> None:
-        self.broker = broker
-        self._connect = connect
-        self._on_answer = on_answer
-        self._timeout_s = timeout_s
+        self.broker, self._connect = broker, connect
+        self._on_answer, self._timeout_s = on_answer, timeout_s
         self._queue: deque[ControlRequest] = deque()
         self._arrived = trio.Event()
         self._scope = trio.CancelScope()
@@ -110,10 +108,8 @@ class ControllerChannelManager:
     def __init__(
         self, nursery: trio.Nursery, connect: Connect, on_answer: OnAnswer, timeout_s: Callable[[], float]
     ) -> None:
-        self._nursery = nursery
-        self._connect = connect
-        self._on_answer = on_answer
-        self._timeout_s = timeout_s
+        self._nursery, self._connect = nursery, connect
+        self._on_answer, self._timeout_s = on_answer, timeout_s
         self._channels: dict[int, BrokerChannel] = {}
 
     def open(self, broker: BrokerRegistration) -> None:

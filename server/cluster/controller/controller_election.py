@@ -79,15 +79,10 @@ class ControllerElection:
         """Whether the controller takes requests that other brokers hand on to it; Kafka 3.9's does not."""
         self.moved = trio.Event()
         """Set when another broker is the controller, or nobody, or it is this one and has just begun; replaced each time."""
-        self._session = session
-        self._node_id = node_id
-        self._peer = peer
+        self._session, self._node_id, self._peer = session, node_id, peer
         self._listener = inter_broker_listener
-        self._is_unclean = is_unclean
-        self._config = config
-        self._is_alone = is_alone
-        self._leads = leads
-        self._clock_ms = clock_ms
+        self._is_unclean, self._config, self._is_alone = is_unclean, config, is_alone
+        self._leads, self._clock_ms = leads, clock_ms
         self._changed = trio.Event()  # of /controller or the session; replaced each time
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

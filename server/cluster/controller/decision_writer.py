@@ -92,10 +92,8 @@ class DecisionWriter:
         states: PartitionStates,
         notify: Callable[[ControlBatch], Awaitable[None]],
     ) -> None:
-        self._tree = tree
-        self._reader = reader
-        self._states = states
-        self._notify = notify
+        self._tree, self._reader = tree, reader
+        self._states, self._notify = states, notify
         self.tally = Tally()
         self.elections = self.unclean_elections = 0  # leaders that were chosen, and those that were not in sync before
 
@@ -277,10 +275,8 @@ class TopicRequests:
         watch: Callable[[str], None],
         later: Callable[[Action], None],
     ) -> None:
-        self._states = states
-        self._writer = writer
-        self._watch = watch
-        self._later = later
+        self._states, self._writer = states, writer
+        self._watch, self._later = watch, later
 
     async def create(self, plans: Sequence[TopicPlan]) -> Outcomes:
         """Create topics; returns None or an error for each name."""

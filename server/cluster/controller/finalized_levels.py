@@ -50,10 +50,8 @@ class FinalizedLevels:
     """Finalized feature levels, as the controller raises and sets them. Raises Deposed and SessionExpired."""
 
     def __init__(self, tree: ControllerTree, states: PartitionStates, node_id: int, *, is_alone: bool) -> None:
-        self._tree = tree
-        self._states = states
-        self._node_id = node_id
-        self._is_alone = is_alone
+        self._tree, self._states = tree, states
+        self._node_id, self._is_alone = node_id, is_alone
         self._node: Node | None = None
         self._levels = Levels()
         self._left_out: set[tuple[int, int]] = set()

@@ -85,9 +85,7 @@ class Writer:
     __slots__ = ("is_end", "operations", "outcome", "session_id")
 
     def __init__(self, operations: Sequence[TreeOperation], session_id: int, *, is_end: bool = False) -> None:
-        self.operations = operations
-        self.session_id = session_id
-        self.is_end = is_end
+        self.operations, self.session_id, self.is_end = operations, session_id, is_end
         self.outcome: list[Result] | CoordinationError | None = None
 
     def take_outcome(self) -> list[Result]:

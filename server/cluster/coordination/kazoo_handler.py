@@ -219,9 +219,7 @@ class _Watch:
     __slots__ = ("_on_event", "is_set", "listeners", "of_children", "path", "seen", "was_cut_off")
 
     def __init__(self, path: str, of_children: bool, on_event: Callable[[_Watch, Any], None]) -> None:
-        self.path = path
-        self.of_children = of_children
-        self._on_event = on_event
+        self.path, self.of_children, self._on_event = path, of_children, on_event
         self.listeners: dict[object, OnChange] = {}
         self.is_set = False
         self.was_cut_off = False

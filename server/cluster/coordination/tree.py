@@ -66,10 +66,8 @@ class TreeNode:
     __slots__ = ("children", "creation_id", "data", "next_sequence", "owner", "version")
 
     def __init__(self, data: bytes, creation_id: int, *, owner: int = 0, version: int = 0) -> None:
-        self.data = data
-        self.version = version
-        self.creation_id = creation_id
-        self.owner = owner
+        self.data, self.version = data, version
+        self.creation_id, self.owner = creation_id, owner
         self.next_sequence = 0
         self.children: dict[str, None] | None = None  # most nodes are leaves
 

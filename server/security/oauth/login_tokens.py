@@ -132,10 +132,8 @@ class LoginTokens:
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        self._login = login
-        self._context = context
-        self._clock_ms = clock_ms
-        self._chance = chance
+        self._login, self._context = login, context
+        self._clock_ms, self._chance = clock_ms, chance
         self._token: LoginToken | None = None
         self._replace_ms = 0
         self._one_at_a_time = trio.Lock()
