@@ -28,7 +28,7 @@ TIMERS_PER_CALL = 100
 WORK_PER_CALL = 10_000
 GROUPS_PER_SCAN = 100
 OFFSETS_PER_CALL = 2_000
-"""What one call may do at most, so that nobody waits long behind it; the rest is due at once."""
+"""Limits of the work of one call, so that later requests do not wait long; the rest is due at once."""
 
 PIECE = 100
 """Members, partitions or records that a step of a long call handles at most, before others have a turn."""

@@ -67,9 +67,9 @@ class MetadataManager:
         self.commits: Mapping[type, Replay] = {}
         """Replay of a record of this shard's own when it is committed."""
         self.timers: Mapping[str, Callable[[TimerKey], None]] = {}
-        """What to do when a deadline has passed. By `TimerKey.kind`, which is nobody else's."""
+        """Actions for deadlines that have passed, by `TimerKey.kind`. Each kind belongs to one manager."""
         self.lone_timers: tuple[TimerKey, ...] = ()
-        """Those that look at what records leave behind at their commit: nothing may be uncommitted then."""
+        """Timers that need the state that records leave at their commit: they run when nothing is uncommitted."""
 
     def loaded(self) -> None:
         """Continue after the load: all records were replayed. The runtime starts the sessions."""

@@ -17,7 +17,8 @@ INSTRUCTIONS_MAX = 3_000
 """Longer programs come of patterns that repeat something hundreds of times. Kafka has no such limit."""
 
 PROPERTIES_MAX = 50
-"""Of Unicode (`\\pL`): the library makes a list of some hundred ranges for each of them, before it finds the pattern too large."""
+"""Greatest number of Unicode properties (`\\pL`) in a pattern: the library makes a list of some hundred ranges for each of them,
+before it finds the pattern too large."""
 
 MEMORY_MAX = 1024 * 1024
 """For one pattern. What does not fit into it is matched in a slower way."""

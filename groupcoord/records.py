@@ -1,7 +1,7 @@
 """The records of `__consumer_offsets`, in Kafka's own format.
 
 A key starts with two bytes naming its type, a value with two bytes naming its version; the rest is declared as Kafka's
-JSON declares it, by whoever keeps such records. A null value deletes what its key names. `RecordFormats` writes and reads
+JSON declares it, by the modules that keep such records. A null value deletes what its key names. `RecordFormats` writes and reads
 all the types that it is given. Records of other types are left alone, and compaction keeps them.
 """
 
@@ -150,7 +150,7 @@ class RecordFormats:
         return None if known is None else known.decode(key, value)
 
     def encode_records(self, records: Iterable[GroupRecord], timestamp_ms: int) -> bytes:
-        """One uncompressed batch of these records, to be appended to the group's partition."""
+        """Encode these records as one uncompressed batch for the group's partition."""
         return encode_pairs(map(self.encode_record, records), timestamp_ms)
 
 

@@ -8,8 +8,8 @@ The runtime's duties, in this order: replay the partition's records, then `loade
 outcome with records and its settlement only `read` is allowed, except that outcomes whose requests may be gathered (alone
 offset commits) may be collected into one append.
 
-Offsets, and the end of a classic group, come into force by `replay` only, so that whoever reads an offset reads a committed
-one. All other state of a living group is ahead of the log: a classic group is ahead of its record, because most of a
+Offsets, and the end of a classic group, come into force by `replay` only, so that every offset that is read is a committed one.
+All other state of a living group is ahead of the log: a classic group is ahead of its record, because most of a
 rebalance is in no record; other groups have put their records in force already when they append them.
 """
 

@@ -1,6 +1,6 @@
 """The topics of the cluster as groups see them, and the hash by which a group sees that its own have changed.
 
-Nobody is called when a topic changes. `TopicImages.version` rises, and a group looks at its topics again at the next
+No callback runs when a topic changes. `TopicImages.version` rises, and a group looks at its topics again at the next
 heartbeat of a member, which is when Kafka does it. Images are immutable: one that has not changed is the same object as before.
 
 Groups keep the hash of their topics in their records. It is Kafka's own number, so that a group that moves between brokers
@@ -44,8 +44,8 @@ class TopicImages(Protocol):
 
 MAGIC = b"\0"
 CACHED_MAX = 100_000
-"""Topics whose hash is remembered, as many as a cluster may have: groups that read one more than are remembered would have all
-of them made anew, each time."""
+"""Topics whose hash is remembered, as many as a cluster may have: groups that read one topic more than are remembered would
+rebuild all images each time."""
 
 _known: dict[str, tuple[TopicImage, bytes]] = {}
 

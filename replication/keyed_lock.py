@@ -14,7 +14,7 @@ class KeyedLock:
     """Locks by key, which exist only while a task holds or awaits them. Waiters are served in order."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, ParkingLot | None] = {}  # for each name that is held; None: nobody has waited for it
+        self._waiting: dict[str, ParkingLot | None] = {}  # for each name that is held; None: no task has waited for it
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -43,7 +43,7 @@ class KeyedLock:
         await lot.park()
 
     def _pass_on(self, name: str) -> None:
-        # The lock goes to the next in line without ever being free. Names that nobody wants must not pile up.
+        # The lock goes to the next in line without ever being free. Unused names must not pile up.
         if lot := self._waiting[name]:
             lot.unpark()
         else:

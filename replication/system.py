@@ -15,7 +15,7 @@
     mallopt, malloc_trim    give memory back to the system that was needed once (glibc). Without them, as the C library likes.
     SO_PEERCRED         tells who is on the other side of a Unix socket. macOS and the BSDs have getpeereid. Without both the
                         rights of the socket's file decide.
-    SO_REUSEPORT        lets several processes accept at one port, to whom the kernel gives connections in turn. Others know it, and
+    SO_REUSEPORT lets several processes accept at one port; the kernel distributes connections among them. Others know it, and
                         give all of them to one process.
     sched_getaffinity   tells which processors this process may use. Without it all that there are count.
     prctl               lets the kernel end child processes with their parent. Without it a killed `ottla cluster` leaves them.

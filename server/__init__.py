@@ -6,7 +6,7 @@ serving.py              a broker from start to end, in any trio program
 broker.py               puts the parts of a broker together; coordinator_factory.py: its coordinators
 ports.py                the broker as a protocol, for the modules below broker.py
 environment.py          disks, clocks, threads and peers of a broker
-serving_state.py        is a broker serving, and has it been told to stop
+serving_state.py        is a broker serving, and is it to stop
 standard_streams.py     failed writes to stdout and stderr
 network/                listeners, connections, TLS, limits
 dispatch/               finds the handler of a request, gives it a context, checks rights

@@ -98,7 +98,7 @@ class Broker:
         self.http_address: tuple[str, int] | None = None
         self.receiver: Receiver | None = None
         self.http_token = ""
-        """What opens the console, if it is not open to everybody and the operator has to be told."""
+        """Token that opens the console, if the operator has to be given one; else empty."""
         self.long_answers = LongAnswers()
         self.deadlines = Deadlines()
         self.throttles = ReplicationThrottles(

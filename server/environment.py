@@ -63,4 +63,4 @@ class Environment:
     open_session: Callable[[ZooKeeperConfig], Session] = _open_zookeeper_session
     make_peers: Callable[[Readiness, PeerConnectionConfig], Peers] = _tcp_peers
     random_bytes: Callable[[int], bytes] = os.urandom
-    """Of ids that nobody may guess; the operating system has the same for `secrets`."""
+    """Source of ids that must not be guessable: the operating system's, as for `secrets`."""

@@ -2,7 +2,7 @@
 
 Start: bind the listeners (a taken port ends the start before anything is touched) -> lock the log directories -> cluster id,
 settings, and load the logs, recovering what a crash left: as `Alone` or as a `ClusterMember` -> coordinators -> accept
-connections -> join the cluster. Nobody is answered before everything is there.
+connections -> join the cluster. No client is answered before all parts are ready.
 
 Stop (`serving_state.py`): hand over what others can lead, stop accepting, end the connections, stop the coordinators, flush and
 close the logs, leave the clean-shutdown mark, let go of the directories, and of the session. Each wait on the way has a

@@ -87,7 +87,7 @@ def announce(lines: Iterable[str]) -> None:
         give_up_output()
     except OutputFailed as failed:
         give_up_output()
-        if sys.__stdout__ is not None:  # whoever closed it before the start wants to hear nothing
+        if sys.__stdout__ is not None:  # a stream that was closed before the start is meant to be silent
             logger.warning("The announcement is lost: %s", failed)
 
 

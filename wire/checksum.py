@@ -1,8 +1,9 @@
 """CRC-32C of record batches, and MurmurHash2 of keys.
 
 The native module computes CRC-32C where the processor has the instruction for it; else a package does. `google-crc32c` is always
-installed. It takes bytes alone, so that a view costs a copy: a microsecond for 16 KiB. Where nobody has compiled it, as for musl, it
-computes in Python, 280 ms for a mebibyte. So `crc32c`, which is compiled for more systems, comes first if somebody has installed it.
+installed. It takes bytes alone, so that a view costs a copy: a microsecond for 16 KiB. Without the compiled module, as on musl,
+this module computes in Python, 280 ms for a mebibyte. So `crc32c`, which is compiled for more systems, comes first if somebody
+has installed it.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def _replace(path: Path, content: Iterable[bytes]) -> None:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         with suppress(FileNotFoundError):
             unfinished.unlink()  # of a process that was killed
-        # What is in there will be run, so nobody else may write to it, whatever the umask: Python's own files are no different.
+        # This code will be run, so no other user may write to it, whatever the umask: Python's own files are no different.
         with open(unfinished, "xb", opener=_for_us_to_write) as file:
             file.writelines(content)
         unfinished.replace(path)

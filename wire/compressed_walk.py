@@ -69,9 +69,9 @@ class _Walk:
 def walk_compressed(codec: Compression, data: Buffer, limit: int, count: int, *, is_once: bool = False) -> Found | None:
     """Check that the data decompress to exactly `count` good records, of at most `limit` bytes; see `walk_records`.
 
-    None where they do not, or where that cannot be found out piece by piece: whoever wants to know why decompresses them
-    as a whole. What does not decompress raises KafkaError, as it does there. With `is_once` nothing is decompressed a second time,
-    by another way, after the first has told nothing.
+    None where they do not, or where that cannot be found out piece by piece: a caller that wants the reason decompresses the
+    records as a whole. What does not decompress raises KafkaError, as it does there. With `is_once` records are decompressed at
+    most once: the slower way is not tried if the fast one gives no result.
     """
     if codec == Compression.GZIP and has_libdeflate():
         found = _walk_inflated(memoryview(data), limit, count)

@@ -43,7 +43,7 @@ _LZ4_CONTENT_SIZE, _LZ4_BLOCK_CHECKSUMS, _LZ4_CHECKSUMS = 0x08, 0x10, 0x14
 # What a byte of input can become at most; `decompressed_bound` counts on it.
 _LZ4_RATIO_MAX = 255
 _ZSTD_BLOCK_BYTES_MAX = 128 << 10
-_ZSTD_WINDOW_BYTES_MAX = 128 << 20  # unless a decoder is told to allow more, which Java's is not
+_ZSTD_WINDOW_BYTES_MAX = 128 << 20  # unless a decoder allows more, which Java's is not
 _ZSTD_CONSUMER_BYTES = 16 << 10  # what a Java consumer decompresses at a time
 _GZIP_RATIO_MAX = 1032
 _GZIP_MEMBER = b"\x1f\x8b\x08"

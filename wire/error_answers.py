@@ -50,7 +50,7 @@ _UNKNOWN = frozenset(
         "port",
     }
 )
-"""Numbers that are -1 where nobody knows them, though Kafka declares no default."""
+"""Number fields that are -1 if unknown, although Kafka declares no default for them."""
 _IN_BOTH = {
     "AlterPartitionReassignmentsResponse": 1,
     "ElectLeadersResponse": 2,

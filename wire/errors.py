@@ -362,10 +362,10 @@ R = TypeVar("R")
 
 
 def bare(error: E) -> E:
-    """The error as a value, without the frames that it went through.
+    """Return the error as a value, without its traceback.
 
-    They hold whoever keeps it, the request in work with all its records: a circle, which only a full collection of garbage
-    would find, and a broker hardly ever makes one.
+    The frames of a traceback refer to the object that keeps the error, and to the request with all its records. Such a reference
+    cycle is found only by a full garbage collection, which a broker hardly ever makes.
     """
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)

@@ -122,7 +122,7 @@ class Source:
         if value == []:
             return "[]"
         shared = self._global(f"{cls.__name__}.wire_fields[{field_name!r}].initial()", "default")
-        # A list may be changed by whoever gets the object, so each object needs its own.
+        # The owner of the object may change a list, so each object needs its own.
         return f"{shared}[:]" if isinstance(value, list) else shared
 
     def _global(self, expression: str, hint: str) -> str:

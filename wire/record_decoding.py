@@ -120,7 +120,7 @@ def first_record(
     if header.is_log_append_time or wrap_int64(earliest) != earliest or wrap_int64(latest) != latest:
         return _first_of(iter_records(area, header), timestamp, start_offset, is_exact)
     if is_exact:
-        # The walk has told where the largest timestamp is, so no record has to be read.
+        # The walk has found where the largest timestamp is, so no record has to be read.
         if latest == timestamp:
             return timestamp, wrap_int64(header.base_offset + walked.max_timestamp_offset_delta)
         return _first_of(iter_records(area, header), timestamp, start_offset, is_exact)
@@ -170,10 +170,11 @@ def walkable(area: Buffer) -> Buffer:
 def iter_records(
     area: Buffer, header: BatchHeader, headers_max: int = HEADERS_MAX, *, raw_headers: bool = False
 ) -> Iterator[Record]:
-    """The records of an uncompressed area that check_records has accepted for this header.
+    """Yield the records of an uncompressed area that `check_records` has accepted for this header.
 
-    Keys and values are slices of the area: whoever keeps them wants an area of bytes. A header of two bytes becomes objects of
-    eighty, so whoever does not need all headers of a record says how many, or takes them as `RawHeaders` for `encode_batch`.
+    Keys and values are slices of the area: a caller that keeps them passes an area of type bytes. A header of two bytes becomes
+    objects of
+    eighty, so a caller limits their number by `headers_max`, or takes them as `RawHeaders` for `encode_batch`.
     """
     position = 0
     # With this flag all records have the time of the append, and the producer's deltas are void.

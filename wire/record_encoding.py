@@ -97,7 +97,7 @@ def encode_batch(
     last_offset_delta: int | None = None,
     delete_horizon_ms: int | None = None,
 ) -> bytes:
-    """One batch of these records.
+    """Encode these records as one batch.
 
     They are numbered from base_offset on, whatever their own offsets say, unless keep_offsets is set (compaction, which
     also keeps the last_offset_delta of the batch it thins out). max_timestamp is the highest of the records unless

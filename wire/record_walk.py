@@ -14,7 +14,8 @@ Walked = tuple[int, int, int, int, int, bool, bool]
 """Records walked, position behind the last one, and what `Found` says of them."""
 
 Found = tuple[int, int, int, bool, bool]
-"""Of good records: least and greatest timestamp delta, offset delta of the greatest, has a null key, offsets are consecutive."""
+"""Findings about valid records: least and greatest timestamp delta, offset delta of the greatest, has a null key, offsets are
+consecutive."""
 
 NOTHING_WALKED: Walked = (0, 0, 0, 0, -1, False, True)
 
@@ -130,7 +131,7 @@ def _walk_record(data: Buffer, position: int) -> tuple[int, int, int, int]:
         raise ValueError("record length is out of range")
     if end > len(data):
         raise _CutOff("record is longer than the area")
-    position += 1  # the attributes, which nobody uses
+    position += 1  # the attributes, which are unused
     # Deltas and lengths mostly fit one byte; a call for each of them would double the time.
     if (byte := data[position]) < 128:
         timestamp_delta = (byte >> 1) ^ -(byte & 1)

@@ -342,7 +342,7 @@ def _frozen(value: Struct) -> Struct:
     cls = type(value)
     if cls.__setattr__ is not _refuse_change:
         namespace = {"__slots__": (), "__setattr__": _refuse_change, "__init__": cls.__init__}
-        # Past StructMeta, which lets nobody extend a declared struct.
+        # Past StructMeta, which forbids subclasses of a declared struct.
         frozen: Any = type.__new__(StructMeta, cls.__name__, (cls,), namespace)
         value.__class__ = frozen
     return value

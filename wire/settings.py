@@ -231,7 +231,7 @@ def _named(each: "Field[Any]") -> tuple[str, Setting | None]:
     declared = each.metadata.get("setting")
     name = each.name.replace("_", ".")
     if declared is not None and not declared.name:
-        # Whoever declared it did not know the field. A start has four hundred of them, and as many new ones would take it longer.
+        # The declaration does not know the field. A start has four hundred of them, and as many new ones would take it longer.
         object.__setattr__(declared, "name", name)
     return name, declared
 

@@ -21,7 +21,7 @@
 * The first rebalance of an empty group ends by time alone: group.initial.rebalance.delay.ms, again as long as new
   members keep coming, up to their rebalance timeout. Later ones end when every member has joined and no handed-out
   member id is pending, or after the longest rebalance timeout; then dynamic members that did not come back are dropped,
-  static ones stay until their session ends. A generation that nobody joined waits on.
+  static ones stay until their session ends. A generation without a joined member goes on waiting.
 * Members that got a generation and never ask for their assignment are dropped after the rebalance timeout.
 * What is written is the whole group at the end of a rebalance (or when it became empty, or when a static member was
   replaced in Stable). It is read only when the partition is loaded; between two records the group lives in memory. What
@@ -29,8 +29,8 @@
   wait for the record's commit.
 * Each waiting caller gets an answer: at once if its member is dropped, replaced or parked a second time.
 
-Invariants: members exist in PreparingRebalance only as parked or not yet back; in CompletingRebalance and Stable nobody
-waits with a join; outside CompletingRebalance nobody waits with a sync; the leader is a member.
+Invariants: members exist in PreparingRebalance only as parked or not yet back; in CompletingRebalance and Stable no join is
+pending; outside CompletingRebalance no sync is pending; the leader is a member.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class _Replaced(NamedTuple):
 
     member_id: str
     leader_id: str | None
-    """Of the group."""
+    """Leader of the group before the member was replaced."""
     protocols: Protocols
     rebalance_timeout_ms: int
     session_timeout_ms: int
@@ -109,7 +109,7 @@ class ClassicGroup(ClassicState):
         self._initial_delay_ms = 0
         self._initial_remaining_ms: int | None = None  # time left of a first rebalance; None in any other
         self._new_member_added = False
-        self._reason, self._lost_count = "", 0  # why members join anew, and how many of them did not
+        self._reason, self._lost_count = "", 0  # why members join again, and how many of them did not
 
     # ------------------------------------------------------------------ join
 
@@ -304,7 +304,7 @@ class ClassicGroup(ClassicState):
         if self.state is COMPLETING_REBALANCE:
             # Whoever waits for an assignment of this generation gets none any more, and has to join again.
             self._effects.carry_on(self._drop_assignments(ErrorCode.REBALANCE_IN_PROGRESS))
-        # The next generation counts anew which members have to ask for their assignment.
+        # The next generation counts again which members have to ask for their assignment.
         self.members.pending_sync.clear()
         self._cancel(SYNC)
         # Asked before the state changes: a rebalance is the first one if it begins in Empty.

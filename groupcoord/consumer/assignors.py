@@ -183,7 +183,7 @@ class _Mixed:
                 if topic_id in member.topic_ids:
                     owners = self._owners[topic_id]
                     for partition in partitions:
-                        # A topic that was made anew has another id, and topics never shrink.
+                        # A topic that was made again has another id, and topics never shrink.
                         if partition < len(owners) and owners[partition] == NOBODY:
                             owners[partition] = number
                             self._sizes[number] += 1

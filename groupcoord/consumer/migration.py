@@ -92,7 +92,7 @@ class Migration:
                 raise _no_upgrade(classic, "because an unsupported custom assignor is in use")
             for topic in assignment.assigned_partitions:
                 image = self._topics.image(topic.topic)
-                # A topic of that name that was made anew may have fewer.
+                # A topic of that name that was made again may have fewer.
                 count = 0 if image is None else image.partition_count
                 partitions = frozenset(each for each in topic.partitions if 0 <= each < count)
                 if image is not None and partitions:

@@ -28,7 +28,8 @@ COST_MAX = 500_000_000
 """For all patterns of a group together, in the worst case. Ordinary patterns take a hundredth of what they may cost."""
 
 CHARACTERS_MAX = 1_000_000
-"""Of the names that all patterns of a group stand for together. They are written in one batch, which has no room for more."""
+"""Greatest total length of the names that match the patterns of a group. The names are written in one batch, which has no room
+for more."""
 NAME_OVERHEAD = 8
 
 

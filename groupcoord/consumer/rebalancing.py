@@ -56,7 +56,7 @@ class Goal(NamedTuple):
     epoch: int
     target: Assignment
     topic_ids: Container[bytes]
-    """Of the topics that it reads now, which may be others than the target was computed for."""
+    """Ids of the topics that the member reads now; the target may have been computed for others."""
     owned: Sequence[TopicPartitions] | None
     """What it says that it has; None: it did not say."""
     is_taken: Callable[[bytes, int], bool]
@@ -158,7 +158,7 @@ class AssignmentComputed(NamedTuple):
     """That of the group, if the result is still wanted."""
     epoch: int
     members: Mapping[str, Member]
-    """Those that it was computed for."""
+    """Members that the assignment was computed for."""
     targets: Mapping[str, Assignment] | None
 
 

@@ -62,7 +62,7 @@ class GroupSpec(NamedTuple):
 
     subscribers: Sequence[Subscriber]
     partition_counts: Mapping[bytes, int]
-    """Of all topics that somebody reads."""
+    """Numbers of partitions, by id, of all topics that a member reads."""
     is_homogeneous: bool
     """All members read the same topics."""
 
@@ -79,7 +79,7 @@ class Reader(NamedTuple):
     names: frozenset[str]
     """The topics that it names."""
     matched: frozenset[str]
-    """Those that its pattern stands for. Members with the same pattern have the same set."""
+    """Topics that match the member's pattern. Members with the same pattern have the same set."""
     assigned: Assignment
 
 
@@ -89,7 +89,7 @@ class Readers(NamedTuple):
     all: Callable[[], Iterable[Reader]]
     """Makes them, in whatever thread."""
     images: Mapping[str, TopicImage]
-    """Of all topics that somebody reads, as far as they exist."""
+    """Images, by name, of the existing topics that a member reads."""
     is_homogeneous: bool
 
     def assign(self, assignor: Assignor) -> Mapping[str, Assignment]:

@@ -226,7 +226,7 @@ class Runtime(Generic[ShardT]):
 
     async def _suspend(self) -> None:
         """Suspend deadlines until this broker is no longer fenced, then restart the members' sessions."""
-        # It stays set while sessions begin anew, which takes several turns of the event loop. No deadline passes in
+        # It stays set while sessions begin again, which takes several turns of the event loop. No deadline passes in
         # between.
         self._is_suspended = True
         while self.log.is_fenced():

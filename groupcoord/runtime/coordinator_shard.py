@@ -261,7 +261,7 @@ class Appended(NamedTuple):
 
     first_offset: int
     commit: Coroutine[Any, Any, None] | None
-    """What to await until it is committed; None: it is. Raises KafkaError when nobody knows what will become of it."""
+    """What to await until it is committed; None: it is. Raises KafkaError if the outcome of the append is unknown."""
 
 
 class CoordinatorLog(Protocol):

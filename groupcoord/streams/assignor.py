@@ -6,7 +6,7 @@ Active tasks, in three rounds:
 3. The remaining tasks go to the process with the least load, and there to the member with the fewest tasks.
 
 A member takes part in the first two rounds until it has its share, which is the tasks to be given divided by the members
-that may still take some, rounded up. A member that is full leaves with its tasks, and the shares are computed anew.
+that may still take some, rounded up. A member that is full leaves with its tasks, and the shares are recomputed.
 
 Standby tasks are given in the same manner, with shares of all tasks. No process has a task twice. With fewer processes than
 requested copies, some copies are omitted.

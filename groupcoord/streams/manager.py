@@ -132,7 +132,7 @@ class StreamsGroupManager(ModernGroupManager[StreamsGroup]):
             self._make_room(request.group_id, known)
         self._put(answered.written)
         if answered.written:
-            # Its first record has created a new group anew.
+            # Its first record has created a new group again.
             made = self._existing(request.group_id)
             made.computation, made.last_rebalance = group.computation, group.last_rebalance
             self._effects.undo_if_refused(made.forget_refused_epoch)

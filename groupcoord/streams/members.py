@@ -92,11 +92,11 @@ class MemberState(IntEnum):
     """State of a member on its way to the target assignment; the numbers are those of the record."""
 
     STABLE = 1
-    """It has all tasks of the target assignment of its epoch."""
+    """The member has all tasks of the target assignment of its epoch."""
     UNREVOKED_TASKS = 2
-    """It has to give up tasks before it can have the next epoch."""
+    """The member has to give up tasks before it gets the next epoch."""
     UNRELEASED_TASKS = 3
-    """It has the epoch, and waits for tasks that others have not given up."""
+    """The member has the epoch, and waits for tasks that others have not given up."""
     UNKNOWN = 127
     """A newer coordinator wrote a state that this one does not know."""
 

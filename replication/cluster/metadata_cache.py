@@ -12,7 +12,7 @@ NO_LEADER = -1
 NO_CONTROLLER = -1
 NO_BROKER_EPOCH = -1
 NO_TOPIC_ID = bytes(16)  # of topics that Kafka before 2.8 made, until a newer controller gives them one
-NO_PARTITION_EPOCH = -1  # nobody was ever elected: the partition has no /state node
+NO_PARTITION_EPOCH = -1  # no leader was ever elected: the partition has no /state node
 
 RECOVERED = 0
 RECOVERING = 1  # led by a replica that was not in sync, which has not said yet that it has made its log good (KIP-704)
@@ -45,7 +45,7 @@ class BrokerRegistration:
     """A live broker with its endpoint on each listener, and Kafka's id of the security protocol spoken there.
 
     `epoch` tells its incarnations apart: the transaction that created its node (KIP-380). `features` are the newest levels that
-    it supports. The controller tells nobody of them, so they do not count where two of these are compared.
+    it supports. The controller sends these fields to no broker, so they are ignored when two registrations are compared.
     """
 
     node_id: int
@@ -92,7 +92,7 @@ class PartitionState:
 
 
 UNKNOWN_STATE = PartitionState(NO_LEADER, -1, (), (), NO_PARTITION_EPOCH)
-"""Of a partition that this broker has a log of, or has heard of indirectly, and that no controller has spoken of yet."""
+"""State of a partition of which this broker has a log, or an indirect notice, before a controller sends its state."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,7 +139,7 @@ class MetadataCache:
         known = self.topics.get(topic.name)
         if known is None:
             self._sorted_names = None
-        # It was deleted and made anew under the same name. Nobody may find it by its former id.
+        # The topic was deleted and created again. It must not be found by its former id.
         elif known.topic_id != topic.topic_id:
             self.topic_by_id.pop(known.topic_id, None)
         self.topics[topic.name] = topic

@@ -71,8 +71,8 @@ OWN_PATHS = (GROUP_CONFIGS, "/ottla", "/ottla/log_dirs")
 """Nodes of the same kind that brokers of Kafka know nothing of.
 
 Kafka's ZooKeeper mode has no place for settings of groups. They are where it would look for them. There are no notices
-of them below /config/changes, because brokers of Kafka would complain of those: the node /config/groups is written anew
-with every change of a child, so that whoever watches it hears of the change. The same is done with /config/client-metrics, which
+of them below /config/changes, because brokers of Kafka would complain of those: the node /config/groups is rewritten with every
+change of a child, so that its watchers are notified of the change. The same is done with /config/client-metrics, which
 Kafka 3.9 makes and never uses.
 """
 
@@ -397,7 +397,7 @@ def encode_config(config: Mapping[str, str]) -> bytes:
 
 
 def decode_config(data: bytes) -> dict[str, str]:
-    if not data:  # the node is there, but nobody has set anything
+    if not data:  # the node exists, but has no settings
         return {}
     config = _decode(data).get("config", {})
     if not isinstance(config, dict):

@@ -122,14 +122,14 @@ def _judge(
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if sender != state.leader or sender not in isr or len(set(isr)) < len(isr) or not set(isr) <= set(state.replicas):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    # May those whom it names be in sync?
+    # May the named replicas be in sync?
     if not all(_is_eligible(states, broker) for broker in isr) or not _are_current(states, requested):
         raise KafkaError(ErrorCode.INELIGIBLE_REPLICA)
     return replace(state, isr=isr, leader_recovery_state=recovery, partition_epoch=state.partition_epoch + 1)
 
 
 def _is_eligible(states: PartitionStates, broker: int) -> bool:
-    # Whoever is shutting down would have to leave the ISR again a moment later.
+    # A broker that is shutting down would have to leave the ISR again a moment later.
     return broker in states.brokers and broker not in states.shutting_down
 
 

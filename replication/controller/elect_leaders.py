@@ -81,7 +81,7 @@ def _elect(states: PartitionStates, partition: TopicPartition, election_type: El
     if following is None or state.partition_epoch == NO_PARTITION_EPOCH:
         name = f"{partition[0]}-{partition[1]}"
         raise KafkaError(code, f"Failed to elect leader for partition {name} under strategy {strategy}")
-    # Whoever is shutting down hears of it too: it may be the one that led until now.
+    # A broker that is shutting down is notified too: it may have led until now.
     return states.change(partition, following, states.alive(partition, state.replicas))
 
 

@@ -2,8 +2,8 @@
 
 Theory
     All but the unclean election choose a leader among the in-sync replicas, so that no committed record is lost; the
-    first in the order of assignment wins. Each returns the state that is to follow, with a new leader epoch, or None if
-    nobody can be elected, or nothing changes; nothing is decided before that state is written.
+    first in the order of assignment wins. Each returns the state that is to follow, with a new leader epoch, or None if no
+    replica can be elected, or nothing changes; nothing is decided before that state is written.
 
 | election            | when                             | chooses among                      | the ISR after it       |
 |---------------------|----------------------------------|------------------------------------|------------------------|
@@ -17,9 +17,9 @@ Theory
     whose broker is not shutting down.
 
 Invariants
-    The leader is in the ISR, or there is none. The ISR is never empty: when nobody in it is alive it stays as it was,
-    because who returns from it has every committed record. (Kafka removes them one after the other, and keeps whom it
-    came to last.) Leader epoch and partition epoch rise by one with every step.
+    The leader is in the ISR, or there is none. The ISR is never empty: if none of its members is alive it stays as it was,
+    because any member that returns has every committed record. (Kafka removes them one after the other, and keeps the last one.)
+    Leader epoch and partition epoch rise by one with every step.
 """
 
 from collections.abc import Container

@@ -107,7 +107,7 @@ class PartitionStates(PartitionTable):
 
     def start(self, leads: Leads = leads_nothing) -> Steps[Decision]:
         """The first decision of a new controller, after everything was loaded."""
-        # Nobody knows what the controller before has told whom, so this one tells all of it.
+        # The former controller's requests are unknown, so this one sends everything.
         batch = ControlBatch()
         if len(self.brokers) > 1:
             batch.introduce_brokers(self.brokers)
@@ -151,7 +151,7 @@ class PartitionStates(PartitionTable):
             known = self.brokers.get(node_id)
             if known is None:
                 changes.up.append(broker)
-            # It registered anew between two looks. As the earlier incarnation it has lost what it led, so it goes and
+            # It registered again between two looks. As the earlier incarnation it has lost what it led, so it goes and
             # comes.
             elif known.epoch < broker.epoch:
                 changes.down.append(node_id)
@@ -226,7 +226,7 @@ class PartitionStates(PartitionTable):
         changes = list[Change]()
         for partition, state in self.partitions():
             yield
-            # A sole replica serves until its broker stops: there is nobody to take over.
+            # A sole replica serves until its broker stops: no replica can take over.
             if broker not in state.replicas or len(state.replicas) == 1 or state.partition_epoch == NO_PARTITION_EPOCH:
                 continue
             if (change := self._shut_down(partition, state, broker)) is not None:
@@ -242,7 +242,7 @@ class PartitionStates(PartitionTable):
         if state.leader == broker:
             moved = controlled_shutdown_election(state, alive, self.shutting_down)
             return None if moved is None else self.change(partition, moved, alive)
-        # Without a live leader the ISR stays as it is: whoever of it returns first may lead.
+        # Without a live leader the ISR stays as it is: its first member that returns may lead.
         if state.leader not in alive or (smaller := without_replica(state, broker)) is None:
             return None
         return self.change(partition, smaller, alive - {broker}, stopped=(broker,))
@@ -504,7 +504,7 @@ class PartitionStates(PartitionTable):
         changes = list(others)
         for partition, state in partitions:
             yield
-            # Nobody was ever told of such a partition.
+            # No broker was ever notified of such a partition.
             if state.partition_epoch == NO_PARTITION_EPOCH:
                 continue
             change = self._elected(partition, state)

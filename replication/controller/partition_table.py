@@ -121,7 +121,7 @@ class PartitionTable:
         self.controller_epoch = controller_epoch
         self.is_unclean = is_unclean
         self.brokers: dict[int, BrokerRegistration] = {}  # those that have a session
-        self.shutting_down: set[int] = set()  # they live until their sessions end, and nobody is elected there
+        self.shutting_down: set[int] = set()  # they live until their sessions end, and no leader is elected there
         self.topics: dict[str, ControlledTopic] = {}
         self.deletions = TopicDeletions()
         self.topic_names: dict[bytes, str] = {}  # AlterPartition and answers to LeaderAndIsr name topics by id
@@ -183,7 +183,7 @@ class PartitionTable:
         for index, known in states.items():
             if index in topic.partitions:
                 topic.partitions[index] = _with_leadership(topic.partitions[index], *known)
-        # A topic that was deleted and made anew has another id, and the old one must not lead to it.
+        # A topic that was deleted and made again has another id, and the old one must not lead to it.
         if (former := self.topics.get(name)) is not None:
             self.topic_names.pop(former.topic_id, None)
         self.topics[name] = topic
@@ -306,7 +306,7 @@ class PartitionTable:
     ) -> StateChange:
         """State change decided by this controller. Recipients without a log of the partition are newcomers."""
         # A newcomer makes its log even where one of its log directories has failed, because the log cannot be in
-        # there. Version 0 is the first state of a partition: nobody had a log before.
+        # there. Version 0 is the first state of a partition: no broker had a log before.
         receivers = tuple(sorted(recipients))
         is_first = state.partition_epoch == 0
         return StateChange(

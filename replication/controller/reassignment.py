@@ -15,8 +15,8 @@ Theory, with the replicas 1, 2, 3 to be replaced by 4, 5, 6 (Kafka's KafkaContro
     them is online.
 
     A reassignment replaces the one that is going on; to cancel is to reassign to the replicas there were before (their
-    order is lost if the two overlap). Replicas that were being added and are not wanted any more leave at once. That would
-    lose committed records where nobody else is in sync, so it is refused there, as Kafka 4 does, unless the topic allows
+    order is lost if the two overlap). Replicas that were being added and are not wanted any more leave at once. That would lose
+    committed records if no other replica is in sync, so it is refused then, as Kafka 4 does, unless the topic allows
     unclean elections.
 """
 
@@ -140,7 +140,7 @@ def _without(
     # The leader stays.
     if state.leader not in unneeded and in_sync:
         return succeed(state, state.leader, in_sync)
-    # The leader has to go, or nobody who stays is in sync. An unclean election only where the topic allows it.
+    # The leader has to go, or no remaining replica is in sync. An unclean election only where the topic allows it.
     online = states.online(partition, state.replicas)
     unclean = not in_sync and states.is_unclean(partition[0])
     elected = offline_election(replace(state, isr=in_sync), online, unclean=unclean)

@@ -302,7 +302,7 @@ class TopicPlanner:
 
     def _new_partition(self, ids: tuple[int, ...]) -> PartitionState:
         isr = tuple([broker for broker in ids if broker in self.cluster.brokers])
-        # Where none of them lives nobody leads, and whoever comes first has every record: there are none.
+        # If none of them is alive there is no leader. The first to come has every record: there are none.
         return PartitionState(leader=isr[0] if isr else NO_LEADER, leader_epoch=0, replicas=ids, isr=isr or ids)
 
     # ------------------------------------------------------------------ from plan to fact

@@ -240,7 +240,7 @@ class FetchSessionHandler:
         if uses_topic_ids is not self._uses_topic_ids:
             self._uses_topic_ids = uses_topic_ids
             self.renew()
-        # A full request makes the leader's session anew from what it names, so everything counts as new.
+        # A full request makes the leader's session again from what it names, so everything counts as new.
         if self._session_epoch == INITIAL_EPOCH:
             self._session.clear()
             self._changed = dict.fromkeys(self._followed.values())
@@ -255,7 +255,7 @@ class FetchSessionHandler:
 
     def due_ms(self, now_ms: int, backoff_ms: int) -> int | None:
         """Time in ms when delayed or throttled partitions are checked next; None if there are none."""
-        # Nobody says when a throttle lets go, so it is asked again after a while.
+        # No event reports the end of a throttle, so it is polled.
         if self._throttled:
             return now_ms + backoff_ms
         return min(self._delayed.values(), default=None)
@@ -267,7 +267,7 @@ class FetchSessionHandler:
                 del self._delayed[following]
                 self._changed[following] = None
         is_exceeded = self._throttle.is_exceeded(now_ms)
-        # The throttle is shared by all fetchers and gives way with time. Nobody reports that either.
+        # The throttle is shared by all fetchers and recovers with time. No event reports that either.
         if self._throttled and not is_exceeded:
             self._changed.update(self._throttled)
             self._throttled.clear()

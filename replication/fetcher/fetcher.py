@@ -127,7 +127,7 @@ class Fetcher:
         """Fetch until no partition is left."""
         try:
             while True:
-                # Nobody reports a change of num.replica.fetchers, so every round looks for it.
+                # No event reports a change of num.replica.fetchers, so every round checks it.
                 self._before_round()
                 if not len(self._fetch):
                     # No await between the look and this: a partition that is followed from now on gets a new fetcher.
@@ -135,7 +135,7 @@ class Fetcher:
                     return
                 await self._fetch_once()
         finally:
-            # The leader may have answered a request that this cancels. Whoever runs again begins another session.
+            # The leader may have answered a request that this cancels. The next run begins another session.
             self._fetch.renew()
             await self._leader.close()
 

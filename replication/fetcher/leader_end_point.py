@@ -94,7 +94,7 @@ class LeaderEndPoint:
 
     async def close(self) -> None:
         """Close the connection; the next request connects again."""
-        # Forgotten before the await: nobody may ask on a connection that is being closed.
+        # Forgotten before the await: no request may use a connection that is being closed.
         peer, self._peer = self._peer, None
         if peer is not None:
             # A cancelled task could not await the goodbye without a shield. A peer that hangs may not hold up the stop.

@@ -3,8 +3,8 @@
 Theory
     Which replicas are throttled is a topic's setting: a list of `partition:broker`, or '*' for all. How much they may move
     together is a setting of the broker. What was moved is counted whether there is a limit or not, in windows of time; it
-    is too much while the mean over the windows that still count is above the limit. Whoever moves bytes asks
-    `is_exceeded` first, so one answer may go beyond, and the pause after it makes up for that (Kafka's
+    is too much while the mean over the windows that still count is above the limit. A reader or writer of bytes calls
+    `is_exceeded` first, so one answer may exceed the quota, and the pause after it makes up for that (Kafka's
     ReplicationQuotaManager with a SimpleRate).
 
 | throttle  | limit                                         | topic setting                              | who asks             |

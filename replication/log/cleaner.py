@@ -5,7 +5,7 @@ segment that holds the last stable offset or the recovery point, up to the last 
 records younger than min.compaction.lag.ms, whichever comes first. The log with the largest share of dirty bytes is taken
 first, once the share is above min.cleanable.dirty.ratio or a record has waited longer than max.compaction.lag.ms.
 
-The work alternates between a thread, which reads and writes files nobody else writes to (`compaction.py`), and the event
+The work alternates between a thread, which reads and writes files that no other code writes to (`compaction.py`), and the event
 loop, which looks after each piece whether the work still makes sense, and swaps finished segments in. What happens to the
 log meanwhile wins: the pass notices and stops.
 
@@ -156,7 +156,7 @@ class LogCleaner:
         try:
             return cleanable(log, last_stable_offset, high_watermark, self._clock_ms())
         except DamagedIndexes as damage:
-            # A thread makes the indexes anew. A later round finds the log again.
+            # A thread makes the indexes again. A later round finds the log again.
             log.on_damage(log, damage.segment)
             return None
         except (OSError, CorruptSegment, KafkaError) as error:
@@ -263,7 +263,7 @@ class LogCleaner:
         except BaseException:
             cleaned.release_files()  # the broker stops, and the next start removes the files
             raise
-        # Without a wait since the last check, so nobody has cut the log in between. If this answers no, retention was
+        # Without a wait since the last check, so the log was not truncated in between. If this answers no, retention was
         # quicker: what is compacted stands for segments that are not there any more.
         if not log.replace_segments(group, cleaned, now_ms=self._clock_ms()):
             await self._run_in_thread(compaction.discard, cleaned)

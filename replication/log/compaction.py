@@ -325,7 +325,7 @@ class Compaction:
         if count == len(kept) and not needs_horizon and header.magic == MAGIC_V2:
             return data
         horizon_ms = self._now_ms + self._task.config.delete_retention_ms if needs_horizon else header.delete_horizon_ms
-        # Decoded anew, one by one: all records of a large batch at once would take several times its memory.
+        # Decoded again, one by one: all records of a large batch at once would take several times its memory.
         return _rebuilt(header, compress(self._records(header, data), kept), horizon_ms)
 
     def _kept_of_marker(self, header: BatchHeader, data: memoryview, cleaned: Segment) -> tuple[bytearray, bool]:
@@ -350,7 +350,7 @@ class Compaction:
         return kept, has_deletes
 
     def _is_kept(self, record: Record, retains_deletes: bool) -> bool:
-        # The map does not reach so far, so nobody knows whether a later record has this key.
+        # The map does not reach so far, so a later record may have this key.
         if record.offset > self._map.latest_offset:
             return True
         if record.key is None:
@@ -414,7 +414,7 @@ def _rebuilt(header: BatchHeader, records: Iterable[Record], delete_horizon_ms: 
         base_offset=base_offset,
         compression=header.compression,
         timestamp_type=_timestamp_type(header),
-        # With the producers' times the largest may have gone with its record, and is found anew.
+        # With the producers' times the largest may have gone with its record, and is found again.
         max_timestamp=header.max_timestamp if header.is_log_append_time else None,
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,

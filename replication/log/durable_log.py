@@ -274,7 +274,7 @@ class DurableLog(LogReader):
         """
         if job.snapshot is not None:
             self._snapshots.finish(job.snapshot)
-        # Offsets that were cut off and written anew are other records, which the job has not synced.
+        # Offsets that were cut off and rewritten are other records, which the job has not synced.
         if job.cuts != self._cuts:
             return False
         self.recovery_point = max(self.recovery_point, min(job.offset, self.log_end_offset))

@@ -59,9 +59,9 @@ class Fault(Enum):
     BROKEN = "broken"
 
 
-# Whoever may open connections could otherwise take a log directory offline, by using up descriptors or memory.
+# Otherwise any client could take a log directory offline, by using up descriptors or memory.
 _TRANSIENT = frozenset((errno.EINTR, errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS))
-# With names that are too long for the file system, whoever may create topics could do the same.
+# With names that are too long for the file system, a client that may create topics could do the same.
 _FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMLINK, errno.ENAMETOOLONG))
 
 

@@ -147,7 +147,7 @@ class SparseIndex(IndexFile, ABC):
         return self._file
 
     def entry(self, slot: int) -> tuple[int, int]:
-        """The raw entry number `slot`, counted from 0."""
+        """Read the raw entry number `slot`, counted from 0."""
         size = self.ENTRY.size
         if slot >= self._saved:
             first, second = self.ENTRY.unpack_from(self._tail, (slot - self._saved) * size)
@@ -159,7 +159,7 @@ class SparseIndex(IndexFile, ABC):
         try:
             return self.entry(self._saved - 1) if self._saved else None
         except BaseException:
-            self.forget()  # the constructor fails, so nobody else could close the file
+            self.forget()  # the constructor fails, so no caller could close the file
             raise
 
     def _read(self, slot: int, count: int) -> bytes:
@@ -302,7 +302,7 @@ class TimeIndex(SparseIndex):
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """Add an entry in memory if its timestamp exceeds the last one."""
-        # An equal time says nothing new: whoever looks for it wants the first record that has it.
+        # An equal time adds nothing: a search for it wants the first record that has it.
         if timestamp > self.last_timestamp and (offset >= self.last_offset or not self.entries):
             self._append(timestamp, offset - self.base_offset)
             self.last_timestamp, self.last_offset = timestamp, offset

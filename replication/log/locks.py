@@ -45,7 +45,8 @@ class FileLock:
 def lock_file(path: str) -> FileLock | None:
     """Take an exclusive lock; the file is made if it is missing. None: another process has it. OSError.
 
-    Whoever can read the file can lock it, and keep a broker from starting. So it is its user's only, whoever may read the rest.
+    Any user who can read the file can lock it, and keep a broker from starting. So only the broker's user may read the lock
+    file, even if others may read the rest of the directory.
     """
     lock = FileLock(open_to_lock(path))
     try:

@@ -54,7 +54,7 @@ def guarded(method: Method) -> Method:
 
     @wraps(method)
     def call(self: LogReader, *args: Any, **kwargs: Any) -> Any:
-        # Nobody touches files of a disk that has failed, and all who ask get the same error.
+        # Files of a failed disk are not touched, and all readers get the same error.
         self.log_directory.check_online()
         if self.is_given_up:
             raise self.gone()
@@ -128,7 +128,7 @@ class LogReader:
     def give_up(self) -> None:
         """Stop serving the log; threads may rename and remove its files from now on."""
         self.is_given_up = True
-        self.layout += 1  # nobody uses what a thread finds here, or fails to find
+        self.layout += 1  # the result of the thread is unused, also if it fails
 
     def gone(self) -> KafkaError:
         """Error for requests to a removed log."""

@@ -1,8 +1,8 @@
 """Names of files and directories in a log directory, exactly Kafka's.
 
 A partition lives in `<topic>-<partition>`. On deletion the directory is first renamed to `<topic>-<partition>.<32 hex
-digits>-delete`, which is atomic and makes room for a new topic of the same name; `-stray` marks partitions nobody
-assigned to this broker, `-future` copies being moved between directories. Files are named by the offset they begin at, in
+digits>-delete`, which is atomic and makes room for a new topic of the same name; `-stray` marks partitions that are not assigned
+to this broker, `-future` copies being moved between directories. Files are named by the offset they begin at, in
 twenty digits, then the kind, then perhaps one of the suffixes that mark a file on its way in or out.
 
 Every path in a log directory is made in this module, by `path_in`, and nowhere else. Names come from clients, controllers
@@ -26,7 +26,7 @@ SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
-# Of the one segment of a log that begins anew, as long as the old ones are there. A start removes what ends so, also that of
+# Of the one segment of a log that begins again, as long as the old ones are there. A start removes what ends so, also that of
 # Kafka. It has a name of its own because a slow thread of the cleaner may write to, or remove, a `.cleaned` file of that offset.
 FRESH_SUFFIX = f".fresh{DELETED_SUFFIX}"
 SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)

@@ -12,8 +12,9 @@ Who may call what, where
     One task owns a log and calls it without awaiting in between: the event loop. Nothing here waits for the disk to have
     written; `durable_log.py` says how that is split between the loop and threads.
 
-    Segments below the last one do not change, so a thread may read their files too (the cleaner does). Loading happens
-    in a thread because nobody else knows the log yet. `flush()` and `close()` wait for the disk, for shutdown and tests.
+    Segments below the last one do not change, so a thread may read their files too (the cleaner does). Loading happens in a
+    thread, which is safe because no other code refers to the log yet. `flush()` and `close()` wait for the disk, for shutdown
+    and tests.
 """
 
 from __future__ import annotations
@@ -313,7 +314,7 @@ class PartitionLog(SegmentedLog):
                 self._roll(now_ms, self._next_base_offset(batches[0].base_offset, last_offset))
                 segment = self._segments[-1]
             segment.append(buffer, batches, config)
-        # A thread makes the indexes anew; until then the producer hears of a storage error and tries again.
+        # A thread makes the indexes again; until then the producer hears of a storage error and tries again.
         except DamagedIndexes as damage:
             self.on_damage(self, damage.segment)
             raise
@@ -453,7 +454,7 @@ def create_log_directory(
             # What cannot be removed now is tried again soon, and at the next start because of its name.
             log_directory.remove_later(unfinished, now_ms)
         raise
-    # The segment knows its files by the old name; whoever opens them again needs the new one.
+    # The segment knows its files by the old name; a later open needs the new one.
     segment.move_to(directory)
     return segment
 

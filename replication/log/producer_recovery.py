@@ -52,7 +52,7 @@ def producers_at(
     # A list of its own: snapshots beyond `offset` are of no use here, but still belong to the log.
     usable = snapshots.up_to(offset)
     loaded = usable.load_latest(now_ms=now_ms, expiration_ms=expiration_ms)
-    # Damaged ones are gone. Whoever still counted on them would not write them anew.
+    # Damaged ones are gone. A later flush would otherwise rely on them and not write them again.
     snapshots.forget(o for o in snapshots.offsets if o <= offset and o not in usable.offsets)
     if loaded is None:
         # Without a snapshot everything that is left of the log is read.
@@ -69,7 +69,7 @@ def producers_at(
             except DamagedIndexes:
                 raise
             except (CorruptSegment, KafkaError) as error:
-                # A log whose records can be served is not refused because a producer may have to begin anew.
+                # A log whose records can be served is not refused because a producer may have to begin again.
                 logger.error("Producers may be missing, as %r cannot be read: %s", segment, error)
     producers.map_end_offset = offset
     return producers

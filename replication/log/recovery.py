@@ -6,8 +6,8 @@ What a crash can leave, and what is done about it, in this order:
    files are finished work that was about to take its place: segments they cover are removed, then they are renamed.
 2. Index files without their `.log` are removed. A `.log` without `.index` is read through and gets new indexes.
 3. Without the marker of an orderly shutdown everything from the recovery point on is checked. Every batch of those segments
-   is read and checked (size, checksum, offsets in order), and indexes, leader epochs and producer state are built anew on
-   the way. At the first bad byte the segment is cut and later segments are given up. A segment that lost its end at a batch
+   is read and checked (size, checksum, offsets in order), and indexes, leader epochs and producer state are rebuilt on the way.
+   At the first bad byte the segment is cut and later segments are given up. A segment that lost its end at a batch
    border shows as a gap before the next one (see below). After a power cut, batches truncated for another leader may be
    back, and later ones lost. Then the batches' epochs count, not those of the leader epoch checkpoint; otherwise this
    replica would not notice that its leader has other batches at these offsets.
@@ -91,7 +91,7 @@ class LoadedLog(NamedTuple):
 class LoadOptions(NamedTuple):
     """Checkpoint contents, shutdown mark and time for the load of a log.
 
-    The log is compacted below `first_dirty_offset`; -1: it was never compacted, or nobody knows. `topic_id` is what
+    The log is compacted below `first_dirty_offset`; -1: it was never compacted, or this is unknown. `topic_id` is what
     `partition.metadata` says, if that was read already.
     """
 
@@ -238,7 +238,7 @@ class _Loader:
         # From the end, because segments are taken out on the way.
         for index in range(len(self._segments) - 1, 0, -1):
             segment, before = self._segments[index], self._segments[index - 1]
-            # A snapshot, so that this look does not repair indexes that are made anew later.
+            # A snapshot, so that this look does not repair indexes that are made again later.
             if not segment.size and _end_of(before.snapshot(self._files)) > segment.base_offset:
                 logger.warning("%r was never used", segment)
                 self._give_up([segment])

@@ -434,7 +434,7 @@ class Segment(SegmentFiles):
 
     def _load_max_timestamp(self) -> None:
         index = self.time_index
-        if self._max_timestamp is not None:  # opening the index found it broken and made it anew
+        if self._max_timestamp is not None:  # opening the index found it broken and made it again
             return
         timestamp, offset, start = index.last_timestamp, index.last_offset, self.end_of_known_times()
         # The indexes may be good, but lack the times of so many batches that reading them would hold the event loop up.

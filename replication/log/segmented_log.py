@@ -53,9 +53,9 @@ class SegmentedLog(DurableLog):
         )
         self._config = config
         self._producers = parts.producers
-        self.first_dirty_offset = -1  # below it the log is compacted; -1: nobody knows
+        self.first_dirty_offset = -1  # below it the log is compacted; -1: unknown
         self.has_rolled = False
-        """True if a segment was finished whose flush nobody has asked for. Kept here, because the append may fail after that."""
+        """True if a segment was finished and its flush is not requested yet. Kept here, because the append may fail after that."""
 
     # --- a new one ----------------------------------------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ class SegmentedLog(DurableLog):
         # A log always has a segment to write to, so a new one comes before the last old one goes.
         if count == len(self._segments):
             self._roll(now_ms, self.log_end_offset)
-        # The start moves first: nobody may be sent to a segment whose files are going.
+        # The start moves first: no reader may get a segment whose files are being removed.
         self.increase_log_start_offset(self._segments[count].base_offset)
         for gone in range(
             1, count + 1

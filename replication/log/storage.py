@@ -4,9 +4,9 @@ Everything under `replication/log` reaches the disk through a `Storage`, so that
 files) and on `MemoryStorage` of server/testing (a twin that tears writes, fails syncs and loses power on demand). A storage
 raises `OSError` and nothing else.
 
-Two kinds of object stand between a log and its files. A `StorageFile` is one open file; it closes when nobody refers to
-it any more, so a `FileRegion` on its way into a socket keeps its descriptor alive even when the segment has been deleted
-or its descriptor has been given to somebody else meanwhile. A `LazyFile` is a name that opens on first use: a broker with
+Two kinds of object stand between a log and its files. A `StorageFile` is one open file; it closes when no object refers to it
+any more, so a `FileRegion` on its way into a socket keeps its descriptor alive even when the segment has been deleted
+or its descriptor has been given to another file meanwhile. A `LazyFile` is a name that opens on first use: a broker with
 ten thousand partitions holds ten thousand of those but only a bounded number of open files. `FileCache` bounds them with
 the clock algorithm (a file used since the hand last passed gets a second chance), because that costs the append path one
 attribute write where an LRU list would cost a dictionary move.
@@ -272,7 +272,7 @@ class Access(NamedTuple):
 
 
 ACCESS: Final = {"user": Access(PRIVATE_FILE, 0o700), "group": Access(0o640, 0o750), "all": Access(0o644, 0o755)}
-"""By whom may read them."""
+"""Modes of new files and folders, by the users who may read them."""
 
 
 class OsStorage:
@@ -521,7 +521,7 @@ class LogDirectory:
 
         `judge` is for errors after which everything is as it was before.
         """
-        # The first failure is the cause. Those that follow from it are not told again.
+        # The first failure is the cause. Failures that follow from it are not reported again.
         if self.failure is None:
             self.failure = error
             if self.on_failure is not None:

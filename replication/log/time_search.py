@@ -5,14 +5,14 @@ Theory
     headers of a few kilobytes; in that the first record. What is small is read at once. The rest is read in a thread:
 
     * segments whose largest timestamp was not yet read since the start, because their indexes have to be opened,
-    * indexes that have to be made anew,
+    * indexes that have to be rebuilt,
     * batches that are compressed or large, and long stretches without an index entry.
 
         search.advance()     on the loop: True when it is over (`found`), else there is something for a thread to do
         search.run()         in a thread: reads snapshots of segments, and nothing else
-        search.advance()     on the loop: goes on, or begins anew if the log was cut meanwhile
+        search.advance()     on the loop: goes on, or restarts if the log was truncated meanwhile
 
-    As in Kafka nobody finds a record of a compressed batch that is longer than max.decompressed.message.bytes, or behind such
+    As in Kafka no search finds a record of a compressed batch that is longer than max.decompressed.message.bytes, or behind such
     a one: the setting may have become smaller since.
 
     A search never changes the log, except that segments learn what the thread found out about them.
@@ -89,7 +89,7 @@ class TimestampSearch:
     def _use_job(self) -> None:
         job, self._job = self._job, None
         # Segments were cut or removed. The thread may have found what is not there any more, so the search begins
-        # anew.
+        # again.
         if self._layout != self.log.layout:
             self._layout = self.log.layout
             self._passed.clear()
@@ -109,7 +109,7 @@ class TimestampSearch:
                     segment = self._next_segment()
             except DamagedIndexes as damaged:
                 return Survey(self.log, [damaged.segment])
-            except NotCached:  # raised by the first segment, in order, whose times nobody knows
+            except NotCached:  # raised by the first segment, in order, whose times are unknown
                 return Survey(self.log, [next(each for each in self.log.segments if not each.knows_its_times)])
             if segment is None or isinstance(segment, SnapshotJob):
                 return segment
@@ -165,7 +165,7 @@ def find_in(
     segment: Segment, timestamp: int, start_offset: int, record_bytes_max: int = UNLIMITED, *, is_at_once: bool = False
 ) -> TimestampedOffset | None:
     """Find the record in one segment; None if it holds none. TooLarge: `is_at_once` is set and the search would take long."""
-    # An index that contradicts the log is made anew, and the search done again, once. A second contradiction is
+    # An index that contradicts the log is made again, and the search done again, once. A second contradiction is
     # damage of the log itself.
     for is_repaired in (False, True):
         try:

@@ -112,7 +112,7 @@ def _checked_while_decompressed(
 ) -> int | None:
     """Highest timestamp of a compressed batch that can be appended unchanged.
 
-    None wherever something is wrong, or to be changed: `_check_area` says what.
+    None if something is wrong or has to be changed: `_check_area` says what.
     """
     codec = Compression(header.attributes & COMPRESSION_MASK)
     if rules.compression not in (None, codec):
@@ -151,7 +151,7 @@ def _check_area(
     source = header.attributes & COMPRESSION_MASK
     if source:
         _check_record_sizes(area, rules)
-    # Control records keep their form: whoever reads them must not need a codec.
+    # Control records keep their form: a reader must not need a codec for them.
     target = source if rules.compression is None or header.attributes & CONTROL_FLAG else rules.compression
     stays = source == target
     # Step 2: keys and timestamps. The walk knows the smallest and the largest time and whether a key is missing, so
@@ -168,7 +168,7 @@ def _check_area(
     if not stays:
         rebuilt = _rebuilt(area, header, summary, rules, Compression(target), max_timestamp)
         return _checked(rebuilt, rules, max_timestamp)
-    # Kafka refuses this only where the batch keeps its codec; one that is built anew is numbered anew.
+    # Kafka refuses this only where the batch keeps its codec; one that is built again is numbered again.
     if source and not summary.offsets_are_consecutive:
         raise _unexpected("Offsets of compressed records do not count from 0")
     return _in_place(records, size, header, rules, max_timestamp)

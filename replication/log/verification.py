@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ottla.wire.records import BatchHeader
 
 VERIFICATIONS_MAX = 10_000
-"""Whoever names new producers in each request could fill the memory. The oldest go first."""
+"""Without this limit a client could fill the memory by naming new producers in each request. The oldest go first."""
 
 
 class VerificationGuard:
@@ -71,7 +71,7 @@ class Verification:
             self.supports_epoch_bump = supports_epoch_bump
         elif epoch == self.epoch:
             self.supports_epoch_bump &= supports_epoch_bump
-        # A higher epoch numbers its batches anew.
+        # A higher epoch numbers its batches again.
         if epoch > self.epoch or (epoch == self.epoch and sequence < self.lowest_sequence):
             self.epoch = epoch
             self.lowest_sequence = sequence

@@ -3,8 +3,8 @@
 Theory
     A producer's answer waits for the high watermark (or, for acks=1 on topics that are flushed, for this replica's disk).
     Records of one partition are committed in the order of their offsets, so those who wait stand in a queue by offset, and
-    whenever the partition changes only the head is asked whether it goes on. So an append costs the same whether nobody
-    waits or a thousand do. When the role changes or the disk fails, `Partition.acknowledgement` answers everybody.
+    whenever the partition changes only the head is asked whether it goes on. So an append costs the same with no waiting request
+    and with a thousand. When the role changes or the disk fails, `Partition.acknowledgement` answers everybody.
 """
 
 from __future__ import annotations
@@ -119,6 +119,6 @@ class _Queue:
         if self._is_over:
             return
         self._is_over = True
-        # A partition for which nobody waits costs its appends nothing, and the queue is made anew when it is needed.
+        # A partition without waiting requests costs its appends nothing, and the queue is made again when it is needed.
         self._partition.watchers.discard(self.look)
         self._on_empty()

@@ -128,7 +128,7 @@ class FetchSession:
 
     def move_to_end(self, target: FetchTarget) -> None:
         # A long answer is made in pieces. Meanwhile another request may have forgotten the partition, or added it
-        # anew.
+        # again.
         if self.targets.get(target.key) is target:
             del self.targets[target.key]
             self._append(target)
@@ -173,7 +173,7 @@ class FetchSession:
         """Close the session; only the response to its last fetch can still be sent."""
         self.is_closed = True
         self.on_wake = None
-        # Else the watchers of idle partitions would keep a session that nobody can use.
+        # Else the watchers of idle partitions would keep a session that is unusable.
         self.wake_all()
 
 
@@ -335,7 +335,7 @@ class FetchSessionCache:
         """Context of a request by the table in the module's docstring. `named`: the request's partitions, if read already."""
         changed = _targets(request, version, cluster) if named is None else named.targets
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            # A client that begins anew does not come back to its old session. Without this it would keep a slot for
+            # A client that begins again does not come back to its old session. Without this it would keep a slot for
             # minutes.
             if self._session_of(principal, request.session_id) is not None:
                 self._close(request.session_id)
@@ -390,7 +390,7 @@ class FetchSessionCache:
 
     def _has_room(self, size: int, more: int) -> bool:
         """True if a session of this size, with so many additional partitions, fits."""
-        # Counted anew each time, because sessions begin and grow seldom.
+        # Counted again each time, because sessions begin and grow seldom.
         held = sum([len(session.targets) for session in self._sessions.values()])
         return size <= self._session_partitions_max and held + more <= self._partitions_max
 
@@ -421,7 +421,7 @@ class FetchSessionCache:
         """Make room for a session of `size` partitions: evict the least recently used one if stale, else a smaller, older one."""
         if not self._sessions:
             return False
-        # Kafka's order: first whatever nobody uses, then what is worth least. Followers are worth more than
+        # Kafka's order: first unused sessions, then what is worth least. Followers are worth more than
         # consumers, and large sessions more than small ones, since they save more.
         stale = min(self._sessions.values(), key=lambda session: session.last_used_ms)
         if now_ms - stale.last_used_ms > EVICTION_MS:

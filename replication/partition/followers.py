@@ -31,7 +31,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 
 UNKNOWN_OFFSET = -1
 UNKNOWN_BROKER_EPOCH = -1
-INELIGIBLE_MS = 1_000  # the leader proposes nobody whom the controller refused so recently
+INELIGIBLE_MS = 1_000  # the leader does not propose a replica that the controller refused so recently
 
 IsEligible = Callable[[int, int], bool]
 
@@ -96,7 +96,7 @@ class Follower:
         if self.log_end_offset != UNKNOWN_OFFSET:
             self.leader_end_at_fetch = leader_end_offset
             self.fetched_ms = now_ms if is_in_sync else 0
-        # In-sync replicas get the whole lag time anew. A leader that was just elected would put them out otherwise
+        # In-sync replicas get the whole lag time again. A leader that was just elected would put them out otherwise
         # before they have found it.
         self._caught_up_ms = now_ms if is_in_sync else 0
         self.rests_on = None
@@ -122,7 +122,7 @@ class Follower:
             self.broker_epoch, self.ineligible_until_ms = broker_epoch, 0
 
     def excuse(self, refused_ms: int, now_ms: int) -> None:
-        # Not beyond now: nobody is caught up in the future.
+        # Not beyond now: a replica cannot be caught up in the future.
         self._caught_up_ms = min(self.caught_up_ms + refused_ms, now_ms)
 
     def is_caught_up(self, leader_end_offset: int, lag_ms: int, now_ms: int) -> bool:

@@ -1,6 +1,7 @@
 """The replica of a partition on this broker: its log and high watermark, how it follows, and its watchers. Sans-IO.
 
-A replica follows, whoever leads. The follower appends the leader's records, takes over the leader's high watermark, and
+A replica follows its leader, whichever broker that is. The follower appends the leader's records, takes over the leader's high
+watermark, and
 truncates records that the leader lacks. `Partition` adds the role: it is a replica that may lead.
 
 Invariant
@@ -9,7 +10,7 @@ Invariant
     middle of a batch ends at the front of that batch, before its start, until the batch has come.
 
 Waiting
-    Nothing waits in here. Whoever waits for an acknowledgement or for new records adds a function to `watchers`; it is
+    Nothing waits in here. A request that waits for an acknowledgement or for new records adds a function to `watchers`; it is
     called, without arguments, whenever high watermark, log end offset, log start offset or role have changed, and then asks
     again. A watcher may remove itself; it must not touch the partition otherwise.
 """
@@ -163,7 +164,7 @@ class LocalReplica:
     ) -> AppendInfo:
         """Append the leader's records and adopt its high watermark and log start. KafkaError: no record is written."""
         log = self.log
-        # Only a log without records can begin anew at another offset.
+        # Only a log without records can begin again at another offset.
         if log.log_end_offset == log.log_start_offset:
             self._begin_within_batch(records, now_ms)
         # First the records, then what is committed of them: the high watermark must not pass the end of this log.
@@ -252,7 +253,7 @@ class LocalReplica:
         """Apply the topic's retention; returns how many segments went, at most `limit`, fewer where that `is_enough`."""
         start = self.log.log_start_offset
         count = self.log.delete_old_segments(now_ms, self.high_watermark, limit=limit, is_enough=is_enough)
-        # Segments below the start may go without moving it, and nobody waits for that.
+        # Segments below the start may go without moving it, and no request waits for that.
         if self.log.log_start_offset != start:
             self.notify_watchers()
         return count

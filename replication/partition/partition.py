@@ -158,7 +158,7 @@ class Partition(LocalReplica):
                     self.doubts_unknown_until_ms = now_ms + UNKNOWN_PATIENCE_MS
         self.partition_epoch = partition_epoch
         self.leader_id = self._local_id
-        # Nobody else asks for this flush before the next append, and until it is done the high watermark stands still.
+        # No other code requests this flush before the next append, and until it is done the high watermark stands still.
         if self.log.is_flush_required and self.log.recovery_point < self.log.log_end_offset:
             self._flush()
         self._advance_high_watermark()

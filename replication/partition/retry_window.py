@@ -26,8 +26,8 @@ Theory
 A leader that is new
     A producer whose leader moves may have several batches on their way to the old leader, which refuses them, and send a later
     one to the new leader first: librdkafka serves each broker in a thread of its own. The new leader refused nothing, and
-    sees a gap all the same. So a gap is *unproven* as long as the producer has written nothing in this leader epoch (which
-    began anew if the broker was restarted), for `PATIENCE_S` after the first batch behind it. Then the answer is
+    sees a gap all the same. So a gap is *unproven* as long as the producer has written nothing in this leader epoch (a restart
+    of the broker begins another one), for `PATIENCE_S` after the first batch behind it. Then the answer is
     NOT_LEADER_OR_FOLLOWER, which is what the missing batch got: clients try again after it as often as they need to, and do
     not count it. A gap that is still there after that time is OUT_OF_ORDER_SEQUENCE_NUMBER. On a leader to which the producer
     has written there is no such time, nor on a broker that is alone.

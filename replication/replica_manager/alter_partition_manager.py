@@ -138,7 +138,7 @@ class AlterPartitionManager:
             await trio.sleep(self._config().replica_lag_time_max_ms / 2000)
             looked_before_ms, looked_ms = looked_ms, self._clock_ms()
             if self._is_fenced():
-                # Nobody knows when in this interval the fence came, so all of it is excused.
+                # The time of the fence within this interval is unknown, so all of it is excused.
                 fenced_ms += looked_ms - looked_before_ms
                 continue
             for count, partition in enumerate(self._partitions()):
@@ -150,7 +150,7 @@ class AlterPartitionManager:
                 if isr is not None:
                     self._propose(partition, isr)
                 else:
-                    partition.reconsider()  # nobody who was about to join is waited for any longer than a laggard
+                    partition.reconsider()  # a replica about to join is awaited no longer than a laggard
             fenced_ms = 0
 
     def _propose(self, partition: Partition, isr: tuple[int, ...]) -> None:
@@ -231,7 +231,7 @@ class AlterPartitionManager:
     def _conclude(self, proposal: Proposal, answer: PartitionResponse) -> bool:
         """Act on the answer to a proposal; False if it has to be sent again."""
         partition, code = proposal.partition, answer.error_code
-        # Nobody knows whether it was carried out: the same is asked again.
+        # The outcome is unknown, so the same request is sent again.
         if code and proposal.is_open and code not in _REFUSED_WITHOUT_EFFECT and code not in _OVERTAKEN:
             logger.warning("AlterPartition of %s-%d: %r", partition.topic, partition.index, _error(code))
             return False
@@ -242,7 +242,7 @@ class AlterPartitionManager:
             return True
         if code in _REFUSED_WITHOUT_EFFECT:
             proposal.followers.withdraw(are_ineligible=code == ErrorCode.INELIGIBLE_REPLICA)
-            # The high watermark has waited for those whom the controller refuses. It may move up now.
+            # The high watermark has waited for replicas that the controller refuses. It may move up now.
             partition.reconsider()
             self.failed += 1
         elif not code:

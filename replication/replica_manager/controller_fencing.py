@@ -104,7 +104,7 @@ class ControllerFencing:
         # 2. A plain look. One that began after this request came is as good as its own.
         if self._looked_at < since:
             await self._read_controller()
-        # 3. The server may lag behind, so nobody is refused before a look behind a barrier. A storm of false requests
+        # 3. The server may lag behind, so no request is refused before a read behind a barrier. A storm of false requests
         # shares one.
         if not self._is_elected(controller_id, epoch) and self._looked_for_certain_at < since:
             # The look counts from its beginning: the answer may lack what was written later.
@@ -125,7 +125,7 @@ class ControllerFencing:
             self._epoch = 0 if epoch is None else znodes.decode_controller_epoch(epoch.data)
             self._controller_id = NO_CONTROLLER if controller is None else znodes.decode_controller(controller.data)
         except MalformedNode as problem:
-            # With epoch 0 nobody is: the first controller that is elected has epoch 1.
+            # Epoch 0 means no controller: the first one that is elected has epoch 1.
             logger.error("No controller is believed: %s", problem)
             self._epoch = 0
         self._looked_at = began

@@ -160,7 +160,7 @@ class ControllerRequests:
                 partition.must_hear = True
                 # Requests that wait at the partition have to look at it again.
                 partition.notify_watchers()
-                # What coordinates on it may be out of date: another broker may have written there. It is loaded anew.
+                # What coordinates on it may be out of date: another broker may have written there. It is reloaded.
                 self._listener.on_resignation(partition.topic, partition.index)
 
     @asynccontextmanager
@@ -216,13 +216,13 @@ class ControllerRequests:
                 return _refused(request, error)
             time_slice = TimeSlice()
             broker_epoch = self._broker_epoch()
-            # All logs first, together. A role is taken between two waits, so that nobody sees half of it.
+            # All logs first, together. A role is taken between two waits, so that no task sees half of it.
             unmade = await self._make_missing_logs(request, time_slice)
             topics = []
             for topic in request.topic_states:
                 errors = []
                 for state in topic.partition_states:
-                    if self._broker_epoch() != broker_epoch:  # registered anew meanwhile: this was for an earlier life
+                    if self._broker_epoch() != broker_epoch:  # registered again meanwhile: this was for an earlier life
                         return _refused(request, ErrorCode.STALE_BROKER_EPOCH)
                     partition = (topic.topic_name, state.partition_index)
                     code = unmade.get(partition) or self._apply_or_refuse(partition, topic.topic_id, state)
@@ -394,7 +394,7 @@ class ControllerRequests:
             codes: dict[TopicPartition, ErrorCode] = {}
             deleted: list[TopicPartition] = []
             time_slice = TimeSlice()
-            # Whoever names the present controller may have sent this. A replica is deleted only if the tree agrees.
+            # Any peer that names the present controller may have sent this. A replica is deleted only if the tree agrees.
             kept = await self._kept(request)
             for topic in request.topic_states:
                 for state in topic.partition_states:
@@ -438,7 +438,7 @@ class ControllerRequests:
             return self._lost_logs
         if leader_epoch not in (EPOCH_DURING_DELETE, NO_LEADER_EPOCH) and leader_epoch < partition.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
-        # Whether it is deleted or only stopped, it follows nobody any more.
+        # Whether it is deleted or only stopped, it has no leader to follow any more.
         self._fetchers.forget(partition)
         partition.notify_watchers()
         return ErrorCode.NONE

@@ -2,8 +2,8 @@
 
 Theory
     The current log stays in service. The *future* log, in `<topic>-<partition>.<uuid>-future`, gets its batches a piece at a
-    time. The event loop decides on the next piece (`next_job`), a thread appends it; while the thread works, nobody else
-    touches the future log, and what the loop reads of it is plain integers. When no more is left than the loop can write
+    time. The event loop decides on the next piece (`next_job`), a thread appends it; while the thread works, no other code
+    changes the future log, and the event loop reads only plain integers of it. When no more is left than the loop can write
     itself, what was copied is synced, and then the future log takes over within one step of the loop (`take_over`), so that
     no append falls between the two.
 
@@ -174,7 +174,7 @@ class FutureReplica:
 
     def _hold_acknowledgements(self) -> None:
         self.partition.durability_limit = self.log.recovery_point
-        # The limit may have risen: whoever waits for the copy's disk looks again.
+        # The limit may have risen: the task that waits for the copy's disk checks again.
         self.partition.on_flushed()
 
     def let_acknowledge(self) -> None:

@@ -48,8 +48,8 @@ RunInThread = Callable[..., Awaitable[Any]]
 class Repairer:
     """Rebuilds damaged indexes for readers, one segment after the other, in a thread.
 
-    A reader that meets damaged indexes of a large segment, or needs a timestamp that nobody has read yet, gets `DamagedIndexes`
-    and has to come again. The log asks here for the repair, and learns the new indexes when they are made.
+    A reader that meets damaged indexes of a large segment, or needs a timestamp that is not read yet, gets `DamagedIndexes` and
+    has to retry. The log asks here for the repair, and learns the new indexes when they are made.
     """
 
     def __init__(self, run_in_thread: RunInThread) -> None:
@@ -122,7 +122,7 @@ async def _delete_old_segments(
     partition: Partition, repairer: Repairer, clock_ms: Callable[[], int], time_slice: TimeSlice
 ) -> None:
     was_read: Segment | None = None
-    # Asked anew after each turn, because the partition may be deleted, or its disk fail, while others run.
+    # Asked again after each turn, because the partition may be deleted, or its disk fail, while others run.
     while not partition.is_deleted and partition.log.log_directory.is_online:
         try:
             if not partition.delete_old_segments(clock_ms(), limit=SEGMENTS_PER_SLICE, is_enough=time_slice.is_over):
@@ -236,7 +236,7 @@ class Housekeeping:
         A log whose compaction was not finished is put off until the next round.
         """
         while self._config().log_cleaner_enable and number < self._config().log_cleaner_threads:
-            # Looked for anew after each log, because a round over many logs takes long and the dirtiest one changes.
+            # Looked for again after each log, because a round over many logs takes long and the dirtiest one changes.
             found = [each for each in await self._cleanable() if each[0] not in put_off]
             if not found:
                 return
@@ -261,7 +261,7 @@ class Housekeeping:
         found: list[tuple[Partition, Cleanable]] = []
         for partition in self._registry.partitions():
             log = partition.log
-            # A thread opens indexes that nobody has looked at yet: `look_at` would read them on the event loop.
+            # A thread opens indexes that are not read yet: `look_at` would read them on the event loop.
             await self._cleaner.learn_times(log)
             if self._is_at_rest(partition):
                 each = self._cleaner.look_at(log, partition.last_stable_offset, partition.high_watermark)

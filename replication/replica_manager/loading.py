@@ -99,7 +99,7 @@ def plan_loads(
         assert hosted is not None
         is_future = found.parsed.mark == FUTURE_MARK
         if not is_future and (other := loaded_from(*key)) is not None:
-            # Nobody can tell which of the two has the records that count. An operator has to decide, as with Apache Kafka.
+            # It is unknown which of the two has the records that count. An operator has to decide, as with Apache Kafka.
             raise LogDirectoryProblem(
                 f"{found.name} is in more than one log directory, {other} and {held.path}. If one of them failed while the"
                 " replica moved to the other, remove it from the one that failed"

@@ -2,7 +2,8 @@
 
 Who owns what
     The event loop owns every partition and log; handlers call them directly and never await in between. Threads get work
-    that is cut off from them: syncing files that are open already (`FlushJob`), loading logs nobody knows yet, making the
+    that is cut off from them: syncing files that are open already (`FlushJob`), loading logs that no other code refers to yet,
+    making the
     files of new partitions, removing files that have been given up, writing checkpoints whose contents were taken on the
     loop. So there are no locks. Only what makes, discards or deletes logs waits for threads between its look and its change:
     it holds the lock of each topic's name (`KeyedLock`), or one would take a folder that is another's by then. The
@@ -182,7 +183,7 @@ class ReplicaManager:
         if all(directory.is_online for directory in self.log_directories):
             await self.create_partitions(missing)
         elif missing:
-            # They are probably on the disk that failed. Beginning them anew would lose what is there.
+            # They are probably on the disk that failed. Beginning them again would lose what is there.
             logger.error("%d partitions are not available while a log directory is offline", len(missing))
 
     async def _load_directory(
@@ -220,7 +221,7 @@ class ReplicaManager:
         checkpoints = self._checkpoints.get(log.log_directory.path)
         key = (log.topic, log.partition)
         # Without a checkpoint the high watermark begins at 0, which `Partition` raises to the start of
-        # the log. It is only too low for a while: the leader finds it anew from what its followers fetch.
+        # the log. It is only too low for a while: the leader finds it again from what its followers fetch.
         partition = Partition(
             log.topic,
             log.partition,

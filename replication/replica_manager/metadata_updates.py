@@ -135,7 +135,7 @@ class MetadataUpdates:
         for each in received:
             if each.leader == LEADER_DURING_DELETE:
                 states.pop(each.partition_index, None)
-            # Without an id this may be another topic of the same name, whose epochs have begun anew.
+            # Without an id this may be another topic of the same name, whose epochs have begun again.
             elif topic_id == ZERO_UUID or not _is_older(each, states.get(each.partition_index, UNKNOWN_STATE)):
                 states[each.partition_index] = _partition_state(each)
                 self._resign_if_moved(name, each)

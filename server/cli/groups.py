@@ -142,7 +142,7 @@ def _member_row(member: Member) -> dict[str, Any]:
 
 
 def _lag(committed: int | None, end: int | None) -> int | None:
-    # The end was asked for after the offset, but a topic may have been made anew meanwhile.
+    # The end was asked for after the offset, but a topic may have been made again meanwhile.
     return None if committed is None or end is None else max(0, end - committed)
 
 

@@ -6,7 +6,7 @@ at most. One request's changes are written in as few multis as the tree takes. A
 and needs no notices.
 
 At the start of every session all rules are read. After that only those that a notice names are, which takes a round trip
-to the tree. Notices are removed after 15 minutes by whoever sees them. While the tree is out of reach the rules that are
+to the tree. A broker that sees a notice older than 15 minutes removes it. While the tree is out of reach the rules that are
 known go on to be in force, as in Kafka.
 """
 

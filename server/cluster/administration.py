@@ -153,7 +153,8 @@ class Administration:
     ) -> list[PlanOrError]:
         """Create topics; returns a plan or an error for each.
 
-        `take` is told of the partitions of each topic that can be, also if it is only to be validated; it may refuse it.
+        `take` is called with the partitions of each topic that can be created, also if it is only to be validated; it may refuse
+        it.
         """
         if (controller := self._member.controller) is None:
             return [KafkaError(ErrorCode.NOT_CONTROLLER) for _ in topics]
@@ -363,7 +364,7 @@ class Administration:
         """
         if not self.is_controller:
             return [KafkaError(ErrorCode.NOT_CONTROLLER) for _ in names]
-        # A topic that is made anew meanwhile does not count as the one that is to go.
+        # A topic that is made again meanwhile does not count as the one that is to go.
         ids = {name: topic.topic_id for name in names if (topic := self._cluster.topics.get(name)) is not None}
         results: dict[str, KafkaError | None] = {}
         for start in range(0, len(names), TOPICS_PER_SLICE):

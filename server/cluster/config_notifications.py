@@ -205,7 +205,7 @@ class ConfigNotifications:
             self._shown.pop(name, None)
             self._unread.discard(name)
             self._settings.configs.remove_topic(name)
-        # A topic that was made anew under the same name has settings of its own.
+        # A topic that was made again under the same name has settings of its own.
         elif self._shown.get(name) != topic.topic_id and not self._is_alone:
             self._shown[name] = topic.topic_id
             self._unread.add(name)

@@ -51,7 +51,8 @@ UNKNOWN_EPOCH = -1
 
 
 class Feature(NamedTuple):
-    """`keys`: the requests that it is about; a broker that does not serve them all tells nobody of it. `unfinalized`: the level that
+    """`keys`: the requests that it is about; a broker that does not serve all of them does not advertise the feature.
+    `unfinalized`: the level that
     a member of a cluster uses while none is finalized; 0 where all brokers have to know it first. `is_alone_only`: members of a
     cluster do not support it."""
 

@@ -119,7 +119,7 @@ class ForwardingManager:
             left_s = deadline - trio.current_time()
             if left_s <= 0 or not election.takes_envelopes or await self._is_large(request, context):
                 return None
-            # While there is no controller there is nobody to ask.
+            # Without a controller there is no broker to ask.
             with trio.move_on_after(left_s if controller_id == NO_CONTROLLER else min(pause_s, left_s)):
                 await moved.wait()
             pause_s = min(2 * pause_s, RETRY_MAX_S)

@@ -99,7 +99,7 @@ class ClusterMember:
         self._join_problem = ""
         self._background: trio.Nursery | None = None
         self._loaded: Counter[str] = Counter()  # partitions, by topic
-        # Read anew at every use (the lambdas below), as each registration has its own.
+        # Read again at every use (the lambdas below), as each registration has its own.
         self.broker_epoch, self.session = NO_BROKER_EPOCH, ClusterSession()
         self.fetchers = self._fetchers() if tree.is_shared else None
         self.controller_requests = ControllerRequests(
@@ -111,7 +111,7 @@ class ClusterMember:
             learn_settings=self._learn_settings,
             broker_epoch=lambda: self.broker_epoch,
             clock_ms=broker.now_ms,
-            # Nobody but this broker itself can speak to one that is alone in a controller's name.
+            # Only a lone broker itself can speak in its controller's name.
             fencing=ControllerFencing(self.session, broker.node_id) if tree.is_shared else None,
             is_alone=not tree.is_shared,
         )
@@ -286,7 +286,7 @@ class ClusterMember:
                 await self._take_part(session)
                 await trio.sleep_forever()  # until `_run_session` ends this life
             finally:
-                self.session.attach(None)  # whoever asks now gets SessionExpired, and not an old answer
+                self.session.attach(None)  # a request now gets SessionExpired, and not an old answer
         return None
 
     async def _run_session(self, session: Session, life: trio.CancelScope, task_status: trio.TaskStatus[None]) -> None:
@@ -318,7 +318,7 @@ class ClusterMember:
             for what, listen in self.security.listeners().items():
                 nursery.start_soon(self._listen, what, listen)
             await nursery.start(self.election.run)
-            self._has_joined.set()  # the election has begun: it is known whom to ask as the controller
+            self._has_joined.set()  # the election has begun: the controller is known
 
     async def _listen(self, what: str, listen: Callable[[], Awaitable[None]]) -> None:
         """Follow changes for the life of a session; after any error everything is read again."""
@@ -448,7 +448,7 @@ class ClusterMember:
             self._background = nursery
             if self.fetchers is not None:
                 await nursery.start(self.fetchers.run)
-            if self._tree.is_shared:  # nobody joins or leaves the in-sync replicas of a broker that is alone
+            if self._tree.is_shared:  # no replica joins or leaves the in-sync replicas of a broker that is alone
                 await nursery.start(self.alter_partition_manager.run)
             nursery.start_soon(self.administration.run)
             nursery.start_soon(self.log_dir_failures.run)
@@ -514,9 +514,9 @@ class ClusterMember:
     async def leave(self) -> None:
         """Hand over leadership (controlled shutdown) as far as possible within the time limit."""
         config = self._broker.config.member
-        if not self._tree.is_shared:  # there is nobody to hand over to
+        if not self._tree.is_shared:  # no other broker can take over
             return
-        # Nobody knows of a broker that never joined, so it has nothing to hand over.
+        # The cluster does not know a broker that never joined, so it has nothing to hand over.
         if not config.controlled_shutdown_enable or not self._has_joined.is_set() or self._join_problem:
             return
         from ottla.server.cluster.controlled_shutdown import ControlledShutdown  # here, because most are alone

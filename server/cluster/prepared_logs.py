@@ -24,7 +24,7 @@ logger = logging.getLogger("ottla.administration")
 class PreparedLogs:
     """Logs of new partitions, created before the topic is written to the tree; only a lone broker does this.
 
-    Nobody sees these logs until the controller says that this broker is to lead them (`ControllerRequests`).
+    These logs are invisible until the controller says that this broker is to lead them (`ControllerRequests`).
     """
 
     def __init__(self, replicas: ReplicaManager, configs: ConfigRepository) -> None:
@@ -33,7 +33,7 @@ class PreparedLogs:
 
     async def make(self, plans: Sequence[TopicPlan]) -> Mapping[str, OSError | KafkaError]:
         """Create the logs of new partitions; returns errors by topic. No log of a failed topic remains."""
-        # A client that leaves must not leave logs behind of which nobody knows.
+        # A client that leaves must not leave unknown logs behind.
         with trio.CancelScope(shield=True):
             failures = await self._replicas.prepare_logs([each for plan in plans for each in self._added(plan)])
         for name, failure in islice(failures.items(), 1):  # one line, however many topics a client asked for

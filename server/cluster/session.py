@@ -1,7 +1,7 @@
 """The coordination of a member: a `Coordination` that outlives the sessions behind it.
 
-Those who only read and write keep this object. Watches and ephemeral nodes belong to one session: who uses them runs within
-its life (`ClusterMember`) and starts anew with the next. Between two sessions every call raises SessionExpired.
+Those who only read and write keep this object. Watches and ephemeral nodes belong to one session: users of a session run within
+its life (`ClusterMember`) and restart with the next one. Between two sessions every call raises SessionExpired.
 
 A session says nothing of this broker's leaderships before the broker has registered in it: while the last session was over
 another broker may have taken them. So nothing is sure before `note_registered`.
@@ -159,7 +159,7 @@ async def settle_cluster_id(
     `fill` puts what is known already into a tree that is new, which it is until it has a cluster id: a crash halfway
     means that the next start fills it again.
     """
-    # The epoch as well, which whoever stands for controller would make: another write, and another wait for the disk.
+    # The epoch as well, which a candidate for controller would make: another write, and another wait for the disk.
     epoch = {znodes.CONTROLLER_EPOCH: znodes.encode_controller_epoch(0)}
     await make_missing(coordination, [*znodes.PERSISTENT_PATHS, *znodes.OWN_PATHS, *epoch], epoch)
     try:

@@ -125,7 +125,7 @@ class SettingsAdministration:
         await self._until_altered(read, alter)
 
     async def _until_altered(self, read: Callable[[], Awaitable[None]], alter: Callable[[], Awaitable[None]]) -> None:
-        # The write names the version that is read here. If another broker is faster, the change is worked out anew.
+        # The write names the version that is read here. If another broker is faster, the change is worked out again.
         while True:
             await self._up_to_date(read)
             try:
@@ -184,7 +184,7 @@ class SettingsAdministration:
                 return
             if texts == known.texts:
                 if texts and not for_all:
-                    self.configs.announce()  # as in Kafka, whoever names a file again wants it to be read anew
+                    self.configs.announce()  # as in Kafka, naming a file again causes it to be read again
                 return
             kept = await self._kept(texts, for_all=for_all)
             await self.apply_broker(await self._write(self._notice(path), path, known, texts, kept), for_all=for_all)

@@ -1,8 +1,8 @@
 """Delegation tokens as the coordination tree has them, and their changes (Kafka 3.9's DelegationTokenManagerZk).
 
 Any broker changes tokens. A change is decided from the tree's present state and written on condition of the version read.
-The same write adds a notification for other brokers. Then the change is in force on this broker. If another broker was
-faster it is decided anew. A broker that is alone keeps the same nodes and needs no notices.
+The same write adds a notification for other brokers. Then the change is in force on this broker. If another broker was faster
+the change is decided again. A broker that is alone keeps the same nodes and needs no notices.
 
 At the start of every session all tokens are read; after that only those that a notice names. A node that holds no token is
 left aside with one line in the log, and so is one beyond the limits below. While the tree is out of reach the tokens that are
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.tokens")
 
 TOKENS_MAX = 20_000  # Kafka has no limit; each takes about two kilobytes
-TOKENS_OF_REQUESTER_MAX = 5_000  # so that nobody uses up all of them
+TOKENS_OF_REQUESTER_MAX = 5_000  # so that no client uses up all of them
 NODE_BYTES_MAX = 64 * 1024  # ZooKeeper takes no request of more than about a megabyte
 TRIES = 11
 RETRY_S = 0.1
@@ -88,7 +88,7 @@ class TokenStore:
         self.table, self._config, self._coordination = table, config, coordination
         self._refusal, self._is_controller, self._has_readers = refusal, is_controller, has_readers
         self._clock_ms, self._run_in_thread = clock_ms, run_in_thread
-        # Whoever reads or writes tokens does so alone: what was read before a write must not come into force after it.
+        # Only one task reads or writes tokens at a time: what was read before a write must not come into force after it.
         self._lock = trio.Lock()
         self._notices = ChangeNotices(coordination, CHANGES, CHANGE_PREFIX, clock_ms)
         self._noticed, self._is_new = Signal(), Signal()

@@ -83,13 +83,13 @@ class BrokerConfig:
     advertised: Mapping[str, Endpoint]
     inter_broker_listener_name: str
     control_plane_listener_name: str | None
-    """Of the controller's connections, if that is another one."""
+    """Listener of the controller's connections; None: the inter-broker listener."""
     log_dirs: tuple[Path, ...]
     member: MemberConfig
     zookeeper: ZooKeeperConfig | None
     static: Mapping[str, str] = field(repr=False)  # with the passwords
     sasl: Mapping[str, SaslListenerConfig] = field(default_factory=dict)
-    """Of each listener that speaks SASL."""
+    """SASL settings, by listener."""
     peer_logins: Mapping[str, PeerLoginConfig] = field(default_factory=dict)
     """How this member of a cluster logs in at the others, by the listener; one that is not here lets it in without."""
     authorizer: AuthorizerConfig | None = None

@@ -3,7 +3,8 @@
     org.example.LoginModule required name="value" other='value' third=word;
 
 A word begins with a letter, `_` or `$`, and goes on with these, digits, `-` and `.`; all else needs quotes, so that
-`password=1234;` has no value. A comment begins with `/` wherever it is. Quoted text ends at its line's end at the latest and
+`password=1234;` has no value. A comment begins with `/` anywhere in the text. Quoted text ends at its line's end at the latest
+and
 knows the escapes of C. `parse_jaas` raises `MalformedJaas`, whose text never holds a value.
 """
 

@@ -26,7 +26,7 @@ logger = logging.getLogger("ottla.configs")
 
 ROOT = "root"
 OWN = "ottla"
-# What a client library says of its requests at these loggers may be secret: their levels are nobody's to change.
+# What a client library says of its requests at these loggers may be secret: their levels cannot be changed.
 WITHHELD = frozenset(["ottla.zookeeper.kazoo"])
 LEVELS = {
     "TRACE": logging.DEBUG // 2,
@@ -169,7 +169,7 @@ class FloodGate(logging.Filter):
     """Rate limit per source line of the code: LIKE_MAX warnings and errors a minute, or INFO_LIKE_MAX other lines.
 
     The next line that passes tells how many did not. Places that strangers or a broken disk can make talk without end have
-    reminders of their own (`replication/reminders.py`), which say more about whom; this holds for all others, such as those
+    reminders of their own (`replication/reminders.py`), which name the peer; this holds for all others, such as those
     that tell of each rebalance. Who asks for the levels below INFO wants all of it.
     """
 

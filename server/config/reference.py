@@ -33,7 +33,7 @@ class Reference(NamedTuple):
     default: str | None
     allowed: str
     change: str
-    """Where it can be changed: "read-only", "per-broker", "cluster-wide", or the scope itself."""
+    """Scope in which the setting can be changed: "read-only", "per-broker", "cluster-wide", or the scope itself."""
     per_listener: bool
     """Whether a listener may have a value of its own, as listener.name.<listener>.<name>."""
     cluster_only: bool

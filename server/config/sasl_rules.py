@@ -59,7 +59,7 @@ class KerberosKeys:
     principal: str
     keytab: Path | None
     service_name: str
-    """Of the other brokers, when this one logs in at them."""
+    """Service name of the other brokers, for this broker's logins to them."""
     initiates: bool
     """Whether the line lets this broker log in at others, too."""
 
@@ -178,7 +178,7 @@ def check_fixed(
 ) -> None:
     """Reject run-time changes to the settings that name a listener's token issuer; all texts are as that listener sees them."""
     for name in sorted(texts.keys() | in_force.keys()):
-        # What is there already, because another broker has let it in, keeps nobody from changing something else.
+        # What is there already, because another broker has let it in, does not prevent a change of something else.
         if name.startswith(_FIXED_PREFIXES) and texts.get(name) not in (in_force.get(name), started_with.get(name)):
             raise _invalid(
                 f"listener.name.{listener.lower()}.{name}", "it is settled in server.properties, when the broker starts"
@@ -269,7 +269,7 @@ def kerberos_keys(jaas: JaasEntry, service_name: str | None, line: str) -> Kerbe
     if not (service := found or service_name):
         raise _invalid(line, f"No serviceName defined in either JAAS or Kafka config ({SERVICE_NAME})")
     if not _is_true(options, "useKeyTab"):
-        # With a ticket or a password alone, as Java allows, nobody can accept tickets.
+        # With a ticket or a password alone, as Java allows, tickets cannot be accepted.
         raise _invalid(line, "useKeyTab=true is needed, so that tickets of clients can be accepted")
     if not _is_true(options, "storeKey"):
         raise _invalid(line, "storeKey=true is needed, so that tickets of clients can be accepted")
@@ -309,7 +309,7 @@ def _check_keytab(keys: KerberosKeys, line: str) -> None:
     if keys.keytab is None:
         return
     try:
-        # A pipe would hold whoever opens it.
+        # A pipe would block its reader.
         if not keys.keytab.is_file():
             raise OSError(None, "it is no file" if keys.keytab.exists() else "there is no such file")
         keys.keytab.open("rb").close()

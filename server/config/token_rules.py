@@ -84,7 +84,7 @@ def token_rules(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -
     if handler is not None:
         allowed = ", ".join((SIGNED_HANDLERS[0], UNSECURED_HANDLER))
         raise _invalid(f"{own}{HANDLER_NAME}={handler}", f"it is not known; allowed: {allowed}")
-    # Kafka takes tokens that nobody has signed then. Here somebody has to have asked for that.
+    # Kafka accepts unsigned tokens then. Here a setting has to allow that.
     if config.sasl_oauthbearer_jwks_endpoint_url is None and any(each.startswith(_OPTION) for each in options):
         return _unsecured(options, own)
     raise _invalid(
@@ -242,7 +242,7 @@ def check_key_file(rules: TokenRules, prefix: str) -> None:
 def read_key_file(address: str) -> bytes:
     """Read a key file. Raises OSError if it is unreadable, no regular file, or too long."""
     path = Path(address)
-    # A pipe or a device would hold whoever reads it for ever.
+    # A pipe or a device would block its reader for ever.
     if not path.is_file():
         raise OSError(None, "there is no such file" if not path.exists() else "it is no file")
     with path.open("rb") as file:

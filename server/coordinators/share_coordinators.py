@@ -228,7 +228,7 @@ class ShareCoordinators:
             if not left or wait_s is None:
                 break
             await trio.sleep(wait_s)
-        # In the order of the request, whoever answered first.
+        # In the order of the request, not of the answers.
         return api.response(results=_by_topic(api.result, [(key, results[key]) for key, _ in _split(request)]))
 
     async def _try(self, api: Api, asked: Mapping[SharePartitionKey, Any]) -> dict[SharePartitionKey, Any]:
@@ -241,7 +241,7 @@ class ShareCoordinators:
         return results
 
     async def _ensure_topic(self) -> None:
-        # Before the topic is there nobody knows how many partitions it will have.
+        # Before the topic exists its number of partitions is unknown.
         if self._broker.cluster.topics.get(SHARE_GROUP_STATE_TOPIC) is None:
             try:
                 await self._broker.ensure_internal_topic(SHARE_GROUP_STATE_TOPIC)

@@ -1,6 +1,6 @@
 """Verification of transactions: asks coordinators whether partitions take part, before anything is written in one (KIP-890).
 
-Clients up to transaction version 1 have told the coordinator of the partition before; it only has to confirm that. Later
+Clients up to transaction version 1 have added the partition at the coordinator before; it only has to confirm that. Later
 ones leave it to the leader of the partition, which adds it with the same request.
 
 A coordinator on this broker is asked by a call, and answers at once where its log commits at once. Another broker gets
@@ -93,7 +93,7 @@ class TransactionVerifier:
                 return question.errors
             return question.all_are(ErrorCode.NETWORK_EXCEPTION)
         finally:
-            # Whoever has left must not have partitions added that nothing is written to.
+            # A client that has left must not have partitions added that get no records.
             question.is_abandoned = True
 
     def _timeout_s(self) -> float:

@@ -16,12 +16,12 @@ a client may do have bit n for operation n. An unsecured broker answers each que
     hidden_topics           the same for topics that a pattern matches
     completed               change an answer, whatever form it has (`ottla.wire.answers`)
 
-Each of them takes the context of the request, whose principal and address it speaks for. `quietly` is for checks that only
+Each of them takes the context of the request, whose principal and address are checked. `quietly` is for checks that only
 filter an answer; Kafka does not log these refusals either (its `logIfDenied`). Names come from the request, or from its
 ids: the caller resolves the ids before the check. The cluster itself is `CLUSTER_NAME`.
 
-A decision that was made before costs a look into a dictionary, a new one some microseconds. So whoever asks about more than
-some thousand names gives way in between, as for any other work.
+A decision that was made before costs a look into a dictionary, a new one some microseconds. So a request about more than some
+thousand names yields in between, as other work does.
 """
 
 from __future__ import annotations

@@ -41,13 +41,13 @@ class Api:
     in_cluster_only: bool = False
     """Neither served nor advertised by a broker that is alone."""
     with_receiver_only: bool = False
-    """Neither served nor advertised by a broker where nobody takes metrics of clients."""
+    """Neither served nor advertised by a broker without a receiver of client metrics."""
     unadvertised: bool = False
-    """No client is told of it."""
+    """Left out of ApiVersions answers."""
     unmetered: bool = False
     """The time that it takes does not count for the quota of its client, as in Kafka."""
     long_bytes: bool = False
-    """It may be longer than others: it has a field of bytes, and nothing that costs for each of many."""
+    """Allowed to be longer than other requests: it has a field of bytes, and nothing that costs for each of many."""
     pipelined: bool = False
     """Handled while answers to earlier requests of the connection are pending."""
 

@@ -12,7 +12,8 @@ logger = logging.getLogger("ottla.server")
 
 ANONYMOUS = "User:ANONYMOUS"
 THIS_BROKER = "this broker"
-"""Who asks when a broker asks itself. No client can be it: their principals have a type and a colon."""
+"""Address in the place of a client's when a broker sends itself a request. No client can be it: their principals have a type and
+a colon."""
 
 UNNAMED_SOFTWARE = "unknown", "unknown"
 
@@ -110,7 +111,7 @@ class RequestContext(Generic[PortT_co]):
         self.broker, self.api_version = broker, api_version
         self.client_id, self.client_host = client_id, client_host
         self.client_software = UNNAMED_SOFTWARE
-        """Name and version, as the client has told them with ApiVersions."""
+        """Client software name and version, from the client's ApiVersions request."""
         self.principal = principal
         self.is_token_authenticated = False  # by a delegation token, which has fewer rights than its owner
         self.is_forwarded = False

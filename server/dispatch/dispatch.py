@@ -150,11 +150,11 @@ def handles(
 
 
 def _forwarding(handler: Handler) -> Handler:
-    """Handler that runs at the controller and forwards the request elsewhere."""
+    """Make a handler that answers at the controller, and at other brokers forwards the request to it."""
 
     def handle(request: Any, context: RequestContext[Any]) -> Answer[Any]:
         broker = context.broker
-        # Whoever hands a request on has looked for the controller. Two that do not know it must not hand it to and fro.
+        # The broker that forwards a request has looked for the controller. Two that do not know it must not hand it to and fro.
         if context.is_forwarded or not broker.is_in_cluster:
             return handler(request, context)
         answer: Answer[Any] = broker.member.forwarding.answer(handler, request, context)

@@ -137,7 +137,7 @@ def _lock(file: IO[str], folder: Path) -> None:
 
 
 VERSION: Final = 1
-"""Of cluster.json; a file without one is of version 1."""
+"""Format version of cluster.json; a file without one has version 1."""
 
 
 class Known(NamedTuple):

@@ -1,7 +1,8 @@
 """Control of a running `ottla cluster` by other commands, over a Unix socket that only its user may open.
 
 A request is one line of JSON, {"do": "status"} or {"do": "start-broker", "broker": 2}, and so is its answer, an object that has
-"error" if the request came to nothing. Whoever asks gets REQUEST_S to say what, and no more than ASKING_MAX ask at a time.
+"error" if the request came to nothing. A client has REQUEST_S to send its request, and at most ASKING_MAX clients are connected
+at a time.
 
 `ottla cluster status` (`cluster_status`) shows the brokers, and who leads each partition and who is in sync. The command that runs
 the cluster knows its processes; the rest says one of the brokers, asked as any client asks (Metadata).
@@ -89,7 +90,7 @@ async def serve_control(listener: socket.socket, answer: Answer) -> None:
 
 def listen(folder: Path) -> socket.socket:
     """Socket for `serve_control`. OSError says why it cannot be opened."""
-    # Nobody else listens there: whoever has the folder's lock runs the cluster.
+    # No other process listens there: the owner of the folder's lock runs the cluster.
     return bound(str(folder / SOCKET))
 
 
@@ -108,7 +109,7 @@ async def _converse(stream: trio.SocketStream, answer: Answer, limit: trio.Semap
             with trio.fail_after(REQUEST_S):
                 await stream.send_all(json.dumps(told).encode() + b"\n")
     except (trio.TooSlowError, trio.BrokenResourceError, OSError):
-        pass  # whoever asked does not wait any more
+        pass  # the client does not wait any more
     finally:
         limit.release()
 
@@ -214,7 +215,7 @@ def _received(connection: socket.socket, size: int) -> bytes:
 
 
 def broker_lines(brokers: Sequence[Mapping[str, Any]], metadata: MetadataResponse | None) -> list[str]:
-    """One line per broker: address, state and number of led partitions."""
+    """Format one line per broker: address, state and number of led partitions."""
     leads: dict[int, int] = {}
     for _, partition in _partitions(metadata):
         leads[partition.leader_id] = leads.get(partition.leader_id, 0) + 1
@@ -229,7 +230,7 @@ def broker_lines(brokers: Sequence[Mapping[str, Any]], metadata: MetadataRespons
 
 
 def topic_lines(metadata: MetadataResponse | None, problem: str) -> list[str]:
-    """One line per partition, with marks for missing replicas; or the reason why the state is unknown."""
+    """Format one line per partition, with marks for missing replicas; or the reason why the state is unknown."""
     if metadata is None:
         return [f"leaders are not known: {problem}"]
     if not metadata.topics:

@@ -154,7 +154,7 @@ class ServiceManager:
     def _tell(self, text: str) -> None:
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-                sock.setblocking(False)  # a manager that does not listen holds nobody up
+                sock.setblocking(False)  # a manager that does not listen blocks nothing
                 sock.sendto(text.encode(), self._address)
         except OSError as error:
             if not self._has_failed:

@@ -61,7 +61,7 @@ class Report:
     def _tell(self, what: Mapping[str, object]) -> None:
         try:
             os.write(self._descriptor, json.dumps(what).encode() + b"\n")
-        except OSError:  # nobody is there to hear it: the end of this process is near
+        except OSError:  # no reader is left: the end of this process is near
             logger.debug("the supervisor does not hear")
 
 
@@ -218,7 +218,7 @@ class Supervisor:
 
     def _do_one(self, action: Send | Announce | AnnounceAgain | Say) -> None:
         if isinstance(action, Send):
-            # One whose fork was refused is not there. That it has ended is told behind this.
+            # One whose fork was refused is not there. Its end is reported below.
             if (child := self._children.get(action.name)) is not None:
                 os.kill(child.pid, action.number)
         elif isinstance(action, Announce):
@@ -235,7 +235,7 @@ class Supervisor:
         try:
             self._try_to_fork(name)
         except OSError as error:
-            # There are too many processes, or too little memory. Whoever serves goes on.
+            # There are too many processes, or too little memory. Running workers go on.
             how = f"it cannot begin: {error.strerror}"
             return self._fleet.on_ended(name, how, time.monotonic(), is_failure=True)
         return []
@@ -299,7 +299,7 @@ def _wakeable() -> Iterator[int]:
     hears, wakes = os.pipe()
     os.set_blocking(hears, False)
     os.set_blocking(wakes, False)
-    # Whoever runs in the background of a shell may not be meant by its Ctrl-C: such a setting is left alone.
+    # A process in the background of a shell may not be meant by its Ctrl-C: such a setting is left alone.
     heeded = [each for each in STOPPING if signal.getsignal(each) is not signal.SIG_IGN]
     before = {number: signal.signal(number, _ignore) for number in (*heeded, signal.SIGCHLD)}
     former = signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)

@@ -209,7 +209,7 @@ class Authentication:
         except BlockingIOError:
             return WAIT_READABLE
         except NoRoom:
-            # Whoever is not known does not stand in line with those who are.
+            # Unauthenticated clients do not queue with authenticated ones.
             raise CloseConnection("there is no memory for a large frame now") from None
         bounds = inbox.next_frame()
         frame = None if bounds is None else bytes(inbox.buffer[bounds[0] : bounds[1]])

@@ -3,7 +3,8 @@
 Theory
     To receive a large batch takes about as long as to check it and to write it to the log, and needs nothing that is the event loop's. Where
     several connections have something for the loop, they hand over the rest of their large frames to one thread, which is kept.
-    The task of the connection waits until that is done (`Connection`, `RECEIVE`), so nobody else touches its socket and its buffer.
+    The task of the connection waits until that is done (`Connection`, `RECEIVE`), so no other code touches its socket and its
+    buffer.
 
     A task that is cancelled meanwhile goes on waiting: the thread writes into its buffer, for a millisecond or two.
     The next thing that it awaits raises `Cancelled`.

@@ -116,7 +116,7 @@ class Calls:
         ApiVersions answers every version, the unknown ones in format 0. ProtocolViolation: it is not served.
         """
         route = self._routes.get(api_key)
-        # As in Kafka the connection ends: without a declaration nobody knows what the rest of the header looks like.
+        # As in Kafka the connection ends: without a declaration the layout of the header's rest is unknown.
         if route is None:
             raise ProtocolViolation(f"the request {api_name(api_key)} (version {version}) is not served here")
         if version in route.versions:

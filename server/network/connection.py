@@ -6,7 +6,7 @@ is `_step`.
 
 States
     served    the task sleeps in `serve`. The event loop calls `_step` when the socket is ready (`readiness.py`), or when
-              `PendingAnswers` says that an answer is. A step that can do everything at once wakes nobody
+              `PendingAnswers` says that an answer is. A step that can do everything at once wakes no task
     awake     a step returned a `Waiting`, so the task has it: it sends what is answered, awaits the one thing, answers the
               frames that are left, and is served again. Nothing is received meanwhile. The kinds of `Waiting`:
 
@@ -161,7 +161,7 @@ class Connection:
         except (ProtocolViolation, CloseConnection) as error:
             self._complaints.close(self._peer, self._context.client_id, str(error))
         except (ConnectionError, TimeoutError):
-            pass  # the peer went away; nobody is left to tell
+            pass  # the peer went away; no answer can be sent
         except Exception as error:  # noqa: BLE001 - logged below
             await self._complaints.report_bug(error, self._peer, self._context.client_id)
         finally:
@@ -228,7 +228,7 @@ class Connection:
                 break
             waiting = MUTED  # one of these answers begins a pause
         self._inbox.detach()
-        # A poke is forgotten if nobody serves the socket, so one that came meanwhile is made again.
+        # A poke is lost if no task serves the socket, so one that came meanwhile is made again.
         self._pending.note_ready()
 
     async def _authenticate(self, authentication: Authentication) -> None:
@@ -323,7 +323,7 @@ class Connection:
                 break
             if now > self._turn_end:
                 return END_OF_TURN
-        # Without epoll nobody can poke a connection that waits for its socket, so its task waits for the answers.
+        # Without epoll no thread can poke a connection that waits for its socket, so its task waits for the answers.
         return DRAIN if self._pending and not self._readiness.is_inside_the_wait else None
 
     # ------------------------------------------------------------------ one request

@@ -168,7 +168,7 @@ class ConnectionLimits:
         if not self._per_ip[host]:
             # Or else every address that ever connected would stay here.
             del self._per_ip[host]
-        # An event of trio is set for ever, so whoever waits next gets a new one.
+        # An event of trio is set for ever, so the next waiting task gets a new one.
         self._freed.set()
         self._freed = trio.Event()
 

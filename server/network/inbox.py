@@ -1,7 +1,7 @@
 """The inbox of a connection: received bytes that wait to be cut into frames.
 
 All connections of the event loop receive into one shared buffer: a read is answered before the next one happens, so an
-idle connection needs no memory of its own. Whoever is about to suspend calls `detach()` first; it moves the bytes that
+idle connection needs no memory of its own. A connection that is about to suspend calls `detach()` first; it moves the bytes that
 belong to no complete frame yet into a buffer of this connection's own. That buffer grows with the bytes that really
 arrived, never to what a length field claims, and comes from a small pool because large frames come in series. A large one
 is pages of its own (`wire/buffers.py`): these grow without being copied, and nothing is left of them in the heap.
@@ -143,7 +143,7 @@ class Inbox:
         self._own: ReceiveBuffer | None = None
         self._hands_over = True  # unless the last bytes of an incomplete frame came slowly
         self._series = 0  # bytes of the buffer of the last frame if that was a large one; the next one may be, too
-        self.expected = 0  # bytes that the transport was told to wait for
+        self.expected = 0  # bytes that the transport has to wait for
         self.memory = buffers.memory
         self.large_since = math.inf  # since when it has a large buffer, or wants one, and no frame became complete
         self.buffer: ReceiveBuffer = buffers.shared
@@ -376,7 +376,7 @@ class Inbox:
 
     def _move_to(self, target: ReceiveBuffer) -> None:
         if len(target) > FREE_BUFFER_BYTES:
-            # The housekeeper's clock runs from the first large buffer of a frame, not anew with each longer one.
+            # The housekeeper's clock runs from the first large buffer of a frame, not again with each longer one.
             self.large_since = min(self.large_since, time.monotonic())
         rest = self.end - self.start
         with memoryview(self.buffer) as view:

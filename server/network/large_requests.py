@@ -83,7 +83,7 @@ async def handle_large(
 async def answer_awaited(waiting: Waiting, pending: PendingAnswers) -> None:
     """Await a response, and send it after all earlier ones."""
     call = waiting.call
-    # Whoever asks for much, or for the whole cluster, gets an answer that a thread has to encode.
+    # A long answer, or one about the whole cluster, is encoded by a thread.
     may_be_long = waiting.is_large or call.route.answers_at_length
     try:
         response = await waiting.work
@@ -140,8 +140,8 @@ class _Made(NamedTuple):
 class LongAnswers:
     """Cache of encoded answers about the whole cluster.
 
-    Those who ask at once, even different questions, wait in line. Whoever's turn comes makes its answer, and all behind it
-    that asked the same before it was begun take that. So a crowd costs as much work and memory as one or two who ask.
+    Concurrent requests, even different ones, wait in a queue. The first one makes its answer; equal requests that came before
+    it began share the answer. So a crowd costs as much work and memory as one or two requests.
     """
 
     def __init__(self) -> None:

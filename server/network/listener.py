@@ -4,7 +4,7 @@ A connection ends
     when not a byte has been read or sent for connections.max.idle.ms, whatever waits on it: a long poll, a join, a produce
         request. Kafka does the same. Bytes that the broker has not read yet do not count. If joins may wait for longer than
         that, connections.max.idle.ms has to be larger; clients close after 9 minutes by themselves.
-    within a second or two after its peer has closed its side, if nobody needs what it waits for any more: a long poll or a
+    within a second or two after its peer has closed its side, if the awaited answer is of no use any more: a long poll or a
         join (`abandonable`), a long request that changes nothing (`reads_only`), or memory for the rest of a large frame.
         What the peer has sent and the broker has not read is dropped. A produce request is carried out and answered.
     when it keeps memory that others wait for (`memory_accounting.py`), or its place is needed (`connection_limits.py`).
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.listener")
 
-# Others run between two rounds: a crowd that connects at once holds up nobody that is connected.
+# Others run between two rounds: many simultaneous connections do not hold up existing ones.
 ACCEPTS_PER_ROUND = 64
 HOUSEKEEPING_SECONDS = 1.0
 QUOTAS_SECONDS = 0.25
@@ -270,7 +270,7 @@ class Listener:
 
     async def _end_stalled(self) -> None:
         """Close connections that hold memory others wait for and neither complete a frame nor read answers."""
-        # As long as nobody waits for memory, a slow peer does no harm.
+        # As long as no connection waits for memory, a slow peer does no harm.
         if self.buffers.memory.is_short:
             self.buffers.memory.look_again()
             too_long = time.monotonic() - STALLED_S
@@ -287,7 +287,7 @@ class Listener:
         memory = self.buffers.memory
         # Only when little is left in use, because it takes some milliseconds.
         if memory.most_used > KEPT_BYTES_MAX and memory.used < memory.most_used // 4:
-            # Measured anew from here, so that it is not done every second.
+            # Measured again from here, so that it is not done every second.
             memory.most_used = memory.used
             self.buffers.forget()
             await trio.to_thread.run_sync(system.give_free_memory_back)

@@ -28,7 +28,8 @@ DEFAULT_BYTES = 96 * 1024 * 1024
 STALLED_S = 30.0
 """While others wait for room, the rest of a large frame has to come within this time."""
 BEYOND_S = 3.0
-"""The rest of the one frame that goes on beyond the limit has to come within this time: nobody behind it gets on before it is complete."""
+"""The rest of the one frame that goes on beyond the limit has to come within this time: no request behind it proceeds before it
+is complete."""
 PROMISED_BYTES = 1024 * 1024
 """Counted for each that was admitted and has not taken yet: so many are admitted at a time as there is room for."""
 
@@ -95,7 +96,7 @@ class MemoryBudget:
     def take(self, count: int) -> None:
         self.used += count
         self.most_used = max(self.most_used, self.used)
-        # Whoever has taken its part may have left room for the next one.
+        # A connection that has taken its part may have left room for the next one.
         if self.line:
             self._admit()
 

@@ -13,7 +13,8 @@ Theory
 
     `turn_end` says how long one connection may go on. All connections share one budget of time between two looks at the
     sockets. When it is used up, those that are ready but have had no turn are served first after the next look. So a hundred
-    peers that pipeline hold nobody up. What has to be awaited, in tasks, has a line and a budget of its own behind that (`work`).
+    peers that pipeline do not hold up other peers. What has to be awaited, in tasks, has a line and a budget of its own behind
+    that (`work`).
 
     An exception wakes the task and is raised there. The function must not block for long, must not await and is not in
     any task; it may call whatever wakes tasks up. After each call that woke one, and when trio's time is up, trio goes on.
@@ -201,7 +202,7 @@ class Readiness:
             else:
                 events = poll(timeout, SOCKETS_PER_LOOK)
             self.worker.ready_count = len(events)
-            # Counted from here, for the time that the loop slept is nobody's turn.
+            # Counted from here, because the time that the loop slept belongs to no peer.
             self._turns_end = time.monotonic() + ROUND_S
             # 3. Turns, until their common time is over. If one has no turn, all behind it wait, to keep the order.
             is_first = True

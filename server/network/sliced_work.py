@@ -251,7 +251,7 @@ class QueuedWork:
             work.close()
 
     def close(self) -> None:
-        """End the work, wherever it is."""
+        """End the work at its current position."""
         self._work.close()
 
 

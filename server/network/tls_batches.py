@@ -5,8 +5,8 @@ Theory
     after the other. It goes on with another chunk as long as the socket fills them, for some milliseconds.
 
     A piece of an answer is encrypted as a whole. If the socket takes only a part, the rest waits as ciphertext, and the piece
-    counts as sent when all of it is gone: until then the next `send` comes with the same bytes, and is told that it has to
-    wait. So `Outbox` knows what the socket has not taken.
+    counts as sent when all of it is gone: until then the next `send` comes with the same bytes, and raises BlockingIOError
+    again. So `Outbox` knows what the socket has not taken.
 
     A client that writes a record for each message would wake the broker for each of them. Who waits for the rest of a frame
     has no use for a part of it, so the kernel is asked to wait for more (`_expect`).
@@ -189,7 +189,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
         finally:
             self._session.empty_bios()
         if self._has_ended:
-            self._session.unread = b""  # nobody reads what comes behind a farewell
+            self._session.unread = b""  # bytes behind a close_notify stay unread
         return count
 
     # --- out
@@ -265,7 +265,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
 
     def close(self) -> None:
         """Send close_notify if the socket accepts it, and close."""
-        self._failure = None  # whoever was told keeps this connection in its frames: a circle
+        self._failure = None  # the traceback of the error refers to this connection: a reference cycle
         self._session.close()
 
 

@@ -5,7 +5,7 @@ Theory
     the peer speaks. Who speaks TLS gets a session of OpenSSL, and as many steps of a handshake as it takes.
 
     The dearest step is mostly one signature. Steps that the event loop can afford are done there, one at each turn of the loop,
-    so that a crowd that connects at once holds nobody up. A dear key (RSA 4096) signs in a thread. Which kind a key is is
+    so that many simultaneous connections do not hold up others. A dear key (RSA 4096) signs in a thread. Which kind a key is is
     measured with its first handshakes, in a thread as well (`HandshakeSteps`).
 
     Unless the kernel can encrypt what is sent, OpenSSL is not put on the socket itself (`tls_session.py`).
@@ -15,7 +15,7 @@ Limits
     One more ends the oldest: of this address, or of the address that has most. So who opens very many only pushes out its own.
 
 Log
-    What a peer does wrong is told in one line a minute for each address.
+    Mistakes of peers are logged in one line a minute for each address.
 """
 
 from __future__ import annotations

@@ -275,7 +275,7 @@ def _look(reference: weakref.ref[Watch], clock: int) -> None:
         except OSError:  # the thread of the loop has ended
             return
         if watch.reading is None or watch.count != count:
-            # Looked at anew, behind the count: what the loop has used before does not count as this read's.
+            # Looked at again, behind the count: what the loop has used before does not count as this read's.
             count = watch.count
             began_s = time.clock_gettime(clock)
         elif now_s - began_s > READ_S:

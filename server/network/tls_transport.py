@@ -11,7 +11,7 @@ Theory
     room for what OpenSSL has to send itself, and the other way round.
 
     A record that was begun is in OpenSSL's buffer until the socket has taken all of it. The next call has to come with the
-    same bytes, and perhaps more behind them; `Outbox` repeats them, because it was not told that they were sent.
+    same bytes, and perhaps more behind them; `Outbox` repeats them, because it does not know that they were sent.
 
     Regions of files are read from the page cache into a buffer that all connections of the loop share, piece by piece, and
     encrypted from there. A page that is missing is left to a thread, as with sendfile. Where the kernel encrypts

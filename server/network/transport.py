@@ -96,7 +96,7 @@ class PageCacheReader:
 
     def is_in_memory(self, region: FileRegion, position: int, length: int) -> bool:
         """True if the first and last byte are in memory; the kernel reads ahead in between."""
-        # Nobody can tell here. A thread for every fetch would cost more than a wait for the disk now and then.
+        # This system cannot tell. A thread for every fetch would cost more than a wait for the disk now and then.
         if RWF_NOWAIT is None:
             return True
         descriptor, probe = region.file.fileno(), bytearray(1)

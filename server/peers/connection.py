@@ -1,12 +1,11 @@
 """A connection on which this broker sends requests to another one.
 
 Theory
-    Requests go out in the order in which they were asked, and whoever asked for the oldest one without an answer reads:
-    there is no task that only reads, so an answer costs one task switch. Whoever has read its answer lets the next one
-    read.
+    Requests go out in the order in which they were asked, and the task with the oldest unanswered request reads:
+    there is no task that only reads, so an answer costs one task switch. A task that has read its answer lets the next one read.
 
     One thing ends a connection for all who ask on it: an error, an answer that came too late, bytes that are not what was
-    asked for, a cancelled `ask` (nobody would read its answer). The scopes that they wait in are cancelled then.
+    asked for, a cancelled `ask` (its answer would stay unread). The scopes that they wait in are cancelled then.
 
     Answers stay in the receive buffer, and their records are views of it. The buffer is used again with the next `ask`;
     if others read before, they read into a new one.
@@ -243,7 +242,7 @@ class PeerConnection:
         try:
             await self._send(frame)
             if self._waiting[0] is not waiting:
-                # Whoever waits for an older answer reads. Two readers on one socket would tear frames apart.
+                # The task with the oldest pending answer reads. Two readers on one socket would tear frames apart.
                 await waiting.until_first()
             return self._decoded(exchange, correlation_id, await self._next_frame())
         except (OSError, ProtocolViolation) as error:
@@ -473,7 +472,7 @@ class FrameBuffer:
 
     def _note_size(self, size: int) -> None:
         """Shrink a large buffer after a series of small frames."""
-        # One large answer after many small ones begins the count anew: a buffer that is needed now and then is kept.
+        # One large answer after many small ones begins the count again: a buffer that is needed now and then is kept.
         if len(self.data) <= LARGE_BUFFER_BYTES or size > len(self.data) // 4:
             self._small_frames = 0
             return

@@ -67,7 +67,7 @@ class PeerEncryption:
             raise NotEncrypted(
                 f"{host!r} is no name that a certificate can have; change advertised.listeners there"
             ) from None
-        # Whoever wanted it may have gone meanwhile.
+        # The requester may have gone meanwhile.
         except BaseException:
             current.close()
             raise

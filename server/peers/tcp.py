@@ -105,7 +105,7 @@ class TcpPeers:
 
     def note_answer(self, endpoint: BrokerEndpoint) -> None:
         """A request got its answer."""
-        # Called with every answer. As a rule nobody is lost, and the look at an empty set is all that it costs.
+        # Called with every answer. As a rule no broker is lost, and the look at an empty set is all that it costs.
         if self._lost and endpoint.node_id in self._lost:
             self._lost.discard(endpoint.node_id)
             logger.info("Broker %d at %s:%d answers again", endpoint.node_id, endpoint.host, endpoint.port)
@@ -175,7 +175,7 @@ class TcpPeer:
         if connection is None or connection.closed_because is not None:
             return None
         # Brokers hang up on idle connections. A request sent into one
-        # would be lost, and nobody could say whether it had an effect.
+        # would be lost, and its effect would be unknown.
         if connection.is_stale():
             connection.close("the broker hung up while nothing was asked", is_at_fault=False)
             return None
@@ -194,7 +194,7 @@ class TcpPeer:
     async def _encoded(self, exchange: Exchange, request: Message, scope: trio.CancelScope) -> bytes:
         """Encode a request in a thread that yields to the event loop every few milliseconds.
 
-        Whoever asks meanwhile may be sent first: a controller asks each broker one thing after the other.
+        A request that comes meanwhile may be sent first: a controller asks each broker one thing after the other.
         """
         # For a broker that is not there nothing is encoded, however often it is tried: those that live wait for the thread.
         if self._usable_connection() is None:
@@ -213,7 +213,7 @@ class TcpPeer:
         try:
             # Several may ask first at the same time. They share one connection, so that their requests go out in order.
             async with self._connecting:
-                # Whoever had the lock before may have made one.
+                # The former holder of the lock may have made one.
                 connection = self._usable_connection()
                 if connection is None:
                     transport = await self._transport(await self._connected_socket())
@@ -241,7 +241,7 @@ class TcpPeer:
                 return
             except (LoginRefused, LoginFailed) as failure:
                 error = failure
-            # Whoever wanted it may have gone meanwhile, and nobody else knows of it.
+            # The requester may have gone meanwhile, and no other task refers to it.
             except BaseException:
                 connection.close("its login was abandoned", is_at_fault=False)
                 raise

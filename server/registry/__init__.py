@@ -1,7 +1,7 @@
 """Schema registry: Confluent's HTTP API, with its records in the compacted topic `_schemas`.
 
     command.py      `ottla registry`: options, and the process
-    serving.py      puts the parts together, and runs them until the process is told to stop
+    serving.py      puts the parts together, and runs them until the process gets a signal to stop
     api.py          the table of paths: which method of which handler answers, and who may ask
     reading.py      answers from memory; writing.py: registers, deletes, configures
     judging.py      parses schemas and compares them with earlier versions, in threads

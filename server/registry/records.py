@@ -260,7 +260,7 @@ def _schema(subject: str, version: int, value: Json) -> SchemaValue:
 
 
 _TYPES = {AVRO: AVRO, JSON_SCHEMA: JSON_SCHEMA, PROTOBUF: PROTOBUF}
-"""One string object for each, as there may be very many schemas."""
+"""Names of schema types, one string object for each, because there may be very many schemas."""
 
 
 def parse_reference(value: object) -> Reference:

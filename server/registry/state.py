@@ -51,7 +51,7 @@ Place = tuple[str, int]
 @dataclass(slots=True)
 class _Context:
     places: dict[int, dict[str, int]] = field(default_factory=dict)
-    """Where each id is registered: a version by subject."""
+    """Versions by subject, for each schema id."""
     ids: dict[bytes, int] = field(default_factory=dict)
     """Ids by digest."""
     max_id: int = 0
@@ -267,7 +267,7 @@ class RegistryState:
         return self._modes.get(subject) or ("READWRITE" if is_all else None)
 
     def mode_in_scope(self, subject: str | None) -> str:
-        """Mode that holds for a subject."""
+        """Mode in force for a subject: its own, or an inherited one."""
         for scope in (subject, *_scopes(subject)):
             if scope in self._modes:
                 return self._modes[scope]

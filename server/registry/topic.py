@@ -221,7 +221,7 @@ class _Reader:
     def _fetch(self, cluster: Cluster, connection: BrokerConnection) -> None:
         wanted = FetchPartition(partition=0, fetch_offset=self._position, partition_max_bytes=FETCH_BYTES)
         topics = [FetchTopic(topic=self._topic.name, partitions=[wanted])]
-        # Whoever wants to know where the end is need not wait there.
+        # A request for the end offset need not wait there.
         wait_ms = MAX_WAIT_MS if self._is_at_end else 0
         request = FetchRequest(max_wait_ms=wait_ms, min_bytes=1, max_bytes=FETCH_BYTES, topics=topics)
         answer = connection.ask(request, at_most=_FETCH_MAX_VERSION)

@@ -46,7 +46,7 @@ EVENTS_MAX = 1000
 """Events in one batch."""
 
 ATTEMPTS = 5
-"""Decisions about a registration that others may overtake; the next one is made while nobody else writes."""
+"""Decisions about a registration that others may overtake; the next one is made while no other task writes."""
 
 MERGED = ("defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet")
 """Settings that change what is registered."""

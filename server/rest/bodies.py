@@ -26,7 +26,7 @@ VALUE_TOKENS_MAX = 100_000
 
 STEP_TOKENS = 2_000
 # A string, or a character that structures. A string without an end is one to the end of the text: a search would
-# begin anew at each of its quotation marks.
+# begin again at each of its quotation marks.
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[][{},]', re.DOTALL)
 _RECORDS = '"records"'
 

@@ -80,7 +80,7 @@ class _Rights:
         try:
             self.networks.append((entry.principal, Network.parse(entry.host), bits))
         except InvalidNetwork:
-            return  # as in Kafka such a rule is for nobody
+            return  # as in Kafka such a rule matches no principal
 
     def of(self, requester: Requester) -> int:
         """Allowed operations as bits; denied ones follow, shifted by `_DENIED`."""
@@ -294,7 +294,7 @@ def _quoted(text: str) -> str:
 
 
 VERDICTS_PER_HALF = 5_000
-# Longer names are decided anew each time: strangers could fill the memory with them.
+# Longer names are decided again each time: strangers could fill the memory with them.
 KEPT_CHARACTERS_MAX = 600
 _SOME_NAME = "hardcode"  # Kafka's: may the client do this to a resource that no rule names?
 

@@ -4,11 +4,12 @@ A store comes to PEM in memory in the end, because that is what OpenSSL reads. E
 setting that has to be changed. Passwords and keys are never part of a message.
 
 PEM files may hold anything between the blocks, as OpenSSL and Java allow. A setting of one line has spaces where a file has line
-breaks, so the blocks are taken apart and written anew.
+breaks, so the blocks are parsed and rewritten.
 
 Stores in Java's binary formats are PKCS#12 (RFC 7292), read by the package `cryptography`, and JKS, by `pyjks`. Both packages are
 optional, and loaded when such a store is first read. Until version 8 Java wrote JKS only, and `keytool -storetype JKS` still does. Its
-encryption is weak: whoever has the file may guess passwords fast. The sizes of what is read are bounded before the package sees it, so
+encryption is weak: an attacker who has the file can guess passwords fast. The sizes of what is read are bounded before the
+package sees it, so
 that a file made to be expensive costs no more than a large one.
 """
 
@@ -215,7 +216,7 @@ def read_file(name: str, location: str) -> bytes:
     """Read the bytes of a store; raises InvalidSetting if it cannot be read."""
     path = Path(location)
     try:
-        # A pipe or a device would hold whoever reads it for ever.
+        # A pipe or a device would block its reader for ever.
         if not path.is_file():
             raise _unusable(name, f"{location} is no file")
         with path.open("rb") as file:

@@ -1,6 +1,7 @@
 """Mechanisms of SASL: the two sides of one exchange, and how it fails.
 
-A SASL exchange or a TLS handshake fails with a reason that the peer is told, or with one that is only for the log. No text ever
+A SASL exchange or a TLS handshake fails with a reason that is sent to the peer, or with one that is only for the log. No text
+ever
 holds a password, a token or a key, nor a user's name, which may be a password that was typed in the wrong place.
 
 PLAIN (RFC 4616) is here as Kafka's PlainSaslServer has it: one message, `[authorization id] NUL name NUL password`. Sans-IO.
@@ -54,7 +55,7 @@ class ServerMechanism(Protocol):
     """Set when the exchange is complete."""
 
     refusal: str | None
-    """Reason of a refusal, for the log, if the client has been told already and has the last word."""
+    """Reason of a refusal, for the log, if the client has it already and sends the last message."""
 
     def step(self, token: bytes, now_ms: int) -> bytes:
         """Answer to a client's token; empty if the mechanism has none."""
@@ -76,8 +77,8 @@ TOKEN_BYTES_MAX = 16_384  # the RFC has 255 for each of the three texts
 class PlainUsers:
     """Users in the options of a JAAS line (`user_alice="her password"`), with digests of their passwords.
 
-    The digests are made under a key of this process, so a comparison takes as long whatever the password is, and as long for a name
-    that nobody has.
+    The digests are made under a key of this process, so a comparison takes as long whatever the password is, and as long for an
+    unknown name.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:

@@ -43,7 +43,7 @@ class PeerLogin:
 
     def __init__(self, config: PeerLoginConfig, run_in_thread: Callable[..., Awaitable[Any]] | None = None) -> None:
         self._config = config
-        # Whoever waits for a KDC is given up when time is over, and the thread ends by itself.
+        # A login that waits for a KDC is abandoned when time is over, and its thread ends by itself.
         waits = config.kerberos is not None
         limiter = trio.CapacityLimiter(WAITING_MAX) if waits else _steps
         self._run_in_thread = run_in_thread or partial(

@@ -5,7 +5,8 @@
 
 Rules stand in one line with commas between, and the first that fits counts.
 
-Patterns are RE2's and not Java's: one name takes a time that grows with its length and the pattern's, whoever wrote them. What
+Patterns are RE2's and not Java's: one name takes a time that grows with its length and the pattern's, even if an attacker chose
+them. What
 Java's have beyond that (looking ahead, back references within the pattern) is refused. A replacement is that of Java's
 Matcher.appendReplacement: `$1` is a group, and a backslash makes the next character plain. The rules of Kerberos
 (`kerberos/names.py`) have the same patterns.

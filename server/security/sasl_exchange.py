@@ -10,7 +10,7 @@ Theory
     COMPLETE        SaslHandshake begins anew if the session has an end             TOKENS, WRONG_MECHANISM
     FAILED          nothing
 
-    Who authenticates anew has to keep its mechanism and its principal. What fails in Kafka's own words is an
+    A client that reauthenticates has to keep its mechanism and its principal. What fails in Kafka's own words is an
     `AuthenticationFailed`: the answer, if there is one, goes out after a pause, and the connection ends. Requests that have no
     place here end the connection at once (`CloseConnection`), as in Kafka.
 
@@ -75,7 +75,7 @@ class SaslExchange:
         self.state = State.FIRST
         self.login: Login | None = None
         self.expires_ms: int | None = None
-        """End of this session, unless the client authenticates anew; None: never."""
+        """End of this session, unless the client reauthenticates; None: never."""
         self._mechanisms = mechanisms
         self._name = ""
         self._mechanism: ServerMechanism | None = None
@@ -142,7 +142,7 @@ class SaslExchange:
             answer = SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=names)
             self._fail("the client asks for a SASL mechanism that is not enabled", answer)
         if self._is_anew and mechanism != self._name:
-            # The client is told only with its next request, as in Kafka.
+            # The client gets the error only with its next request, as in Kafka.
             self.state = State.WRONG_MECHANISM
             self._wrong = (
                 f"SASL mechanism '{mechanism}' requested by client is not supported for re-authentication of"

@@ -48,7 +48,7 @@ ALL_MAX = 5_000
 class FailedLogins:
     """Log of failed logins at all listeners: the first of an address at once, then once a minute how many there were.
 
-    Whoever tries passwords from many addresses fills neither the log nor the memory (`replication/reminders.py`). `clock_s` gives
+    Password attempts from many addresses fill neither the log nor the memory (`replication/reminders.py`). `clock_s` gives
     the time in seconds of a monotonic clock.
     """
 

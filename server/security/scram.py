@@ -3,8 +3,8 @@
 Server
     first   the client names itself -> nonce, salt and iterations of its credential
     final   the client's proof -> the server's signature; complete
-Whoever is not known gets an answer all the same, which looks like that for a known user and stays the same for the name
-(`MadeUpCredentials`), and fails with the proof, as with a wrong password: at the same step, after the same work, with the
+An unknown user gets an answer that looks like one for a known user and stays the same for the name (`MadeUpCredentials`). The
+login then fails with the proof, as with a wrong password: at the same step, after the same work, with the
 same words. A user whose credential has too few iterations gets such an answer, too. Kafka fails at the first step, which
 tells who exists.
 

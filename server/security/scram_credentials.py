@@ -106,7 +106,7 @@ _OF_NOBODY = Look(ITERATIONS_MIN, 0)
 
 
 class MadeUpCredentials:
-    """Credentials for unknown names and tokens, made of a secret and of the looks of the users there are."""
+    """Credentials for unknown users and tokens, derived from a secret; they look like those of existing users."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret

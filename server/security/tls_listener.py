@@ -179,7 +179,7 @@ class TlsListener:
 
     def check(self, texts: Mapping[str, str]) -> None:
         """Raise InvalidSetting for settings that the listener cannot use; nothing changes. May run in a thread."""
-        # Kept: when the change comes into force nobody has to wait once more for files and keys.
+        # Kept: when the change comes into force files and keys need not be read again.
         self._checked = self.read_anew(texts)
 
     def read_anew(self, texts: Mapping[str, str]) -> InForce | None:
@@ -268,7 +268,7 @@ def _check_same_holder(now: KeyStore, new: KeyStore, config: TlsConfig) -> None:
         if before.lower() != after.lower():
             reason = f"Keystore DistinguishedName does not match: existing={before}, new={after}"
             raise refused(reason, message=reason)
-    # Names may be added, but whoever knows the broker by one of the old names goes on to do so.
+    # Names may be added, but clients that know the broker by an old name go on to use that.
     if not config.ssl_allow_san_changes and not alternative_names(now.chain[0]) <= alternative_names(new.chain[0]):
         reason = "Keystore SubjectAltNames do not match: the new certificate lacks some of the existing one"
         raise refused(reason, message=reason)

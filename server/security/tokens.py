@@ -266,7 +266,7 @@ class DelegationTokens:
         self._credentials: dict[str, dict[str, ScramCredential]] = {}
         self._underived: dict[str, None] = {}
         self.salt_of: SaltOf | None = None
-        """Salt for a mechanism and a token's id; nobody logs in by a token before it is set."""
+        """Salt for a mechanism and a token's id; logins by token are refused until it is set."""
 
     def __len__(self) -> int:
         return len(self._tokens)

@@ -227,7 +227,7 @@ class MemoryService:
             return
         session.ended = True
         del self._sessions[session.session_id]
-        # In one multi: nobody ever sees a part of a dead broker's nodes.
+        # In one multi: no reader sees a part of a dead broker's nodes.
         owned = self.tree.owned_by(session.session_id)
         self.write([Delete(path) for path in owned], session.session_id)
         if session.connection is not None:
@@ -518,7 +518,7 @@ class MemoryCoordination(ProbedSession):
         if self._connection is not None:
             self.lost(self._connection)
         self._session_changed()
-        # Nobody is left in a process that was killed.
+        # No task is left in a process that was killed.
         if reason != "abandoned":
             self._call_session_listeners()
 

@@ -406,7 +406,7 @@ def _parent(path: str) -> str:
 
 def _rename(names: _Names, path: str, new_path: str) -> None:
     for each in [each for each in names if each == path or each.startswith(path + "/")]:
-        # Removed and put in anew: with a directory, everything below it has another path.
+        # Removed and put in again: with a directory, everything below it has another path.
         node = names.pop(each)
         if isinstance(node, _File):
             node.path = new_path + each[len(path) :]

@@ -191,7 +191,7 @@ class SharePartitionState:
     leader_epoch_max: int
     """The highest leader epoch of any record. A new initialization resets `leader_epoch`, and not this."""
     update_count: int = 0
-    """Updates since a snapshot was last due. Only a snapshot that was due starts the count anew."""
+    """Updates since a snapshot was last due. Only a snapshot that was due resets the count."""
 
     @property
     def is_quiet(self) -> bool:

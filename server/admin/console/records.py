@@ -113,7 +113,7 @@ class Records:
         """Offset of the first record at or after a time; the end if there is none."""
         search: TimestampSearch | None = None
         while True:
-            # After each run in a thread the partition is looked up anew, because it may have moved.
+            # After each run in a thread the partition is looked up again, because it may have moved.
             partition = self._broker.partition(topic, index)
             found = partition.list_offset(timestamp, only_from_leader=False, search=search)
             if not isinstance(found, TimestampSearch):

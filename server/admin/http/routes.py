@@ -9,8 +9,8 @@ on loopback still accepts only loopback addresses. A request without a Host head
 
 Requests from other sites: there are no CORS headers, so no other page reads an answer. If the browser says that another page asks, the
 work is not done either; only a link may lead here. A request that changes something has to come from a page of this endpoint (its Origin
-is the host that it asks) or from no browser, and be JSON, which other pages cannot send without a preflight request, which nobody
-answers.
+is the host that it asks) or from no browser, and be JSON, which other pages cannot send without a preflight request, and those
+are not answered.
 
 Pace: the endpoint works in pieces of some milliseconds, and takes a third of the event loop's time at most. So however many ask, and
 however much, clients of the broker keep the rest.

@@ -15,9 +15,10 @@ When the subscriptions change, the instance is recreated and may get and push at
 
 An instance is forgotten
     - after three intervals without a request, a minute at least
-    - when the connection that it came in through first ends or brings another one, so that nobody has more of them than connections
+    - when the connection that it came in through first ends or brings another one, so that no client has more instances than
+    connections
     - when there are too many: then the one without a request for longest.
-Its id stays valid; its next request makes it anew.
+Its id stays valid; its next request creates it again.
 
 Pushes go to a `Receiver`, as in Kafka to a ClientTelemetryReceiver.
 """

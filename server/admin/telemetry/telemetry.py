@@ -1,7 +1,8 @@
 """GetTelemetrySubscriptions and PushTelemetry, answered as Kafka's ClientMetricsManager does.
 
-A request finds the instance that it names, or makes it, by matching the client against all subscriptions. If these have
-changed since, the instance is made anew first. Then it is judged in Kafka's order (`subscriptions.py` says what is in time):
+A request finds the instance that it names, or makes it, by matching the client against all subscriptions. If the subscriptions
+have changed since, the instance is created again first. Then it is judged in Kafka's order (`subscriptions.py` says what is in
+time):
 
     push   reserved id INVALID_REQUEST, after the last push INVALID_REQUEST, not in time THROTTLING_QUOTA_EXCEEDED,
            other subscription id UNKNOWN_SUBSCRIPTION_ID, unknown codec UNSUPPORTED_COMPRESSION_TYPE,
@@ -14,7 +15,7 @@ alone has half of the room, two a third each, and each newcomer finds the same.
 An instance belongs to the principal that it came with first. Another principal that asks with its id is given a new id, and its
 pushes are UNKNOWN_SUBSCRIPTION_ID, after which it asks.
 
-As in Kafka INVALID_RECORD also answers a push that becomes too large when it is decompressed, nobody has to be authorized, and the
+As in Kafka INVALID_RECORD also answers a push that becomes too large when it is decompressed, no authorization is needed, and the
 broker itself keeps nothing that was pushed.
 """
 

@@ -40,7 +40,7 @@ LITTLE_RECORDS = 250
 
 MAGIC_1_SINCE = 2
 _conversions_in_threads = trio.CapacityLimiter(1)
-"""One, because the records of a batch may take hundreds of megabytes."""
+"""Number of threads for conversions: one, because the records of a batch may take hundreds of megabytes."""
 
 
 class Conversion:

@@ -112,7 +112,7 @@ async def describe_acls(request: DescribeAclsRequest, context: RequestContext[Br
     """DescribeAcls: the rules of the authorizer that a filter finds.
 
     Behaviour
-    * Whoever may describe the cluster is answered. Without an authorizer the answer is SECURITY_DISABLED.
+    * Only clients that may describe the cluster get an answer. Without an authorizer the answer is SECURITY_DISABLED.
     * A filter of the type MATCH finds the patterns that the resource of its name falls under. ANY and null find
       whatever there is.
     * A number that Kafka has no name for finds nothing; 0, its own number for that, closes the connection, as in Kafka.

@@ -45,8 +45,7 @@ def describe_cluster(request: DescribeClusterRequest, context: RequestContext[Br
     * Only brokers can be asked for (endpoint type 1): controllers have no listener of their own here. Another known
       type is MISMATCHED_ENDPOINT_TYPE, an unknown one UNSUPPORTED_ENDPOINT_TYPE; in v0, which has no type, neither can
       happen.
-    * What the client may do to the cluster is told to whoever may describe it: to others it is nothing, and the rest is
-      told to everybody.
+    * The answer has the client's operations on the cluster only if the client may describe the cluster. All clients get the rest.
     * All known brokers are live ones, so that asking for fenced brokers too adds none.
     """
     if request.endpoint_type != BROKERS:

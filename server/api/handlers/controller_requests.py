@@ -124,11 +124,11 @@ async def controlled_shutdown(
 
     Behaviour
     * A client without the right to ClusterAction gets CLUSTER_AUTHORIZATION_FAILED.
-    * The answer names what the broker still leads, because nobody else is in sync; it may ask again.
+    * The answer names the partitions that the broker still leads, because no other replica is in sync; it may ask again.
     * At a broker that is not the controller: STALE_CONTROLLER_EPOCH, which is how Kafka says that the controller has
       moved.
     * An earlier incarnation of the broker is STALE_BROKER_EPOCH, a broker that is not there BROKER_NOT_AVAILABLE, or
-      UNKNOWN_SERVER_ERROR if its epoch is told, over which Kafka fails. Before v2 requests have no epoch, and it is not
+      UNKNOWN_SERVER_ERROR if the request has an epoch, on which Kafka fails. Before v2 requests have no epoch, and it is not
       checked.
     """
     require_on_cluster(context, AclOperation.CLUSTER_ACTION)

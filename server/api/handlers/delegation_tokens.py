@@ -116,7 +116,7 @@ async def renew_delegation_token(
     * Only for clients that are known, and by something other than a token: else DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
     * A token is named by its HMAC. One that this broker has not heard of is DELEGATION_TOKEN_NOT_FOUND.
     * Only its owner and its renewers may renew a token (DELEGATION_TOKEN_OWNER_MISMATCH), and not after it has expired
-      (DELEGATION_TOKEN_EXPIRED, which is told first).
+      (DELEGATION_TOKEN_EXPIRED, which is checked first).
     * It expires after the period that the request names, at most delegation.token.expiry.time.ms, which a period of 0
       or less means, too; and never after its greatest age. Kafka 3.9 takes longer periods, and 0 as they are.
     """
@@ -174,7 +174,7 @@ async def describe_delegation_token(
       have asked for or may renew.
     * Of these a client is told its own in the same sense. For others it needs the right to Describe that token, or to
       DescribeTokens of the user who owns it. The rest is left out.
-    * Tokens that have expired are told until they are removed.
+    * Tokens that have expired are listed until they are removed.
     * Any broker answers from its own copy of the stored values, which may lag behind by a moment.
     """
     if not may_ask(context):

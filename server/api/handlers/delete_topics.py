@@ -62,7 +62,7 @@ async def delete_topics(request: DeleteTopicsRequest, context: RequestContext[Br
     * With delete.topic.enable=false everything is refused: TOPIC_DELETION_DISABLED, below v3 INVALID_REQUEST.
     * Both or neither of name and id: INVALID_REQUEST, each time. A name or id that comes twice: INVALID_REQUEST, once.
       So is a topic given by name and by id; it is not deleted.
-    * An unknown name is UNKNOWN_TOPIC_OR_PARTITION, an unknown id UNKNOWN_TOPIC_ID, told without a name.
+    * An unknown name is UNKNOWN_TOPIC_OR_PARTITION, an unknown id UNKNOWN_TOPIC_ID, without a name.
     * Topics that the client may not delete are TOPIC_AUTHORIZATION_FAILED. Only clients that may describe a topic learn
       that it exists, or which name belongs to its id. Who may delete the cluster, which only the right to all operations
       includes, may delete all topics, as in Kafka.

@@ -106,8 +106,9 @@ def describe_configs(
     * A topic's settings are described with the chain of values behind each: its own, then those of the broker-wide
       setting of the highest precedence (`log.retention.ms` for `retention.ms`, even if `log.retention.hours` decides).
     * A broker is described by its own id; the empty name stands for the settings changed for all brokers at run time.
-    * A group need not exist to be described. What it does not set is as the broker has it. Kafka's internal settings of
-      groups are told only where somebody has set them, as are settings of topics that Kafka does not have. Of groups without settings of their own a request may name a
+    * A group need not exist to be described. What it does not set is as the broker has it. Kafka's internal settings of groups
+      are listed only if they are set, as are settings of topics that Kafka does not have. Of groups without settings of their
+      own a request may name a
       thousand: each costs two kilobytes, and a name costs its sender nothing.
     * A resource that is named twice is described twice. If a request names more than 20 resources each is described
       once, however it is spelled, because a few bytes that name a broker again would cost fifty kilobytes each time.

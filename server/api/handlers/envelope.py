@@ -8,7 +8,7 @@ Behaviour
 * A principal that cannot be read is PRINCIPAL_DESERIALIZATION_FAILURE, an address INVALID_REQUEST. So is a request that is
   not the controller's affair, an Envelope among them. One that is not served, or cannot be read, is UNSUPPORTED_VERSION.
 * A request that meets a bug is UNKNOWN_SERVER_ERROR, and so is the client's answer then.
-* No client is told of this request, and on listeners that are not for brokers it is refused.
+* ApiVersions does not advertise this request to clients, and on listeners that are not for brokers it is refused.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ Behaviour
   `__share_group_state` that its key ("group:topic id:partition") falls to. The first request makes the topic; until its
   partitions have leaders the answer is COORDINATOR_NOT_AVAILABLE, which clients retry.
 * A key that names no share partition is INVALID_REQUEST, and so is a type that does not exist.
-* A group or transactional id that the client may not describe is refused. For whoever may see none no topic is made. Share
+* A group or transactional id that the client may not describe is refused. A client that may see no coordinator does not cause
+  the topic to be created. Share
   coordinators are for those who may do a ClusterAction.
 """
 

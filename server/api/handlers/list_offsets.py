@@ -86,7 +86,7 @@ class RequestedTopic(NamedTuple):
 
 
 _searches_in_threads = trio.CapacityLimiter(2)
-"""Few, because each may hold a hundred megabytes of decompressed records, and one for every core helps nobody."""
+"""Few, because each may hold a hundred megabytes of decompressed records, and one thread for every core brings no gain."""
 
 
 @handles(ListOffsetsRequest)
@@ -199,7 +199,7 @@ class OffsetLookup:
     async def _complete(self, unanswered: Iterator[_Unanswered]) -> None:
         time_slice = TimeSlice()
         for each in unanswered:
-            # After each run in a thread the partition is looked up anew: meanwhile the broker may have stopped
+            # After each run in a thread the partition is looked up again: meanwhile the broker may have stopped
             # leading it, or the log may have moved.
             while (search := self._ask(each)) is not None:
                 await trio.to_thread.run_sync(search.run, limiter=_searches_in_threads)

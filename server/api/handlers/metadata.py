@@ -11,8 +11,8 @@ Behaviour
 * Topics that the client may not describe are left out of an answer about all topics. Asked for by name or id they are
   TOPIC_AUTHORIZATION_FAILED, and the answer does not tell whether one of that name exists; ids are no secret. So is a
   missing topic that would be created if the client may create neither topics of the cluster nor that one.
-* A long answer is put together in slices and encoded in a thread, so that others are served in between. One about all
-  topics is made for all who ask at once, and kept for whoever asks the same before anything changes.
+* A long answer is put together in slices and encoded in a thread, so that others are served in between. An answer about all
+  topics is made once for concurrent requests, and kept for equal requests until something changes.
 * If the peer leaves during a long answer, what topics that request would have created may not be created.
 """
 

@@ -19,9 +19,9 @@ MISPLACED = "it speaks SASL, and this listener does not; the client's security.p
 def sasl_handshake(request: SaslHandshakeRequest, context: RequestContext[object]) -> SaslHandshakeResponse:
     """SaslHandshake: refused after authentication, or on listeners without SASL.
 
-    Before authentication, and to authenticate anew, it is answered by `server/network/authentication.py`. What arrives
-    here came on a listener without SASL, or in a session that has no end or was authenticated anew less than a second
-    ago: ILLEGAL_SASL_STATE.
+    Before authentication, and for reauthentication, it is answered by `server/network/authentication.py`. What arrives
+    here came on a listener without SASL, or in a session that has no end or was reauthenticated less than a second ago:
+    ILLEGAL_SASL_STATE.
     """
     if not context.security_protocol.startswith("SASL"):
         context.complain(MISPLACED)

@@ -45,7 +45,7 @@ def share_group_heartbeat(
 
     Behaviour
     * Members choose their own ids, of at most 36 characters. Member epoch 0 joins and needs topics, -1 leaves.
-    * Assignments are told when a member joins, names its topics, or its partitions have changed.
+    * The answer has an assignment when a member joins, names its topics, or its partitions have changed.
     * The client has to have the right to read the group and to describe all topics that it names.
     * What a heartbeat does to the group: `ottla.groupcoord.share.heartbeat`.
     """

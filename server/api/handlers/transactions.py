@@ -100,7 +100,7 @@ def txn_offset_commit(
       that is the error of every partition; the client tries again, this broker does not.
     * From version 3 on the member and its generation are checked as with OffsetCommit, whatever the state of a classic
       group; without a member anybody may commit. Since version 6 topics have ids, and a stale member epoch or a group
-      that does not exist is told as such; before, both are ILLEGAL_GENERATION.
+      that does not exist has its own error; before, both are ILLEGAL_GENERATION.
     * Partitions that do not exist, and metadata longer than offset.metadata.max.bytes, are refused one by one; the rest
       is kept. Answered when the offsets are safely in the log.
     * The offsets are invisible until the transaction has ended; requests for stable offsets get UNSTABLE_OFFSET_COMMIT.

@@ -6,7 +6,7 @@ the handler and `appending.py`, a refusal above all, as if nothing had been done
 that nothing is decompressed twice. The tests hold both to the same answers and logs.
 
 Out of the ordinary are several topics or partitions, transactions, acks=0, compressed records that take long, topics that change
-or refuse records or check their schemas, followers and forced flushes, and a producer of whom a batch was refused and has to come again.
+or refuse records or check their schemas, followers and forced flushes, and a producer whose refused batch has to be sent again.
 """
 
 from __future__ import annotations

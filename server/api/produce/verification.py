@@ -134,7 +134,7 @@ class Verification:
                 return
             if pending is None:
                 await trio.sleep(self._broker.config.transactions.add_partitions_to_txn_retry_backoff_ms / 1000)
-                # What was open before is open no more, or has another leader: so everything is looked at anew.
+                # What was open before is open no more, or has another leader: so everything is looked at again.
                 if self.begin():
                     return
 

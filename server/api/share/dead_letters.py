@@ -110,7 +110,7 @@ class DeadLetterQueues:
                     text = "Records of %s are archived without a dead letter: %s"
                     _reminders.tell(share.key, logger.warning, text, share.key, error)
                 except Exception:
-                    # The records would wait for their letter for ever. The next fetch begins anew with them.
+                    # The records would wait for their letter for ever. The next fetch begins again with them.
                     logger.exception("bug: dead letters of %s", share.key)
                     share.fence(ErrorCode.UNKNOWN_SERVER_ERROR)
                 if share.machine.is_active:

@@ -51,7 +51,7 @@ FENCING = (
     ErrorCode.GROUP_ID_NOT_FOUND,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
-"""Errors after which a share partition has to be loaded anew."""
+"""Errors after which a share partition has to be reloaded."""
 
 READ_VERSION, WRITE_VERSION = 0, 1
 Background = Callable[[Callable[[], Awaitable[None]]], None]

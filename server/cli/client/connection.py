@@ -77,7 +77,7 @@ class BrokerConnection:
 
         self.frame_bytes_max = FRAME_BYTES_MAX
         self.patience_s = PATIENCE_S
-        """Time without an answer after which the user is told, in seconds."""
+        """Seconds without an answer after which the user gets a message."""
 
         self._buffer = bytearray(_BUFFER_BYTES)
         self._last_id = 0

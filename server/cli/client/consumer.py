@@ -203,7 +203,7 @@ class Consumer:
         try:
             self._ask(leader)
         except (ConnectionLost, TemporaryFailure):
-            # The same comes out when it is tried anew, after what has been read is printed.
+            # The same comes out when it is tried again, after what has been read is printed.
             self._leaders.clear()
 
     def _batches(self, place: Partition, leader: int, part: PartitionData) -> Iterator[Batch | AtEnd]:

@@ -1,6 +1,6 @@
 """Producer: writes batches to the leaders of their partitions, with a few requests in flight.
 
-A batch that a leader refuses with a retriable error is sent again, in order and one by one, once the leader is known anew.
+A batch that a leader refuses with a retriable error is sent again, in order and one by one, once the leader is known again.
 After a lost connection it is unknown whether its batches were written. An idempotent producer (KIP-98) sends them again,
 and they are written once, because a leader remembers the last five batches of a producer id. Without idempotence the
 command ends and says how many batches are in doubt.

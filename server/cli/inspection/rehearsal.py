@@ -1,7 +1,7 @@
 """Rehearsal of a start: the start itself, on an overlay storage that reads the disk and changes nothing there.
 
-`OverlayStorage.changes` lists the changes that the start would make. Its writes go to one temporary file without a name, so that a
-start that makes gigabytes of indexes anew takes no memory for them.
+`OverlayStorage.changes` lists the changes that the start would make. Its writes go to one temporary file without a name, so that
+a start that rebuilds gigabytes of indexes takes no memory for them.
 """
 
 from __future__ import annotations

@@ -330,7 +330,7 @@ class ActiveController:
     def _is_known(self, broker: int, request: ControlRequest, response: Any) -> bool:
         """True if a response without error has no news for the controller: an accepted UpdateMetadata, or complete logs.
 
-        With something in the queue nobody knows: it may be another answer of the same broker.
+        With work in the queue this is unknown: it may be another answer of the same broker.
         """
         if isinstance(request, LeaderAndIsrRequest):
             return (
@@ -446,7 +446,7 @@ class ActiveController:
             return
         found = (await self._reader.topics([name])).get(name)
         if found is not None and found.assignment.topic_id != known.topic_id:
-            self.states.forget_topic(name)  # made anew under the same name
+            self.states.forget_topic(name)  # made again under the same name
             await self._look_at_topics()
         elif found is not None:
             # Outside of `_carry_out`, which decides again after a failed write: by then this version may be out of

@@ -137,7 +137,7 @@ class ControllerChannelManager:
 
 
 def deleted_replicas(request: StopReplicaRequest, response: StopReplicaResponse) -> dict[TopicPartition, int]:
-    """Results of a broker's response for each replica that it was told to delete."""
+    """Results of a broker's response for each replica that the broker had to delete."""
     asked = {
         (topic.topic_name, each.partition_index)
         for topic in request.topic_states

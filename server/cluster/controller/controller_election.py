@@ -78,7 +78,7 @@ class ControllerElection:
         self.takes_envelopes = True
         """Whether the controller takes requests that other brokers hand on to it; Kafka 3.9's does not."""
         self.moved = trio.Event()
-        """Set when another broker is the controller, or nobody, or it is this one and has just begun; replaced each time."""
+        """Set when another broker or none is the controller, or this broker has just become it; replaced each time."""
         self._session, self._node_id, self._peer = session, node_id, peer
         self._listener = inter_broker_listener
         self._is_unclean, self._config, self._is_alone = is_unclean, config, is_alone

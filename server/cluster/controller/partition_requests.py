@@ -4,7 +4,7 @@
     AlterPartitionReassignments, or /admin/reassign_partitions       the node names what it still has under way
     /admin/preferred_replica_election                                by the node, which goes when it is done
 
-What nobody asks of a broker that starts is imported when it is asked for.
+Modules that a start does not need are imported at their first use.
 """
 
 from __future__ import annotations

@@ -121,7 +121,8 @@ class EmbeddedCoordination:
     ) -> None:
         """`is_served`: other processes may have sessions, whose ids must never repeat.
 
-        `last_incarnation`: the journal is that of a holder of this incarnation, or of a later one. 0: perhaps nobody has held it yet.
+        `last_incarnation`: the journal is that of a holder of this incarnation, or of a later one. 0: perhaps no broker has held
+        it yet.
         """
         self.session_id = self._last_session_id = SESSION_ID
         self.is_served = is_served
@@ -230,7 +231,7 @@ class EmbeddedCoordination:
             if was_rewritten or not self._is_rewritten:
                 self._journal.append(self._unwritten)
             self._unwritten = []
-        # A file that was written anew is in force before its name is sure to stay.
+        # A file that was rewritten is in force before its name is sure to stay.
         self._journal.sync_name()
 
     async def write_at_once(self) -> None:
@@ -376,7 +377,7 @@ class EmbeddedCoordination:
         return writers
 
     def _refuse(self, writers: Sequence[Writer]) -> None:
-        # Of a broken journal nobody knows what is in it.
+        # The content of a broken journal is unknown.
         refusal = CoordinationUnavailable if self._journal.failure is not None else WriteRefused
         for writer in writers:
             writer.outcome = refusal(self.path)

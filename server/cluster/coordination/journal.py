@@ -81,7 +81,7 @@ class Journal:
     def __init__(self, storage: Storage, directory: str) -> None:
         self.path = path_in(directory, JOURNAL_NAME)
         self.failure: OSError | None = None
-        self.appended = 0  # changes since the file was written anew
+        self.appended = 0  # changes since the file was rewritten
         self._storage = storage
         self._directory = directory
         self._temporary = path_in(directory, TEMPORARY_NAME)

@@ -44,7 +44,7 @@ class LoopQueue:
         self._token = token
 
     def put(self, callback: Callable[[], object]) -> None:
-        # Without the loop there is nobody left who could wait for this.
+        # Without the loop no task is left that could wait for this.
         with contextlib.suppress(trio.RunFinishedError):
             # trio keeps the order of these calls, which is the order of what kazoo's connection received.
             self._token.run_sync_soon(_guarded, callback)
@@ -262,7 +262,7 @@ class Watches:
 
     def cut_off(self) -> None:
         self._client = None
-        # Nobody listens to these any more, and without a connection
+        # These have no listeners any more, and without a connection
         # they can never fire: the last chance to forget them.
         self._known = {key: watch for key, watch in self._known.items() if watch.listeners}
         for watch in self._known.values():
@@ -329,7 +329,7 @@ class Watches:
         elif answer.value is None:
             self._compare(watch, None)
         else:  # it was made in between
-            # The children can be watched now. Whoever reads them has to look, because no event told of the creation.
+            # The children can be watched now. Readers have to check, because no event reported the creation.
             self._set(watch)
             watch.call()
 

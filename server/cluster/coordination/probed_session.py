@@ -125,7 +125,7 @@ class ProbedSession(ABC):
         self.session_sure_until, self._was_sure = -math.inf, False
 
     def _session_changed(self) -> None:
-        # Whoever waits has the old event, which stays set, so nobody misses a change.
+        # Waiting tasks have the old event, which stays set, so none misses a change.
         self._changed.set()
         self._changed = trio.Event()
 

@@ -36,7 +36,7 @@ def listening(path: str) -> Iterator[socket.socket]:
 
     OSError: impossible; HeldElsewhere: another process has it.
     """
-    # Once the lock is had, whoever had the socket is dead.
+    # Once the lock is held, the former owner of the socket is dead.
     with _locked(path), bound(path) as listener:
         try:
             yield listener

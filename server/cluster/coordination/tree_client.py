@@ -226,7 +226,7 @@ class ServedCoordination(ProbedSession):
                 sock = connected(self._path)
             except PermissionError as error:
                 raise AccessDenied(f"{self._path}: {error.strerror}") from None
-            except OSError as error:  # nobody holds the tree at present, or very many connect to it
+            except OSError as error:  # no process holds the tree at present, or very many connect to it
                 if trio.current_time() >= deadline:
                     raise CoordinationUnavailable(
                         f"{self._path}: nobody serves it ({error.strerror or error})"

@@ -17,7 +17,7 @@ What the port promises, and why it holds here:
 * The end of a session stands there behind all that it has asked for. A member's next session names its last one (HELLO), and
   is greeted when that one's end has been carried out: no write of the last one is done after a read of the next one.
 * The death of the holder ends all sessions. What was acknowledged is in the journal. Sessions and transactions of the next
-  holder have higher ids than all before (`Tree.begin_incarnation`), so that nobody's broker epoch comes twice.
+  holder have higher ids than all before (`Tree.begin_incarnation`), so that no broker epoch comes twice.
 
 * A long read does not look like a holder that is gone. A member's reads are answered one after the other, and its probes between
   the parts of an answer.
@@ -86,7 +86,7 @@ async def hold_tree(
 ) -> None:
     """Open the tree whose journal is in this directory, and serve it until cancelled. Only one process may do that.
 
-    It tells its incarnation when it serves, and `on_other_incarnation` each that follows when the tree was opened anew.
+    Reports its incarnation when it serves, and to `on_other_incarnation` each later one, after the tree was reopened.
     `last_incarnation` is that of the holder before, if there was one: its members wait for this one. Once there are
     members, a disk without room does not end it. While writes are refused the server recovers by itself. If it cannot go on
     (a sync failed because the disk was full), or cannot begin, the tree and its server are opened again until they work.
@@ -155,7 +155,7 @@ class _Patience:
     async def with_(self, problem: OSError | TreeBroken, *, has_members: bool) -> None:
         """Wait before another attempt, or raise the problem."""
         failure = problem.failure if isinstance(problem, TreeBroken) else problem
-        # Without members nobody waits, and whoever starts the holder is to hear why it does not begin.
+        # Without members no client waits, and the starter of the holder has to see the reason of the failure.
         if not has_members or classify(failure) is Fault.BROKEN:
             raise problem
         if not self._is_logged:

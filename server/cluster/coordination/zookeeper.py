@@ -56,7 +56,7 @@ from ottla.server.config.coordination_config import ZooKeeperConfig, parse_conne
 
 logger = logging.getLogger("ottla.zookeeper")
 
-REQUEST_BYTES_MAX = 0xFFFFF  # ZooKeeper's jute.maxbuffer; a server hangs up on whoever sends more
+REQUEST_BYTES_MAX = 0xFFFFF  # ZooKeeper's jute.maxbuffer; a server closes connections that send more
 # All readers together, so that a probe never waits behind more, and no turn of the loop is spent on sending more.
 READS_IN_FLIGHT = 200
 READS_PER_PIECE = 100  # in one call, after which others get their turn
@@ -66,7 +66,7 @@ WAIT_TOLD_S = 1.0  # how long a session may take to begin before the log says th
 GOODBYE_S = 3.0  # a server that does not answer must not hold up the stop
 
 WORLD_WRITABLE_PATH = "/consumers"  # as in Kafka: its old consumers write there themselves
-# Passwords and tokens, which Kafka lets nobody else read, and a secret of Ottla's.
+# Passwords and tokens, which Kafka lets no other user read, and a secret of Ottla's.
 SECRET_PATHS = ("/config/users", "/config/brokers", "/delegation_token/tokens", "/ottla/login_secret")
 
 _ERRORS: dict[type[Exception], type[CoordinationError]] = {
@@ -141,7 +141,7 @@ class ZooKeeperCoordination(ProbedSession):
             # Limited for all readers together: the probe waits behind
             # what was sent before, and late probes cost the session.
             async with self._readers:
-                # Asked for anew with each piece, because the session may have ended while this waited for its turn.
+                # Asked for again with each piece, because the session may have ended while this waited for its turn.
                 read = self._client_now().get_async
                 answers = await self._ask([partial(read, self._absolute(path)) for path in some])
             found += map(self._node_or_none, answers, some)
@@ -165,7 +165,7 @@ class ZooKeeperCoordination(ProbedSession):
             self._add(transaction, operation)
         if not operations:
             return []
-        # ZooKeeper hangs up on whoever sends more, and everybody's requests would be lost with the connection.
+        # ZooKeeper closes a connection that sends more, and everybody's requests would be lost with the connection.
         _check_size(transaction.operations)
         (answer,) = await self._ask([transaction.commit_async])
         outcomes = self._value(answer)
@@ -273,7 +273,7 @@ class ZooKeeperCoordination(ProbedSession):
         # Else kazoo would go on to look for a server while it is being stopped.
         if not self._connected:
             self._give_up()
-        # Before the goodbye: whoever uses this object must not rely on a session that is about to end.
+        # Before the goodbye: users of this object must not rely on a session that is about to end.
         self._end("closed")
         with trio.CancelScope(shield=True):
             with trio.move_on_after(GOODBYE_S) as patience:
@@ -302,7 +302,7 @@ class ZooKeeperCoordination(ProbedSession):
             change = self._cut_off
         else:
             change = partial(self._resume, self._client.client_id[0])  # read here, on the thread that sets it
-        # Through the queue of all answers: whoever hears of the change has all answers from before it.
+        # Through the queue of all answers: a watcher of the change has all answers from before it.
         self._handler.callback_queue.put(change)
 
     def _resume(self, session_id: int) -> None:
@@ -327,7 +327,7 @@ class ZooKeeperCoordination(ProbedSession):
         if not self._ended:
             logger.warning("The connection to ZooKeeper is lost")
         self._watches.cut_off()
-        # Nobody waits for kazoo to notice. Whether a request was carried out is open, and `_ask` says so.
+        # No task waits for kazoo to notice. Whether a request was carried out is open, and `_ask` says so.
         for pending in self._pending:
             pending.landed.set()
         self._session_changed()

@@ -109,7 +109,7 @@ class _SharedTree:
 
     is_shared = True
     journal_suffix = ""
-    """Of the journal that this broker had while it was alone."""
+    """Suffix of the journal that this broker had before it shared its tree."""
 
     def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker

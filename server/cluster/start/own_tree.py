@@ -29,7 +29,7 @@ class OwnTree:
     """A `CoordinationTree`. Its only session lasts as long as the process."""
 
     is_shared = False
-    patience_s = 0.0  # nobody else can be registered under this broker's id
+    patience_s = 0.0  # no other broker can be registered under this broker's id
 
     def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker
@@ -55,7 +55,7 @@ class OwnTree:
         await self.coordination.keep()
 
     async def end_start(self) -> None:
-        """Wait for room on a full disk from now on. A start does not wait, because nobody would see the reason."""
+        """Wait for room on a full disk from now on. A start does not wait, because the operator would not see the reason."""
         await self.coordination.write_at_once()
         self.coordination.is_patient = True
 

@@ -115,7 +115,7 @@ def _await_former_holder(log_dir: Path) -> None:
 
 def _await_former_worker(storage: Storage, folder: Path) -> None:
     """Wait until no process holds the folder: a former worker ends later than its supervisor, whose lock is freed first."""
-    # Without the disk there is nobody to wait for, and the worker itself says what is wrong with it.
+    # Without the disk there is no worker to wait for, and the worker itself says what is wrong with it.
     with suppress(OSError):
         if storage.is_directory(str(folder)):
             _patiently_locked(storage, folder).release()
@@ -190,7 +190,7 @@ def _partitions(storage: Storage, folder: str) -> list[str]:
 
 
 def _directories(storage: Storage, folder: str) -> list[str]:
-    # A disk that cannot be read keeps nobody from serving what is on the others.
+    # A disk that cannot be read keeps no worker from serving what is on the others.
     with suppress(OSError):
         if storage.is_directory(folder):
             return [name for name in storage.names(folder) if storage.is_directory(path_in(folder, name))]

@@ -112,7 +112,7 @@ class _Checker(avro.compatibility.ReaderWriterCompatibilityChecker):
     def check_reader_writer_record_fields(
         self, reader: avro.schema.RecordSchema, writer: avro.schema.RecordSchema, location: list[str]
     ) -> _Result:
-        # The library makes this table anew for each field.
+        # The library makes this table again for each field.
         written = {each.name: each for each in writer.fields}
         result = avro.compatibility.CompatibleResult
         for index, each in enumerate(reader.fields):

@@ -91,7 +91,7 @@ LENIENT = COMPATIBLE | frozenset(
         "PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL",
     )
 )  # fmt: skip
-"""Those of `compatibilityPolicy=LENIENT` (`SchemaDiff.COMPATIBLE_CHANGES_LENIENT`)."""
+"""Changes that `compatibilityPolicy=LENIENT` allows (`SchemaDiff.COMPATIBLE_CHANGES_LENIENT`)."""
 
 WORDS = (
     # the ends of names, and what is said of them, with {path}; the first that fits (`Difference.error`)

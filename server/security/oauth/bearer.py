@@ -89,7 +89,8 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 Judge = Callable[[str, int], ValidToken]
-"""Validator of tokens: takes a token and the time in ms since 1970. Raises InvalidToken, or CloseConnection if nobody can tell now."""
+"""Validator of tokens: takes a token and the time in ms since 1970. Raises InvalidToken, or CloseConnection if the token cannot
+be checked now."""
 
 _HEARD = b"\x01"
 

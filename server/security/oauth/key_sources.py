@@ -4,8 +4,8 @@ A source reads at once, and then
     after refresh.ms, as long as reading succeeds; a file is looked at every FILE_LOOKED_AT_S
     after a pause that doubles from retry.backoff.ms to retry.backoff.max.ms, as long as it fails
     when a token names a key that is not there, which means that the issuer has new ones
-What was read stays in force while reading fails. Whoever sends tokens with made-up key ids makes this broker ask no more than
-once in EXPEDITED_S, and the same id counts once a minute, as in Kafka's RefreshingHttpsJwks (which asks without a pause).
+What was read stays in force while reading fails. Tokens with made-up key ids make this broker ask no more than once in
+EXPEDITED_S, and the same id counts once a minute, as in Kafka's RefreshingHttpsJwks (which asks without a pause).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MISSED_MAX = 16
 KEY_ID_LENGTH_MAX = 1_000
 FIRST_READ_S = 10.0
 _PAUSE_S_MIN = 0.01
-_reads = trio.CapacityLimiter(1)  # of its own: a disk that hangs holds nobody else
+_reads = trio.CapacityLimiter(1)  # of its own: a disk that hangs blocks no other work
 
 
 class KeySource:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 FOREVER_MS_MAX = 300_000
 _PAUSE_S_MIN = 0.01
-_reads = trio.CapacityLimiter(1)  # of its own: a disk that hangs holds nobody else
+_reads = trio.CapacityLimiter(1)  # of its own: a disk that hangs blocks no other work
 
 
 async def retrieve(source: Source, context: ssl.SSLContext | None, now_ms: int) -> str:

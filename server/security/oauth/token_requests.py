@@ -24,7 +24,7 @@ ROOM = 100  # for white space around it; what is longer is no token
 
 def read_token_file(path: Path) -> str:
     """Read a token from a file, where another program puts it. Raises OSError with a strerror. Blocks."""
-    # A pipe or a device would hold whoever reads it for ever.
+    # A pipe or a device would block its reader for ever.
     if not path.is_file():
         raise OSError(None, "it is no file" if path.exists() else "there is no such file")
     with path.open("rb") as file:

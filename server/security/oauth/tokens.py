@@ -3,7 +3,7 @@
 A token is read strictly: one JSON object for header and claims each, no name twice, no padding, no NaN. What it costs is
 bounded by its length, which `bearer.py` bounds.
 
-`UnsecuredTokens` takes tokens that nobody has signed (`alg` none), for tests: anybody can say to be anybody. Its rules are those of
+`UnsecuredTokens` accepts unsigned tokens (`alg` none), for tests: anybody can say to be anybody. Its rules are those of
 Kafka's OAuthBearerUnsecuredValidatorCallbackHandler, in force only where the operator has asked for them
 (`server/config/token_rules.py`).
 """

@@ -1,7 +1,7 @@
 """Requests about quotas: filters of DescribeClientQuotas (Kafka's ClientQuotasImage), and alterations. Sans-IO.
 
-Alterations are refused as by Kafka's ClientQuotaControlManager: of several mistakes the one is told that Kafka's hash maps have
-first.
+Alterations are refused as by Kafka's ClientQuotaControlManager: of several mistakes the answer names the one that comes first in
+Kafka's hash maps.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ class ClientQuotas:
         self.is_on = any(meters.is_on for meters in self._meters.values())
 
     def _take_address(self, name: str | None, rate: float | None) -> None:
-        # A new dictionary, because whoever looks up the names has to see that something has changed.
+        # A new dictionary, because readers of the names detect a change by its identity.
         others = {other: each for other, each in self.addresses.items() if other != name}
         self.addresses = others if rate is None else {**others, name: rate}
 

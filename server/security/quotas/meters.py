@@ -10,7 +10,8 @@ TokenBucket (Kafka's TokenBucket, for changes of topics)
     Holds as many tokens as the windows let through, and fills with the bound. It may go below zero once. Who finds it so
     pauses until it would be zero.
 
-Whoever is counted together (`Limits`) has a meter. Client ids are a stranger's choice, so there are limits: a meter unused
+Clients that are counted together (`Limits`) share a meter. Client ids are a stranger's choice, so there are limits: a meter
+unused
 for an hour is dropped, as in Kafka; if there are too many, the least recently used one is dropped. Who comes back begins
 with a new one. A long name is kept as its digest.
 
@@ -174,7 +175,7 @@ class Meters(Generic[UseT]):
         self.limits = Limits()
         self.is_on = False
         self._make = make
-        # Apart, so that nobody can have the use of a user forgotten by making up client ids.
+        # Apart, so that made-up client ids cannot evict the usage of a user.
         self._of_users: OrderedDict[Sharers, _Meter[UseT]] = OrderedDict()
         self._of_clients: OrderedDict[Sharers, _Meter[UseT]] = OrderedDict()
 

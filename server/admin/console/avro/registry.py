@@ -1,6 +1,7 @@
 """Schema registry: asked for schemas by their ids; and the keys and values of a page that are framed with such an id.
 
-Whoever may write a record can name any id. So a page asks for FETCHES_MAX ids at most, all pages ask one after the other, for
+Any client that may write a record can name any id. So a page asks for FETCHES_MAX ids at most, all pages ask one after the
+other, for
 WAIT_S each, and a failure is not retried for RETRY_S. A schema never changes, so it is kept until others need its place.
 The credentials go into a header, and nowhere else.
 """

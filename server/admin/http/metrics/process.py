@@ -198,7 +198,7 @@ def by_api(listeners: Sequence[Listener]) -> dict[str, ApiTotals]:
 class RecentTimes:
     """Request times of the last five to six minutes, by the totals of earlier scrapes; Kafka's quantiles look as far back.
 
-    At first they are those since `now_s`; if nobody scrapes for longer, those since the last scrape.
+    At first they are those since `now_s`; or since the last scrape, if that is longer ago.
     """
 
     def __init__(self, now_s: float) -> None:
