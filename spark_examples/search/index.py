@@ -51,8 +51,8 @@ class IndexFailed(Exception):
 class Indexer:
     """Takes records to OpenSearch, and commits them."""
 
-    def __init__(self, client: Any, bootstrap: str, topic: str, patience_s: float = PATIENCE_S) -> None:
-        self._client, self._topic, self._patience_s = client, topic, patience_s
+    def __init__(self, client: Any, bootstrap: str, topic: str, instance: str = "1") -> None:
+        self._client, self._topic = client, topic
         self._admin = KafkaAdminClient(bootstrap_servers=bootstrap)
         self._topic_id = self._topic_id_now()
         self._dead = KafkaProducer(bootstrap_servers=bootstrap, acks="all", enable_idempotence=True)
@@ -61,7 +61,7 @@ class Indexer:
             bootstrap_servers=bootstrap,
             group_id=f"{topic}-index",
             # A static member that is killed and started again need not wait until the group has missed it.
-            group_instance_id=f"{topic}-index-1",
+            group_instance_id=f"{topic}-index-{instance}",
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             max_poll_records=RECORDS_PER_BULK,
@@ -93,7 +93,7 @@ class Indexer:
                 waiting.append((record, post_of(record.value)))
             except NoPost as problem:
                 refused.append((record, str(problem)))
-        deadline, attempt = time.monotonic() + self._patience_s, 0
+        deadline, attempt = time.monotonic() + PATIENCE_S, 0
         while waiting:
             again = []
             for (record, post), answer in zip(waiting, self._retried(lambda: self._bulk(waiting)), strict=True):  # noqa: B023
@@ -144,7 +144,7 @@ class Indexer:
         """Ask OpenSearch until it answers, or until patience ends."""
         from opensearchpy.exceptions import ConnectionError, TransportError
 
-        deadline, attempt = time.monotonic() + self._patience_s, 0
+        deadline, attempt = time.monotonic() + PATIENCE_S, 0
         while True:
             try:
                 return ask()
@@ -194,6 +194,7 @@ def main() -> None:
     parser.add_argument("--bootstrap", default="127.0.0.1:9092")
     parser.add_argument("--topic", default="posts", help="the topic, and the index")
     parser.add_argument("--opensearch", default=os.environ.get("OPENSEARCH_URL"), metavar="URL")
+    parser.add_argument("--instance", default="1", metavar="NAME", help="another one for each of several indexers")
     parser.add_argument("--keep-running", action="store_true", help="wait for more at the end, until it is stopped")
     options = parser.parse_args()
     if not options.opensearch:
@@ -206,7 +207,7 @@ def main() -> None:
 
     client = OpenSearch(options.opensearch, timeout=REQUEST_TIMEOUT_S, max_retries=0)
     try:
-        with closing(Indexer(client, options.bootstrap, options.topic)) as indexer:
+        with closing(Indexer(client, options.bootstrap, options.topic, options.instance)) as indexer:
             indexer.run(options.keep_running)
     except (IndexFailed, KafkaError, OpenSearchException) as error:
         sys.exit(f"Not all posts are indexed: {error}")

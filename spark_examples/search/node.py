@@ -3,11 +3,12 @@
     python node.py -- python index.py
 
 The command finds the address in OPENSEARCH_URL. If that is set already, nothing is started. Jars come by Maven (pom.xml), once. Where there
-is no Maven or no JDK, or where they cannot be fetched, it says what is missing and runs the command without OpenSearch.
+is no Maven, no JDK or no client, or where they cannot be fetched, it says what is missing and runs the command without OpenSearch.
 """
 
 import argparse
 import contextlib
+import importlib.util
 import os
 import re
 import shutil
@@ -55,6 +56,8 @@ def jars() -> Path:
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[str]:
     """A node with its files in a folder; its address. Raises Missing."""
+    if importlib.util.find_spec("opensearchpy") is None:
+        raise Missing("its client is missing (pip install -r requirements.txt)")
     if shutil.which("javac") is None:
         raise Missing("there is no javac command (Debian: apt-get install default-jdk-headless)")
     path = f"{jars()}/*"

@@ -22,7 +22,7 @@ for package in ("kafka", "pyspark"):
     if find_spec(package) is None:
         pytest.skip(f"{package} is not installed (pip install '.[spark]')", allow_module_level=True)
 
-from kafka import KafkaAdminClient
+from kafka import KafkaAdminClient, KafkaProducer
 from pyspark.errors import StreamingQueryException
 from spark_examples.tests.bulk_api import BulkApi
 from spark_examples.tests.programs import HERE, programs_of
@@ -36,6 +36,8 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:unclosed:ResourceWarning"),
 ]
+# The index takes no other fields.
+NOT_MAPPED = b'{"id": "not-mapped", "author": "a", "lang": "en", "time": "2026-01-01T10:00:00Z", "tags": [], "more": 1}'
 HABITS = feed.Habits(cut_after=60, repeats=7, connections=3, window_s=0.5)
 
 
@@ -220,6 +222,8 @@ def needs_client() -> None:
 
 def test_each_post_is_indexed_once(broker, topic, needs_client, tmp_path):
     example.record.generate(broker.bootstrap, topic, tmp_path, 1, "2026-01-01T09:59:45Z", 900)
+    with closing(KafkaProducer(bootstrap_servers=broker.bootstrap)) as producer:
+        producer.send(topic, NOT_MAPPED).get(timeout=60)
     killed: list[int] = []
 
     def kill(number: int) -> None:
@@ -236,12 +240,13 @@ def test_each_post_is_indexed_once(broker, topic, needs_client, tmp_path):
         nothing_new = "indexed: 0 posts, 0 that were there already, 0 dead letters"
         assert end_of(indexing(broker, topic, api.url)) == (0, nothing_new)
     posts, poison = expected.posts(record.value for record in expected.records(broker.bootstrap, topic))
+    assert posts.pop("not-mapped")
     assert api.wrong == [] and before and before < posts.keys()
     assert api.documents.keys() == posts.keys()
     indexed, _ = expected.posts(json.dumps(each).encode() for each in api.documents.values())
     assert expected.facets(indexed.values()) == expected.facets(posts.values())
-    letters, _ = check.dead_letters(broker.bootstrap, topic)
-    assert letters == poison > 0
+    letters, why = check.dead_letters(broker.bootstrap, topic)
+    assert letters == poison + 1 and "OpenSearch: strict_dynamic_mapping_exception: as told" in why
 
 
 def test_an_indexer_says_what_is_missing(broker, topic, needs_client, tmp_path):
@@ -264,12 +269,14 @@ def test_an_indexer_says_what_is_missing(broker, topic, needs_client, tmp_path):
         ({"OPENSEARCH_JARS": "/nowhere"}, None, "OpenSearch: left out, OPENSEARCH_JARS=/nowhere has no opensearch-"),
         ({}, "mvn", "OpenSearch: left out, it is fetched with Maven, and there is no mvn command"),
         ({}, "javac", "OpenSearch: left out, there is no javac command"),
+        ({}, "opensearchpy", "OpenSearch: left out, its client is missing"),
         ({"OPENSEARCH_URL": "http://there"}, None, ""),
     ],
 )
 def test_a_command_runs_without_what_is_missing(variables, path, told, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(example.node, "CACHE", tmp_path)
     monkeypatch.setattr("shutil.which", lambda command: None if command == path else f"/usr/bin/{command}")
+    monkeypatch.setattr("importlib.util.find_spec", lambda package: None if package == path else package)
     for name in ("OPENSEARCH_URL", "OPENSEARCH_JARS"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
