@@ -140,7 +140,7 @@ class ClassicGroupManager(MetadataManager):
     def _leave(self, request: LeaveGroupRequest, caller: Caller) -> None:
         group = self._group(request.group_id)
         if group is not None:
-            group.leave(request, caller)
+            self._effects.carry_on(group.leave(request, caller))
             return
         members = [
             MemberResponse(

@@ -534,11 +534,8 @@ class ClassicGroup(ClassicState):
             self._drop(member.member_id)
             self._after_departure(f"new member {member.member_id!r} disconnected", was_member=True)
 
-    def leave(self, request: LeaveGroupRequest, caller: Caller) -> None:
-        """Remove members; returns an error for each."""
-        self._effects.carry_on(self._leave_all(request, caller))
-
-    def _leave_all(self, request: LeaveGroupRequest, caller: Caller) -> Steps:
+    def leave(self, request: LeaveGroupRequest, caller: Caller) -> Steps:
+        """Remove members; answers an error for each."""
         responses: list[MemberResponse] = []
         yield from in_pieces(request.members, lambda identity: responses.append(self._leave(identity)))
         left = sum(response.error_code == ErrorCode.NONE for response in responses)
@@ -554,8 +551,7 @@ class ClassicGroup(ClassicState):
         member_id, group_instance_id = identity.member_id, identity.group_instance_id
         error = ErrorCode.NONE
         if member_id == UNKNOWN_MEMBER_ID and group_instance_id is not None:
-            static_member_id = self.members.static.get(group_instance_id)
-            member_id = static_member_id or UNKNOWN_MEMBER_ID
+            member_id = self.members.static.get(group_instance_id, UNKNOWN_MEMBER_ID)
         # A handed-out id may be given back as well. It is no member yet that could be validated.
         if member_id not in self.members.pending_join:
             error = self.check_member(member_id, group_instance_id)

@@ -218,11 +218,8 @@ class ClassicRequests:
 
     # ------------------------------------------------------------------ leave
 
-    def leave(self, group: ConsumerGroup, request: LeaveGroupRequest, caller: Caller) -> None:
+    def leave(self, group: ConsumerGroup, request: LeaveGroupRequest, caller: Caller) -> Steps:
         """Remove members of either protocol, on their own behalf or an administrator's."""
-        self._effects.carry_on(self._leave_all(group, request, caller))
-
-    def _leave_all(self, group: ConsumerGroup, request: LeaveGroupRequest, caller: Caller) -> Steps:
         leaving: dict[str, Member] = {}
         responses: list[MemberResponse] = []
         yield from in_pieces(request.members, lambda each: responses.append(self._leave(group, each, leaving)))

@@ -84,7 +84,9 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup]):
         self.adopted = {
             JoinGroupRequest: self._join,
             SyncGroupRequest: lambda request, caller: self._classic.sync(self._known(request), request, caller),
-            LeaveGroupRequest: lambda request, caller: self._classic.leave(self._known(request), request, caller),
+            LeaveGroupRequest: lambda request, caller: self._effects.carry_on(
+                self._classic.leave(self._known(request), request, caller)
+            ),
         }
         self.adopted_reads = {
             **self.adopted_reads,
