@@ -25,6 +25,14 @@ FLAGS = frozenset(("-h", "--help", "-v", "--verbose", "--version", "--usage-erro
 """Options of spark-submit that take no value."""
 
 CONNECTOR = "spark-sql-kafka-0-10"
+WITH = "--with"
+DELTA_OF = {"3.5": "3.3.2", "4.0": "4.0.0"}
+"""Release of Delta Lake for each release of Spark: it works with one of them only."""
+
+DELTA_SETTINGS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
 LOOPBACK = "127.0.0.1"
 LOG_LEVEL = "spark.log.level"
 MAVEN_TIMEOUT_S = 600
@@ -34,6 +42,7 @@ EXCLUDED = (
     ("org.apache.spark", "spark-tags_{scala}"),
     *((group, "*") for group in ("org.apache.hadoop", "org.scala-lang", "org.scala-lang.modules", "org.slf4j")),
     *((group, "*") for group in ("org.lz4", "org.xerial.snappy", "com.github.luben", "com.google.code.findbugs")),
+    *((group, "*") for group in ("org.antlr", "org.tukaani")),
 )
 
 DESCRIPTION = """\
@@ -41,17 +50,21 @@ Runs spark-submit with all arguments that follow, and adds what it lacks: the co
 Scala (`ottla spark` shows it); PYSPARK_PYTHON, so that workers have the packages of the program; and, if Spark runs on this machine
 alone, SPARK_LOCAL_IP=127.0.0.1, so that no name of this machine has to be resolved. Spark logs warnings only (spark.log.level). What
 is set already stays as it is.
+
+--with avro and --with delta, or both with a comma, add Spark's reader of Avro, and Delta Lake with the settings that it needs.
 """
 
 EXAMPLES = """\
 examples:
   ottla spark-submit job.py --bootstrap localhost:9092
   ottla spark-submit --master 'local[2]' --conf spark.sql.shuffle.partitions=2 job.py
+  ottla spark-submit --with avro,delta job.py
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add an argument for the help only; spark-submit parses all of them itself."""
+    """Add arguments for the help only; spark-submit parses all but one of them itself."""
+    parser.add_argument(WITH, dest="libraries", metavar="NAMES", help="libraries to add: avro, delta, or avro,delta")
     parser.add_argument("arguments", nargs="*", metavar="FILE", help="arguments of spark-submit, program and its own")
 
 
@@ -70,7 +83,7 @@ def run_words(words: Sequence[str]) -> int:
         else:
             _, java_version = java_of(os.environ)
             refuse_old_java(spark, java_version)
-            arguments = [*log_level(given), *with_connector(spark, given)]
+            arguments = [*log_level(given), *library_settings(given), *with_connector(spark, given)]
         environment = dict(os.environ) | added_environment(spark, given, os.environ)
         command = spark.home / "bin" / "spark-submit"
         sys.stdout.flush()
@@ -102,6 +115,11 @@ class Given(NamedTuple):
             if option in ("--conf", "-c") and key == name:
                 found = text
         return found
+
+    @property
+    def libraries(self) -> list[str]:
+        """Names that `--with` has."""
+        return [each for option, value in self.options if option == WITH for each in (value or "").split(",")]
 
     @property
     def asks_only(self) -> bool:
@@ -144,24 +162,76 @@ def added_environment(spark: Spark, given: Given, environment: Mapping[str, str]
     return {name: value for name, value in wanted.items() if not environment.get(name)}
 
 
+class Library(NamedTuple):
+    """Jars by Maven's coordinates, without the version of Scala."""
+
+    group: str
+    name: str
+    scala: str
+    version: str
+
+    @property
+    def artifact(self) -> str:
+        return f"{self.name}_{self.scala}"
+
+    @property
+    def coordinates(self) -> str:
+        return f"{self.group}:{self.artifact}:{self.version}"
+
+
+def connector_of(spark: Spark) -> Library:
+    """The connector for Kafka."""
+    return Library("org.apache.spark", CONNECTOR, spark.scala, spark.version)
+
+
+def libraries(spark: Spark, given: Given) -> list[Library]:
+    """Libraries that `--with` names. Raises UsageError for others, RequestFailed if there is none for this Spark."""
+    found = []
+    for name in given.libraries:
+        if name == "avro":
+            found.append(Library("org.apache.spark", "spark-avro", spark.scala, spark.version))
+        elif name != "delta":
+            raise UsageError(f"{WITH} {name}: avro and delta can be had, or avro,delta")
+        elif (release := DELTA_OF.get(".".join(spark.version.split(".")[:2]))) is None:
+            known = " and ".join(DELTA_OF)
+            raise RequestFailed(f"Delta Lake for Spark {spark.version} is not known here; that for {known} is")
+        else:
+            found.append(Library("io.delta", "delta-spark", spark.scala, release))
+    return found
+
+
+def library_settings(given: Given) -> list[str]:
+    """Settings that Delta Lake needs, unless they are given."""
+    if "delta" not in given.libraries:
+        return []
+    missing = [f"{name}={value}" for name, value in DELTA_SETTINGS.items() if given.setting(name) is None]
+    return [word for each in missing for word in ("--conf", each)]
+
+
 def log_level(given: Given) -> list[str]:
     """Arguments that keep Spark's own news out of the output of a program, unless a level is given."""
     return [] if given.setting(LOG_LEVEL) else ["--conf", f"{LOG_LEVEL}=WARN"]
 
 
 def with_connector(spark: Spark, given: Given) -> list[str]:
-    """Add the connector to the arguments. Raises UsageError if another version is given, RequestFailed if there is none."""
+    """Add the connector and libraries to the arguments.
+
+    Raises UsageError if another version of the connector is given, RequestFailed if there is none.
+    """
     packages, jars = (_listed(given, name) for name in ("packages", "jars"))
-    for each in (*packages, *(Path(jar).name for jar in jars)):
-        if CONNECTOR in each:
-            _refuse_other(spark, each)
-            return _arguments(given)
-    if spark.problem:
-        raise RequestFailed(spark.problem)
-    found = [] if packages else connector_jars(spark)
-    if found:
+    wanted = libraries(spark, given)
+    present = [each for each in (*packages, *(Path(jar).name for jar in jars)) if CONNECTOR in each]
+    for each in present:
+        _refuse_other(spark, each)
+    if not present:
+        if spark.problem:
+            raise RequestFailed(spark.problem)
+        wanted = [connector_of(spark), *wanted]
+    if not wanted:
+        return _arguments(given)
+    if not packages and (found := library_jars(wanted)):
         return ["--jars", ",".join([*jars, *map(str, found)]), *_arguments(given, "jars")]
-    return ["--packages", ",".join([*packages, spark.connector]), *_arguments(given, "packages")]
+    return ["--packages", ",".join([*packages, *(each.coordinates for each in wanted)]), *_arguments(given, "packages")]
 
 
 def _listed(given: Given, name: str) -> list[str]:
@@ -175,6 +245,8 @@ def _arguments(given: Given, without: str = "") -> list[str]:
     setting = "spark.jars.packages=" if without == "packages" else "spark.jars="
     words: list[str] = []
     for name, value in given.options:
+        if name == WITH:
+            continue
         if without and (name == f"--{without}" or (name in ("--conf", "-c") and (value or "").startswith(setting))):
             continue
         words += [name] if value is None else [name, value]
@@ -197,7 +269,7 @@ POM = """\
   <modelVersion>4.0.0</modelVersion>
   <groupId>ottla</groupId><artifactId>connector</artifactId><version>1</version><packaging>pom</packaging>
   <dependencies><dependency>
-    <groupId>org.apache.spark</groupId><artifactId>{connector}_{scala}</artifactId><version>{version}</version>
+    <groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>
     <exclusions>
 {exclusions}
     </exclusions>
@@ -206,16 +278,19 @@ POM = """\
 """
 
 
-def connector_jars(spark: Spark) -> list[Path]:
-    """Connector's jars in the user's cache, where Maven puts them at first use; empty without Maven."""
-    folder = cache_folder(os.environ) / f"{CONNECTOR}_{spark.scala}-{spark.version}"
-    if not folder.is_dir():
-        maven = shutil.which("mvn")
-        if maven is None:
-            return []
-        say(f"Maven brings {spark.connector}, once")
-        _fetch(maven, spark, folder)
-    return sorted(folder.glob("*.jar"))
+def library_jars(wanted: Sequence[Library]) -> list[Path]:
+    """Jars in the user's cache, where Maven puts them at first use; empty if some are missing, and there is no Maven."""
+    found: dict[str, Path] = {}
+    for each in wanted:
+        folder = cache_folder(os.environ) / f"{each.artifact}-{each.version}"
+        if not folder.is_dir():
+            maven = shutil.which("mvn")
+            if maven is None:
+                return []
+            say(f"Maven brings {each.coordinates}, once")
+            _fetch(maven, each, folder)
+        found |= {jar.name: jar for jar in folder.glob("*.jar")}
+    return [found[name] for name in sorted(found)]
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
@@ -224,12 +299,12 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
     return Path(cache) / "ottla" / "spark"
 
 
-def _fetch(maven: str, spark: Spark, folder: Path) -> None:
+def _fetch(maven: str, library: Library, folder: Path) -> None:
     """Download jars to a folder, which appears when complete."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="fetched-") as name:
         pom, jars = Path(name) / "pom.xml", Path(name) / "jars"
-        pom.write_text(pom_of(spark))
+        pom.write_text(pom_of(library))
         command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", "-DincludeScope=runtime"]
         try:
             done = subprocess.run(
@@ -241,19 +316,19 @@ def _fetch(maven: str, spark: Spark, folder: Path) -> None:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise RequestFailed(f"Maven has not brought {spark.connector} after {MAVEN_TIMEOUT_S} s") from None
-        if done.returncode != 0 or not any(jars.glob(f"{CONNECTOR}*.jar")):
+            raise RequestFailed(f"Maven has not brought {library.coordinates} after {MAVEN_TIMEOUT_S} s") from None
+        if done.returncode != 0 or not any(jars.glob(f"{library.name}*.jar")):
             told = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
             reason = next((line for line in told.splitlines() if "ERROR" in line), "it says nothing")
-            raise RequestFailed(f"Maven does not bring {spark.connector}: {reason}")
+            raise RequestFailed(f"Maven does not bring {library.coordinates}: {reason}")
         if not folder.is_dir():  # another one may have brought it meanwhile
             jars.rename(folder)
 
 
-def pom_of(spark: Spark) -> str:
-    """Make the pom.xml that names the connector."""
+def pom_of(library: Library) -> str:
+    """Make the pom.xml that names a library."""
     exclusions = "\n".join(
-        f"      <exclusion><groupId>{group}</groupId><artifactId>{artifact.format(scala=spark.scala)}</artifactId></exclusion>"
+        f"      <exclusion><groupId>{group}</groupId><artifactId>{artifact.format(scala=library.scala)}</artifactId></exclusion>"
         for group, artifact in EXCLUDED
     )
-    return POM.format(connector=CONNECTOR, scala=spark.scala, version=spark.version, exclusions=exclusions)
+    return POM.format(group=library.group, artifact=library.artifact, version=library.version, exclusions=exclusions)

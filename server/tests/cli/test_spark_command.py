@@ -19,6 +19,9 @@ from ottla.server.cli.spark_submit import (
     CONNECTOR,
     added_environment,
     cache_folder,
+    connector_of,
+    libraries,
+    library_settings,
     pom_of,
     read_arguments,
     with_connector,
@@ -210,7 +213,7 @@ def test_what_is_set_stays():
 
 def test_the_connector_is_added_to_what_is_given(monkeypatch: pytest.MonkeyPatch):
     def added(words: str, jars: list[str]) -> str:
-        monkeypatch.setattr("ottla.server.cli.spark_submit.connector_jars", lambda spark: list(map(Path, jars)))
+        monkeypatch.setattr("ottla.server.cli.spark_submit.library_jars", lambda wanted: list(map(Path, jars)))
         return " ".join(with_connector(spark(), read_arguments(words.split())))
 
     coordinate = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
@@ -224,6 +227,24 @@ def test_the_connector_is_added_to_what_is_given(monkeypatch: pytest.MonkeyPatch
     assert added(f"--packages {coordinate} job.py", ours) == f"--packages {coordinate} job.py"
     mine = f"--jars /x/{CONNECTOR}_2.13-4.0.0.jar job.py"
     assert added(mine, ours) == mine
+    more = "org.apache.spark:spark-avro_2.13:4.0.0,io.delta:delta-spark_2.13:4.0.0"
+    assert added("--with avro,delta -v job.py", []) == f"--packages {coordinate},{more} -v job.py"
+    assert added("--with=avro --with delta job.py", ours) == "--jars /c/a.jar,/c/b.jar job.py"
+    assert added(f"--with avro,delta {mine}", []) == f"--packages {more} {mine}"
+
+
+def test_delta_is_of_the_release_that_fits_and_has_its_settings():
+    given = read_arguments(["--with", "delta", "--conf", "spark.sql.extensions=mine", "job.py"])
+    found = libraries(spark("3.5.4", "2.12"), given)
+    assert [each.coordinates for each in found] == ["io.delta:delta-spark_2.12:3.3.2"]
+    catalog = "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog"
+    assert library_settings(given) == ["--conf", catalog]
+    assert library_settings(read_arguments(["--with", "avro", "job.py"])) == []
+    with pytest.raises(RequestFailed, match="Delta Lake for Spark 4.2.0 is not known here; that for 3.5 and 4.0 is"):
+        libraries(spark("4.2.0"), given)
+    for words in (["--with", "iceberg"], ["--with"]):
+        with pytest.raises(UsageError, match="avro and delta can be had"):
+            libraries(spark(), read_arguments([*words, *(["job.py"] if len(words) > 1 else [])]))
 
 
 @pytest.mark.parametrize(
@@ -247,7 +268,7 @@ def test_a_spark_without_a_connector_is_told():
 
 
 def test_the_pom_names_the_connector_and_leaves_out_what_spark_has():
-    text = pom_of(spark("3.5.1", "2.12"))
+    text = pom_of(connector_of(spark("3.5.1", "2.12")))
     assert "<artifactId>spark-sql-kafka-0-10_2.12</artifactId><version>3.5.1</version>" in text
     assert "spark-tags_2.12" in text and "{" not in text
 
@@ -302,6 +323,23 @@ def test_maven_brings_the_jars_once(run, tmp_path: Path):
         assert told[-1] == jars + "<--conf><spark.log.level=INFO><job.py>"
     assert len((tmp_path / "log").read_text().splitlines()) == 2
     assert [each.name for each in folder.parent.iterdir()] == [folder.name]
+
+
+def test_libraries_are_added(run, tmp_path: Path):
+    folder = tmp_path / "cache" / "ottla" / "spark"
+    for name in ("spark-sql-kafka-0-10", "spark-avro", "delta-spark"):
+        (folder / f"{name}_2.13-4.0.0").mkdir(parents=True)
+        (folder / f"{name}_2.13-4.0.0" / f"{name}.jar").touch()
+        (folder / f"{name}_2.13-4.0.0" / "common.jar").touch()
+    told = run("spark-submit", "--with", "avro,delta", "job.py").stdout.splitlines()[-1]
+    jars = [Path(each).name for each in told.partition("<--jars><")[2].partition(">")[0].split(",")]
+    assert jars == ["common.jar", "delta-spark.jar", "spark-avro.jar", "spark-sql-kafka-0-10.jar"]
+    assert "<spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension>" in told and "--with" not in told
+    refused = run("spark-submit", "--with", "iceberg", "job.py")
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        "ottla: --with iceberg: avro and delta can be had, or avro,delta\n",
+    )
 
 
 def test_the_help_is_ottlas(capsys: pytest.CaptureFixture[str]):
