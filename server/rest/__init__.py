@@ -4,6 +4,8 @@
     serving.py      puts the parts together, and runs them until the process is told to stop
     api.py          the table of paths; what requests and answers have in common
     logins.py       users of the proxy, by basic authentication
+    backend.py      a login at the brokers, with all that uses it
+    propagation.py  logins of requests, each with a backend
     errors.py       codes of errors
     bodies.py       JSON of strangers, within limits and in slices of time
     formats.py      embedded formats: binary, json

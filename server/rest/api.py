@@ -30,6 +30,8 @@ class Call(NamedTuple):
     parts: tuple[str, ...]
     base_url: str
     """Scheme, host and port by which the client reaches the proxy."""
+    user: str = ""
+    """User of the proxy; empty if no login is required."""
 
     @property
     def query(self) -> Mapping[str, str]:
@@ -63,7 +65,8 @@ class RestApi(Routes):
         super().__init__()
         self._scheme = scheme
         self._paths: dict[tuple[int, str], list[_Path]] = {}
-        self._route = Route(self._handle, body_bytes_max, (logins or Logins()).check)
+        self._logins = logins or Logins()
+        self._route = Route(self.handle, body_bytes_max, self._logins.check)
         self._stream_route = self._route._replace(streams=True)
 
     def add(self, method: str, path: str, handler: Handler) -> None:
@@ -81,18 +84,18 @@ class RestApi(Routes):
 
     def find(self, method: str, path: str) -> Route:
         """Find the one route that all paths share, except those with streams."""
-        is_stream = method == "POST" and path.startswith("/v3/") and path.endswith("/records")
-        return self._stream_route if is_stream else self._route
+        return self._stream_route if is_stream(method, path) else self._route
 
     def refusal(self, refused: Refused) -> Response:
         """Answer a request that the server refuses."""
-        return Response(RestError(refused.status, str(refused)).body, refused.status, JSON, refused.headers)
+        return refusal_of(refused)
 
-    async def _handle(self, request: Request) -> Response:
+    async def handle(self, request: Request) -> Response:
+        """Answer a request."""
         kind = _content_type(request)
         try:
             handler, parts = self._found(request)
-            found = await handler(Call(request, parts, self._base_url(request)))
+            found = await handler(Call(request, parts, self._base_url(request), self._logins.user_of(request)))
         except RestError as error:
             return Response(error.body, error.status, kind)
         if isinstance(found, Response):
@@ -119,6 +122,16 @@ class RestApi(Routes):
 
     def _base_url(self, request: Request) -> str:
         return f"{self._scheme}://{request.headers.get('host', 'localhost')}"
+
+
+def is_stream(method: str, path: str) -> bool:
+    """True if the body of a request may come without an end."""
+    return method == "POST" and path.startswith("/v3/") and path.endswith("/records")
+
+
+def refusal_of(refused: Refused) -> Response:
+    """Make the answer to a request that the server refuses."""
+    return Response(RestError(refused.status, str(refused)).body, refused.status, JSON, refused.headers)
 
 
 def _content_type(request: Request) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ottla.server.cli import http_service
 from ottla.server.cli.client.output import UsageError, shown_text
-from ottla.server.cli.client.security import security_of
+from ottla.server.cli.client.security import Security, security_of
 from ottla.server.cli.command_line import EXIT_FAILED, EXIT_USAGE, count, fail
 from ottla.server.cli.on_cluster import bootstrap_addresses, client_settings
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ottla.server.rest.serving import RestConfig
 
 LISTEN = "127.0.0.1:8082"
+PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _REGISTRY = "schema.registry."
 
 DESCRIPTION = """\
@@ -55,6 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "schema registry for Avro, JSON Schema and Protobuf; its login and TLS: schema.registry.* of --command-config"
     )
     parser.add_argument("--registry", metavar="URL", help=registry)
+    propagate = "log in at the brokers as the user of each request, so that ACLs decide: SASL PLAIN or SCRAM"
+    parser.add_argument("--propagate-logins", action="store_true", help=propagate)
     http_service.add_users_and_certificate(parser, "who may log in, by lines user.NAME=PASSWORD")
     http_service.add_log_and_connection(parser)
 
@@ -91,13 +94,26 @@ def _config(options: argparse.Namespace) -> RestConfig:
     texts = client_settings(options)
     return RestConfig(
         bootstrap=bootstrap_addresses(options, texts),
-        security=security_of(texts),
+        security=_passing_security(texts) if options.propagate_logins else security_of(texts),
+        propagates=options.propagate_logins,
         instance_timeout_s=options.instance_timeout_ms / 1000,
         registry=_registry(options.registry, texts),
         logins=None if options.users is None else _logins(options.users),
         context=http_service.tls_context(options),
         body_bytes_max=options.max_request_bytes or BODY_BYTES_MAX,
     )
+
+
+def _passing_security(texts: Mapping[str, str]) -> Security:
+    """Security of connections by logins that requests bring: all but name and password. Raises UsageError."""
+    protocol, mechanism = texts.get("security.protocol", "PLAINTEXT").upper(), texts.get("sasl.mechanism", "")
+    if not protocol.startswith("SASL_") or mechanism not in PASSWORD_MECHANISMS:
+        raise UsageError(
+            "--propagate-logins: needs security.protocol=SASL_SSL or SASL_PLAINTEXT, "
+            f"and sasl.mechanism={' or '.join(PASSWORD_MECHANISMS)}"
+        )
+    own = {name: text for name, text in texts.items() if name != "sasl.jaas.config"}
+    return security_of({**own, "sasl.username": "-", "sasl.password": "-"})
 
 
 def _registry(url: str | None, texts: Mapping[str, str]) -> RegistryConfig | None:

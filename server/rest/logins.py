@@ -9,6 +9,8 @@ from ottla.server.admin.http import basic_authentication
 from ottla.server.admin.http.basic_authentication import USER, InvalidUsers
 from ottla.server.admin.http.routes import Request
 
+REALM = "REST proxy"
+
 
 class Logins:
     """Passwords by user name; None if no login is required."""
@@ -18,8 +20,16 @@ class Logins:
 
     def check(self, request: Request) -> None:
         """Raise Refused unless a request comes from a user."""
-        if self._passwords is not None and basic_authentication.authenticated(request, self._passwords.get) is None:
-            raise basic_authentication.login_required("REST proxy")
+        self.user_of(request)
+
+    def user_of(self, request: Request) -> str:
+        """User that a request comes from; empty if no login is required. Raises Refused."""
+        if self._passwords is None:
+            return ""
+        user = basic_authentication.authenticated(request, self._passwords.get)
+        if user is None:
+            raise basic_authentication.login_required(REALM)
+        return user
 
 
 def read_logins(file: Path) -> Logins:

@@ -1,42 +1,35 @@
-"""A proxy from start to end, in one process: the client of the cluster, the consumer instances and the listener."""
+"""A proxy from start to end, in one process: the listener, and what answers by one login at the brokers or by those of requests."""
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import trio
 
 from ottla.replication.log.descriptors import Descriptors
-from ottla.server.admin.http.routes import Pace
+from ottla.server.admin.http.routes import Pace, Routes
 from ottla.server.admin.http.server import ConnectionLimits, HttpServer, Room
 from ottla.server.cli.client.connection import Address
 from ottla.server.cli.client.security import Security
+from ottla.server.config.sasl_rules import PeerLoginConfig
 from ottla.server.rest.api import BODY_BYTES_MAX, RestApi, RestGuard
-from ottla.server.rest.client.cluster import KafkaCluster
-from ottla.server.rest.client.producer import KafkaProducer
-from ottla.server.rest.errors import RestError
+from ottla.server.rest.backend import Backend
+from ottla.server.rest.client.cluster import IDLE_MAX, KafkaCluster
 from ottla.server.rest.logins import Logins
-from ottla.server.rest.v2.consumers import Consumers
-from ottla.server.rest.v2.instances import INSTANCE_TIMEOUT_S, Instances
-from ottla.server.rest.v2.topics import TopicsV2
-from ottla.server.rest.v3.acls import Acls
-from ottla.server.rest.v3.clusters import Clusters
-from ottla.server.rest.v3.groups import Groups
-from ottla.server.rest.v3.records import Records
-from ottla.server.rest.v3.resources import Scoped
-from ottla.server.rest.v3.topics import Topics
+from ottla.server.rest.v2.instances import INSTANCE_TIMEOUT_S, Instances, ReadingRoom
 
 if TYPE_CHECKING:
     import ssl
 
+    from ottla.server.rest.propagation import Login
     from ottla.server.rest.schemas.registry import RegistryConfig
     from ottla.server.rest.schemas.schemas import Schemas
 
-logger = logging.getLogger("ottla.rest")
+IDLE_OF_USER_MAX = 4
+"""Connections to a broker that are kept for later, for each login of requests."""
 
 BODIES_BYTES_MAX = 256 << 20
 CONNECTIONS_MAX = 2000
@@ -54,6 +47,8 @@ class RestConfig:
     instance_timeout_s: float = INSTANCE_TIMEOUT_S
     context: ssl.SSLContext | None = None
     logins: Logins | None = None
+    propagates: bool = False
+    """Requests are carried out by their own logins; `security` has the mechanism."""
     registry: RegistryConfig | None = None
     """Where schemas are; None: formats with schemas are not served."""
 
@@ -73,79 +68,60 @@ async def serve_rest(
     config: RestConfig, sock: socket.socket, on_ready: Callable[[], None], stopping: trio.Event
 ) -> None:
     """Serve a listening socket until `stopping`. `on_ready` is called when the proxy accepts requests."""
-    cluster = KafkaCluster(config.bootstrap, config.security)
-    api = RestApi("http" if config.context is None else "https", config.body_bytes_max, config.logins)
+    make = _maker(config)
+    routes: Routes
+    hasten: Callable[[], None]
+    async with trio.open_nursery() as nursery:
+        if config.propagates:
+            from ottla.server.rest.propagation import Backends, PropagatingApi
+
+            backends = Backends(lambda login: make(_security_of(config.security, login), None))
+            await nursery.start(backends.run)
+            routes, hasten = PropagatingApi(backends, config.body_bytes_max, config.logins), backends.hasten
+        else:
+            backend = make(config.security, config.logins)
+            await nursery.start(backend.run)
+            nursery.start_soon(backend.greet)
+            routes, hasten = backend.api, backend.instances.hasten
+        nursery.start_soon(_hasten, hasten, stopping)
+        on_ready()
+        await _server(config, routes, sock).run_until(stopping, sock)
+        nursery.cancel_scope.cancel()
+
+
+def _maker(config: RestConfig) -> Callable[[Security, Logins | None], Backend]:
+    """Make a function that makes backends, which share limits and schemas."""
     schemas = None if config.registry is None else _schemas(config.registry)
-    producer, instances = KafkaProducer(cluster), Instances(cluster, config.instance_timeout_s, schemas)
-    add_v2(api, cluster, producer, instances, schemas)
-    add_v3(api, cluster, producer, config.body_bytes_max, schemas)
+    scheme, bytes_max, room = "http" if config.context is None else "https", config.body_bytes_max, ReadingRoom()
+    idle_max = IDLE_OF_USER_MAX if config.propagates else IDLE_MAX
+
+    def make(security: Security, logins: Logins | None) -> Backend:
+        cluster = KafkaCluster(config.bootstrap, security, idle_max)
+        instances = Instances(cluster, config.instance_timeout_s, schemas, room)
+        return Backend(cluster, RestApi(scheme, bytes_max, logins), instances, bytes_max, schemas)
+
+    return make
+
+
+def _server(config: RestConfig, routes: Routes, sock: socket.socket) -> HttpServer:
     guard = RestGuard(sock.getsockname()[0])
     bodies = Room(max(BODIES_BYTES_MAX, config.body_bytes_max))
     limits = ConnectionLimits(CONNECTIONS_MAX, PER_ADDRESS_MAX)
-    server = HttpServer(api, guard, Descriptors(), FreePace(), limits, config.context, bodies)
-    # Instances leave their groups at the end, for which the cluster has to be there until then.
-    last = trio.CancelScope(shield=True)
-
-    async def carry(task_status: trio.TaskStatus[None]) -> None:
-        with last:
-            await cluster.run(task_status)
-
-    async with trio.open_nursery() as outer:
-        await outer.start(carry)
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(instances.run)
-                nursery.start_soon(_greet, cluster)
-                nursery.start_soon(_hasten, instances, stopping)
-                on_ready()
-                await server.run_until(stopping, sock)
-                nursery.cancel_scope.cancel()
-        finally:
-            last.cancel()
+    return HttpServer(routes, guard, Descriptors(), FreePace(), limits, config.context, bodies)
 
 
-async def _hasten(instances: Instances, stopping: trio.Event) -> None:
+def _security_of(security: Security, login: Login) -> Security:
+    """Security of connections by the login of a request, with the mechanism of the settings."""
+    assert isinstance(security.login, PeerLoginConfig), "the command sees to it"
+    return replace(security, login=replace(security.login, name=login.name, password=login.password))
+
+
+async def _hasten(hasten: Callable[[], None], stopping: trio.Event) -> None:
     await stopping.wait()
-    instances.hasten()
+    hasten()
 
 
 def _schemas(config: RegistryConfig) -> Schemas:
     from ottla.server.rest.schemas.schemas import Schemas
 
     return Schemas(config)
-
-
-def add_v2(
-    api: RestApi,
-    cluster: KafkaCluster,
-    producer: KafkaProducer,
-    instances: Instances,
-    schemas: Schemas | None = None,
-) -> None:
-    """Add the paths of the second version."""
-    TopicsV2(cluster, producer, schemas).add_to(api)
-    Consumers(cluster, instances).add_to(api)
-
-
-def add_v3(
-    api: RestApi,
-    cluster: KafkaCluster,
-    producer: KafkaProducer,
-    value_bytes_max: int,
-    schemas: Schemas | None = None,
-) -> None:
-    """Add the paths of the third version."""
-    scoped = Scoped(api, cluster)
-    Clusters(cluster).add_to(api, scoped)
-    Topics(cluster).add_to(scoped)
-    Acls(cluster).add_to(scoped)
-    Groups(cluster).add_to(scoped)
-    Records(producer, value_bytes_max, schemas).add_to(scoped)
-
-
-async def _greet(cluster: KafkaCluster) -> None:
-    try:
-        await cluster.refreshed(())
-        logger.info("the cluster is %s, with brokers %s", cluster.cluster_id, cluster.known_brokers)
-    except RestError as error:
-        logger.warning("the cluster cannot be reached yet: %s", error)

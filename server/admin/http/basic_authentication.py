@@ -36,8 +36,8 @@ def read_users_file(file: Path) -> dict[str, str]:
         raise InvalidUsers(f"{file}: {error}") from None
 
 
-def authenticated(request: Request, password_of: Callable[[str], bytes | None]) -> str | None:
-    """Return the name of the user that a request comes from; None without a known name and its password."""
+def credentials_of(request: Request) -> tuple[bytes, bytes] | None:
+    """Return name and password of a request; None without them."""
     scheme, _, encoded = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "basic":
         return None
@@ -45,11 +45,20 @@ def authenticated(request: Request, password_of: Callable[[str], bytes | None]) 
         name, separator, password = b64decode(encoded.strip(), validate=True).partition(b":")
     except ValueError:
         return None
+    return (name, password) if separator else None
+
+
+def authenticated(request: Request, password_of: Callable[[str], bytes | None]) -> str | None:
+    """Return the name of the user that a request comes from; None without a known name and its password."""
+    found = credentials_of(request)
+    if found is None:
+        return None
+    name, password = found
     user = name.decode("utf-8", "surrogateescape")
     wanted = password_of(user)
     # An unknown name takes as long as a wrong password.
     is_right = hmac.compare_digest(password, wanted or b"")
-    return user if is_right and wanted is not None and separator else None
+    return user if is_right and wanted is not None else None
 
 
 def login_required(realm: str) -> Refused:

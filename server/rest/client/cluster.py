@@ -112,8 +112,10 @@ class _Broker:
 class KafkaCluster:
     """Client of the cluster behind the proxy. `run` must run during its use."""
 
-    def __init__(self, bootstrap: Sequence[Address], security: Security) -> None:
-        self._bootstrap, self._security = bootstrap, security
+    def __init__(self, bootstrap: Sequence[Address], security: Security, idle_max: int = IDLE_MAX) -> None:
+        self._bootstrap, self._security, self._idle_max = bootstrap, security, idle_max
+        self.has_connected = False
+        """A broker has accepted the login."""
         self._addresses: dict[int, Address] = {}
         self._brokers: dict[Address, _Broker] = {}
         self._topics: OrderedDict[str, Topic] = OrderedDict()
@@ -163,7 +165,7 @@ class KafkaCluster:
                 return await link.ask(self.nursery, request, take, at_most=at_most, timeout_s=timeout_s)
             finally:
                 # If the caller is cancelled the answer is still to come.
-                if link.is_usable and not link.waiting and len(broker.idle) < IDLE_MAX:
+                if link.is_usable and not link.waiting and len(broker.idle) < self._idle_max:
                     broker.idle.append(link)
                 else:
                     link.close("it is not kept")
@@ -328,10 +330,12 @@ class KafkaCluster:
         if trio.current_time() - broker.failed_at_s < BREAK_S:
             raise Unreachable(broker.failure)
         try:
-            return await open_link(address, self._security)
+            link = await open_link(address, self._security, is_stranger=not self.has_connected)
         except Unreachable as error:
             broker.failed_at_s, broker.failure = trio.current_time(), str(error)
             raise
+        self.has_connected = True
+        return link
 
     def _forget_gone(self) -> None:
         """Close connections to brokers that have left the cluster."""

@@ -182,13 +182,18 @@ def _failure(error: Exception) -> Exception:
 
 
 _openers = trio.CapacityLimiter(8)
+_strangers_openers = trio.CapacityLimiter(4)
+"""Threads for logins that no broker has accepted yet: wrong ones hold up nobody else."""
 
 
-async def open_link(address: Address, security: Security, timeout_s: float = CONNECT_TIMEOUT_S) -> Link:
+async def open_link(
+    address: Address, security: Security, timeout_s: float = CONNECT_TIMEOUT_S, *, is_stranger: bool = False
+) -> Link:
     """Connect to a broker and log in. Raises RestError."""
+    limiter = _strangers_openers if is_stranger else _openers
     try:
         connection = await trio.to_thread.run_sync(
-            connect, address, security, timeout_s, abandon_on_cancel=True, limiter=_openers
+            connect, address, security, timeout_s, abandon_on_cancel=True, limiter=limiter
         )
     except (RequestFailed, UsageError) as error:
         text = str(error)

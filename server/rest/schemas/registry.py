@@ -12,7 +12,7 @@ import math
 from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
@@ -83,7 +83,7 @@ class RegistryConfig:
     """Where registries of the same schemas are, and how to log in. `user_info`: NAME:PASSWORD."""
 
     urls: Sequence[str]
-    user_info: str | None = None
+    user_info: str | None = field(default=None, repr=False)
     context: ssl.SSLContext | None = None
     """Context for https; None: the system's authorities."""
 

@@ -61,7 +61,8 @@ class Consumers:
         api.add("POST", f"{_INSTANCE}/positions/end", self._seek_to_end)
 
     def _instance(self, call: Call) -> Instance:
-        return self._instances.find(*call.parts)
+        group, name = call.parts
+        return self._instances.find(group, name, call.user)
 
     # --- the instance
 
@@ -71,7 +72,7 @@ class Consumers:
         name, config = _config(body)
         if config.kind in formats.WITH_SCHEMA and not self._instances.has_schemas:
             raise formats.no_registry("deserialize")
-        instance = self._instances.create(group, name, config)
+        instance = self._instances.create(group, name, config, call.user)
         path = f"/consumers/{quote(group, safe='')}/instances/{quote(instance.name, safe='')}"
         return {"instance_id": instance.name, "base_uri": call.base_url + path}
 
@@ -131,7 +132,7 @@ class Consumers:
             timeout_s = min(timeout_ms / 1000, timeout_s)
         async with instance.lock:
             body = await instance.read(timeout_s, bytes_max if bytes_max > 0 else ANSWER_BYTES_MAX)
-        self._instances.find(*call.parts)  # it is kept from the end of the read on
+        self._instance(call)  # it is kept from the end of the read on
         return Response(body, content_type=content_type)
 
     # --- offsets

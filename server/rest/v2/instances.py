@@ -58,9 +58,11 @@ class InstanceConfig:
 
 @dataclass(slots=True)
 class ReadingRoom:
-    """Memory limit of all responses under construction."""
+    """Limits that all users share: memory of responses under construction, and consumer instances."""
 
     left: int = field(default=READING_BYTES_MAX)
+    instances: int = 0
+    """Consumer instances of all users."""
     is_closing: bool = False
     """Reads end with what they have."""
 
@@ -78,6 +80,8 @@ class Instance:
         schemas: Schemas | None = None,
     ) -> None:
         self.group, self.name, self.config = group, name, config
+        self.user = ""
+        """User of the proxy that it belongs to."""
         self.lock = trio.Lock()
         self.topics: list[str] = []
         self.pattern: str | None = None
@@ -378,11 +382,15 @@ class Instances:
     """All instances of the proxy."""
 
     def __init__(
-        self, cluster: KafkaCluster, timeout_s: float = INSTANCE_TIMEOUT_S, schemas: Schemas | None = None
+        self,
+        cluster: KafkaCluster,
+        timeout_s: float = INSTANCE_TIMEOUT_S,
+        schemas: Schemas | None = None,
+        room: ReadingRoom | None = None,
     ) -> None:
         self._cluster, self._timeout_s, self._schemas = cluster, timeout_s, schemas
-        self._room = ReadingRoom()
-        self._all: dict[tuple[str, str], Instance] = {}
+        self._room = room or ReadingRoom()
+        self._all: dict[tuple[str, str, str], Instance] = {}
 
     @property
     def has_schemas(self) -> bool:
@@ -392,21 +400,25 @@ class Instances:
     def __len__(self) -> int:
         return len(self._all)
 
-    def create(self, group: str, name: str | None, config: InstanceConfig) -> Instance:
-        """Create an instance. Raises RestError."""
+    def create(self, group: str, name: str | None, config: InstanceConfig, user: str = "") -> Instance:
+        """Create an instance that belongs to a user. Raises RestError."""
         name = name or f"rest-consumer-{secrets.token_hex(16)}"
-        if (group, name) in self._all:
+        if (user, group, name) in self._all:
             message = "Consumer with specified consumer ID already exists in the specified consumer group."
             raise RestError(Code.CONSUMER_ALREADY_EXISTS, message)
-        if len(self._all) >= INSTANCES_MAX:
+        if self._room.instances >= INSTANCES_MAX:
             raise RestError(Code.TOO_MANY_REQUESTS, f"There are {INSTANCES_MAX} consumer instances; delete some.")
-        instance = self._all[group, name] = Instance(self._cluster, group, name, config, self._room, self._schemas)
+        instance = self._all[user, group, name] = Instance(
+            self._cluster, group, name, config, self._room, self._schemas
+        )
+        instance.user = user
+        self._room.instances += 1
         self._touch(instance)
         return instance
 
-    def find(self, group: str, name: str) -> Instance:
-        """Find an instance and renew its timeout. Raises RestError."""
-        instance = self._all.get((group, name))
+    def find(self, group: str, name: str, user: str = "") -> Instance:
+        """Find an instance of a user and renew its timeout. Raises RestError."""
+        instance = self._all.get((user, group, name))
         if instance is None:
             raise instance_not_found()
         self._touch(instance)
@@ -421,9 +433,13 @@ class Instances:
 
     async def delete(self, instance: Instance) -> None:
         """Delete an instance; later requests do not find it."""
-        self._all.pop((instance.group, instance.name), None)
+        self._forget(instance)
         async with instance.lock:
             await instance.close()
+
+    def _forget(self, instance: Instance) -> None:
+        if self._all.pop((instance.user, instance.group, instance.name), None) is not None:
+            self._room.instances -= 1
 
     async def run(self) -> None:
         """Delete idle instances, until cancelled; then leave all groups."""
@@ -435,7 +451,7 @@ class Instances:
                     for each in [each for each in self._all.values() if each.expires_at_s <= now_s]:
                         if not each.lock.locked():
                             logger.info("consumer instance %s of group %r has timed out", each.name, each.group)
-                            del self._all[each.group, each.name]
+                            self._forget(each)
                             nursery.start_soon(each.close)
         finally:
             with trio.move_on_after(CLOSE_S, shield=True):
