@@ -35,7 +35,7 @@ log.dirs={folder}/data
 
 
 class NotStarted(Exception):
-    """The broker ended before it listened; the text says why."""
+    """The broker cannot start, or ended before it listened; the text says why."""
 
 
 def settings_of(user: str, password: str, authority: Path, bootstrap: str) -> dict[str, str]:
@@ -51,11 +51,19 @@ def settings_of(user: str, password: str, authority: Path, bootstrap: str) -> di
     }
 
 
+def require_new(folder: Path) -> None:
+    """Make the folder. Raises NotStarted if it holds an earlier run, whose users have other passwords."""
+    for name in ("data", "brokers"):
+        if (folder / name).exists():
+            raise NotStarted(f"{folder} holds an earlier run; name another folder, or remove it")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
 @contextmanager
 def running(folder: Path) -> Iterator[str]:
     """A broker, and the roles' files that lead to it; gives host:port."""
     folder = folder.absolute()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    require_new(folder)
     tls = folder / "tls"
     subprocess.run([*OTTLA, "certificates", tls, "--broker", HOST], check=True, stdout=subprocess.DEVNULL)
     passwords = {role: secrets.token_urlsafe(24) for role in roles.ROLES}

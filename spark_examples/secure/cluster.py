@@ -20,6 +20,7 @@ from pathlib import Path
 import check
 import pyspark
 import roles
+from broker import NotStarted, require_new
 from kafka import KafkaAdminClient
 
 HERE = Path(__file__).resolve().parent
@@ -209,8 +210,8 @@ def count_and_kill(folder: Path) -> None:
 
 def main() -> None:
     folder = Path(sys.argv[1]).absolute()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
+        require_new(folder)
         with brokers(folder):
             grant = [sys.executable, HERE / "grant.py", folder, "--principal", PRINCIPAL, "--no-quotas"]
             grant += ["--replicas", str(BROKERS)]
@@ -222,7 +223,7 @@ def main() -> None:
             count_and_kill(folder)
             if differ := check.problems(folder):
                 sys.exit("NOT EQUAL: " + ", ".join(differ))
-    except (Failed, subprocess.TimeoutExpired) as error:
+    except (Failed, NotStarted, subprocess.TimeoutExpired) as error:
         sys.exit(str(error))
     print("equal")
 

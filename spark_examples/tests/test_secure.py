@@ -84,6 +84,16 @@ def test_a_role_is_a_file_of_its_user_alone(tmp_path):
     }
 
 
+@pytest.mark.parametrize("earlier", ["data", "brokers"])
+def test_a_folder_with_an_earlier_run_is_left_alone(earlier, tmp_path, monkeypatch):
+    (tmp_path / earlier).mkdir()
+    for program in (example.broker, example.cluster):
+        monkeypatch.setattr("sys.argv", ["program", str(tmp_path), "true"])
+        with pytest.raises(SystemExit, match="holds an earlier run"):
+            program.main()
+    assert [path.name for path in tmp_path.iterdir()] == [earlier]
+
+
 def test_a_difference_is_told(monkeypatch, capsys):
     click = b'{"id": "1", "user": "u", "page": "/", "time": "2026-01-01T00:00:03.5Z"}'
     key = b"/ 2026-01-01T00:00:00Z"
