@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ottla.server.api.share.share_partition_manager import SharePartitionManager
     from ottla.server.ports import BrokerParts
 
-
 FENCED_TOLD_MAX = 100
 """Transactional ids whose producers the log tells of in a minute."""
 

@@ -350,8 +350,7 @@ class KafkaError(Exception):
         if message is not None:
             message = shortened(message)
         super().__init__(code, message)
-        self.code = code
-        self.message = message
+        self.code, self.message = code, message
 
     def __str__(self) -> str:
         return f"{self.code.name}: {self.message or self.code.message}"

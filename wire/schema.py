@@ -39,8 +39,7 @@ class VersionRange:
     _parsed: ClassVar[dict[str, VersionRange]] = {}
 
     def __init__(self, first: int, last: int) -> None:
-        self.first = first
-        self.last = last
+        self.first, self.last = first, last
 
     @classmethod
     def parse(cls, text: str) -> VersionRange:
@@ -82,8 +81,7 @@ class Primitive:
     __slots__ = ("name", "zero")
 
     def __init__(self, name: str, zero: Any) -> None:
-        self.name = name
-        self.zero = zero
+        self.name, self.zero = name, zero
 
     def __repr__(self) -> str:
         return self.name

@@ -89,8 +89,7 @@ class _Prefixed(construct.Construct):  # type: ignore[misc]
 
     def __init__(self, *, compact: bool, nullable: bool) -> None:
         super().__init__()
-        self.compact = compact
-        self.nullable = nullable
+        self.compact, self.nullable = compact, nullable
         self.prefix = VARINT if compact else self.classic_prefix
 
     def _parse_length(self, stream: IO[bytes], context: Context, path: Path) -> int | None:

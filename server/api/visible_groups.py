@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from ottla.wire.answers import Answer
     from ottla.wire.schema import Message
 
-
 Operations = Callable[[str], int]
 """Rights of the client to a group."""
 

@@ -28,13 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the folder and the names of certificates."""
     add = parser.add_argument
     add("folder", type=Path, metavar="FOLDER", help="where the files go")
-    add(
-        "--broker",
-        action="append",
-        default=[],
-        metavar="HOST",
-        help="name or address that clients reach a broker by (default: localhost); repeatable",
-    )
+    host = "name or address that clients reach a broker by (default: localhost); repeatable"
+    add("--broker", action="append", default=[], metavar="HOST", help=host)
     add("--client", action="append", default=[], metavar="NAME", help="another client beside `client`; repeatable")
     add("--days", type=_days, default=DAYS, metavar="N", help=f"how long the certificates are good (default: {DAYS})")
 

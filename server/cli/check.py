@@ -44,9 +44,8 @@ _PROGRESS_S = 0.2
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the directories and the settings of a start."""
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="data directories, all of one broker")
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="server.properties with log.dirs and the broker's id"
-    )
+    config = "server.properties with log.dirs and the broker's id"
+    parser.add_argument("--config", type=Path, metavar="FILE", help=config)
     parser.add_argument("--json", action="store_true", help="one object, for programs")
 
 

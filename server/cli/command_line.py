@@ -190,20 +190,11 @@ LOG_LEVELS = ("trace", "debug", "info", "warn", "error", "fatal")
 
 def add_logs(command: argparse.ArgumentParser) -> None:
     """Add the option by which a start accepts a log directory that is empty or another one, and that for the log level of a broker."""
-    command.add_argument(
-        "--accept-empty-log-dir",
-        action="append",
-        default=[],
-        type=os.path.abspath,
-        metavar="PATH",
-        help="start although this log directory is empty or another one than it was; repeatable",
-    )
-    command.add_argument(
-        "--log-level",
-        choices=LOG_LEVELS,
-        default="info",
-        help="from what level on lines are logged, by Apache Kafka's names (default: info)",
-    )
+    path = "start although this log directory is empty or another one than it was; repeatable"
+    option = "--accept-empty-log-dir"
+    command.add_argument(option, action="append", default=[], type=os.path.abspath, metavar="PATH", help=path)
+    level = "from what level on lines are logged, by Apache Kafka's names (default: info)"
+    command.add_argument("--log-level", choices=LOG_LEVELS, default="info", help=level)
 
 
 def given_texts(file: Path | None, overrides: Sequence[str], *, with_environment: bool = False) -> dict[str, str]:

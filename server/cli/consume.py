@@ -55,11 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-D", "--delimiter", default="\\n", metavar="TEXT", help="after each record (default: \\n)")
     parser.add_argument("-Z", "--null", action="store_true", help="print null keys and values as NULL, not empty")
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing of ends that are reached")
-    levels, left_out = (
-        ("read_committed", "read_uncommitted"),
-        "records of transactions that are aborted or open are left out",
-    )
-    about = f"whether {left_out} (default: they are)"
+    levels = "read_committed", "read_uncommitted"
+    about = "whether records of transactions that are aborted or open are left out (default: they are)"
     parser.add_argument("--isolation-level", choices=levels, default=levels[0], help=about)
 
 

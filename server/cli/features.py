@@ -53,9 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         changing.add_argument("levels", nargs="+", metavar="FEATURE=LEVEL")
         changing.add_argument("--dry-run", action="store_true", help="have it checked, and change nothing")
         if name == "downgrade":
-            changing.add_argument(
-                "--unsafe", action="store_true", help="even if data written at the higher level is lost"
-            )
+            lossy = "even if data written at the higher level is lost"
+            changing.add_argument("--unsafe", action="store_true", help=lossy)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -88,42 +88,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=count, default=1, metavar="N", help="another seed, other data (default: 1)")
     for name, what in (("late", "come late"), ("doubled", "come twice"), ("poison", "are poison")):
         add(f"--{name}", type=_share, default=0.0, metavar="SHARE", help=f"share of records that {what}, such as 0.01")
-    add(
-        "--rate",
-        type=_rate,
-        metavar="N",
-        help=f"records a second (default: as quickly as can be, with times as of {DATA_RATE} a second)",
-    )
-    add(
-        "--begin",
-        type=_begin,
-        default=BEGIN,
-        metavar="TIME",
-        help=f"time of the first event, or now (default: {BEGIN})",
-    )
+    rate = f"records a second (default: as quickly as can be, with times as of {DATA_RATE} a second)"
+    add("--rate", type=_rate, metavar="N", help=rate)
+    begin = f"time of the first event, or now (default: {BEGIN})"
+    add("--begin", type=_begin, default=BEGIN, metavar="TIME", help=begin)
     add("--closing", action="store_true", help="add one record of a day later, so that watermarks pass all windows")
     add("--expected", type=Path, metavar="FILE", help="write the result to it, a JSON object a line")
     add("--statements", type=Path, metavar="FILE", help="write the changes of the table to it, too, as SQL statements")
-    add(
-        "--snapshot",
-        type=count,
-        default=0,
-        metavar="N",
-        help="rows that the table of changes has before, which come first, as reads of a snapshot",
-    )
+    rows = "rows that the table of changes has before, which come first, as reads of a snapshot"
+    add("--snapshot", type=count, default=0, metavar="N", help=rows)
     add("--no-topic", action="store_true", help="write only the files, and ask no broker")
     add("--format", choices=("json", "avro"), default="json", help="format of values (default: json)")
     add("--registry", metavar="URL", help=f"schema registry that gets Avro's schema (default: {REGISTRY})")
     add("-p", "--partitions", type=count, metavar="N", help="of a topic that is created (default: 4)")
     add("--replicas", type=count, default=1, metavar="N", help="of each partition of a topic that is created")
-    add(
-        "-c",
-        "--config",
-        action="append",
-        default=[],
-        metavar="SETTING=VALUE",
-        help="setting of a topic that is created; repeatable",
-    )
+    setting = "setting of a topic that is created; repeatable"
+    add("-c", "--config", action="append", default=[], metavar="SETTING=VALUE", help=setting)
     add("-z", "--compression", choices=CODECS, default="none", help="how batches are compressed")
     add("-q", "--quiet", action="store_true", help="show no progress")
 

@@ -42,9 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("address", nargs="?", default=DEFAULT_ADDRESS, metavar="HOST:PORT", help="the broker")
     parser.add_argument("--tls", action="store_true", help="the listener encrypts")
     parser.add_argument("--wait", action="store_true", help="ask again until it answers or the time is up")
-    parser.add_argument(
-        "--timeout", type=seconds, default=TIMEOUT_S, metavar="SECONDS", help=f"wait so long (default: {TIMEOUT_S:g})"
-    )
+    wait = f"wait so long (default: {TIMEOUT_S:g})"
+    parser.add_argument("--timeout", type=seconds, default=TIMEOUT_S, metavar="SECONDS", help=wait)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -28,7 +28,6 @@ from ottla.wire.messages.describe_configs import DescribeConfigsRequest, Describ
 if TYPE_CHECKING:
     from ottla.wire.messages.metadata import MetadataResponseTopic
 
-
 DESCRIPTION = """\
 Lists the topics of a cluster, creates and deletes some, or tells all of some.
 """
@@ -52,9 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     creating.add_argument("names", nargs="+", metavar="TOPIC")
     creating.add_argument("-p", "--partitions", type=count, metavar="N", help="how many (default: the broker's)")
     creating.add_argument("-r", "--replicas", type=count, metavar="N", help="of each partition (default: the broker's)")
-    creating.add_argument(
-        "-c", "--config", action="append", default=[], metavar="NAME=VALUE", help="a setting of the topics; repeatable"
-    )
+    setting = "a setting of the topics; repeatable"
+    creating.add_argument("-c", "--config", action="append", default=[], metavar="NAME=VALUE", help=setting)
     creating.add_argument("--if-not-exists", action="store_true", help="say nothing of topics that are there already")
     creating.add_argument("--dry-run", action="store_true", help="have it checked, and create nothing")
     deleting = actions.add("delete", "delete topics with all their records", _delete)

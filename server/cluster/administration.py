@@ -78,7 +78,6 @@ DELETION_PATIENCE_S = 3.0  # how long a topic that is being deleted holds up its
 ENSURE_TIMEOUT_S = 5.0  # a client that waits for an internal topic asks again
 ALONE_PATIENCE_S = 30.0  # how long a broker that is alone waits for itself
 
-
 PlanOrError = TopicPlan | KafkaError
 
 

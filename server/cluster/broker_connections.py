@@ -27,8 +27,7 @@ class LocalPeer:
     """Peer for this broker itself, which calls handlers without a socket."""
 
     def __init__(self, broker: BrokerParts, client_id: str) -> None:
-        self._broker = broker
-        self._client_id = client_id
+        self._broker, self._client_id = broker, client_id
 
     async def ask(self, request: Message, version: int, *, timeout_s: float) -> Any:
         """Call the handler; `timeout_s` is ignored."""

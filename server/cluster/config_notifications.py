@@ -38,10 +38,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.cluster.config")
 
-
 EXPIRATION_MS = 15 * 60 * 1000
 _DIGITS_MAX = 19
-
 
 T = TypeVar("T")
 

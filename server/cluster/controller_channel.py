@@ -52,8 +52,7 @@ class ControllerChannel:
     """
 
     def __init__(self, endpoint: Callable[[int], BrokerEndpoint | None], connect: Callable[[int], Peer]) -> None:
-        self._endpoint = endpoint
-        self._connect = connect
+        self._endpoint, self._connect = endpoint, connect
         self._known: tuple[int, BrokerEndpoint | None] | None = None
         self._peer: Peer | None = None
 

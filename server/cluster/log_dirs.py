@@ -111,8 +111,7 @@ class LogDirFailures:
     """
 
     def __init__(self, session: Coordination, node_id: int) -> None:
-        self._session = session
-        self._node_id = node_id
+        self._session, self._node_id = session, node_id
         self._unreported: list[LogDirectory] = []
         self._failed = trio.Event()
         # After the pause, so that one node stands for all that was noted until now. A log that fails once more is

@@ -89,8 +89,7 @@ TOPICS_WAIT_S = 5.0  # how long clients then wait until the controller names the
 
 class ClusterMember:
     def __init__(self, broker: BrokerPort, tree: CoordinationTree) -> None:
-        self._broker = broker
-        self._tree = tree
+        self._broker, self._tree = broker, tree
         self._registration: BrokerRegistration | None = None
         self._connections = BrokerConnections(broker, is_alone=not tree.is_shared)
         self._to_controller = self._connections.controller_channel()

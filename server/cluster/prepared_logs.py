@@ -28,8 +28,7 @@ class PreparedLogs:
     """
 
     def __init__(self, replicas: ReplicaManager, configs: ConfigRepository) -> None:
-        self._replicas = replicas
-        self._configs = configs
+        self._replicas, self._configs = replicas, configs
 
     async def make(self, plans: Sequence[TopicPlan]) -> Mapping[str, OSError | KafkaError]:
         """Create the logs of new partitions; returns errors by topic. No log of a failed topic remains."""

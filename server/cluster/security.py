@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ottla.server.cluster.token_store import TokenStore
     from ottla.wire.errors import KafkaError
 
-
 LOGIN_SECRET = "/ottla/login_secret"
 SECRET_BYTES = 32
 

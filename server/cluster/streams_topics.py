@@ -22,8 +22,7 @@ CREATIONS_MAX = 10_000
 
 class StreamsTopics:
     def __init__(self, administration: Administration, clock_ms: Callable[[], int]) -> None:
-        self._administration = administration
-        self._clock_ms = clock_ms
+        self._administration, self._clock_ms = administration, clock_ms
         self._in_creation: set[str] = set()
         self._failures: dict[str, tuple[str, int]] = {}  # why, and until when it is told
 

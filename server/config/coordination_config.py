@@ -32,14 +32,6 @@ KEY_LENGTHS = (128, 192, 256)
 ITERATIONS_MAX = 1_000_000  # half a second; whoever can write into ZooKeeper could ask for any time
 
 
-def _key_factory(value: str) -> str | None:
-    return None if value in KEY_FACTORIES else f"it is none of {', '.join(KEY_FACTORIES)}"
-
-
-def _cipher(value: str) -> str | None:
-    return None if value in CIPHERS else f"it is none of {', '.join(CIPHERS)}"
-
-
 def _kafka_release(value: str) -> str | None:
     return (
         None
@@ -115,9 +107,15 @@ class ZooKeeperConfig:
         None, kind=PASSWORD, doc="The secret before password.encoder.secret; what it encrypted is encrypted anew."
     )
     password_encoder_keyfactory_algorithm: str | None = setting(
-        None, check=_key_factory, doc="How the key for passwords is derived; by default PBKDF2WithHmacSHA512."
+        None,
+        check=lambda name: None if name in KEY_FACTORIES else f"it is none of {', '.join(KEY_FACTORIES)}",
+        doc="How the key for passwords is derived; by default PBKDF2WithHmacSHA512.",
     )
-    password_encoder_cipher_algorithm: str = setting(CBC, check=_cipher, doc="Cipher for passwords.")
+    password_encoder_cipher_algorithm: str = setting(
+        CBC,
+        check=lambda name: None if name in CIPHERS else f"it is none of {', '.join(CIPHERS)}",
+        doc="Cipher for passwords.",
+    )
     password_encoder_key_length: int = setting(
         128,
         minimum=8,

@@ -45,9 +45,8 @@ def level_name(level: int) -> str:
 
 def logger_levels() -> dict[str, str]:
     """Level in force of each logger, by name."""
-    found = {
-        name: logging.getLogger(name) for name in sorted({OWN, *logging.root.manager.loggerDict}) if _is_shown(name)
-    }
+    names = {OWN, *(each for each in logging.root.manager.loggerDict if each.startswith(f"{OWN}."))} - {*WITHHELD}
+    found = {name: logging.getLogger(name) for name in sorted(names)}
     return {name: level_name(each.getEffectiveLevel()) for name, each in found.items()} | {
         ROOT: level_name(logging.root.level)
     }
@@ -96,10 +95,6 @@ def change_loggers(changes: Iterable[ConfigChange]) -> None:
             logger.warning("Updated the log level of %s to %s", change.name, change.value)
         else:
             logger.warning("Unset the log level of %s", change.name)
-
-
-def _is_shown(name: str) -> bool:
-    return (name == OWN or name.startswith(f"{OWN}.")) and name not in WITHHELD
 
 
 LIKE_MAX = 200

@@ -164,8 +164,7 @@ class KeptPasswords:
     """Encrypts and decrypts the passwords among settings. Slow if there are passwords: see `has_passwords`."""
 
     def __init__(self, encoder: PasswordEncoder | None, old_encoder: PasswordEncoder | None = None) -> None:
-        self._encoder = encoder
-        self._old_encoder = old_encoder
+        self._encoder, self._old_encoder = encoder, old_encoder
 
     @classmethod
     def of(cls, config: ZooKeeperConfig) -> KeptPasswords:

@@ -69,18 +69,14 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             started = 0
             continue
         pending, started = pending + line, started or number
-        if _is_continued(line):
+        # Each pair of backslashes stands for one, so only an odd number continues the line.
+        if (len(line) - len(line.rstrip("\\"))) % 2 == 1:
             pending = pending[:-1]
             continue
         yield started, pending
         pending, started = "", 0
     if pending:
         yield started, pending
-
-
-def _is_continued(line: str) -> bool:
-    # Each pair of backslashes stands for one, so only an odd number continues the line.
-    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
 def _end_of_key(line: str) -> int:
@@ -174,7 +170,8 @@ def settings_from_environment(environment: Mapping[str, str]) -> dict[str, str]:
     for prefix in PREFIXES:
         for variable in sorted(environment):
             if variable.startswith(prefix) and variable != prefix and _is_setting(variable, environment):
-                found[_name(variable.removeprefix(prefix))] = environment[variable]
+                name = variable.removeprefix(prefix).lower()
+                found[re.sub("_{1,3}", lambda run: _UNDERSCORES[run[0]], name)] = environment[variable]
     return found
 
 
@@ -185,10 +182,6 @@ def _is_setting(variable: str, environment: Mapping[str, str]) -> bool:
     return not (
         variable.endswith(_SERVICE_PORT) and variable.removesuffix(_SERVICE_PORT) + _SERVICE_HOST in environment
     )
-
-
-def _name(text: str) -> str:
-    return re.sub("_{1,3}", lambda found: _UNDERSCORES[found[0]], text.lower())
 
 
 def add_listeners(texts: dict[str, str]) -> None:

@@ -93,7 +93,7 @@ def worker_config(
     own = {
         "node.id": str(config.node_id + number),
         "broker.id": str(config.node_id + number),
-        "listeners": ",".join(_listeners(config, number, ports)),
+        "listeners": ",".join(str(replace(each, port=ports[each.listener].own[number])) for each in config.listeners),
         "log.dirs": ",".join(str(worker_folder(path, number)) for path in config.log_dirs),
     }
     if config.server.advertised_listeners is not None:
@@ -115,10 +115,6 @@ def worker_config(
         # One of them is enough to make users that all of them share.
         first_users=config.first_users if number == 0 else (),
     )
-
-
-def _listeners(config: BrokerConfig, number: int, ports: Mapping[str, Ports]) -> list[str]:
-    return [str(replace(each, port=ports[each.listener].own[number])) for each in config.listeners]
 
 
 def _advertised(told: Endpoint, number: int) -> Endpoint:

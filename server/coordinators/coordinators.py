@@ -52,8 +52,7 @@ class Coordinators:
 
         `load` imports what these functions need.
         """
-        self._coordinators = coordinators
-        self._load = load
+        self._coordinators, self._load = coordinators, load
         # Python's own table has a module already while a thread is still importing it.
         self._is_loaded = False
         self._needed: dict[str, Coordinator] = {}
@@ -169,8 +168,7 @@ class ProducerIdBlocks:
     """Allocates producer id blocks by advancing /latest_producer_id_block, as Kafka's controller does."""
 
     def __init__(self, coordination: Coordination, node_id: int) -> None:
-        self._coordination = coordination
-        self._node_id = node_id
+        self._coordination, self._node_id = coordination, node_id
 
     async def allocate_block(self) -> range:
         """Reserve a block of producer ids that no other broker has; the reservation is durable when the call returns.

@@ -54,8 +54,7 @@ class BrokerConnections:
     """Connections to the other brokers, for one purpose."""
 
     def __init__(self, broker: BrokerParts, purpose: str) -> None:
-        self._broker = broker
-        self._purpose = purpose
+        self._broker, self._purpose = broker, purpose
         self._peers: dict[int, tuple[BrokerEndpoint | None, Peer]] = {}
 
     async def ask(self, broker_id: int, request: Message, version: int) -> Any:

@@ -74,7 +74,6 @@ EXPECTED = frozenset(
 )
 """From leaders: they pass."""
 
-
 WriteHere = Callable[[WriteTxnMarkersRequest], Worked[Given[WriteTxnMarkersResponse]]]
 """Writes markers into partitions of this broker."""
 
@@ -112,8 +111,7 @@ class TransactionMarkers:
     """Transaction markers in transit to partition leaders."""
 
     def __init__(self, broker: BrokerParts, write_here: WriteHere) -> None:
-        self._broker = broker
-        self._write_here = write_here
+        self._broker, self._write_here = broker, write_here
         self._jobs: dict[int, dict[str, Job]] = {}
         self._queues: dict[int, _Queue] = {}
         self._to_place: list[tuple[Job, Iterable[TopicPartition]]] = []

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 Handler = Callable[[Any, "RequestContext[Any]"], Answer[Any]]
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Answer[Any]])
 
-
 FastPath = Callable[[Any, int, int, "RequestContext[Any]"], "list[Any] | None"]
 """Answers ordinary requests of an API: (buffer, start and end of the request's body, context) -> pieces of the answer's body.
 
@@ -43,7 +42,6 @@ None: nothing was done, and the request is to be decoded and handled.
 """
 
 HANDLERS = "ottla.server.api.handlers"
-
 
 ALL_TIMED, STANDS_FOR = 1024, 16
 """Requests of an api whose times are all counted. From then on every sixteenth is, and counts for sixteen."""

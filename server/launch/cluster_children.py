@@ -140,12 +140,8 @@ def write_configuration(path: Path, *, data: Path, port: int) -> None:
         "autopurge.snapRetainCount": "3",
         "autopurge.purgeInterval": "1",
     }
-    path.write_text("".join(f"{name}={_escaped(value)}\n" for name, value in settings.items()))
-
-
-def _escaped(value: str) -> str:
-    """Escape a value so that java.util.Properties reads it back."""
-    return value.replace("\\", "\\\\")
+    # java.util.Properties takes a backslash for an escape.
+    path.write_text("".join([f"{name}={value}\n" for name, value in settings.items()]).replace("\\", "\\\\"))
 
 
 def _java() -> str:

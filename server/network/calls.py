@@ -43,8 +43,7 @@ class Call:
     def __init__(self, route: Route, version: int) -> None:
         # Never for ApiVersions: a client reads that answer before it knows what the broker speaks.
         flexible_answer = version in route.response_class.flexible and route.api_key != API_VERSIONS_KEY
-        self.route = route
-        self.version = version
+        self.route, self.version = route, version
         self.handler = route.handler
         self.fast_path = route.code.fast_path.get(version)
         self.response_class = route.response_class

@@ -28,8 +28,7 @@ class Deadline:
     __slots__ = ("call", "tick")
 
     def __init__(self, tick: int, call: Callable[[], None]) -> None:
-        self.tick = tick
-        self.call = call
+        self.tick, self.call = tick, call
 
 
 class Deadlines:

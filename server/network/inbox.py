@@ -138,8 +138,7 @@ class Inbox:
     )
 
     def __init__(self, buffers: ReceiveBuffers, frame_bytes_max: int) -> None:
-        self._buffers = buffers
-        self.frame_bytes_max = frame_bytes_max
+        self._buffers, self.frame_bytes_max = buffers, frame_bytes_max
         self._own: ReceiveBuffer | None = None
         self._hands_over = True  # unless the last bytes of an incomplete frame came slowly
         self._series = 0  # bytes of the buffer of the last frame if that was a large one; the next one may be, too

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from ottla.server.security.sasl_listener import SaslListener
     from ottla.server.security.tls_listener import TlsListener
 
-
 logger = logging.getLogger("ottla.listener")
 
 # Others run between two rounds: many simultaneous connections do not hold up existing ones.

@@ -55,8 +55,7 @@ class PendingAnswers(deque[Pending]):
 
     def __init__(self, outbox: Outbox, throttling: Throttling, readiness: Readiness, sock: socket.socket) -> None:
         super().__init__()
-        self.outbox = outbox
-        self.throttling = throttling
+        self.outbox, self.throttling = outbox, throttling
         self.queued_bytes = 0  # of answers that are there, behind one that is not
         # Two ways to send an answer that became ready: the event if the task waits for it, else a poke of the step.
         self._ready: trio.Event | None = None

@@ -60,8 +60,7 @@ class _Served:
     __slots__ = ("step", "task", "waits_for")
 
     def __init__(self, step: Step, task: Any) -> None:
-        self.step = step
-        self.task = task
+        self.step, self.task = step, task
         self.waits_for = WAIT_READABLE
 
 

@@ -232,8 +232,7 @@ class QueuedWork:
     __slots__ = ("_queue", "_work")
 
     def __init__(self, work: Work, queue: WorkQueue) -> None:
-        self._work = work
-        self._queue = queue
+        self._work, self._queue = work, queue
 
     def __await__(self) -> Generator[Any, Any, Any]:
         work, queue = self._work, self._queue

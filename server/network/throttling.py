@@ -88,8 +88,7 @@ class Timed:
     __slots__ = ("_charge", "_work")
 
     def __init__(self, work: Work, charge: Charge) -> None:
-        self._work = work
-        self._charge = charge
+        self._work, self._charge = work, charge
 
     def send(self, value: Any) -> Any:
         """Run a piece of the work and count its time."""

@@ -78,8 +78,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
 
     def __init__(self, session: TlsSession, pieces: Pieces) -> None:
         """Must run in the event loop's thread, after the handshake."""
-        self._session = session
-        self._pieces = pieces
+        self._session, self._pieces = session, pieces
         self.socket = session.socket
         self._read, self._write = session.tls.read, session.tls.write
         self._incoming = session.bios.incoming

@@ -200,8 +200,7 @@ class PeerConnection:
         self.closed_because: str | None = None
         self.is_at_fault = True  # the broker or the network, not somebody here
         self.renew_at_s: float | None = None  # when another connection has to take its place; None: never
-        self._transport = transport
-        self._client_id = client_id
+        self._transport, self._client_id = transport, client_id
         self._buffer = FrameBuffer(frame_bytes_max)
         self._last_correlation_id = 0
         self._waiting: deque[_Waiting] = deque()

@@ -37,8 +37,7 @@ class PeerEncryption:
     """Encryption of connections to one listener of other brokers, by this broker's settings for that listener."""
 
     def __init__(self, listener: TlsListener, readiness: Readiness | None) -> None:
-        self._listener = listener
-        self._readiness = readiness
+        self._listener, self._readiness = listener, readiness
         self._steps = HandshakeSteps()
         self._watch = Watch()
 
@@ -82,8 +81,7 @@ class TlsPeerTransport:
             stream.serve_in_task if readiness is None else stream.serving(readiness)
         )
         self.is_refused = False
-        self._stream = stream
-        self._listener_name = listener_name
+        self._stream, self._listener_name = stream, listener_name
         self._has_received = False
         self._write_end: int | None = None
 

@@ -4,14 +4,14 @@ A path is cut at its slashes before it is decoded, so that a subject may have on
 client prefers among Confluent's three. Requests come as one of these, or as application/octet-stream; a page of another
 site cannot send any of these types.
 
-A write goes to the primary: an instance that is not it hands the request on as it is (`Forward`).
+A write goes to the primary: an instance that is not it hands the request on as it is (`Others`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import trio
@@ -20,6 +20,7 @@ from ottla import __version__
 from ottla.server.admin.http.routes import Guard, Refused, Request, Response, Route, Routes
 from ottla.server.registry.access import COMPATIBILITY, DELETE, READ, WRITE, Access
 from ottla.server.registry.errors import ApiError, Code, invalid_schema, version_not_found
+from ottla.server.registry.forwarding import Alone, Others
 from ottla.server.registry.judging import Judging
 from ottla.server.registry.reading import (
     LATEST,
@@ -53,21 +54,6 @@ SCHEMA_REGISTRY_VERSION = "8.1.0"
 """Release of Confluent's registry whose API this is."""
 
 EXTRAS_HEADER = "confluent-accept-unknown-properties"
-FORWARDED_HEADER = "x-forward"
-
-
-class Forward(Protocol):
-    """The other instances."""
-
-    @property
-    def is_primary(self) -> bool:
-        """This instance writes."""
-
-    async def settled(self) -> None:
-        """Wait until a primary is elected, or KNOWN_S have passed."""
-
-    async def forward(self, request: Request) -> Response | None:
-        """Forward to the primary; None if it was lost and another one is elected. Raises ApiError."""
 
 
 class Call(NamedTuple):
@@ -118,7 +104,7 @@ class RegistryApi(Routes):
         writing: Writing,
         judging: Judging,
         topic: SchemasTopic,
-        others: Forward,
+        others: Alone | Others,
         access: Access,
         group: str,
     ) -> None:

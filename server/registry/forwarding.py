@@ -19,8 +19,7 @@ class Others:
     """Client of the other instances. `context`: TLS context for a primary with https."""
 
     def __init__(self, election: Election, context: ssl.SSLContext | None = None) -> None:
-        self._election = election
-        self._context = context
+        self._election, self._context = election, context
 
     @property
     def is_primary(self) -> bool:
@@ -58,3 +57,16 @@ class Others:
         kind = request.headers.get("accept", "").partition(",")[0].partition(";")[0].strip()
         is_json = kind.endswith("json")
         return Response(answer.body, answer.status, kind if is_json else "application/vnd.schemaregistry.v1+json")
+
+
+class Alone:
+    """The only instance."""
+
+    is_primary = True
+
+    async def settled(self) -> None:
+        """Return at once."""
+
+    async def forward(self, request: Request) -> Response | None:
+        """Refuse to forward: no other instance exists."""
+        raise ApiError(Code.UNKNOWN_LEADER, "Leader not known.")

@@ -30,7 +30,6 @@ VERSION_MAX = (1 << 31) - 1
 SCHEMAS_MAX = 1000
 """Schemas in one list (schema.search.max.limit)."""
 
-
 IsReadable = Callable[[str], bool]
 """Whether a subject may be read."""
 

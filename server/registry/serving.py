@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.replication.log.descriptors import Descriptors, raise_limit
-from ottla.server.admin.http.routes import Pace, Request, Response
+from ottla.server.admin.http.routes import Pace
 from ottla.server.admin.http.server import ConnectionLimits, HttpServer
 from ottla.server.registry.access import Access
 from ottla.server.registry.api import RegistryApi, RegistryGuard
 from ottla.server.registry.election import Election, Identity
-from ottla.server.registry.errors import ApiError, Code
-from ottla.server.registry.forwarding import Others
+from ottla.server.registry.forwarding import Alone, Others
 from ottla.server.registry.judging import Judging
 from ottla.server.registry.reading import Reading
 from ottla.server.registry.state import RegistryState
@@ -62,19 +61,6 @@ class FreePace(Pace):
     async def pay(self, worked_s: float) -> None:
         """Let others run after long work."""
         await trio.lowlevel.checkpoint()
-
-
-class Alone:
-    """The only instance."""
-
-    is_primary = True
-
-    async def settled(self) -> None:
-        """Return at once."""
-
-    async def forward(self, request: Request) -> Response | None:
-        """Refuse to forward: no other instance exists."""
-        raise ApiError(Code.UNKNOWN_LEADER, "Leader not known.")
 
 
 async def serve_registry(

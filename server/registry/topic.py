@@ -70,8 +70,7 @@ class SchemasTopic:
     """Reader and writer of the schemas topic, used only on the event loop."""
 
     def __init__(self, reach: Reach, name: str, state: RegistryState) -> None:
-        self.state = state
-        self.name = name
+        self.state, self.name = state, name
         self.loaded = trio.Event()
         """Set when the topic has been read to its end for the first time."""
         self.problem: str | None = "the topic has not been read yet"

@@ -53,7 +53,6 @@ _IMPLY_DESCRIBE = sum(
 _DESCRIBE_CONFIGS = 1 << AclOperation.DESCRIBE_CONFIGS
 _IMPLY_DESCRIBE_CONFIGS = 1 << AclOperation.ALTER_CONFIGS
 
-
 Who = tuple[str, str]
 """A principal and a host, as a rule names them."""
 

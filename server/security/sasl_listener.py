@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ottla.server.security.oauth.key_sources import KeySources
     from ottla.server.security.scram import ScramStore
 
-
 logger = logging.getLogger("ottla.auth")
 
 NONCE_BYTES = 24

@@ -44,7 +44,6 @@ from ottla.wire.settings import parse_integer
 if TYPE_CHECKING:
     from ottla.server.security.tokens import DelegationTokens
 
-
 logger = logging.getLogger("ottla.auth")
 
 

@@ -25,7 +25,6 @@ from ottla.wire.settings import InvalidSetting
 if TYPE_CHECKING:
     from ottla.server.config.security_config import TlsConfig
 
-
 TLS_1_3 = (
     "TLS_AES_256_GCM_SHA384",
     "TLS_CHACHA20_POLY1305_SHA256",

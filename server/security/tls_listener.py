@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from ottla.server.config.endpoint import Endpoint
     from ottla.server.config.repository import ConfigRepository
 
-
 _ROUNDS_MAX = 10  # TLS 1.2 needs three
 
 

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from ottla.server.config.security_config import TokenConfig
     from ottla.server.dispatch.context import RequestContext
 
-
 ID_BYTES = 16
 
 

@@ -81,8 +81,7 @@ class Pipe:
     """One-way message channel: delayed messages in order, held back while blocked."""
 
     def __init__(self, agenda: Agenda, delay: Callable[[], float], *, blocked: bool = False) -> None:
-        self._agenda = agenda
-        self._delay = delay
+        self._agenda, self._delay = agenda, delay
         self._messages: deque[Call] = deque()
         self._held = 0  # so many of the last messages have not set out
         self._last = -math.inf
@@ -133,8 +132,7 @@ class _Session:
     """The service's state of one session."""
 
     def __init__(self, session_id: int, timeout_s: float) -> None:
-        self.session_id = session_id
-        self.timeout_s = timeout_s
+        self.session_id, self.timeout_s = session_id, timeout_s
         self.heard = trio.current_time()
         self.connection: _Connection | None = None
         self.ended = False
@@ -289,8 +287,7 @@ class _Connection:
 
     def __init__(self, link: Link, client: MemoryCoordination) -> None:
         service = self._service = link.service
-        self.client = client
-        self._link = link
+        self.client, self._link = client, link
         self.to_service = Pipe(service.agenda, service.delay, blocked=link.to_service_cut)
         self.from_service = Pipe(service.agenda, service.delay, blocked=link.from_service_cut)
         self.closed = False

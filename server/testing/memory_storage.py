@@ -96,8 +96,7 @@ class MemoryFile:
     """An open file of a `MemoryStorage`."""
 
     def __init__(self, storage: MemoryStorage, file: _File) -> None:
-        self._storage = storage
-        self._file = file
+        self._storage, self._file = storage, file
 
     def fileno(self) -> int:
         raise io.UnsupportedOperation("a file in memory has no descriptor")
@@ -133,8 +132,7 @@ class MemoryLock:
     """A lock file that is held."""
 
     def __init__(self, locks: set[str], path: str) -> None:
-        self._locks = locks
-        self._path = path
+        self._locks, self._path = locks, path
 
     def release(self) -> None:
         self._locks.discard(self._path)
@@ -147,8 +145,7 @@ class MemoryStorage:
         self.space_left: int | None = None
         self.fail: Fail | None = None
         self.on_wait: Callable[[str], None] = lambda path: None  # called when a read waits for the disk
-        self._clock_ms = clock_ms
-        self._volumes = volumes
+        self._clock_ms, self._volumes = clock_ms, volumes
         self._names: _Names = {"/": _Directory()}  # as the process sees them
         self._durable: _Names = dict(self._names)  # as a power cut leaves them at least
         self._pending: dict[str, list[_Change]] = {}  # changes that only `_names` has, by volume

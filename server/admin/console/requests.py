@@ -46,8 +46,7 @@ class Access:
     def __init__(self, token: str | None, *, is_open: bool, may_write: bool) -> None:
         self.token = token or secrets.token_urlsafe(24)
         self.is_generated = token is None
-        self.is_open = is_open
-        self.may_write = may_write
+        self.is_open, self.may_write = is_open, may_write
 
     @classmethod
     def of(cls, broker: Broker) -> Access:

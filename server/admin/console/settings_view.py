@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.wire.messages.describe_configs import DescribeConfigsResourceResult
 
-
 KINDS = {"topic": 2, "broker": 4, "group": 32}
 SOURCES = {
     1: "this topic",

@@ -71,8 +71,7 @@ class Refused(Exception):
 
     def __init__(self, status: int, sentence: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
         super().__init__(sentence)
-        self.status = status
-        self.headers = headers
+        self.status, self.headers = status, headers
 
     @property
     def response(self) -> Response:
@@ -81,7 +80,6 @@ class Refused(Exception):
 
 
 Handler = Callable[[Request], Awaitable[Response]]
-
 
 Check = Callable[[Request], None]
 """Raise Refused for a request that may not be answered. It has no body yet."""

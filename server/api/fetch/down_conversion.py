@@ -103,8 +103,7 @@ class DownConversion:
     """Down-conversions of one response, made and finished on the event loop."""
 
     def __init__(self, magic: int, bytes_max: int) -> None:
-        self._magic = magic
-        self._bytes_max = bytes_max
+        self._magic, self._bytes_max = magic, bytes_max
         self._conversions: list[Conversion] = []
 
     def add(self, conversion: Conversion) -> None:

@@ -64,8 +64,7 @@ class FetchRights:
     __slots__ = ("_context", "_decisions", "_is_follower", "rules")
 
     def __init__(self, context: RequestContext[Guarded], authorizer: Authorizer, *, is_follower: bool) -> None:
-        self._context = context
-        self._is_follower = is_follower
+        self._context, self._is_follower = context, is_follower
         self._decisions: dict[str, bool] = {}
         # The client and the version of the rules: with others the decisions may be different.
         self.rules = (context.principal, context.client_host, authorizer.version)

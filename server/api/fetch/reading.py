@@ -82,8 +82,7 @@ class Reading:
         self, broker: BrokerParts, request: FetchRequest, context: RequestContext[Any], opened: FetchContext
     ) -> None:
         self.reader = PartitionReader(broker, request, context)
-        self.request = request
-        self.opened = opened
+        self.request, self.opened = request, opened
         self.reads: list[PartitionRead] = []
         self.refused: list[Answer] = []
         self.seen_ends: list[int] = []  # of the partitions in `reads`, if others ran in between

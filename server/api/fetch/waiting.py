@@ -86,8 +86,7 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
         # present one.
         reader.notes_progress = False
         self.end_of = reader.end_of  # bound here, because every append calls it
-        self._reading = reading
-        self._reader = reader
+        self._reading, self._reader = reading, reader
         self._deadlines = reader.broker.deadlines
         self._parked: list[ParkedPartition] = []
         self._changed: set[int] = set()  # indexes of partitions that have changed since they were read

@@ -85,7 +85,8 @@ def served_api_versions(
 
 
 def _refusal(request: ApiVersionsRequest, version: int, broker: Broker) -> ErrorCode:
-    if version >= 3 and not _is_named_properly(request):
+    names = request.client_software_name, request.client_software_version
+    if version >= 3 and not all(_SOFTWARE.fullmatch(name) for name in names):
         return ErrorCode.INVALID_REQUEST
     meant = request.cluster_id, request.node_id
     if meant == ANYBODY:  # so are older requests, which cannot say it
@@ -93,7 +94,3 @@ def _refusal(request: ApiVersionsRequest, version: int, broker: Broker) -> Error
     if None in meant or -1 in meant:
         return ErrorCode.INVALID_REQUEST
     return ErrorCode.NONE if meant == (broker.cluster.cluster_id, broker.node_id) else ErrorCode.REBOOTSTRAP_REQUIRED
-
-
-def _is_named_properly(request: ApiVersionsRequest) -> bool:
-    return all(_SOFTWARE.fullmatch(text) for text in (request.client_software_name, request.client_software_version))

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from ottla.server.cluster.entity_configs import EntityConfigs
     from ottla.server.security.quotas.entities import Entity
 
-
 CHANGES_MAX = 10_000  # Kafka's QuorumController.MAX_RECORDS_PER_USER_OP
 _resolver = trio.CapacityLimiter(2)  # of its own: a resolver that hangs keeps the threads that others share
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from ottla.server.cluster.administration import PlanOrError
 
-
 TOPICS_CREATED_PER_SLICE = 50
 CREATION_STRICT_SINCE = 6
 

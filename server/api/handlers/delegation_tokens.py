@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from ottla.server.security.tokens import DelegationToken
 
-
 RENEWERS_MAX = 1_000
 
 

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from ottla.replication.partition.partition import Partition
     from ottla.server.network.deadlines import Deadline
 
-
 DISABLED_CODE_SINCE = 3
 STRICT_SINCE = 5
 
@@ -278,8 +277,7 @@ class Deletion(PendingAnswer[DeleteRecordsResponse]):
     def __init__(self, broker: Broker, denied: Collection[str]) -> None:
         """`denied`: topics from which the client may not delete."""
         super().__init__()
-        self._broker = broker
-        self._denied = denied
+        self._broker, self._denied = broker, denied
         self._response = DeleteRecordsResponse(topics=[])
         self._awaited: dict[Partition, tuple[int, DeleteRecordsPartitionResult]] = {}
         self._watchers: list[tuple[Partition, Callable[[], None]]] = []

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from ottla.server.config.repository import Texts
     from ottla.wire.settings import Setting
 
-
 logger = logging.getLogger("ottla.configs")
 _reminder = Reminder()
 
@@ -122,7 +121,11 @@ def describe_configs(
     known = ResourceType._value2member_map_
     if any(resource.resource_type not in known for resource in request.resources):
         error = KafkaError(ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST.message)
-        return answer_each(request.resources, lambda each: _refused(each, error), _response)
+        return answer_each(
+            request.resources,
+            lambda each: _refused(each, error),
+            lambda results: DescribeConfigsResponse(results=results),
+        )
     resources = request.resources
     if len(resources) > RESOURCES_REPEATED_MAX:
         resources = list({_identity(each): each for each in resources}.values())
@@ -163,10 +166,6 @@ def _identity(resource: DescribeConfigsResource) -> tuple[int, str | int]:
     kind, name = resource.resource_type, resource.resource_name
     number = parse_integer(name) if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) else None
     return kind, name if number is None else number
-
-
-def _response(results: list[DescribeConfigsResult]) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(results=results)
 
 
 async def _read_and_describe(

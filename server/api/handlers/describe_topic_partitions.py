@@ -46,7 +46,6 @@ from ottla.wire.time_slice import TimeSlice
 if TYPE_CHECKING:
     from ottla.server.dispatch.context import RequestContext
 
-
 NAMES_AT_ONCE = 1_000
 
 
@@ -119,8 +118,7 @@ class _Page:
     """One page of the answer, with a limited number of partitions."""
 
     def __init__(self, request: DescribeTopicPartitionsRequest, context: RequestContext[Broker]) -> None:
-        self._request = request
-        self._context = context
+        self._request, self._context = request, context
         self._cluster = context.broker.cluster
         limit = context.broker.config.replication.max_request_partition_size_limit
         self._room = max(min(limit, request.response_partition_limit), 1)

@@ -56,7 +56,6 @@ PLACES = {
     SHARE: Place(SHARE_GROUP_STATE_TOPIC, _share_partition_for),
 }
 
-
 Refused = Callable[[str], Coordinator | None]
 """Answer for a key that the client may not look up; None for other keys."""
 

@@ -152,8 +152,7 @@ class OffsetLookup:
         self, request: ListOffsetsRequest, context: RequestContext[Broker], denied: Collection[str] = ()
     ) -> None:
         """`denied`: topics that the client may not describe."""
-        self._request = request
-        self._denied = denied
+        self._request, self._denied = request, denied
         self._broker = context.broker
         self._version = context.api_version
         self._searches = 0

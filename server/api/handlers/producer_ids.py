@@ -25,7 +25,6 @@ from ottla.wire.messages.producer_ids import (
 if TYPE_CHECKING:
     from ottla.server.cluster.ports import Member
 
-
 NO_PRODUCER_ID = NO_PRODUCER_EPOCH = -1
 FIRST_EPOCH = 0
 

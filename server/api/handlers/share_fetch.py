@@ -45,7 +45,6 @@ from ottla.wire.time_slice import TimeSlice
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-
 RENEWAL_SINCE = 2
 INT_MAX = (1 << 31) - 1
 

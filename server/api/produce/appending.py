@@ -148,8 +148,7 @@ class Appending(PendingAnswer[ProduceResponse]):
 
     def __init__(self, request: ProduceRequest, context: RequestContext[BrokerParts]) -> None:
         super().__init__()
-        self._request = request
-        self._context = context
+        self._request, self._context = request, context
         # The fast path has looked at the one batch of this request.
         self._checked, context.checked_batch = context.checked_batch, None
         self._broker = context.broker

@@ -94,8 +94,7 @@ class _Markers(PendingAnswer[WriteTxnMarkersResponse]):
 
     def __init__(self, broker: BrokerParts, refusal: ErrorCode) -> None:
         super().__init__()
-        self._broker = broker
-        self._refusal = refusal
+        self._broker, self._refusal = broker, refusal
         self._results: dict[int, dict[str, dict[int, ErrorCode]]] = {}
         self._undecided = 0
         self._is_writing = True

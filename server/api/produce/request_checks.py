@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ottla.replication.log.batch_checks import CheckedRecords
     from ottla.replication.log.partition_log import PartitionLog
 
-
 TOPIC_IDS_SINCE = 13
 TRANSACTIONAL_FLAG = 0x10
 # All flags are in the low byte of the attributes, so reading one byte is enough.

@@ -77,8 +77,7 @@ class Verification:
     )
 
     def __init__(self, request: ProduceRequest, context: RequestContext[BrokerParts]) -> None:
-        self._request = request
-        self._context = context
+        self._request, self._context = request, context
         self._broker = context.broker
         self._version = context.api_version
         self._support = TransactionSupport.of_produce(self._version)

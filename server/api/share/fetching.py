@@ -120,8 +120,7 @@ class ShareFetching:
         self._groups, self._reader, self._member_id = groups, reader, member_id
         self._targets = {target.share: target for target in targets}
         self._places = {target.share: place for place, target in enumerate(targets)}
-        self._limits = limits
-        self._is_stale = is_stale
+        self._limits, self._is_stale = limits, is_stale
         self.found: dict[TopicPartition, Found] = {}
         self.is_done = False
         self.on_done: Callable[[], None] | None = None

@@ -20,7 +20,6 @@ from ottla.wire.records import RECORDS_OFFSET, BatchHeader, batch_size, read_hea
 if TYPE_CHECKING:
     from ottla.replication.log.descriptors import Descriptors
     from ottla.replication.partition.partition import Partition
-    from ottla.replication.partition.reading import ReadInfo
 
 WINDOW_BYTES = 4096
 """Bytes that are read with a header: small batches follow it."""
@@ -95,12 +94,14 @@ class ShareReader(LimitsRegions):
         except OSError as error:
             raise partition.log.storage_error(error) from error
         return SharedRead(
-            fetch_offset, read.records, batches, places, _aborted(read), read.bytes_available, read.is_behind
+            fetch_offset,
+            read.records,
+            batches,
+            places,
+            [AbortedTransaction(each.producer_id, each.first_offset) for each in read.aborted_transactions or ()],
+            read.bytes_available,
+            read.is_behind,
         )
-
-
-def _aborted(read: ReadInfo) -> list[AbortedTransaction]:
-    return [AbortedTransaction(each.producer_id, each.first_offset) for each in read.aborted_transactions or ()]
 
 
 def _batches(

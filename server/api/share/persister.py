@@ -165,8 +165,7 @@ class RoutedPersister:
     """Sends each request to the share partition's coordinator. `start` runs work in the background."""
 
     def __init__(self, broker: BrokerParts, start: Background) -> None:
-        self._broker = broker
-        self._start = start
+        self._broker, self._start = broker, start
         self._connections = BrokerConnections(broker, "share-state")
 
     def read(self, request: ReadShareGroupStateRequest) -> Given[ReadShareGroupStateResponse]:

@@ -102,8 +102,7 @@ class DelayedRefusal(PendingAnswer[ResponseT], Generic[ResponseT]):
 
     def __init__(self, deadlines: Deadlines, wait_ms: int, response: ResponseT) -> None:
         super().__init__()
-        self._deadlines = deadlines
-        self._response = response
+        self._deadlines, self._response = deadlines, response
         self._deadline = deadlines.add(max(0, wait_ms) / 1000, self.become_ready)
 
     @property

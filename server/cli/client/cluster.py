@@ -80,8 +80,7 @@ class Cluster:
         self.first = first
         """The connection to the broker that was found first."""
 
-        self._security = security
-        self._timeout_s = timeout_s
+        self._security, self._timeout_s = security, timeout_s
         self._addresses: dict[int, Address] = {}
         self._connections: dict[int, BrokerConnection] = {}
 

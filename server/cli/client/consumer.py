@@ -73,8 +73,7 @@ class Consumer:
         self.positions = dict(begins)
         """The next offset of each partition that is still read."""
 
-        self._cluster = cluster
-        self._isolation = isolation
+        self._cluster, self._isolation = cluster, isolation
         self._leaders: dict[Partition, int] = {}
         self._connections: dict[int, BrokerConnection] = {}
         self._under_way: set[int] = set()
@@ -270,16 +269,14 @@ def _committed(part: PartitionData) -> IsWanted:
         while to_come and to_come[-1].first_offset <= header.last_offset:
             aborted.add(to_come.pop().producer_id)
         if header.is_control:
-            if _is_abort(buffer, start, header):
+            if any(
+                control_type_id(each.key) == ControlType.ABORT for each in decode_records(buffer, start, header=header)
+            ):
                 aborted.discard(header.producer_id)
             return False
         return not (header.is_transactional and header.producer_id in aborted)
 
     return is_wanted
-
-
-def _is_abort(buffer: Any, start: int, header: BatchHeader) -> bool:
-    return any(control_type_id(each.key) == ControlType.ABORT for each in decode_records(buffer, start, header=header))
 
 
 def corrupt(place: Partition, error: KafkaError) -> RequestFailed:

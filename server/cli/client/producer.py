@@ -122,14 +122,12 @@ class Producer:
         self.acknowledged = 0
         """Records; with acks 0 those that were sent."""
 
-        self.sequences = sequences
-        self._cluster = cluster
+        self.sequences, self._cluster = sequences, cluster
         self._waits_again: set[int] = set()
         """Partitions of which a batch is to be sent again, while later ones of them are under way."""
         self._begun: set[int] = set()
         """Partitions that have an acknowledged batch."""
-        self._acks = acks
-        self._on_answer = on_answer
+        self._acks, self._on_answer = acks, on_answer
         self._under_way: deque[_Sent] = deque()
         self._leaders: dict[int, int] = {}
         self._connections: dict[int, BrokerConnection] = {}

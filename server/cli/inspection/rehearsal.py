@@ -136,8 +136,7 @@ class OverlayFile:
 
     def __init__(self, content: _Content, lock: RLock) -> None:
         self._fd = -1
-        self._content = content
-        self._lock = lock
+        self._content, self._lock = content, lock
         if content.source is not None:
             self._fd = os.open(content.source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 

@@ -84,8 +84,7 @@ class ActiveController:
     ) -> None:
         """`is_alone`: only this process writes topics. `leads` says what this broker leads. `on_doubt` is called when a
         broker says that there is a newer controller."""
-        self.epoch = epoch
-        self.epoch_version = epoch_version
+        self.epoch, self.epoch_version = epoch, epoch_version
         self.states = PartitionStates(controller_epoch=epoch, is_unclean=is_unclean)
         self._node_id, self._session, self._peer = node_id, session, peer
         self._listener = inter_broker_listener

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.controller")
 
-
 Decide = Callable[[], Decision | Steps[Decision]]
 ATTEMPTS_MAX = 100  # after as many the controller gives up its office: what it knows must be wrong
 

@@ -36,9 +36,7 @@ from ottla.replication.controller.decisions import OPERATIONS_PER_MULTI, TopicPa
 
 logger = logging.getLogger("ottla.controller")
 
-
 T = TypeVar("T")
-
 
 RETRY_S = 0.1
 
@@ -51,8 +49,7 @@ class ControllerTree:
     """Reads and fenced writes of the controller. Every method raises SessionExpired when the session is over."""
 
     def __init__(self, session: Coordination, epoch_version: int) -> None:
-        self._session = session
-        self.epoch_version = epoch_version
+        self._session, self.epoch_version = session, epoch_version
 
     # ------------------------------------------------------------------ reading
 
@@ -169,8 +166,7 @@ class TreeReader:
     """
 
     def __init__(self, tree: ControllerTree, make_topic_id: Callable[[], bytes]) -> None:
-        self._tree = tree
-        self._make_topic_id = make_topic_id
+        self._tree, self._make_topic_id = tree, make_topic_id
 
     async def broker_ids(self) -> list[int]:
         return sorted(int(name) for name in await self._tree.children(znodes.BROKER_IDS) if name.isdecimal())

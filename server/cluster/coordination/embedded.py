@@ -125,8 +125,7 @@ class EmbeddedCoordination:
         it yet.
         """
         self.session_id = self._last_session_id = SESSION_ID
-        self.is_served = is_served
-        self._last_incarnation = last_incarnation
+        self.is_served, self._last_incarnation = is_served, last_incarnation
         self._journal = Journal(OsStorage() if storage is None else storage, os.path.abspath(directory))
         self._run_in_thread = run_in_thread
         self._tree = Tree()

@@ -82,8 +82,7 @@ class Journal:
         self.path = path_in(directory, JOURNAL_NAME)
         self.failure: OSError | None = None
         self.appended = 0  # changes since the file was rewritten
-        self._storage = storage
-        self._directory = directory
+        self._storage, self._directory = storage, directory
         self._temporary = path_in(directory, TEMPORARY_NAME)
         self._file: StorageFile | None = None
         self._size = 0  # of what is known to be on the disk

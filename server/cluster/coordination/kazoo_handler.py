@@ -101,8 +101,7 @@ class LoopHandler:
         self.completion_queue = self.callback_queue = LoopQueue(token)
         self.granted_ms = 0
         self.last_problem = self.last_server = ""
-        self._tls = tls
-        self._attempt_s = attempt_s
+        self._tls, self._attempt_s = tls, attempt_s
         self._connection: ServerConnection | None = None
         self._refusing = False
 

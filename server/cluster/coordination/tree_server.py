@@ -197,8 +197,7 @@ class _Service:
     """The members, and their sessions by id."""
 
     def __init__(self, embedded: EmbeddedCoordination, nursery: trio.Nursery) -> None:
-        self.embedded = embedded
-        self._nursery = nursery
+        self.embedded, self._nursery = embedded, nursery
         self._sessions: dict[int, _Member] = {}
         self._connections = 0
         self.watches_bytes = 0  # of all members

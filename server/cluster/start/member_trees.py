@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from ottla.server.cluster.session import Session
     from ottla.server.config.coordination_config import CoordinationConfig, ZooKeeperConfig
 
-
 logger = logging.getLogger("ottla.cluster")
 
 MOVED_TO_ZOOKEEPER, MOVED_TO_SERVED_TREE = ".moved-to-zookeeper", ".moved-to-served-tree"

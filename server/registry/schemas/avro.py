@@ -36,7 +36,6 @@ _PROBLEMS = {
     ),
 }
 
-
 STEPS_MAX = 20_000
 """Pairs of types that are compared: each branch of a union with each of another one."""
 

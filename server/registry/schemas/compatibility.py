@@ -34,7 +34,6 @@ LEVELS = {
     "FULL_TRANSITIVE": Level(True, True, True),
 }
 
-
 SHOWN_MAX = 10 * 1024
 """An earlier schema is shown in a problem up to so many characters."""
 

@@ -86,8 +86,7 @@ class GssapiServer:
     def __init__(self, begin: Callable[[], ServerContext], short_name: Callable[[KerberosName], str]) -> None:
         self.login: Login | None = None
         self.refusal: str | None = None
-        self._begin = begin
-        self._short_name = short_name
+        self._begin, self._short_name = begin, short_name
         self._context: ServerContext | None = None
         self._state = _State.CONTEXT
         self._tokens = 0

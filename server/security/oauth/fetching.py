@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from ottla.server.config.security_config import TlsConfig
 
-
 TIME_S = 20.0
 """Time limit of an exchange. Kafka's library waits as long for a connection, and again for each piece of the answer."""
 

@@ -17,7 +17,6 @@ from ottla.wire.foreign_json import parse_json
 if TYPE_CHECKING:
     from ottla.server.security.oauth.signatures import PublicKey
 
-
 KEYS_MAX = 1_000
 RSA_BITS_MIN, RSA_BITS_MAX = 2_048, 8_192
 

@@ -45,8 +45,7 @@ class KeySource:
 
     def __init__(self, endpoint: KeyEndpoint, context: ssl.SSLContext | None = None) -> None:
         self.current: KeySet | None = None
-        self._endpoint = endpoint
-        self._context = context
+        self._endpoint, self._context = endpoint, context
         self._tried = trio.Event()
         self._wanted = trio.Event()
         self._missed: OrderedDict[str, float] = OrderedDict()  # key id -> when it counts again
@@ -76,16 +75,16 @@ class KeySource:
             self._wanted = trio.Event()
             failures = 0 if await self._read() else failures + 1
             self._tried.set()
-            pause_s = self._backoff_s(failures) if failures else self._refresh_s()
+            refresh_s = (
+                FILE_LOOKED_AT_S if self._endpoint.is_file else max(_PAUSE_S_MIN, self._endpoint.refresh_ms / 1000)
+            )
+            pause_s = self._backoff_s(failures) if failures else refresh_s
             if pause_s <= EXPEDITED_S:
                 await trio.sleep(pause_s)
                 continue
             await trio.sleep(EXPEDITED_S)
             with trio.move_on_after(pause_s - EXPEDITED_S):
                 await self._wanted.wait()
-
-    def _refresh_s(self) -> float:
-        return FILE_LOOKED_AT_S if self._endpoint.is_file else max(_PAUSE_S_MIN, self._endpoint.refresh_ms / 1000)
 
     def _backoff_s(self, failures: int) -> float:
         endpoint = self._endpoint

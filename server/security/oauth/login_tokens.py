@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     Source = ClientCredentials | TokenFile | UnsecuredLogin
 
-
 FOREVER_MS_MAX = 300_000
 _PAUSE_S_MIN = 0.01
 _reads = trio.CapacityLimiter(1)  # of its own: a disk that hangs blocks no other work

@@ -44,8 +44,7 @@ class SignedTokens:
     """
 
     def __init__(self, rules: SignedTokenRules, keys: Keys) -> None:
-        self._rules = rules
-        self._keys = keys
+        self._rules, self._keys = rules, keys
 
     def __call__(self, token: str, now_ms: int) -> ValidToken:
         parts = take_apart(token)

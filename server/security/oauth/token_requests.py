@@ -18,7 +18,6 @@ from ottla.wire.foreign_json import parse_json
 if TYPE_CHECKING:
     from ottla.server.config.login_rules import ClientCredentials, UnsecuredLogin
 
-
 ROOM = 100  # for white space around it; what is longer is no token
 
 

@@ -21,7 +21,6 @@ from ottla.wire.foreign_json import parse_json
 if TYPE_CHECKING:
     from ottla.server.config.token_rules import UnsecuredTokenRules
 
-
 NAME_LENGTH_MAX = 1_000
 EXPIRES_S_MAX = 253_402_300_799
 """The end of the year 9999: later is as good as never."""
@@ -49,8 +48,7 @@ class InvalidToken(Exception):
 
     def __init__(self, reason: str, status: str = "invalid_token", scope: str | None = None) -> None:
         super().__init__(reason)
-        self.status = status
-        self.scope = scope
+        self.status, self.scope = status, scope
 
 
 class ValidToken(NamedTuple):

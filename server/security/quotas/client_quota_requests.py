@@ -28,7 +28,6 @@ from ottla.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from ottla.server.config.repository import Texts
 
-
 EXACT, DEFAULT, SPECIFIED = range(3)
 SHOWN_CHARACTERS_MAX = 256
 

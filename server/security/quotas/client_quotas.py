@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
     from ottla.server.config.repository import Texts
 
-
 UNLIMITED = (1 << 31) - 1
 
 
@@ -199,8 +198,7 @@ class Charge:
         is_exempt: bool = False,
     ) -> None:
         """`produced_bytes`: how long a request with records is. `is_exempt`: request_percentage does not count it."""
-        self._quotas = quotas
-        self._clock_ms = clock_ms
+        self._quotas, self._clock_ms = quotas, clock_ms
         self._user = principal.partition(":")[2]
         self._client_id = client_id
         self._request_bytes = produced_bytes

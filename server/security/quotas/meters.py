@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from ottla.server.security.quotas.entities import Entity, Sharers
 
-
 THROTTLE_MS_MAX = (1 << 31) - 1  # what fits into throttle_time_ms
 
 
@@ -218,8 +217,7 @@ class RateMeters(Meters[Rate]):
 
     def __init__(self, windows: Windows, pause_ms_max: int | None = None) -> None:
         super().__init__(lambda: Rate(windows))
-        self._windows = windows
-        self._pause_ms_max = pause_ms_max
+        self._windows, self._pause_ms_max = windows, pause_ms_max
 
     def record(self, user: str, client_id: str, amount: float, now_ms: int) -> int:
         meter = self._meter(user, client_id, now_ms)

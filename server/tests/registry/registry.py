@@ -11,11 +11,11 @@ import trio
 
 from ottla.server.admin.http.routes import Request, Response
 from ottla.server.registry.access import Access
-from ottla.server.registry.api import BODY_BYTES_MAX, Forward, RegistryApi
+from ottla.server.registry.api import BODY_BYTES_MAX, RegistryApi
+from ottla.server.registry.forwarding import Alone, Others
 from ottla.server.registry.judging import Judging
 from ottla.server.registry.reading import Reading
 from ottla.server.registry.records import Event, decode, encode
-from ottla.server.registry.serving import Alone
 from ottla.server.registry.state import RegistryState
 from ottla.server.registry.topic import SchemasTopic
 from ottla.server.registry.writing import Writing
@@ -46,7 +46,7 @@ class ListTopic:
 class MemoryRegistry:
     """An API to ask, with the records that it writes."""
 
-    def __init__(self, others: Forward | None = None, access: Access | None = None) -> None:
+    def __init__(self, others: Alone | Others | None = None, access: Access | None = None) -> None:
         self.state = RegistryState()
         self.topic = ListTopic(self.state)
         self.judging = judging = Judging(self.state)

@@ -298,15 +298,11 @@ def parse_schema(text: str) -> Schema:
     """Parse a schema. Raises AvroProblem."""
     try:
         # Numbers of a schema are small; of a long one the text is kept, which then is no number.
-        parsed = parse_json(text, parse_int=_integer)
+        parsed = parse_json(text, parse_int=lambda text: int(text) if len(text) < 20 else text)
     except ValueError:
         raise AvroProblem("the schema is no JSON") from None
     root = _Parser().node(parsed, "", 0)
     return Schema(_name_of(parsed), root)
-
-
-def _integer(text: str) -> Any:
-    return int(text) if len(text) < 20 else text
 
 
 def _name_of(parsed: Any) -> str:

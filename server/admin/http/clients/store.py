@@ -149,8 +149,7 @@ class _KeptFamily:
     __slots__ = ("begun_by", "by_instance", "family")
 
     def __init__(self, family: Family, begun_by: str) -> None:
-        self.family = family
-        self.begun_by = begun_by
+        self.family, self.begun_by = family, begun_by
         self.by_instance: dict[str, dict[Key, float]] = {}
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.serving_state import Stop
 
-
 Batch = tuple[list["Partition"], list[str]]
 LINE = "\n"
 AT_ONCE = 50

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.serving_state import Stop
 
-
 PIECE_BYTES = 256 * 1024
 """A turn with all that belongs to it costs 0.3 ms. So it had better give more than the 64 KiB that are sent at a time."""
 

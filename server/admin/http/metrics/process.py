@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ottla.server.dispatch.dispatch import Route
     from ottla.server.network.listener import Listener
 
-
 STARTED_S = time.time()
 """Load time of this module, which is when the endpoint starts."""
 
