@@ -153,7 +153,8 @@ class Effects:
         self.replies: list[Reply] = []
         self.settlements: list[Settlement] = []
         self.work = 0
-        """What the call has looked at beside its records, such as topics: more than a step may cost when much is due."""
+        """Number of objects, such as topics, that the call has read beside its records; may exceed a step's limit when much is
+        due."""
         self._undos: list[Callable[[], object]] = []
         self._restores: list[Callable[[], object]] = []
         self._jobs: list[Job] = []

@@ -53,7 +53,7 @@ class Group(Protocol):
     """One group of any type. Calls that change it collect records and replies in the shard's `Effects`."""
 
     last_rebalance: LastRebalance | None
-    """For people; None: none since this broker coordinates the group."""
+    """Last rebalance, for people; None: none since this broker coordinates the group."""
 
     @property
     def group_id(self) -> str: ...

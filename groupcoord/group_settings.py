@@ -256,7 +256,7 @@ BOUNDS: Mapping[str, Bounds] = dict(
         ("streams.num.warmup.replicas", Bounds(None, "group.streams.max.warmup.replicas")),
     ]
 )
-"""In the order in which Kafka looks at them."""
+"""Bounds by setting, in the order in which Kafka checks them."""
 
 _OF_LEADERS = frozenset(
     ["share.record.lock.duration.ms", "share.delivery.count.limit", "share.partition.max.record.locks"]

@@ -21,7 +21,7 @@ PROPERTIES_MAX = 50
 before it finds the pattern too large."""
 
 MEMORY_MAX = 1024 * 1024
-"""For one pattern. What does not fit into it is matched in a slower way."""
+"""Memory for one pattern, in bytes. A pattern that needs more is matched in a slower way."""
 
 
 class Pattern:

@@ -217,7 +217,7 @@ def _spliced(out: int, descriptor: int, position: int, count: int) -> int:
 
 CAN_SPLICE = IS_LINUX and hasattr(os, "splice") and hasattr(fcntl, "F_SETPIPE_SZ")
 send_much_of_file: Callable[[int, int, int, int], int] = _spliced if CAN_SPLICE else send_file
-"""As `send_file`; what is longer than SENDFILE_BYTES wakes the peer less often. At most SPLICED_BYTES_MAX go at once."""
+"""Send like `send_file`; a region longer than SENDFILE_BYTES wakes the peer less often. At most SPLICED_BYTES_MAX go at once."""
 
 
 def _full_sync(descriptor: int) -> None:

@@ -8,10 +8,10 @@ hold. No client in use comes near any of these numbers.
 from __future__ import annotations
 
 FRAME_BYTES_MAX = 100 << 20
-"""In one request or response: Kafka's default of socket.request.max.bytes."""
+"""Longest request or response: Kafka's default of socket.request.max.bytes."""
 
 STRING_BYTES_MAX = 32_767
-"""In one string of any encoding; the classic one cannot say more."""
+"""Longest string of any encoding; the classic encoding has no room for more."""
 
 TAGS_PER_SECTION_MAX = 1_000
 """Tagged fields at the end of one struct or header."""
@@ -20,10 +20,11 @@ ELEMENTS_BESIDE_RECORDS_MAX = 10_000
 """Topics, partitions, tagged fields and so on in one request that carries records, whose frame may be large."""
 
 REQUEST_WITHOUT_RECORDS_BYTES_MAX = 1024 * 1024
-"""In one request of a client that carries no records."""
+"""Longest request of a client without records."""
 
 REQUEST_WITH_LONG_BYTES_MAX = 4 * 1024 * 1024
-"""In one that has a long field of bytes instead, such as metrics of a client: it is copied in one step, in which no other thread
+"""Longest request with a long field of bytes instead, such as metrics of a client: such a request is copied in one step, in
+which no other thread
 runs. A little too much is answered, and very much is not."""
 
 REQUEST_ELEMENTS_MAX = 50_000

@@ -251,7 +251,7 @@ class Struct(metaclass=StructMeta):
 
     @classmethod
     def structs(cls) -> dict[str, type[Struct]]:
-        """This class and the structs inside it, by name."""
+        """Return this class and the structs inside it, by name."""
         found: dict[str, type[Struct]] = {cls.__name__: cls}
         for field in cls.wire_fields.values():
             part = field.type.item if isinstance(field.type, Array) else field.type

@@ -76,7 +76,7 @@ class _Homogeneous:
         self._spec = spec
         self._topic_ids = spec.subscribers[0].topic_ids
         self._owned: dict[str, dict[bytes, frozenset[int]]] = {}
-        """What each member has now, of topics that are still read."""
+        """Current partitions of each member, of topics that are still read."""
         self._targets: dict[str, Assignment] = {}
         self._unfilled: list[tuple[str, int]] = []
         count = sum(spec.partition_counts[each] for each in self._topic_ids)

@@ -31,7 +31,7 @@ class MemberState(IntEnum):
     UNREVOKED_PARTITIONS = 1
     UNRELEASED_PARTITIONS = 2
     UNKNOWN = 127
-    """What a newer broker has written: the member has to rejoin."""
+    """State written by a newer broker: the member has to rejoin."""
 
     @classmethod
     def _missing_(cls, value: object) -> MemberState:
@@ -82,7 +82,7 @@ NOWHERE = Progress()
 """Progress of a member that has just joined."""
 
 SILENT = MemberMetadata(client_id="", client_host="", subscribed_topic_names=[])
-"""In place of the words of a member of which the log has only the progress so far."""
+"""Metadata of a member of which the log has only the progress so far."""
 
 
 class Member:

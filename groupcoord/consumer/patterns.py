@@ -25,7 +25,7 @@ from ottla.wire.errors import KafkaError
 logger = logging.getLogger("ottla.groupcoord")
 
 COST_MAX = 500_000_000
-"""For all patterns of a group together, in the worst case. Ordinary patterns take a hundredth of what they may cost."""
+"""Greatest cost of all patterns of a group together, in the worst case. Ordinary patterns cost a hundredth of it."""
 
 CHARACTERS_MAX = 1_000_000
 """Greatest total length of the names that match the patterns of a group. The names are written in one batch, which has no room

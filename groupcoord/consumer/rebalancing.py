@@ -58,7 +58,7 @@ class Goal(NamedTuple):
     topic_ids: Container[bytes]
     """Ids of the topics that the member reads now; the target may have been computed for others."""
     owned: Sequence[TopicPartitions] | None
-    """What it says that it has; None: it did not say."""
+    """Partitions that the member reports to own; None: it reported none."""
     is_taken: Callable[[bytes, int], bool]
     """Whether another member has this partition."""
 
@@ -155,7 +155,7 @@ class AssignmentComputed(NamedTuple):
 
     group_id: str
     computation: object
-    """That of the group, if the result is still wanted."""
+    """Identity of the computation: the group's, if the result is still wanted."""
     epoch: int
     members: Mapping[str, Member]
     """Members that the assignment was computed for."""

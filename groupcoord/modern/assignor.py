@@ -16,7 +16,7 @@ Assignment = Mapping[bytes, frozenset[int]]
 """Partitions by topic id. Never changed; a topic without partitions is not in it."""
 
 EpochsOfPartitions = Mapping[bytes, Mapping[int, int]]
-"""The same, with the member epoch since which each partition is assigned."""
+"""Assigned partitions by topic id, with the member epoch since which each is assigned."""
 
 NOTHING: Assignment = {}
 

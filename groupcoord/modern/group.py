@@ -125,13 +125,13 @@ MemberT = TypeVar("MemberT")
 TargetT = TypeVar("TargetT")
 
 FIRST_EPOCH = 1
-"""That of the group and of its assignment before the first record; the first one has the next epoch, as in Kafka."""
+"""Epoch of a group and of its assignment before the first record; that record has the next epoch, as in Kafka."""
 
 NEVER = -1
-"""In place of the version of the topics at which a group looked at them last."""
+"""Version of the topics for a group that has not read them yet."""
 
 JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
-"""What a member's heartbeat has in place of its epoch when it comes, when it goes, and when it goes for a while."""
+"""Epochs in heartbeats of a member that joins, that leaves, and that leaves for a while."""
 
 
 class EpochGroup(Generic[MemberT, TargetT]):
@@ -146,11 +146,11 @@ class EpochGroup(Generic[MemberT, TargetT]):
         self.metadata_hash = 0
         self.assignment_epoch = FIRST_EPOCH
         self.assignment_timestamp_ms = 0
-        """When the target assignment was computed; 0: there is none, or the next one may come at once."""
+        """Time of the target assignment, in ms since 1970; 0: there is none, or the next one may be computed at once."""
         self.members: dict[str, MemberT] = {}
         self.targets: dict[str, TargetT] = {}
         self.last_rebalance: LastRebalance | None = None
-        """For people; None: none since this broker coordinates the group."""
+        """Last rebalance, for people; None: none since this broker coordinates the group."""
         self.seen_topics = NEVER
         self.computation: object | None = None
         """The one whose target assignment is being computed in a thread; any other comes too late."""
@@ -270,7 +270,7 @@ EPOCHS_SINCE_OFFSET_COMMIT = 9
 """The first version of OffsetCommit that knows member epochs."""
 
 NO_EPOCH = -1
-"""What a commit has in place of an epoch if its sender does not say who it is."""
+"""Epoch in a commit whose sender names no member."""
 
 
 class HostedGroup(ABC, Generic[MemberT]):

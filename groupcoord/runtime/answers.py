@@ -103,7 +103,7 @@ def _response(answer: Given[T]) -> T:
 
 
 HiddenTopics = Callable[[Iterable[str]], Awaitable[Iterable[str]]]
-"""Which of some topics a client may not see. It gives way between many."""
+"""Find the topics that a client may not see. Yields if they are many."""
 
 
 class Caller:

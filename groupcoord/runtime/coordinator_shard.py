@@ -124,7 +124,7 @@ class Job(NamedTuple):
     request: Callable[[Any], Any]
     """The request that the shard gets with the result, or with None if a bug kept it from being computed."""
     narrow: Callable[[Any], Awaitable[Any]] | None = None
-    """What else becomes of the result before that, on the event loop."""
+    """Change the result before that, on the event loop."""
 
 
 class Outcome(NamedTuple, Generic[RecordT]):
@@ -136,17 +136,17 @@ class Outcome(NamedTuple, Generic[RecordT]):
     is_atomic: bool = False
     """The records are in force already, so the log has to take all of them or none."""
     transaction: Transaction | None = None
-    """What the records are part of; they fit into one batch then."""
+    """Transaction of the records, which fit into one batch then; None: they belong to none."""
     jobs: Sequence[Job] = ()
     """Computed beside the event loop, whatever becomes of the records. Each result comes back as a request."""
     parts: Sequence[Outcome[RecordT]] = ()
-    """What it was put together from. They have nothing to do with each other, so each may be appended on its own."""
+    """Outcomes that this one combines. They are independent, so each may be appended on its own."""
     is_cuttable: bool = False
     """Each beginning of the records leaves a good state when it is loaded, so they may go into several batches."""
 
 
 Rest = Generator[list[Reply], None, Outcome[Any]]
-"""What a call has left to do: gives the replies of each step, and in the end what the whole call comes to."""
+"""Rest of a call: yields the replies of each step, and returns the outcome of the whole call."""
 
 
 def together(parts: Sequence[Outcome[RecordT]]) -> Outcome[RecordT]:
@@ -176,7 +176,7 @@ async def batches_of(
 
 
 def whole_batch(outcome: Outcome[Any], encode: Encode, timestamp_ms: int) -> bytes:
-    """One batch, compressed if it is large. Call it in a thread."""
+    """Encode records as one batch, compressed if it is large. Call it in a thread."""
     batch = encode(outcome.records, timestamp_ms)
     if not COMPRESSED_FROM <= len(batch) <= COMPRESSED_TO:
         return batch
@@ -261,7 +261,8 @@ class Appended(NamedTuple):
 
     first_offset: int
     commit: Coroutine[Any, Any, None] | None
-    """What to await until it is committed; None: it is. Raises KafkaError if the outcome of the append is unknown."""
+    """Awaitable that ends at the commit; None: the append is committed. Raises KafkaError if the outcome of the append is
+    unknown."""
 
 
 class CoordinatorLog(Protocol):
@@ -292,7 +293,7 @@ class CoordinatorLog(Protocol):
 
 
 TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-"""Of a batch."""
+"""Errors of an append whose batch is too large."""
 
 _TRANSLATED = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,

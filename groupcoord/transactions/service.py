@@ -69,7 +69,8 @@ SHARED_EPOCH, EPOCH_PER_TRANSACTION = 0, 2
 ELEMENTS_PER_SLICE = 500
 
 DESCRIBED_AS_NAMED = 10
-"""In a longer request an id that is named twice is described once: a few bytes might request 100,000 partitions."""
+"""Greatest number of ids that are described as often as they are named. In a longer request each id is described once: a few
+bytes might request 100,000 partitions."""
 
 OWN_PARTITIONS = (InitProducerId, CompleteTransaction)
 """Requests whose records name no partitions, so that many of them fit into one batch."""

@@ -70,7 +70,7 @@ class AbortedInRange:
 
     @property
     def transactions(self) -> list[AbortedTransaction]:
-        """In the order of their markers."""
+        """Aborted transactions in the order of their markers."""
         return [transaction for _, _, transaction in sorted(self._heap, key=lambda each: each[1])]
 
 

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from ottla.wire.records import BatchHeader
 
 VERIFICATIONS_MAX = 10_000
-"""Without this limit a client could fill the memory by naming new producers in each request. The oldest go first."""
+"""Limit of open verifications. Without it a client could fill the memory by naming new producers in each request. The oldest are
+removed first."""
 
 
 class VerificationGuard:

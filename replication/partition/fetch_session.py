@@ -47,7 +47,7 @@ NAMED_PER_STEP = 500
 SESSION_PARTITIONS_MAX = 50_000
 IDLE_READ_MAX = 1_000  # the next fetch tells of the idle partitions of a larger session
 PARTITIONS_MAX = 100_000
-"""In all sessions together. Each takes some 800 bytes, whether it exists or not."""
+"""Greatest number of partitions in all sessions together. Each takes some 800 bytes, whether it exists or not."""
 
 _INT_MAX = (1 << 31) - 1
 

@@ -10,7 +10,7 @@ from ottla.server.cli.client.output import print_table
 from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
 
 EXAMPLES_FOLDER = Path(__file__).resolve().parents[2] / "spark_examples"
-"""At the top of the repository; in the wheel, beside the packages."""
+"""Folder of the examples: at the top of the repository, or in the wheel beside the packages."""
 
 OWN_BROKER = "broker.py"
 """Program of an example that starts secured brokers itself."""

@@ -20,7 +20,7 @@ from ottla.server.cli.command_line import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_US
 BOOTSTRAP = "localhost:9092"
 BOOTSTRAP_VARIABLE = "OTTLA_BOOTSTRAP_SERVERS"
 TIMEOUT_S = 2.2
-"""With its own start, a command that finds no broker reports it within three seconds."""
+"""Default of --timeout, in seconds. With its own start, a command that finds no broker reports that within three seconds."""
 
 Act = Callable[[Cluster, argparse.Namespace], int]
 """Run an action on a cluster; returns the exit code."""

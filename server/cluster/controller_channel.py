@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ottla.wire.schema import Message
 
 MOVE_GRACE_S = 2.0
-"""How long a controller that was replaced may take for its last answers."""
+"""Seconds that a replaced controller may take for its last answers."""
 
 
 async def ask_active_controller(

@@ -64,7 +64,7 @@ RETRY_S, RETRY_MAX_S = 0.1, 1.0
 TIMEOUT_MAX_MS = 5 * 60 * 1000
 """Kafka's brokers try for one minute, whatever a request says. This leaves time for what takes long, such as deletions."""
 GRACE_S = 5.0
-"""How much longer than a request's own time its answer may take, which the controller gives when that is over."""
+"""Seconds that an answer may take beyond the request's own timeout, because the controller answers at its end."""
 NO_ADDRESS = bytes(4)
 
 

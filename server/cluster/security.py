@@ -58,7 +58,7 @@ class Security:
         self._broker, self._coordination, self._refusal = broker, coordination, refusal
         self._is_controller, self._has_readers = is_controller, has_readers
         self.login_secret: bytes | None = None
-        """What answers to logins of unknown users are made of; None until it is read, and if no listener has logins."""
+        """Secret from which answers to unknown users are derived; None until it is read, and if no listener has logins."""
 
     @cached_property
     def acls(self) -> AclStore | None:

@@ -53,7 +53,7 @@ class CoordinationTree(Protocol):
     """Whether other brokers use it, too."""
 
     patience_s: float
-    """How long a starting broker waits for its last life's registration to go."""
+    """Seconds that a starting broker waits for its former registration to expire."""
 
     async def open_session(self) -> Session:
         """New session, not begun yet. Raises LogDirectoryProblem if it must not begin."""

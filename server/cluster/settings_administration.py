@@ -108,7 +108,7 @@ class SettingsAdministration:
             configs.put_client_metrics,
         )
         self.entities = EntityConfigs(coordination, refusal, has_readers=has_readers)
-        """What is kept of users, clients and addresses."""
+        """Stored settings of users, clients and addresses."""
 
     # ------------------------------------------------------------------ changing
 

@@ -91,14 +91,14 @@ class BrokerConfig:
     sasl: Mapping[str, SaslListenerConfig] = field(default_factory=dict)
     """SASL settings, by listener."""
     peer_logins: Mapping[str, PeerLoginConfig] = field(default_factory=dict)
-    """How this member of a cluster logs in at the others, by the listener; one that is not here lets it in without."""
+    """Logins of this broker at other members, by listener; a listener that is not here needs none."""
     authorizer: AuthorizerConfig | None = None
     http: HttpConfig = field(default_factory=HttpConfig)
     schema_registry: SchemaRegistryConfig = field(default_factory=SchemaRegistryConfig)
     coordination: CoordinationConfig = field(default_factory=CoordinationConfig)
     workers: WorkersConfig = field(default_factory=WorkersConfig)
     worker: Worker | None = None
-    """Which of several workers of one start this is; no setting."""
+    """Place of this worker among those of one start; None: there are no workers. Not a setting."""
 
     first_users: tuple[Any, ...] = ()  # of --add-scram (server/security/scram_users.py); no setting, as it is not kept
     accepted_log_dirs: tuple[str, ...] = ()  # taken as they are, although they are not what they were; no setting

@@ -28,7 +28,7 @@ class Reference(NamedTuple):
 
     name: str
     scope: str
-    """What has it: one of SCOPES."""
+    """Owner of the setting: one of SCOPES."""
     type: str
     default: str | None
     allowed: str
@@ -43,7 +43,7 @@ class Reference(NamedTuple):
     has_effect: bool
     what: str
     on_change: str
-    """What a change at run time does; empty for what cannot be changed then."""
+    """Effect of a change at run time; empty if the setting cannot be changed then."""
     defaults_from: tuple[str, ...]
     """The settings of the broker that the default comes from, the first that is given."""
 

@@ -80,7 +80,7 @@ class MechanismConfig:
     jaas: JaasEntry | None
     max_reauth_ms: int
     tokens: TokenRules | None = None
-    """Which tokens are taken, for OAUTHBEARER."""
+    """Rules for accepted tokens, for OAUTHBEARER."""
 
     kerberos: KerberosOfListener | None = None
     """Keys and rules, for GSSAPI."""
@@ -103,10 +103,10 @@ class PeerLoginConfig:
     name: str = ""
     password: str = field(default="", repr=False)
     kerberos: KerberosKeys | None = None
-    """By these keys, for GSSAPI."""
+    """Keys of the login, for GSSAPI."""
 
     tokens: OAuthLogin | None = None
-    """By such tokens, for OAUTHBEARER."""
+    """Tokens of the login, for OAUTHBEARER."""
 
 
 def sasl_of_listener(

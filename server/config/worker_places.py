@@ -36,7 +36,8 @@ DEFAULTS_ON_ONE_MACHINE: Final = {
     # When all stop, the controller may be the first to go, and the next one is there a moment later.
     "controlled.shutdown.retry.backoff.ms": "200",
 }
-"""In place of Kafka's, which are for clusters of several machines. They hold unless the workers are part of one."""
+"""Defaults for workers on one machine; Kafka's are for clusters of several machines. They apply unless the workers are part of
+such a cluster."""
 
 
 class Ports(NamedTuple):

@@ -55,10 +55,11 @@ RETRY_S, RETRY_MAX_S = 0.1, 1.0
 """Pause before partitions are looked at again. For each thousand of them it is as long once more, up to the second."""
 PARTITIONS_PER_REQUEST = 1_000
 PARTITIONS_AT_ONCE = 500
-"""So many are put into queues in one step. A transaction may have a hundred thousand."""
+"""Number of partitions that are put into queues in one step. A transaction may have a hundred thousand."""
 VERSION_OF_ANY, VERSION_OF_ALL_NEW = 1, 2
-"""To other brokers. Those of Kafka 3.9 know the first, which says nothing of the transaction version: they check epochs in the older
-way. The second is for clusters that have finalized transaction.version 2, so that a late marker ends no later transaction."""
+"""Request versions for other brokers. Kafka 3.9 knows the first, which has no transaction version: epochs are checked in the
+older way then. The second is for clusters that have finalized transaction.version 2, so that a late marker ends no later
+transaction."""
 
 DONE = frozenset({ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION})
 OUTDATED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
@@ -72,7 +73,7 @@ EXPECTED = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-"""From leaders: they pass."""
+"""Errors from leaders that are temporary."""
 
 WriteHere = Callable[[WriteTxnMarkersRequest], Worked[Given[WriteTxnMarkersResponse]]]
 """Writes markers into partitions of this broker."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 TopicPartition = tuple[str, int]
 Errors = Mapping[TopicPartition, ErrorCode]
-"""By partition, NONE included."""
+"""Errors by partition, NONE included."""
 
 
 class TransactionSupport(Enum):

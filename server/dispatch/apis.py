@@ -33,7 +33,7 @@ class Api:
     few_at_once: bool = False
     """Two of them are worked on at a time, if they have to be awaited: a few bytes may ask for much work."""
     forwarded: bool = False
-    """Only the controller carries it out, and other members hand it on; their handler refuses it if that fails."""
+    """Carried out only by the controller; other members forward it, and refuse it if that fails."""
     alone_only: bool = False
     """Neither served nor advertised by a member of a cluster."""
     between_brokers: bool = False

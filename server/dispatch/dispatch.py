@@ -58,7 +58,7 @@ class Code(NamedTuple):
     response_class: type[Message]
     handler: Handler
     fast_path: Mapping[int, FastPath] = MappingProxyType({})
-    """By the version of the request, for the few APIs that are asked all the time."""
+    """Fast paths by the version of the request, for the few APIs that clients call all the time."""
 
 
 class Route(Api):

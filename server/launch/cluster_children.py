@@ -68,9 +68,9 @@ class Secured:
             raise NotSecured(str(error)) from None
         self._authority, self._client = self.folder / AUTHORITY, self.folder / f"{CLIENT}.pem"
         self.client_properties = self.folder / f"{CLIENT}.properties"
-        """What Kafka's tools take by --command-config."""
+        """Settings file for Kafka's tools, as --command-config takes it."""
         self.client_lines = _lines(self.client_properties)
-        """The same settings, one each."""
+        """Lines of that settings file."""
 
     def settings(self, host: str, port: int) -> dict[str, str]:
         """Settings of a broker at this address, which its certificate names."""

@@ -26,7 +26,7 @@ logger = logging.getLogger("ottla.broker")
 
 NEVER = 2**31 - 1
 SWITCH_SECONDS = 0.0005
-"""How soon a thread that computes lets others go on: the event loop is not to wait for threads."""
+"""Seconds after which a computing thread yields to others: the event loop is not to wait for threads."""
 
 
 async def run_broker(config: BrokerConfig, *, on_ready: Callable[[Broker], None]) -> None:

@@ -38,7 +38,7 @@ PROBLEM_CHARACTERS_MAX: Final = 600
 REST_S: Final = 0.5  # after a wait that a bug has ended
 
 Program = Callable[["Report"], int]
-"""What a process runs; gives its exit status."""
+"""Program of a process; returns its exit status."""
 
 
 class Report:
@@ -47,7 +47,7 @@ class Report:
     def __init__(self, descriptor: int, told_before: Mapping[str, Any] | None = None) -> None:
         self._descriptor = descriptor
         self.told_before = told_before or {}
-        """What the last process of this name said with its readiness; nothing if there was none."""
+        """Report of the last process of this name at its readiness; empty if there was none."""
 
     def ready(self, **told: object) -> None:
         self._tell({"ready": told})

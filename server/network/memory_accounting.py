@@ -36,7 +36,7 @@ PROMISED_BYTES = 1024 * 1024
 
 class _Place(NamedTuple):
     number: int
-    """In the order of coming. Who has to come back keeps it."""
+    """Place in the queue, in the order of arrival. A request that has to wait again keeps its place."""
     holder: object
     address: str
     admitted: trio.Event

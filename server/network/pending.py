@@ -152,20 +152,20 @@ class Waiting(NamedTuple):
 
 
 END_OF_TURN = Waiting(None, 0, None)  # type: ignore[arg-type]
-"""In place of a request: other connections are due."""
+"""Placeholder for a request: other connections are due."""
 FLUSH = Waiting(None, 1, None)  # type: ignore[arg-type]
-"""In place of a request: what is to be sent has to come from the disk first."""
+"""Placeholder for a request: data to be sent has to be read from the disk first."""
 DRAIN = Waiting(None, 2, None)  # type: ignore[arg-type]
-"""In place of a request: the answers to those before it are due first."""
+"""Placeholder for a request: answers to earlier requests are due first."""
 ROOM = Waiting(None, 3, None)  # type: ignore[arg-type]
-"""In place of a request: too many answers are pending."""
+"""Placeholder for a request: too many answers are pending."""
 MEMORY = Waiting(None, 4, None)  # type: ignore[arg-type]
-"""In place of a request: there is no memory for the rest of a large one."""
+"""Placeholder for a request: there is no memory for the rest of a large one."""
 RECEIVE = Waiting(None, 8, None)  # type: ignore[arg-type]
-"""In place of a request: a thread is to receive the rest of a large one."""
+"""Placeholder for a request: a thread is to receive the rest of a large one."""
 MUTED = Waiting(None, 5, None)  # type: ignore[arg-type]
-"""In place of a request: the client has to pause."""
+"""Placeholder for a request: the client has to pause."""
 UNKNOWN_CALL = Waiting(None, 6, None)  # type: ignore[arg-type]
-"""In place of a request: the first of its kind, or the broker does not know its cluster yet."""
+"""Placeholder for the first request of its kind, or for one that came before the broker knows its cluster."""
 END_OF_STREAM = Waiting(None, 7, None)  # type: ignore[arg-type]
-"""In place of a request: the peer will send no more."""
+"""Placeholder for a request: the peer will send no more."""

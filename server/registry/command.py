@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LISTEN = "127.0.0.1:8081"
 REACH_TIMEOUT_S = 5.0
 SWITCH_SECONDS = 0.0005
-"""How soon a thread that parses a schema lets the event loop go on."""
+"""Seconds after which a thread that parses a schema yields to the event loop."""
 
 LIBRARIES = ("h11", "avro", "jsonschema", "referencing", "proto_schema_parser")
 """Top-level packages of the extra `registry`."""

@@ -47,9 +47,9 @@ class RegistryConfig:
     access: Access = field(default_factory=Access)
     context: ssl.SSLContext | None = None
     identity: Identity | None = None
-    """How the other instances reach this one; None: there are no others."""
+    """Address of this instance for the others; None: there are no others."""
     others_context: ssl.SSLContext | None = None
-    """For a primary that speaks https."""
+    """TLS context for a primary with https."""
 
 
 class FreePace(Pace):

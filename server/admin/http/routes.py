@@ -63,7 +63,8 @@ class Response:
     content_type: str = TEXT
     headers: tuple[tuple[str, str], ...] = ()
     is_lasting: bool = False
-    """Without an end of its own: cancelled when the reader goes; it may wait for long between two pieces."""
+    """True if the answer has no end of its own: it is cancelled when the reader goes, and may pause for long between two
+    pieces."""
 
 
 class Refused(Exception):

@@ -98,4 +98,4 @@ class FastPath:
 
 
 FAST_PATH = {version: FastPath(version).answer for version in range(FIRST_VERSION, LAST_VERSION + 1)}
-"""By the version of the request."""
+"""Fast paths by the version of the request."""

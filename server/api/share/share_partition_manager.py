@@ -32,7 +32,7 @@ logger = logging.getLogger("ottla.share")
 
 SETTINGS_KEPT_MAX = 1_000
 SHARES_AT_ONCE = 100
-"""At the end of a session, changes of more share partitions are stored in time slices."""
+"""Greatest number of share partitions whose changes are stored in one step at the end of a session."""
 DEAD_LETTERS_SINCE = 2  # the level of share.version that brought them (KIP-1191)
 
 

@@ -185,7 +185,7 @@ class Members(NamedTuple):
 
     all: list[Member]
     subtopologies: dict[str, str]
-    """In a streams group: topic -> the subtopology that reads it."""
+    """Subtopologies of a streams group, by the topic that they read."""
 
     def readers(self, committed: Collection[Partition]) -> dict[Partition, list[str]]:
         """Map partitions to the members that read them, assigned and committed ones; a share group has several for one."""

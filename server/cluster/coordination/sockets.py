@@ -145,7 +145,7 @@ class FramedSocket:
         self._waiting: deque[memoryview] = deque()
         self._waiting_bytes = 0
         self.sent_at = trio.current_time()
-        """When something that had to wait has gone."""
+        """Time of the last send that had to wait."""
         self._moved = trio.Event()  # something was given to be sent, or was sent; replaced each time
         self.is_closed = False
         self._look_for_end, self._look_for_input = select.poll(), select.poll()

@@ -57,7 +57,7 @@ class EndSession:
 
 TreeOperation = Operation | EndSession
 Multi = tuple[Sequence[TreeOperation], int]
-"""What is to be done, and the session that asks for it."""
+"""Operations, and the session that requests them."""
 
 
 class TreeNode:

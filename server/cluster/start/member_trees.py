@@ -171,7 +171,7 @@ class ServedTree(_SharedTree):
 
     journal_suffix = MOVED_TO_SERVED_TREE
     start_patience_s: float | None = None
-    """How long a start waits for somebody to hold the tree; None: as long as a session lasts."""
+    """Seconds that a start waits until some broker holds the tree; None: as long as a session lasts."""
 
     def __init__(self, broker: BrokerParts, config: CoordinationConfig) -> None:
         super().__init__(broker)

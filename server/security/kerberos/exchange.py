@@ -46,7 +46,7 @@ class Stepped(NamedTuple):
 
 
 TOKEN_BYTES_MAX = 65_536
-"""As long as Active Directory makes a ticket at the most."""
+"""Longest token: the longest ticket of Active Directory."""
 
 TOKENS_MAX = 8
 """Kerberos takes two, or three, and one for the layer."""
