@@ -1,4 +1,4 @@
-"""Declaring what travels: one class per struct, for all versions of the protocol.
+"""Declarations of messages: one class per struct, for all versions of the protocol.
 
     class HeartbeatResponse(Message, key=12, versions="0-4", flexible="4+"):
         throttle_time_ms: int = field(Int32, versions="1+", default=0)

@@ -313,7 +313,7 @@ def translated(error: ErrorCode) -> ErrorCode:
 
 
 class Host(Protocol[ShardT]):
-    """The runtime, as its partitions see it."""
+    """Port of the runtime for its partitions."""
 
     @property
     def kind(self) -> ShardKind[ShardT]: ...

@@ -423,7 +423,7 @@ def _task_ids(tasks: Iterable[Task]) -> list[wire.TaskIds]:
 def partitions_by_endpoint(
     state: StreamsState, updated: Member, replaced: str | None, partition_count: PartitionCount
 ) -> list[EndpointToPartitions]:
-    """Partitions behind the tasks of each member with an endpoint; with `updated`, and without the member it replaces."""
+    """Partitions of the tasks of each member with an endpoint. `updated` takes the place of its former self and of `replaced`."""
     others = [member for member_id, member in state.members.items() if member_id not in (updated.member_id, replaced)]
     found = []
     for member in (*others, updated):

@@ -1,4 +1,4 @@
-"""The records of a streams group: how they are made of a group's state, and how that is read from them.
+"""Records of a streams group, made from a group's state and read back into it.
 
 The keys and values of a streams group's records in `__consumer_offsets`, as Kafka's JSON declares them.
 """

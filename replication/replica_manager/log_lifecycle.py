@@ -292,7 +292,7 @@ class LogDeletion:
         self._reminder = Reminder()
 
     def give_up(self, log: PartitionLog) -> None:
-        """Adopt a deleted log. `free_names` frees its name and removes its files."""
+        """Take over a deleted log; `free_names` later frees its name and removes its files."""
         # Reads may still be under way. From here on, a file that they do not find is not taken for a fault of the disk.
         log.give_up()
         self._unrenamed[log.topic, log.partition] = log

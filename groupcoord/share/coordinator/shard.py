@@ -131,7 +131,7 @@ class ShareCoordinatorShard:
     # ------------------------------------------------------------------ the shell's calls
 
     def handle(self, request: Request, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[ShareRecord]:
-        """Handle a request. This outcome answers it, or its settlement does."""
+        """Handle a request; the answer is in the returned outcome, or comes when that is settled."""
         return self._handlers[type(request)](request, caller, timestamp_ms)
 
     def abandon(self, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[ShareRecord]:

@@ -42,7 +42,7 @@ def streams_group_heartbeat(
     """StreamsGroupHeartbeat: join, stay in or leave a streams group whose tasks the broker assigns.
 
     Behaviour
-    * What the group makes of a heartbeat: `ottla.groupcoord.streams.heartbeat`.
+    * `ottla.groupcoord.streams.heartbeat` describes how the group handles a heartbeat.
     * A topology that names Kafka's own topics, or names that no topic can have, is STREAMS_INVALID_TOPOLOGY.
     * The client has to have the rights to read the group and to describe all topics of the topology.
     * Internal topics that are missing are created after the answer (`ottla.server.cluster.streams_topics`). If one

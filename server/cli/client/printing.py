@@ -199,7 +199,7 @@ _EXPRESSIONS = {
 
 
 class BatchPrinter(NamedTuple):
-    """Both functions of a format."""
+    """Functions of an output format, for one record and for a batch."""
 
     regular: PrintBatch
     any: PrintBatch

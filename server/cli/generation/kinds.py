@@ -65,7 +65,7 @@ class Minutes:
             totals[:] = totals[0] + 1, min(totals[1], value), max(totals[2], value), totals[3] + value
 
     def finish(self) -> None:
-        """Give out the open minute."""
+        """Emit the results of the minute that is still open."""
         begin = iso(self._minute * MINUTE_MS)
         for name in sorted(self._totals):
             self._emit(self._row(begin, name, self._totals[name]))
@@ -207,8 +207,8 @@ def _metric_row(begin: str, name: tuple[str, ...], totals: list[int]) -> Row:
 class Changes(Kind):
     """Changes of a table of accounts in Debezium's envelope: c, u and d, and a tombstone after each d.
 
-    `source.lsn` counts up. Of a row the change with the highest one holds, whatever came last. Ids are never used again. Rows that were
-    there before come first, as a snapshot tells them: with r, and all with the same lsn.
+    `source.lsn` counts up. The change with the highest lsn of a row is in force, even if others come later. Ids are never used
+    again. Rows that existed before come first, as reads of a snapshot: with r, and all with the same lsn.
     """
 
     null_is_poison = False

@@ -86,7 +86,7 @@ class FinalizedLevels:
     # ------------------------------------------------------------------ raised by itself
 
     async def raise_newest(self) -> None:
-        """Finalize features that no operator has set at the highest level that all brokers support."""
+        """Finalize the features that no operator has set, at the highest level that all brokers support."""
         while not self._is_alone and self._levels.is_ours:
             self._log_who_lacks()
             raised = self._raised()
