@@ -15,12 +15,14 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.replication.reminders import INTERVAL_S, KEPT_MAX, MORE
-from ottla.server.config.repository import ConfigChange, ConfigOperation
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.settings import parse_integer
+
+if TYPE_CHECKING:
+    from ottla.server.config.repository import ConfigChange
 
 logger = logging.getLogger("ottla.configs")
 
@@ -65,6 +67,8 @@ def check_logger_changes(resource_name: str, node_id: int, changes: Sequence[Con
 
 
 def _check(change: ConfigChange, known: Iterable[str]) -> None:
+    from ottla.server.config.repository import ConfigOperation  # all settings, of which a proxy has none
+
     if change.operation not in (ConfigOperation.SET, ConfigOperation.DELETE):
         raise KafkaError(ErrorCode.INVALID_REQUEST, _refused_operation(change.operation))
     if change.name not in known:
@@ -80,6 +84,8 @@ def _check(change: ConfigChange, known: Iterable[str]) -> None:
 
 
 def _refused_operation(operation: int) -> str:
+    from ottla.server.config.repository import ConfigOperation
+
     if operation in ConfigOperation._value2member_map_:
         return f"{ConfigOperation(operation).name} operation is not allowed for the BROKER_LOGGER resource"
     return f"Unknown operation type {operation} is not allowed for the BROKER_LOGGER resource"
@@ -87,6 +93,8 @@ def _refused_operation(operation: int) -> str:
 
 def change_loggers(changes: Iterable[ConfigChange]) -> None:
     """Set the levels; the changes must be checked."""
+    from ottla.server.config.repository import ConfigOperation
+
     for change in changes:
         is_set = change.operation == ConfigOperation.SET
         level = LEVELS[change.value or ""] if is_set else logging.NOTSET

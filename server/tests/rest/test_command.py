@@ -1,6 +1,8 @@
 """Options of `ottla rest` that cannot be used are told in one line."""
 
 import argparse
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,3 +56,14 @@ def test_logins_are_passed_on_without_one_of_the_proxy() -> None:
     assert config.propagates and config.security.login.mechanism == "SCRAM-SHA-512"  # type: ignore[attr-defined]
     with pytest.raises(UsageError, match="needs a user"):
         config_of(*login)
+
+
+def test_a_start_imports_neither_settings_of_brokers_nor_libraries_of_schemas() -> None:
+    modules = "ottla.server.rest.command, ottla.server.config.loggers, ottla.server.rest.serving"
+    unwanted = (
+        "avro", "google.protobuf", "jsonschema", "ottla.groupcoord.config", "ottla.server.config.repository",
+        "ottla.server.rest.propagation", "ottla.server.rest.schemas", "proto_schema_parser",
+    )  # fmt: skip
+    script = f"import sys, {modules}; print(*(each for each in {unwanted!r} if each in sys.modules))"
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert told.stdout.split() == []
