@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from spark_examples.tests import submitting
-from spark_examples.tests.broker import Broker, ForeignBroker
+from spark_examples.tests.broker import Broker, ForeignBroker, Registry
 
 HERE = Path(__file__).resolve().parent
 FORGOTTEN_SOCKET = r"unclosed <socket.*laddr=\('0\.0\.0\.0'"
@@ -67,6 +67,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker | Foreig
     ottla.stop()
 
 
+@pytest.fixture(scope="session")
+def registry(broker: Broker | ForeignBroker) -> Iterator[str]:
+    """The address of a schema registry."""
+    process = Registry(broker.bootstrap)
+    yield process.url
+    process.stop()
+
+
 @pytest.fixture
 def killable(broker: Broker | ForeignBroker) -> Broker:
     if not isinstance(broker, Broker):
@@ -80,11 +88,20 @@ def run_example(broker: Broker | ForeignBroker, tmp_path: Path) -> Callable[...,
     if shutil.which("java") is None:
         pytest.skip("the command java is not on this machine (`make setup` brings it)")
 
-    return lambda name, *more: submitting.run_example(name, broker.bootstrap, tmp_path, *more)
+    def run(name: str, *more: str, **variables: str) -> str:
+        return submitting.run_example(name, broker.bootstrap, tmp_path, *more, **variables)
+
+    return run
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[object]:
+def with_delta(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Variables for a session that has Delta; none if it is not on this machine."""
+    return submitting.delta_settings(tmp_path_factory.mktemp("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark(with_delta: dict[str, str]) -> Iterator[object]:
     """One session for all examples: starting one costs more than most jobs."""
     if shutil.which("java") is None:
         pytest.skip("the command java is not on this machine (`make setup` brings it)")
@@ -94,7 +111,11 @@ def spark() -> Iterator[object]:
         for name, value in submitting.jvm_options().items():
             patched.setenv(name, value)
         try:
-            spark = session.start()
+            with pytest.MonkeyPatch.context() as short:
+                for name, value in with_delta.items():
+                    short.setenv(name, value)
+                    short.setattr(session, "connector", lambda: ("spark.jars", submitting.jars_of_session(session)))
+                spark = session.start()
         except FileNotFoundError as missing:
             pytest.skip(str(missing))
         yield spark

@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 OUTPUTS = HERE.parent / ".cache" / "pipelines"
 sys.path.insert(0, str(HERE.parent))
 
-from spark_examples.tests.broker import Broker
+from spark_examples.tests.broker import Broker, Registry
 
 
 def main() -> int:
@@ -48,7 +48,14 @@ def run(name: str, bootstrap: str, more: list[str]) -> int:
     # `python` and `ottla` of this virtual environment.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     command = ["sh", str(HERE / name / "run.sh"), bootstrap, str(output), *more]
-    return subprocess.run(command, env=dict(os.environ) | {"PATH": path}, check=False).returncode
+    environment = dict(os.environ) | {"PATH": path}
+    if "SCHEMA_REGISTRY" in os.environ or "SCHEMA_REGISTRY" not in Path(command[1]).read_text():
+        return subprocess.run(command, env=environment, check=False).returncode
+    registry = Registry(bootstrap)
+    try:
+        return subprocess.run(command, env=environment | {"SCHEMA_REGISTRY": registry.url}, check=False).returncode
+    finally:
+        registry.stop()
 
 
 if __name__ == "__main__":

@@ -54,12 +54,13 @@ def run(options: argparse.Namespace) -> int:
     except OSError as error:
         return fail(f"cannot write {target}: {error.strerror}", EXIT_FAILED)
     has_broker = (found[options.name] / OWN_BROKER).exists()
-    extras = "spark,security" if has_broker else "spark"
+    has_registry = (found[options.name] / "registry.py").exists()
+    extras = "spark,security" if has_broker else "spark,registry" if has_registry else "spark"
     print(f"{target}: {count} files, of which README.md explains the others. It needs Java 17 or newer, and")
     print(f"  pip install 'ottla[{extras}]'")
     print("Next:" if has_broker else "Next, the first of these in another terminal:")
     if not has_broker:
-        print("  ottla start")
+        print(f"  ottla start{' --registry 8081' if has_registry else ''}")
     print(f"  sh {target / 'run.sh'}")
     return EXIT_OK
 

@@ -1,21 +1,23 @@
 """The visits of each user, found by plain Python in the bytes of the topic.
 
-    python expected.py --bootstrap 127.0.0.1:9092
+    python expected.py --bootstrap 127.0.0.1:9092 --registry http://127.0.0.1:8081
 
-Nothing here knows of Spark, windows or watermarks.
+Nothing here knows of Spark, windows, state or watermarks. Avro is read by Confluent's deserializer.
 """
 
 import argparse
-import json
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
+from confluent_kafka.schema_registry import SchemaRegistryClient, SchemaRegistryError
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext, SerializationError
 from kafka import KafkaConsumer, TopicPartition
 
 GAP = timedelta(seconds=30)
-Visit = tuple[str, str, str, int]
-"""User, first click, last click, and the number of clicks."""
+Visit = tuple[str, str, str, int, str, str]
+"""User, first click, last click, number of clicks, the source of the first one, and the pages in their order."""
 
 
 def values(bootstrap: str, topic: str) -> list[bytes | None]:
@@ -35,31 +37,43 @@ def values(bootstrap: str, topic: str) -> list[bytes | None]:
         consumer.close()
 
 
-def clicks(some: Iterable[bytes | None]) -> tuple[dict[str, Any], int]:
-    """Each click once, by its id, and the number of values that are none."""
-    found, poison = {}, 0
-    for value in some:
-        try:
-            click = json.loads(value or b"null")
-            found[click["id"]] = (click["user"], datetime.fromisoformat(click["time"]))
-        except (ValueError, TypeError, KeyError):
-            poison += 1
-    return found, poison
+def clicks(some: Iterable[bytes | None], registry: str, topic: str) -> tuple[list[dict[str, Any]], int]:
+    """Each click once, by its id, as the latest version of the schema has it; and the number of values that are none."""
+    found: dict[str, dict[str, Any]] = {}
+    poison = 0
+    context = SerializationContext(topic, MessageField.VALUE)
+    with SchemaRegistryClient({"url": registry}) as client:
+        latest = client.get_latest_version(f"{topic}-value").schema.schema_str
+        read = AvroDeserializer(client, latest)
+        for value in some:
+            try:
+                click = read(value, context)
+                found.setdefault(click["id"], click)
+            # Its Avro library has no error of its own for bytes that end early.
+            except (SerializationError, SchemaRegistryError, ValueError, TypeError, EOFError, IndexError):
+                poison += 1
+    return list(found.values()), poison
 
 
-def visits(some: Iterable[tuple[str, datetime]]) -> list[Visit]:
+def visits(some: Iterable[dict[str, Any]]) -> list[Visit]:
     """All visits but those of nobody, whose only click ends the data."""
-    times: dict[str, list[datetime]] = {}
-    for user, time in sorted(some, key=lambda click: click[1]):
-        times.setdefault(user, []).append(time)
+    by_user: dict[str, list[dict[str, Any]]] = {}
+    # The id decides which of two clicks of one moment is the first.
+    for click in sorted(some, key=lambda each: (each["time"], each["id"])):
+        by_user.setdefault(click["user"], []).append(click)
     found: list[Visit] = []
-    for user, clicked in times.items():
+    for user, clicked in by_user.items():
         begin = 0
         for index in range(1, len(clicked) + 1):
-            if index == len(clicked) or clicked[index] - clicked[index - 1] > GAP:
-                found.append((user, shown(clicked[begin]), shown(clicked[index - 1]), index - begin))
+            if index == len(clicked) or clicked[index]["time"] - clicked[index - 1]["time"] > GAP:
+                found.append(visit(user, clicked[begin:index]))
                 begin = index
-    return sorted(visit for visit in found if visit[0] != "nobody")
+    return sorted(each for each in found if each[0] != "nobody")
+
+
+def visit(user: str, clicked: list[dict[str, Any]]) -> Visit:
+    pages = " ".join(click["page"] for click in clicked)
+    return user, shown(clicked[0]["time"]), shown(clicked[-1]["time"]), len(clicked), clicked[0]["source"], pages
 
 
 def shown(time: datetime) -> str:
@@ -69,10 +83,12 @@ def shown(time: datetime) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Print the first visits.")
     parser.add_argument("--bootstrap", default="127.0.0.1:9092")
+    parser.add_argument("--registry", default="http://127.0.0.1:8081")
     parser.add_argument("--topic", default="clicks")
     options = parser.parse_args()
-    for visit in visits(clicks(values(options.bootstrap, options.topic))[0].values())[:10]:
-        print(*visit)
+    found, _ = clicks(values(options.bootstrap, options.topic), options.registry, options.topic)
+    for each in visits(found)[:10]:
+        print(*each)
 
 
 if __name__ == "__main__":

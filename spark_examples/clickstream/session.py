@@ -1,4 +1,4 @@
-"""A small Spark session. Its connector for Kafka comes with `ottla spark-submit`, which knows the version that fits."""
+"""A small Spark session. `ottla spark-submit --with avro,delta` brings the libraries of the versions that fit."""
 
 from pyspark.sql import SparkSession
 
@@ -9,6 +9,11 @@ def start() -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
+        # State of one's own, and timers, want this one.
+        .config(
+            "spark.sql.streaming.stateStore.providerClass",
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        )
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")

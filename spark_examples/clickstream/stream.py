@@ -1,36 +1,42 @@
 """Finds the visits of each user: clicks with less than half a minute between them.
 
-    ottla spark-submit stream.py --bootstrap 127.0.0.1:9092 --output /tmp/clicks
+    ottla spark-submit --with avro,delta stream.py --bootstrap 127.0.0.1:9092 --output /tmp/clicks
 
 Takes what is there and ends (trigger availableNow); started again with the same output folder, it goes on where it was, also after it was
-killed. Visits are written by `foreachBatch`, exactly once: a batch that is repeated writes its own folder over. What is no click is written
-beside them.
+killed. Each visit is written once (`sinks.py`), and what is no click beside them.
 """
 
 import argparse
-import shutil
+import sys
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.streaming.query import StreamingQuery
+from registry import NoSchemas, Schemas, schemas
 from session import start
+from sinks import DELTA, FILES, write
+from visits import HAS_STATE, by_state, by_windows
 
-CLICK = "id STRING, user STRING, page STRING, device STRING, time TIMESTAMP, _corrupt STRING"
-GAP = "30 seconds"
-LATENESS = "5 minutes"
 RECORDS_PER_BATCH = 1000
-TIME = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
 POLL_S = 1
+FRAME = 5
 
 
-def clicks(spark: SparkSession, bootstrap: str, topic: str, records_per_batch: int) -> DataFrame:
+def clicks(spark: SparkSession, bootstrap: str, topic: str, known: Schemas, records_per_batch: int) -> DataFrame:
     """The records with the click as `row`, and what is wrong with them as `problem`; null for a good one."""
-    row = f.from_json(f.col("value").cast("string"), CLICK, {"columnNameOfCorruptRecord": "_corrupt"})
+    value = f.col("value")
+    is_framed = (f.length(value) >= FRAME) & (f.substring(value, 1, 1) == f.lit(b"\x00"))
+    schema_id = f.when(is_framed, f.conv(f.hex(f.substring(value, 2, 4)), 16, 10).cast("long"))
     problem = (
-        f.when(f.col("value").isNull(), "no value")
-        .when(f.col("row._corrupt").isNotNull(), "no click")
-        .when(f.isnull("row.id") | f.isnull("row.user") | f.isnull("row.time"), "a field is missing")
+        f.when(value.isNull(), "no value")
+        .when(f.col("schema_id").isNull(), "no schema is named")
+        .when(
+            ~f.col("schema_id").isin(list(known.by_id)),
+            f.format_string("schema %d is not one of the topic's", "schema_id"),
+        )
+        .when(f.isnull("row.id") | f.isnull("row.user") | f.isnull("row.time"), "it does not fit its schema")
     )
     return (
         spark.readStream.format("kafka")
@@ -39,49 +45,44 @@ def clicks(spark: SparkSession, bootstrap: str, topic: str, records_per_batch: i
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", records_per_batch)
         .load()
-        .withColumn("row", row)
+        .withColumn("schema_id", schema_id)
+        .withColumn("row", decoded(known))
         .withColumn("problem", problem)
     )
 
 
-def visits(records: DataFrame) -> DataFrame:
-    """One row for each visit, given out when the watermark has passed its end: no late click can make it longer then."""
-    return (
-        records.where("problem IS NULL")
-        .select("row.*")
-        .withWatermark("time", LATENESS)
-        .dropDuplicatesWithinWatermark(["id"])
-        .groupBy(f.session_window("time", GAP), "user")
-        .agg(f.count("*").alias("clicks"), f.min("time").alias("first"), f.max("time").alias("last"))
-        .select(
-            "user", f.date_format("first", TIME).alias("first"), f.date_format("last", TIME).alias("last"), "clicks"
+def decoded(known: Schemas) -> Column:
+    """The click, as the latest schema has it; null for bytes that are none. Each record is read by the schema that it names."""
+    data = f.expr(f"substring(value, {FRAME + 1})")
+    options = {"avroSchema": known.latest, "mode": "PERMISSIVE"}
+    return f.coalesce(
+        *(
+            f.when(f.col("schema_id") == schema_id, from_avro(data, schema, options))
+            for schema_id, schema in known.by_id.items()
         )
     )
 
 
-def write(rows: DataFrame, folder: Path, checkpoint: Path) -> StreamingQuery:
-    """Write each batch to a folder of its own, `batch-N`, which appears when it is whole."""
-
-    def write_batch(batch: DataFrame, number: int) -> None:
-        partial, whole = folder / f".batch-{number}", folder / f"batch-{number}"
-        batch.write.mode("overwrite").json(str(partial))
-        shutil.rmtree(whole, ignore_errors=True)
-        partial.rename(whole)
-
-    writer = rows.writeStream.foreachBatch(write_batch).option("checkpointLocation", str(checkpoint))
-    return writer.trigger(availableNow=True).start()
-
-
 def start_queries(
-    spark: SparkSession, bootstrap: str, topic: str, output: Path, records_per_batch: int = RECORDS_PER_BATCH
+    spark: SparkSession,
+    bootstrap: str,
+    topic: str,
+    output: Path,
+    known: Schemas,
+    *,
+    sink: str = DELTA,
+    has_state: bool = HAS_STATE,
+    records_per_batch: int = RECORDS_PER_BATCH,
 ) -> list[StreamingQuery]:
-    records = clicks(spark, bootstrap, topic, records_per_batch)
+    records = clicks(spark, bootstrap, topic, known, records_per_batch)
+    good = records.where("problem IS NULL").select("row.*")
     dead = records.where("problem IS NOT NULL").select(
         "partition", "offset", "problem", f.base64("value").alias("value")
     )
+    visits = by_state(good) if has_state else by_windows(good)
     return [
-        write(visits(records), output / "visits", output / "checkpoint-visits"),
-        write(dead, output / "dead", output / "checkpoint-dead"),
+        write(visits, sink, output / "visits", output / "checkpoint-visits"),
+        write(dead, sink, output / "dead", output / "checkpoint-dead"),
     ]
 
 
@@ -100,11 +101,22 @@ def follow(queries: list[StreamingQuery]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Find the visits of each user.")
     parser.add_argument("--bootstrap", default="127.0.0.1:9092")
+    parser.add_argument("--registry", default="http://127.0.0.1:8081")
     parser.add_argument("--topic", default="clicks")
-    parser.add_argument("--output", type=Path, required=True, help="folder for the files and the checkpoints")
+    parser.add_argument("--output", type=Path, required=True, help="folder for the tables and the checkpoints")
+    parser.add_argument("--sink", choices=(DELTA, FILES), default=DELTA)
+    parser.add_argument("--by", choices=("state", "windows"), default="state" if HAS_STATE else "windows")
     options = parser.parse_args()
+    try:
+        known = schemas(options.registry, f"{options.topic}-value")
+    except NoSchemas as problem:
+        sys.exit(f"there are no schemas to read clicks by: {problem}")
     spark = start()
-    follow(start_queries(spark, options.bootstrap, options.topic, options.output))
+    has_state = options.by == "state"
+    queries = start_queries(
+        spark, options.bootstrap, options.topic, options.output, known, sink=options.sink, has_state=has_state
+    )
+    follow(queries)
     spark.stop()
 
 

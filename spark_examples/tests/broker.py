@@ -1,4 +1,4 @@
-"""A broker process for the examples, and one that is there already."""
+"""A broker process for the examples, one that is there already, and a schema registry."""
 
 import re
 import signal
@@ -10,8 +10,9 @@ from pathlib import Path
 class Broker:
     """`ottla start` on a data directory of its own; it keeps its port when it is started again."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *settings: str) -> None:
         self.directory = directory
+        self.settings = settings
         self.port = 0
         self.process: subprocess.Popen[str] | None = None
 
@@ -21,7 +22,11 @@ class Broker:
 
     def start(self) -> None:
         command = [sys.executable, "-m", "ottla", "start"]
-        for setting in (f"listeners=PLAINTEXT://127.0.0.1:{self.port}", f"log.dirs={self.directory / 'data'}"):
+        for setting in (
+            f"listeners=PLAINTEXT://127.0.0.1:{self.port}",
+            f"log.dirs={self.directory / 'data'}",
+            *self.settings,
+        ):
             command += ["--override", setting]
         with open(self.directory / "stderr.log", "a") as errors:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
@@ -47,6 +52,24 @@ class Broker:
             if found := re.search(r"listening on \S*?127\.0\.0\.1:(\d+)", line):
                 return int(found[1])
         raise AssertionError("the broker did not start:\n" + (self.directory / "stderr.log").read_text())
+
+
+class Registry:
+    """`ottla registry` over a broker; `url` is where it answers."""
+
+    def __init__(self, bootstrap: str) -> None:
+        command = [sys.executable, "-m", "ottla", "registry", "--alone", "--listen", "127.0.0.1:0", "-b", bootstrap]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line.startswith("registry at "), "the registry did not start"
+        self.url = line.split()[-1]
+
+    def stop(self) -> None:
+        assert self._process.stdout is not None
+        self._process.terminate()
+        self._process.wait(timeout=60)
+        self._process.stdout.close()
 
 
 class ForeignBroker:

@@ -25,8 +25,10 @@ def test_one_is_written(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     told = capsys.readouterr().out
     # One that starts brokers itself needs none in another terminal.
     has_broker = (examples()[name] / "broker.py").exists()
-    assert told.splitlines()[-2:] == ["Next:" if has_broker else "  ottla start", f"  sh {name}/run.sh"]
-    assert ("ottla[spark,security]" if has_broker else "ottla[spark]") in told
+    has_registry = "SCHEMA_REGISTRY" in (examples()[name] / "run.sh").read_text()
+    start = "Next:" if has_broker else f"  ottla start{' --registry 8081' * has_registry}"
+    assert told.splitlines()[-2:] == [start, f"  sh {name}/run.sh"]
+    assert f"'ottla[spark{',security' * has_broker}{',registry' * has_registry}]'" in told
     written = {each.name for each in (tmp_path / name).iterdir()}
     assert {each.name for each in examples()[name].iterdir() if each.is_file()} == written
     assert (tmp_path / name / "run.sh").read_bytes() == (examples()[name] / "run.sh").read_bytes()
