@@ -12,13 +12,29 @@ import sys
 from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 from session import start
 
 RECORDS_PER_BATCH = 1000
 POLL_S = 1
+
+
+def records(
+    spark: SparkSession, bootstrap: str, topic: str, records_per_batch: int, *, accepts_loss: bool = False
+) -> DataFrame:
+    """The records of the topic, with their day."""
+    return (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", records_per_batch)
+        .option("failOnDataLoss", str(not accepts_loss).lower())
+        .load()
+        .select("key", "value", "partition", "offset", "timestamp", f.to_date("timestamp").alias("day"))
+    )
 
 
 def start_query(
@@ -31,14 +47,7 @@ def start_query(
     accepts_loss: bool = False,
 ) -> StreamingQuery:
     return (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", bootstrap)
-        .option("subscribe", topic)
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", records_per_batch)
-        .option("failOnDataLoss", str(not accepts_loss).lower())
-        .load()
-        .select("key", "value", "partition", "offset", "timestamp", f.to_date("timestamp").alias("day"))
+        records(spark, bootstrap, topic, records_per_batch, accepts_loss=accepts_loss)
         .writeStream.format("parquet")
         .partitionBy("day", "partition")
         .option("path", f"{output}/records")

@@ -17,6 +17,7 @@ for package in ("kafka", "pyspark"):
 
 from kafka import KafkaAdminClient, TopicPartition
 from pyspark.errors import StreamingQueryException
+from spark_examples.tests.broker import Broker
 from spark_examples.tests.programs import programs_of
 
 from ottla.server.cli.cli import main
@@ -132,25 +133,60 @@ def test_an_archive_in_hdfs(spark, broker, topic, hdfs):
     assert check.is_same("offsets", expected.records(broker.bootstrap, f"{topic}-offsets"), wanted)
 
 
-def test_records_that_are_gone_before_they_were_archived(spark, broker, topic, tmp_path):
-    """The first way is Spark's default: the job ends. The second one goes on with what is left."""
-    query = archive.start_query(spark, broker.bootstrap, topic, tmp_path, records_per_batch=400)
-    while len(query.recentProgress) < 1:
-        assert not query.awaitTermination(0.1), "the job ended before it could be stopped"
-    query.stop()
-    before = archived(spark, tmp_path)
-    posts = expected.records(broker.bootstrap, topic)
-    assert 0 < len(before) < len(posts)
-    last = {partition: max(each.offset for each in posts if each.partition == partition) for partition in range(4)}
-    delete_before(broker.bootstrap, topic, last)
+@pytest.fixture
+def deleting_broker(tmp_path) -> Iterator[Broker]:
+    """A broker that looks five times a second for what is older than its topics' retention."""
+    broker = Broker(tmp_path, "log.retention.check.interval.ms=200", "log.segment.delete.delay.ms=100")
+    broker.start()
+    yield broker
+    broker.stop()
 
-    with pytest.raises(StreamingQueryException, match="KAFKA_DATA_LOSS|data may have been lost"):
-        archive.follow(archive.start_query(spark, broker.bootstrap, topic, tmp_path))
-    assert archived(spark, tmp_path) == before
 
-    archive.follow(archive.start_query(spark, broker.bootstrap, topic, tmp_path, accepts_loss=True))
-    left = {(each.partition, each.offset, each.value) for each in posts if each.offset == last[each.partition]}
-    assert set(archived(spark, tmp_path)) == set(before) | left
+def test_retention_deletes_behind_the_reader(spark, deleting_broker, tmp_path):
+    """What was archived may go. If more is gone the job ends, which is Spark's default; or it goes on with what is left."""
+    bootstrap, topic, output = deleting_broker.bootstrap, "posts", tmp_path / "archive"
+    offsets = iter(range(1, 10))
+
+    def write() -> None:
+        words = ("--records", "300", "--seed", str(next(offsets)), "-b", bootstrap, "--timeout", "60", "-q")
+        assert main(["generate", "posts", *words]) == 0
+
+    def let_retention_delete() -> None:
+        example.retention.set_retention(bootstrap, topic, 1000)  # the records are of last January
+        example.retention.wait_until_deleted(bootstrap, topic, 120)
+        example.retention.set_retention(bootstrap, topic, -1)
+
+    def left() -> set[tuple[int, int, bytes | None]]:
+        return {(each.partition, each.offset, each.value) for each in expected.records(bootstrap, topic)}
+
+    # Deleted behind the reader: nothing is lost, and nothing is said.
+    write()
+    wanted = left()
+    archive.follow(archive.start_query(spark, bootstrap, topic, output))
+    let_retention_delete()
+    assert left() == set()
+    write()
+    wanted |= left()
+    archive.follow(archive.start_query(spark, bootstrap, topic, output))
+    assert set(archived(spark, output)) == wanted and len(wanted) == 600
+
+    # Deleted before it was read, once by the timer and once by DeleteRecords.
+    for delete in (let_retention_delete, lambda: delete_before(bootstrap, topic, ends(bootstrap, topic))):
+        write()
+        delete()
+        write()
+        with pytest.raises(StreamingQueryException, match="KAFKA_DATA_LOSS|data may have been lost"):
+            archive.follow(archive.start_query(spark, bootstrap, topic, output))
+        assert set(archived(spark, output)) == wanted
+        wanted |= left()
+        archive.follow(archive.start_query(spark, bootstrap, topic, output, accepts_loss=True))
+        assert set(archived(spark, output)) == wanted
+    assert len(wanted) == 1200
+
+
+def ends(bootstrap, topic):
+    found = expected.records(bootstrap, topic)
+    return {place: max(each.offset for each in found if each.partition == place) + 1 for place in range(4)}
 
 
 def delete_before(bootstrap, topic, offsets):
