@@ -36,7 +36,10 @@ COLUMNS = ("hour", "origin", "flights", "departed", "delay_minutes", "mean_delay
 
 
 def rows(spark: SparkSession, bootstrap: str, topic: str, schema: str, records_per_batch: int) -> DataFrame:
-    """The JSON rows of a topic as a stream of columns."""
+    """The JSON rows of a topic as a stream of columns. A value that is none ends the query."""
+    place = f.format_string("partition %d, offset %d: no value", "partition", "offset")
+    # `from_json` makes a null of a null, in every mode, and nobody would miss it.
+    text = f.when(f.col("value").isNull(), f.raise_error(place)).otherwise(f.col("value").cast("string"))
     return (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap)
@@ -44,7 +47,7 @@ def rows(spark: SparkSession, bootstrap: str, topic: str, schema: str, records_p
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", records_per_batch)
         .load()
-        .select(f.from_json(f.col("value").cast("string"), schema, {"mode": "FAILFAST"}).alias("row"))
+        .select(f.from_json(text, schema, {"mode": "FAILFAST"}).alias("row"))
         .select("row.*")
         .withWatermark("time_hour", LATENESS)
     )
