@@ -17,10 +17,10 @@ if [ -z "$source" ]; then
 fi
 ottla topics create "$topic-dead" -b "$bootstrap"
 if [ "$source" = debezium ]; then
-    ottla generate changes --no-topic --records 3000 --statements "$output/statements.sql"
+    ottla generate changes --no-topic --records 2400 --statements "$output/statements.sql"
     python capture.py --bootstrap "$bootstrap" --output "$output" --max-message-bytes "$limit" --kill
 else
-    ottla generate changes -t "$topic" -b "$bootstrap" -p 2 -c "max.message.bytes=$limit" --records 3000 --snapshot 200 \
+    ottla generate changes -t "$topic" -b "$bootstrap" -p 2 -c "max.message.bytes=$limit" --records 2400 --snapshot 200 \
         --late 0.05 --doubled 0.05 --poison 0.01 --statements "$output/statements.sql" --expected "$output/source.jsonl"
 fi
 python poison.py --bootstrap "$bootstrap"
