@@ -7,6 +7,7 @@ texts; and each keyword that is applied counts against the size of the value. A 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +36,9 @@ class JsonSchemaCodec:
 
     def __init__(self, parsed: JsonSchema) -> None:
         _check_patterns(parsed.tree)
-        self._tree, self._registry = parsed.tree, parsed.registry
-        self._base = jsonschema.validators.validator_for(parsed.tree, default=jsonschema.Draft7Validator)
+        base = jsonschema.validators.validator_for(parsed.tree, default=jsonschema.Draft7Validator)
+        self._steps = _Steps()
+        self._validator = _validator_class(base, self._steps)(parsed.tree, registry=parsed.registry)
         title = parsed.tree.get("title") if isinstance(parsed.tree, dict) else None
         self.name = title if isinstance(title, str) else None
 
@@ -45,10 +47,9 @@ class JsonSchemaCodec:
             body = dumped(data).encode()
         except (ValueError, UnicodeEncodeError) as error:
             raise BadData(f"It is no JSON: {error}") from None
-        steps = _Steps(STEPS_FREE + STEPS_PER_BYTE * len(body))
-        validator = _validator_class(self._base, steps)(self._tree, registry=self._registry)
+        self._steps.begin(STEPS_FREE + STEPS_PER_BYTE * len(body))
         try:
-            misfit = next(validator.iter_errors(data), None)
+            misfit = next(self._validator.iter_errors(data), None)
         except (referencing.exceptions.Unresolvable, RecursionError, TypeError, ValueError) as failure:
             if isinstance(failure, BadData):
                 raise
@@ -69,10 +70,10 @@ def codec_of(parsed: JsonSchema) -> JsonSchemaCodec:
     return JsonSchemaCodec(parsed)
 
 
-class _Steps:
-    """Keywords that may still be applied to one value."""
+class _Steps(threading.local):
+    """Keywords that may still be applied to the value of this thread."""
 
-    def __init__(self, left: int) -> None:
+    def begin(self, left: int) -> None:
         self._left, self._give_way = left, paced()
 
     def take(self) -> None:
