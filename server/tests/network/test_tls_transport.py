@@ -355,7 +355,8 @@ def test_a_file_that_is_too_short_ends_the_connection(pair, tmp_path):
     outbox = Outbox()
     outbox.parts = [FileRegion(file, 0, 100_000)]
     with pytest.raises(ConnectionError, match="ends"):
-        outbox.send(transport)
+        while outbox.send(transport) is Progress.COLD:  # a busy machine has taken the page away
+            outbox.warm()
 
 
 def test_frames_are_cut_from_records_of_any_size(pair):
