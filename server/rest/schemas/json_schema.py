@@ -1,7 +1,8 @@
 """Values of JSON Schema: JSON that is validated before it is written. Readers get what is there, as Confluent's deserializer has it.
 
 Schema and value are a stranger's. So patterns are matched by RE2, whose time grows with the text alone; equal items are found by their
-texts; and each keyword that is applied counts against the size of the value. A schema with a pattern that RE2 does not know is refused.
+texts; and each keyword that is applied counts against the size of the value, by what it compares and may print. A schema with a pattern
+that RE2 does not know is refused.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from ottla.server.registry.schemas.json_schema import JsonSchema
 
 STEPS_FREE, STEPS_PER_BYTE = 20_000, 8
+CHARACTERS_PER_STEP = 128
+"""Characters of a keyword's argument and of the value below it, which the library compares or puts into a message in one step."""
+ELEMENT_CHARACTERS = 8
 PATTERN_CHARACTERS_MAX = 2_000
 _Keyword = Callable[..., Iterator[jsonschema.exceptions.ValidationError] | None]
 
@@ -37,7 +41,7 @@ class JsonSchemaCodec:
     def __init__(self, parsed: JsonSchema) -> None:
         _check_patterns(parsed.tree)
         base = jsonschema.validators.validator_for(parsed.tree, default=jsonschema.Draft7Validator)
-        self._steps = _Steps()
+        self._steps = _Steps(_Sizes())
         self._validator = _validator_class(base, self._steps)(parsed.tree, registry=parsed.registry)
         title = parsed.tree.get("title") if isinstance(parsed.tree, dict) else None
         self.name = title if isinstance(title, str) else None
@@ -54,6 +58,8 @@ class JsonSchemaCodec:
             if isinstance(failure, BadData):
                 raise
             raise BadData(f"It cannot be validated: {str(failure)[:200]}") from None
+        finally:
+            self._steps.end()
         if misfit is not None:
             raise BadData(f"#{''.join(f'/{each}' for each in misfit.absolute_path)}: {misfit.message[:500]}")
         return body
@@ -70,14 +76,45 @@ def codec_of(parsed: JsonSchema) -> JsonSchemaCodec:
     return JsonSchemaCodec(parsed)
 
 
+class _Sizes:
+    """Sizes of JSON values, about as many as they have characters. Each is measured once."""
+
+    def __init__(self) -> None:
+        # With the value, so that its id stays its own.
+        self._known: dict[int, tuple[Any, int]] = {}
+
+    def of(self, value: Any) -> int:
+        """Size of a value with all below it."""
+        if isinstance(value, str):
+            return len(value)
+        if not isinstance(value, (list, dict)):
+            return 0
+        known = self._known.get(id(value))
+        if known is None:
+            below = value if isinstance(value, list) else (*value, *value.values())
+            known = value, ELEMENT_CHARACTERS * len(value) + sum(map(self.of, below))
+            self._known[id(value)] = known
+        return known[1]
+
+
 class _Steps(threading.local):
-    """Keywords that may still be applied to the value of this thread."""
+    """Steps that may still be taken for the value of this thread. `of_schema`: sizes of the schema's parts, for all threads."""
+
+    def __init__(self, of_schema: _Sizes) -> None:
+        self._of_schema, self._of_value = of_schema, _Sizes()
 
     def begin(self, left: int) -> None:
+        """Begin with a value."""
         self._left, self._give_way = left, paced()
 
-    def take(self) -> None:
-        self._left -= 1
+    def end(self) -> None:
+        """Let go of the value."""
+        self._of_value = _Sizes()
+
+    def take(self, argument: Any, instance: Any) -> None:
+        """Count a keyword that is applied. Raises BadData beyond the limit."""
+        characters = self._of_schema.of(argument) + self._of_value.of(instance)
+        self._left -= 1 + characters // CHARACTERS_PER_STEP
         if self._left < 0:
             raise BadData("It takes too many steps to validate")
         self._give_way()
@@ -91,7 +128,7 @@ def _validator_class(base: Any, steps: _Steps) -> Any:
 
 def _counted(rule: _Keyword, steps: _Steps) -> _Keyword:
     def apply(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
-        steps.take()
+        steps.take(value, instance)
         return rule(validator, value, instance, schema)
 
     return apply
@@ -126,6 +163,22 @@ def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: 
             yield from validator.descend(value, allowed, path=name)
 
 
+def _any_of(validator: Any, schemas: list[Any], instance: Any, schema: Any) -> Iterator[Any]:
+    # The library keeps all errors of all branches.
+    if not any(_fits(validator, each, instance) for each in schemas):
+        yield jsonschema.exceptions.ValidationError("It is not valid under any of the given schemas")
+
+
+def _one_of(validator: Any, schemas: list[Any], instance: Any, schema: Any) -> Iterator[Any]:
+    count = sum(_fits(validator, each, instance) for each in schemas)
+    if count != 1:
+        yield jsonschema.exceptions.ValidationError(f"It is valid under {count} of the given schemas instead of one")
+
+
+def _fits(validator: Any, schema: Any, instance: Any) -> bool:
+    return next(validator.descend(instance, schema), None) is None
+
+
 def _unique_items(validator: Any, is_wanted: Any, instance: Any, schema: Any) -> Iterator[Any]:
     if is_wanted and isinstance(instance, list):
         texts = {json.dumps(_comparable(each), sort_keys=True) for each in instance}
@@ -148,6 +201,8 @@ _OWN: dict[str, _Keyword] = {
     "pattern": _pattern,
     "patternProperties": _pattern_properties,
     "additionalProperties": _additional_properties,
+    "anyOf": _any_of,
+    "oneOf": _one_of,
     "uniqueItems": _unique_items,
 }
 

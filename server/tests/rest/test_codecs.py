@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import fastavro
+import jsonschema
 import pytest
 from fastavro.utils import generate_many
 from google.protobuf import timestamp_pb2
@@ -15,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.server.registry.schemas.format import InvalidText
+from ottla.server.rest.schemas import json_schema
 from ottla.server.rest.schemas.codec import AVRO, JSON_SCHEMA, PROTOBUF, BadData, Codec, dumped, make
 from ottla.server.rest.schemas.framing import BadFrame, framed, message_path, unframed
 
@@ -230,12 +233,12 @@ def test_json_refers_to_other_schemas() -> None:
         ({"patternProperties": {"^a": {"type": "null"}}}, [{"a": None, "b": 1}, 1], [{"ab": 1}]),
         ({"additionalProperties": False, "properties": {"a": {}}}, [{"a": 1}], [{"b": 1}]),
         ({"additionalProperties": {"type": "null"}, "patternProperties": {"^x": {}}}, [{"x1": 1, "b": None}], [{"b": 1}]),
+        ({"anyOf": [{"type": "null"}, {"minimum": 2}]}, [None, 2, "a"], [1]),
+        ({"oneOf": [{"type": "integer"}, {"minimum": 2}, False]}, [1, 2.5], [2, 1.5]),
         ({"uniqueItems": True}, [[1, "1", True, {"a": 1}, [1]], {}], [[1, 1.0], [{"a": [1]}, {"a": [1.0]}]]),
     ],
 )  # fmt: skip
 def test_own_keywords_judge_like_the_librarys(schema: Any, good: list[Any], bad: list[Any]) -> None:
-    import jsonschema
-
     codec = make(JSON_SCHEMA, json.dumps(schema), {})
     for value in good:
         jsonschema.validate(value, schema)
@@ -261,6 +264,42 @@ def test_a_dear_schema_ends_soon() -> None:
         endless.encode(1)
     many = make(JSON_SCHEMA, json.dumps({"uniqueItems": True}), {})
     many.encode([{"number": number} for number in range(50_000)])
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"items": {"enum": list(range(5000))}}, [4999] * 500),
+        ({"items": {"required": [str(number) for number in range(5000)]}}, [5] * 500),
+        ({"items": {"const": "a" * 500_000}}, ["a" * 500_000] * 20),
+        ({"items": {"not": {"enum": ["a" * 500_000]}}}, [0] * 20),
+        ({"anyOf": [{"type": "array"}] * 1000}, "a" * 100_000),
+    ],
+    ids=["enum", "required", "const", "not", "value"],
+)
+def test_a_long_argument_and_a_long_value_count_for_more_than_a_step(
+    schema: Any, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_schema, "STEPS_PER_BYTE", 0)
+    with pytest.raises(BadData, match="too many steps"):
+        make(JSON_SCHEMA, json.dumps(schema), {}).encode(value)
+
+
+def test_errors_of_branches_are_not_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few bytes of a value would become gigabytes of messages."""
+    made = []
+
+    def required(validator: Any, names: list[str], instance: Any, schema: Any) -> Iterator[Any]:
+        for name in names:
+            made.append(name)
+            yield jsonschema.exceptions.ValidationError(name)
+
+    monkeypatch.setitem(json_schema._OWN, "required", required)
+    for keyword in ("anyOf", "oneOf"):
+        codec = make(JSON_SCHEMA, json.dumps({keyword: [{"items": {"required": ["a", "b", "c"]}}]}), {})
+        with pytest.raises(BadData, match="the given schemas"):
+            codec.encode([{}] * 100)
+    assert made == ["a", "a"]
 
 
 @pytest.mark.parametrize(
