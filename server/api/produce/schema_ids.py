@@ -22,6 +22,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterator
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
@@ -141,6 +142,8 @@ class SchemaIds:
         subjects = await self._answer(f"/schemas/ids/{schema_id}/subjects")
         if subjects is None:
             return False
+        if not isinstance(subjects, list):
+            raise _Away(f"it names no subjects of schema {schema_id}")
         if rule.strategy == TOPIC_NAME:
             return f"{topic}-{'key' if rule.is_key else 'value'}" in subjects
         schema = await self._answer(f"/schemas/ids/{schema_id}")
@@ -249,9 +252,13 @@ def _named(record: Record, rules: list[Rule]) -> Iterator[Named | None]:
 
 # ---------------------------------------------------------------------- names of records
 
-# What begins as a string is one, also if the text ends within it, so that a search looks at each character a few times.
+TEXT_MAX = 1 << 20
+"""Characters of a Protobuf schema that is looked through for its first message."""
+
+# What begins as a string or a comment is one, also if the text ends within it. Each token is found in one step of the interpreter,
+# which nothing interrupts: so no part of it looks at a character twice, or remembers where it could go back to.
 _PROTOBUF_TOKENS = re.compile(
-    r"""//[^\n]* | /\*.*?(?:\*/|\Z) | "(?:\\.|[^"\\])*(?:"|\\?\Z) | '(?:\\.|[^'\\])*(?:'|\\?\Z) | [\w.]+ | [{};]""",
+    r"""//[^\n]*+ | /\*(?:[^*]++|\*(?!/))*+(?:\*/)? | "(?:[^"\\]++|\\.)*+[\\"]? | '(?:[^'\\]++|\\.)*+[\\']? | [\w.]++ | [{};]""",
     re.VERBOSE | re.DOTALL,
 )
 
@@ -289,10 +296,13 @@ def _avro_name(schema: Any) -> str | None:
 
 
 def _first_message(text: str) -> str | None:
-    """Full name of the first message of a Protobuf file."""
+    """Full name of the first message of a Protobuf file; None for a file beyond TEXT_MAX."""
+    if len(text) > TEXT_MAX:
+        return None
     package = message = previous = ""
     depth = 0
-    for token in _PROTOBUF_TOKENS.findall(text):
+    # One by one: a list of all of them would be made in one step.
+    for token in map(itemgetter(0), _PROTOBUF_TOKENS.finditer(text)):
         # A comment may stand between any two words.
         if token.startswith("/"):
             continue

@@ -198,6 +198,12 @@ async def test_an_outage_is_a_reason_to_try_again(
             # That these are no good is known without a registry.
             refused = await sent(broker, (None, framed(7, b"")), (None, b"text"))
             assert (refused.error_code, [each.batch_index for each in refused.record_errors]) == (87, [1])
+        for answer in (5, {"t-value": 1}, "t-value"):
+            put(told, "/schemas/ids/7/subjects", answer)
+            refused = await sent(broker, (None, framed(7, b"")))
+            assert (
+                refused.error_code == ErrorCode.REQUEST_TIMED_OUT and "no subjects of schema 7" in refused.error_message
+            )
         put_subjects(told, 7, "t-value")
         assert (await sent(broker, (None, framed(7, b"")))).error_code == 0
     # Gone for good; what is known stays known.
@@ -322,6 +328,19 @@ def test_a_text_that_ends_within_a_string_is_looked_through_once(quote: str) -> 
     """Else each quotation mark of it would begin a look at all that follows."""
     text = quote + f"\\{quote}" * 1000 + "\\"
     assert schema_ids._PROTOBUF_TOKENS.findall(text) == [text]
+
+
+@pytest.mark.parametrize("text", ["/**/ * /***", '// a"', "'\\'", '"\\'])
+def test_a_token_that_the_text_ends_within_is_one(text: str) -> None:
+    found = schema_ids._PROTOBUF_TOKENS.findall(text)
+    assert found == (["/**/", "/***"] if text.startswith("/*") else [text])
+
+
+def test_a_protobuf_text_beyond_the_limit_is_not_looked_through() -> None:
+    text = "message M {}"
+    for beyond, name in ((0, "M"), (1, None)):
+        padded = text.rjust(schema_ids.TEXT_MAX + beyond)
+        assert record_name({"schema": padded, "schemaType": "PROTOBUF"}) == name
 
 
 def test_the_strategies_are_those_of_confluent() -> None:
