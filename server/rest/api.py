@@ -92,7 +92,7 @@ class RestApi(Routes):
 
     async def handle(self, request: Request) -> Response:
         """Answer a request."""
-        kind = _content_type(request)
+        kind = content_type(request)
         try:
             handler, parts = self._found(request)
             found = await handler(Call(request, parts, self._base_url(request), self._logins.user_of(request)))
@@ -134,7 +134,8 @@ def refusal_of(refused: Refused) -> Response:
     return Response(RestError(refused.status, str(refused)).body, refused.status, JSON, refused.headers)
 
 
-def _content_type(request: Request) -> str:
+def content_type(request: Request) -> str:
+    """Type of the answer to a request."""
     if request.raw_path.startswith("/v3"):
         return JSON
     # Whoever asks for plain JSON gets it; otherwise the type of the second version.

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.server.rest.api import RestApi
+from ottla.server.admin.http.routes import Request, Response
+from ottla.server.rest.api import RestApi, content_type
 from ottla.server.rest.client.cluster import KafkaCluster
 from ottla.server.rest.client.producer import KafkaProducer
 from ottla.server.rest.errors import RestError
@@ -59,6 +60,19 @@ class Backend:
                 await self.instances.run()
             finally:
                 last.cancel()
+
+    async def handle(self, request: Request) -> Response:
+        """Answer a request, once a broker has accepted the login.
+
+        Not each path asks a broker. Whoever has made up a login must take no consumer instance, and reach no schema registry, which
+        is asked with the proxy's own login.
+        """
+        if not self.cluster.has_connected:
+            try:
+                await self.cluster.refreshed(())
+            except RestError as error:
+                return Response(error.body, error.status, content_type(request))
+        return await self.api.handle(request)
 
     async def greet(self) -> None:
         """Log which cluster it is, or why it cannot be reached."""

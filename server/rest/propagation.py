@@ -4,7 +4,7 @@ Name and password of basic authentication are those of SASL PLAIN or SCRAM. Each
 connections, producer and consumer instances.
 
 States of a backend
-    stranger    the brokers have not accepted its login yet. It is dropped as soon as no request needs it, and at most STRANGERS_MAX
+    stranger    the brokers have not accepted its login yet, so that its requests get no further than to them. It is dropped as soon as no request needs it, and at most STRANGERS_MAX
                 are tried at a time, so that guesses of passwords take no place from users.
     known       kept until it has no consumer instance and was not used for IDLE_S, which is longer than a stream may pause
 """
@@ -96,7 +96,7 @@ class Backends:
         member.requests += 1
         try:
             await member.running.wait()
-            response = await member.backend.api.handle(request)
+            response = await member.backend.handle(request)
         finally:
             member.requests -= 1
             member.used_at_s = trio.current_time()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -13,10 +14,17 @@ import trio
 import trio.testing
 
 from ottla.server.admin.http.routes import Refused, Request, Response
+from ottla.server.cli.client.security import Security
 from ottla.server.rest import propagation as module
+from ottla.server.rest.api import RestApi
 from ottla.server.rest.backend import Backend
+from ottla.server.rest.client.cluster import KafkaCluster
+from ottla.server.rest.errors import Code, RestError
 from ottla.server.rest.logins import Logins
 from ottla.server.rest.propagation import IDLE_S, SWEEP_S, Backends, Login, PropagatingApi
+from ottla.server.rest.schemas.schemas import Schemas
+from ottla.server.rest.v2.instances import Instances as ConsumerInstances
+from ottla.server.rest.v2.instances import ReadingRoom
 
 
 class Instances(list[str]):
@@ -34,7 +42,7 @@ class FakeBackend:
     def __init__(self, login: Login) -> None:
         self.login = login
         self.cluster = SimpleNamespace(has_connected=False)
-        self.instances, self.api = Instances(), self
+        self.instances = Instances()
         self.is_running = False
         self.gate = trio.Event()
         self.gate.set()
@@ -175,3 +183,43 @@ async def test_all_backends_hasten_when_the_proxy_stops() -> None:
         pool.backends.hasten()
         await pool.ask("bob")
         assert all(each.instances.is_closing for each in pool.made)
+
+
+class Asked:
+    """A schema registry that is not to be asked."""
+
+    def __getattr__(self, name: str) -> object:
+        pytest.fail(f"{name} is asked for")
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "body"),
+    [
+        ("/consumers/group", "application/vnd.kafka.v2+json", {"name": "i"}),
+        ("/topics/t", "application/vnd.kafka.avro.v2+json", {"value_schema": '"int"', "records": [{"value": 1}]}),
+        ("/", "application/json", None),
+    ],
+)
+async def test_a_login_that_no_broker_has_accepted_gets_nowhere(
+    path: str, kind: str, body: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = KafkaCluster([], Security())
+
+    async def refreshed(topics: object) -> None:
+        raise RestError(Code.KAFKA_AUTHENTICATION, "The password is wrong")
+
+    monkeypatch.setattr(cluster, "refreshed", refreshed)
+    room = ReadingRoom()
+    schemas = cast(Schemas, Asked())
+    backend = Backend(cluster, RestApi("http"), ConsumerInstances(cluster, 60.0, schemas, room), 1000, schemas)
+    backends = Backends(lambda login: backend)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(backends.run)
+        content = b"" if body is None else json.dumps(body).encode()
+        method = "GET" if body is None else "POST"
+        request = Request(method=method, path=path, raw_path=path, headers={"content-type": kind}, body=content)
+        response = await backends.handle(Login("stranger", "made up"), request)
+        assert isinstance(response.body, bytes)
+        assert (response.status, json.loads(response.body)["error_code"]) == (401, 40101)
+        assert (room.instances, len(backends)) == (0, 0)
+        nursery.cancel_scope.cancel()
