@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -40,6 +41,7 @@ from ottla.server.registry.schemas.format import TEXT_BYTES_MAX
 from ottla.server.registry.subjects import Subject, context_of, normalized
 from ottla.server.registry.topic import SchemasTopic
 from ottla.server.registry.writing import Writing
+from ottla.wire.time_slice import TimeSlice
 
 TYPES = ("application/vnd.schemaregistry.v1+json", "application/vnd.schemaregistry+json", "application/json")
 _TAKEN = (*TYPES, "application/octet-stream")
@@ -48,7 +50,10 @@ BODY_BYTES_MAX = 4 * TEXT_BYTES_MAX
 
 BODY_BYTES_AT_ONCE = 128 * 1024
 ELEMENTS_AT_ONCE = 500
-"""Elements of a list that are written in one step."""
+"""Names or numbers of a list that are written in one step."""
+
+PIECE_BYTES = 64 * 1024
+"""A list beyond this is sent in pieces."""
 
 SCHEMA_REGISTRY_VERSION = "8.1.0"
 """Release of Confluent's registry whose API this is."""
@@ -186,9 +191,11 @@ class RegistryApi(Routes):
             return Response(status=204, content_type=kind)
         if isinstance(found, RawText):
             return Response(found.text.encode("utf-8", "surrogatepass"), content_type=kind)
-        if isinstance(found, list) and len(found) > ELEMENTS_AT_ONCE:
-            return Response(_pieces(found), content_type=kind)
-        return Response(_dumped(found), content_type=kind)
+        if not isinstance(found, list):
+            return Response(_dumped(found), content_type=kind)
+        pieces = _pieces(found)
+        first, second = await anext(pieces), await anext(pieces, None)
+        return Response(first if second is None else _joined(first, second, pieces), content_type=kind)
 
     async def _answered(self, request: Request) -> Any:
         path, parts = self._found(request)
@@ -461,12 +468,27 @@ def _dumped(value: Any) -> bytes:
 
 
 async def _pieces(values: Sequence[Any]) -> AsyncGenerator[bytes, None]:
-    """Write a long list piece by piece, so that others are served in between."""
-    for start in range(0, len(values), ELEMENTS_AT_ONCE):
-        await trio.lowlevel.checkpoint()
-        some = _dumped(values[start : start + ELEMENTS_AT_ONCE])[1:-1]
-        yield (b"," if start else b"[") + some
-    yield b"]"
+    """Write a list piece by piece, so that others are served in between."""
+    # A schema may be a megabyte, and a name is a few bytes.
+    step = 1 if values and isinstance(values[0], dict) else ELEMENTS_AT_ONCE
+    time_slice, piece = TimeSlice(), bytearray(b"[")
+    for start in range(0, len(values), step):
+        if start:
+            piece += b","
+        piece += _dumped(values[start : start + step])[1:-1]
+        if len(piece) > PIECE_BYTES:
+            yield bytes(piece)
+            piece = bytearray()
+        await time_slice.yield_if_over()
+    yield bytes(piece + b"]")
+
+
+async def _joined(first: bytes, second: bytes, others: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(others):
+        yield first
+        yield second
+        async for each in others:
+            yield each
 
 
 def _preferred(request: Request) -> str:

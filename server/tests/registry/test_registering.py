@@ -10,6 +10,7 @@ import trio
 import trio.testing
 
 from ottla.server.admin.http.server import HttpConnection
+from ottla.server.registry import api
 from ottla.server.registry.api import BODY_BYTES_MAX, RegistryGuard
 from ottla.server.registry.records import SchemaPut, SchemaValue
 from ottla.server.registry.schemas import compatibility
@@ -290,7 +291,7 @@ async def test_lists_have_prefixes_and_pages() -> None:
 
 async def test_long_lists_come_in_pieces() -> None:
     registry = MemoryRegistry()
-    names = [f"s{number:05}" for number in range(1201)]
+    names = [f"{'s' * 60}{number:05}" for number in range(3201)]
     for name in names:
         value = SchemaValue(subject=name, version=1, id=1, text='"int"', digest=bytes(16))
         registry.state.apply(SchemaPut(value))
@@ -298,11 +299,31 @@ async def test_long_lists_come_in_pieces() -> None:
     assert not isinstance(response.body, bytes)
     async with aclosing(response.body):
         pieces = [piece async for piece in response.body]
-    assert len(pieces) == 4 and json.loads(b"".join(pieces)) == names
+    assert len(pieces) > 3 and json.loads(b"".join(pieces)) == names
     response = await registry.request("GET", "/schemas/ids/1/versions?limit=3")
     assert response.body == (
-        b'[{"subject":"s00000","version":1},{"subject":"s00001","version":1},{"subject":"s00002","version":1}]'
+        b"[" + b",".join(b'{"subject":"%s","version":1}' % name.encode() for name in names[:3]) + b"]"
     )
+
+
+async def test_each_schema_of_a_list_is_written_in_a_step_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = MemoryRegistry()
+    for number in range(20):
+        value = SchemaValue(subject=f"s{number}", version=1, id=number, text="x" * 10_000, digest=bytes(16))
+        registry.state.apply(SchemaPut(value))
+    dumped, sizes = api._dumped, []
+
+    def measured(value: Any) -> bytes:
+        sizes.append(len(dumped(value)))
+        return dumped(value)
+
+    monkeypatch.setattr(api, "_dumped", measured)
+    response = await registry.request("GET", "/schemas")
+    assert not isinstance(response.body, bytes)
+    async with aclosing(response.body):
+        pieces = [piece async for piece in response.body]
+    assert [len(each["schema"]) for each in json.loads(b"".join(pieces))] == [10_000] * 20
+    assert max(sizes) < 11_000 and max(map(len, pieces)) < api.PIECE_BYTES + 11_000
 
 
 async def test_a_body_of_more_than_a_piece_is_parsed_in_a_thread() -> None:
