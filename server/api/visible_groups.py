@@ -38,7 +38,7 @@ Operations = Callable[[str], int]
 
 
 class Kind(NamedTuple):
-    """Description of groups of one kind."""
+    """Functions that describe groups of one kind, such as share groups."""
 
     describe: Callable[..., Answer[Any]]
     """Takes the request, and `operations`."""
@@ -48,7 +48,7 @@ class Kind(NamedTuple):
 
 
 def describe_turned_off(undescribed: Callable[[str, ErrorCode], Any], response_class: type[Message]) -> Handler:
-    """Handler for requests while the group feature is at level 0: UNSUPPORTED_VERSION for each group."""
+    """Return a handler for use while the group feature is at level 0: UNSUPPORTED_VERSION for each group."""
 
     def handle(request: Any, context: RequestContext[Guarded]) -> Answer[Any]:
         return answer_each(
@@ -61,7 +61,10 @@ def describe_turned_off(undescribed: Callable[[str, ErrorCode], Any], response_c
 
 
 def describe_groups(kind: Kind, request: Any, context: RequestContext[Guarded]) -> Answer[Any]:
-    """The answer to a request that has `group_ids`."""
+    """Describe the groups in `group_ids` of the request.
+
+    A group or topic that the client may not describe is an error.
+    """
     operations = partial(authorized_operations, context, ResourceType.GROUP)
 
     def describe(denied: Collection[str]) -> Answer[Any]:
@@ -87,7 +90,10 @@ async def _described(kind: Kind, refused: list[str], answer: Any, context: Reque
 
 
 class OffsetRights:
-    """The rights of one request to committed offsets: groups and topics that the client may describe (`ottla.groupcoord.shard`)."""
+    """Rights of one request to committed offsets: the groups and topics that the client may describe.
+
+    The group coordinator asks this object (`ottla.groupcoord.shard`).
+    """
 
     __slots__ = ("_context",)
 
@@ -102,5 +108,5 @@ class OffsetRights:
 
 
 def rights_of(context: RequestContext[Guarded]) -> OffsetRights | None:
-    """Rights of the client to committed offsets; None if it may see all."""
+    """Return the client's rights to committed offsets; None if there is no authorizer."""
     return None if context.broker.authorizer is None else OffsetRights(context)

@@ -44,7 +44,10 @@ _conversions_in_threads = trio.CapacityLimiter(1)
 
 
 class Conversion:
-    """Down-conversion of one partition. `layout`: the log's layout at the read; `room`: bytes that the request allows."""
+    """Down-conversion of one partition's records.
+
+    `layout`: the log's layout at the time of the read; `room`: number of bytes that the request allows.
+    """
 
     def __init__(self, log: LogReader, layout: int, region: FileRegion, first_offset: int, room: int) -> None:
         self.region, self._log = region, log
@@ -54,7 +57,10 @@ class Conversion:
         self._failure = KeptError()
 
     def run(self, magic: int, room: int, *, must_give: bool) -> int:
-        """Convert whole batches up to `room` in a thread, with `must_give` at least one; return their size."""
+        """Convert whole batches of at most `room` bytes in total; return the converted size. Call this in a thread.
+
+        `must_give`: convert the first batch even if it is longer than `room`.
+        """
         try:
             self._records = b"".join(self._converted(magic, min(room, self._room), must_give))
         except (OSError, KafkaError, CorruptSegment) as error:
@@ -88,7 +94,7 @@ class Conversion:
         return found
 
     def finish(self) -> bytes:
-        """The message set. Raises KafkaError if the conversion failed."""
+        """Return the converted message set. Raises KafkaError if the conversion failed."""
         # This comes before the failure: errors in files that were truncated or removed meanwhile mean nothing.
         if self._log.layout != self._layout:
             return b""
@@ -100,18 +106,18 @@ class Conversion:
 
 
 class DownConversion:
-    """Down-conversions of one response, made and finished on the event loop."""
+    """Down-conversions of one response; the event loop adds and finishes them, and a thread may run them."""
 
     def __init__(self, magic: int, bytes_max: int) -> None:
         self._magic, self._bytes_max = magic, bytes_max
         self._conversions: list[Conversion] = []
 
     def add(self, conversion: Conversion) -> None:
-        """Add a conversion."""
+        """Add the conversion of one partition."""
         self._conversions.append(conversion)
 
     def is_little(self) -> bool:
-        """True if no thread is needed."""
+        """True if the conversions are small enough to run on the event loop."""
         if sum(len(each.region) for each in self._conversions) > LITTLE_BYTES:
             return False
         # The sizes are small enough by now to read the regions here. A page that is not in memory raises NotCached.
@@ -120,7 +126,7 @@ class DownConversion:
         return not is_compressed and sum(header.records_count for header in headers) <= LITTLE_RECORDS
 
     def run(self) -> None:
-        """Run all conversions; `finish` of each returns its result."""
+        """Run all conversions; call `Conversion.finish` for each result."""
         given = 0
         for each in self._conversions:
             # A partition has to give a batch only if none was given yet. The others keep to the room that is left.
@@ -128,7 +134,7 @@ class DownConversion:
 
 
 def converted(reading: Reading) -> Worked[FetchResponse]:
-    """Convert a response for clients without batches: immediately if the work is small, else the connection waits."""
+    """Return the response to a client that cannot read record batches, or a coroutine if the conversion is long."""
     if len(reading.opened.targets) > PARTITIONS_PER_SLICE:
         return _convert_later(reading, is_read=False)
     try:
@@ -158,7 +164,7 @@ async def _convert_later(reading: Reading, *, is_read: bool) -> FetchResponse:
 
 
 def _conversion(reading: Reading) -> tuple[DownConversion, dict[int, Conversion]]:
-    """Down-conversion of all reads, and its parts by the index of the read."""
+    """Return the down-conversion of all reads, and the conversion of each partition by the index of its read."""
     conversion = DownConversion(0 if reading.reader.version < MAGIC_1_SINCE else 1, reading.bytes_max)
     places: dict[int, Conversion] = {}
     for place, read in enumerate(reading.reads):

@@ -38,7 +38,7 @@ Answer = tuple["FetchTarget", PartitionData]
 
 
 class PartitionRead(NamedTuple):
-    """The read of one partition: its part of the response, and the numbers that end a wait."""
+    """Result of reading one partition: its part of the response, and numbers that decide whether the fetch waits."""
 
     target: FetchTarget
     data: PartitionData
@@ -50,7 +50,10 @@ class PartitionRead(NamedTuple):
 
 
 def add_answers(topics: list[FetchableTopicResponse], answers: Iterable[Answer]) -> list[FetchableTopicResponse]:
-    """Add partitions to `topics`, which is returned. Neighbours of one topic share an entry."""
+    """Append partitions to the response's `topics`; return `topics`.
+
+    Consecutive partitions of a topic share one entry.
+    """
     for target, data in answers:
         # In a session partitions move to the end one by one, so one topic may stand in several places. Their order
         # counts.
@@ -63,7 +66,10 @@ def add_answers(topics: list[FetchableTopicResponse], answers: Iterable[Answer])
 
 
 def without_records(target: FetchTarget, partition: Partition, preferred: int = NO_REPLICA) -> PartitionData:
-    """A partition without records, or one to be read from a `preferred` replica."""
+    """Return a partition's response without records.
+
+    `preferred`: id of the replica that the client should read from.
+    """
     return PartitionData(
         partition_index=target.asked.partition,
         error_code=0,
@@ -87,7 +93,7 @@ def failed(target: FetchTarget, code: ErrorCode) -> PartitionData:
 
 
 def failed_read(broker: BrokerParts, version: int, target: FetchTarget, code: ErrorCode) -> PartitionData:
-    """A failed partition as a client of this version understands it, with the current leader."""
+    """Return the response for a partition in error, with an error code that `version` knows, and the leader."""
     # An old client does not know the code. The replacement makes it look for the leader, which may be another broker.
     if code is ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_SINCE:
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -107,7 +113,7 @@ def aborted(transactions: list[StoredTransaction] | None) -> list[AbortedTransac
 
 
 def leaders_of(broker: BrokerParts, listener_name: str, answers: Sequence[PartitionData]) -> list[NodeEndpoint]:
-    """Endpoints of the leaders that a response names (KIP-951)."""
+    """Return the endpoints of the current leaders that the response's failed partitions name (KIP-951)."""
     leaders = {each.current_leader.leader_id for each in answers if each.error_code}
     return [
         NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
@@ -116,7 +122,7 @@ def leaders_of(broker: BrokerParts, listener_name: str, answers: Sequence[Partit
 
 
 def refused_request(request: FetchRequest, version: int) -> Worked[FetchResponse]:
-    """Kafka's response to an invalid request; old versions carry the error in every partition."""
+    """Return Kafka's response to an invalid request; before version 13 it carries the error in every partition, too."""
     code = ErrorCode.UNKNOWN_SERVER_ERROR
     topics = request.topics if version < TOPIC_IDS_SINCE else []
 

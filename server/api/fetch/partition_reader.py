@@ -59,7 +59,7 @@ NO_FAILURES = frozenset(
 
 
 class FetchRights:
-    """Rights of one request, each decided once as of the request's arrival, as in Kafka."""
+    """Rights of one fetch's client to topics. As in Kafka each right is decided once, even if the fetch waits."""
 
     __slots__ = ("_context", "_decisions", "_is_follower", "rules")
 
@@ -70,7 +70,10 @@ class FetchRights:
         self.rules = (context.principal, context.client_host, authorizer.version)
 
     def refuse(self, topic: str | None) -> bool:
-        """True if the client may not read the topic. None stands for an unknown topic id, which consumers may know."""
+        """True if the client may not read the topic.
+
+        `topic` None: its id is unknown; consumers are not refused then.
+        """
         name = CLUSTER_NAME if self._is_follower else topic
         if name is None:
             return False
@@ -86,7 +89,10 @@ class FetchRights:
 
 
 class LimitsRegions:
-    """Base of readers that counts their regions. A separate object would cost every fetch some time."""
+    """Base class of readers that limits the file regions of a response.
+
+    A base class is faster than a separate object.
+    """
 
     __slots__ = ("_descriptors", "_regions_max", "_regions_taken")
 
@@ -106,13 +112,19 @@ class LimitsRegions:
         return self._regions_taken >= self._regions_max
 
     def with_files(self, room: int, *, is_first: bool) -> int:
-        """Bytes that may be read: `room`, or when regions run out a few for the first partition and 0 for the rest."""
+        """Return the number of bytes that may be read from a partition: `room` if a file region is left.
+
+        Otherwise at most BYTES_WITHOUT_FILES for the first partition with records, and 0 for the others.
+        """
         if self._regions_taken < self._regions_max:
             return room
         return min(room, BYTES_WITHOUT_FILES) if is_first else 0
 
     def _kept(self, partition: Partition, read: ReadInfo, *, as_region: bool) -> ReadInfo:
-        """Read with its region counted, or with bytes if no region is left. KafkaError: the bytes cannot be read."""
+        """Return the read with its file region counted; if no region is left, with the records copied into memory.
+
+        `as_region`: wrap the copied bytes in a FileRegion. Raises KafkaError if the bytes cannot be read.
+        """
         region: Any = read.records
         if self._regions_taken < self._regions_max:
             self._regions_taken += 1
@@ -128,7 +140,7 @@ class LimitsRegions:
 
 
 class _Copy:
-    """Bytes that can be read like an open file."""
+    """In-memory bytes with the interface of an open file."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -154,7 +166,10 @@ class _Copy:
 
 
 class PartitionReader(LimitsRegions):
-    """Reads partitions for one fetch. `skips_cold`: leave out cold records instead of raising NotCached."""
+    """Reader of the partitions of one fetch.
+
+    `skips_cold`: omit records that are not in memory; do not raise NotCached.
+    """
 
     __slots__ = (
         "_aborted_left",
@@ -206,7 +221,10 @@ class PartitionReader(LimitsRegions):
         self._aborted_left = ABORTED_MAX
 
     def refusal(self, target: FetchTarget) -> ErrorCode | None:
-        """The error of a partition that this broker does not try to read. Such partitions do not end a wait."""
+        """Return the error of a partition that this broker does not try to read; None if it may try.
+
+        A partition with this error does not end the fetch's wait.
+        """
         # First, as the client may not learn that the topic exists. An attribute, as this is a hot path.
         if self.rights is not None and self.rights.refuse(target.topic):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -217,13 +235,16 @@ class PartitionReader(LimitsRegions):
         return None
 
     def end_of(self, partition: Partition) -> int:
-        """The end of the partition for this reader."""
+        """Return the end offset for this client: high watermark, last stable offset, or log end for followers."""
         if self.is_follower:
             return partition.log_end_offset
         return partition.last_stable_offset if self.is_committed_only else partition.high_watermark
 
     def read(self, target: FetchTarget, room: int, *, at_least_one: bool) -> PartitionRead:
-        """Read one partition: at most `room` bytes, but one batch with `at_least_one`. Raises NotCached."""
+        """Read at most `room` bytes of one partition. Raises NotCached if the records are not in memory.
+
+        `at_least_one`: read the first batch even if it is longer than `room`.
+        """
         asked = target.asked
         # Any number below zero means that the reader does not fence.
         leader_epoch = max(asked.current_leader_epoch, NO_LEADER_EPOCH)
@@ -305,7 +326,10 @@ class PartitionReader(LimitsRegions):
     # ------------------------------------------------------------------ followers
 
     def _as_follower(self, partition: Partition, asked: FetchPartition, read: ReadInfo) -> ReadInfo:
-        """Record the progress of a follower; returns the read, without records while throttled."""
+        """Record the follower's progress.
+
+        Return `read`, without records if replication to the follower is throttled.
+        """
         broker, follower = self.broker, self.replica_id
         member = broker.member
         if self._new_follower is not None:
@@ -337,13 +361,13 @@ class PartitionReader(LimitsRegions):
         return read
 
     def is_throttled(self, target: FetchTarget) -> bool:
-        """True if the replication of this partition to the follower is throttled."""
+        """True if the client is a follower and the replication of this partition is throttled."""
         return self.is_follower and self.broker.throttles.leader.is_throttled(
             target.topic or "", target.asked.partition
         )
 
     def count_throttled(self, reads: Iterable[PartitionRead]) -> None:
-        """Count bytes of throttled partitions that a follower gets."""
+        """Count the bytes of throttled partitions that the follower receives, for the leader's replication throttle."""
         size = sum([read.size for read in reads if read.size and self.is_throttled(read.target)])
         if size:
             self.broker.throttles.leader.record(size, self.broker.now_ms())

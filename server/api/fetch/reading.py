@@ -41,7 +41,11 @@ PARTITION_BYTES, ENVELOPE_BYTES = 50, 20
 
 
 async def each_warmed(elements: Sequence[Element], do: Callable[[Element], None]) -> None:
-    """Call `do` for each element with yields in between; retry after NotCached, when `do` has changed nothing."""
+    """Call `do` for each element; yield to other tasks in between.
+
+    If `do` raises NotCached, a thread reads the pages, and `do` is called again; so it must have changed nothing
+    before.
+    """
     time_slice = TimeSlice()
     for element in elements:
         tries = 0
@@ -60,7 +64,7 @@ async def each_warmed(elements: Sequence[Element], do: Callable[[Element], None]
 
 
 class Reading:
-    """The reads of one request."""
+    """Reads of all partitions of one fetch request."""
 
     __slots__ = (
         "_bytes_read",
@@ -107,7 +111,7 @@ class Reading:
 
     @property
     def answer_bytes(self) -> int:
-        """Estimated length of a response with everything that was read."""
+        """Estimated length of the response with all records that were read, in bytes."""
         is_partial = self.opened.session is not None  # a session leaves out partitions without news
         sizes = [read.size for read in self.reads if read.size or not is_partial]
         return sum(sizes) + len(sizes) * PARTITION_BYTES + ENVELOPE_BYTES
@@ -124,14 +128,17 @@ class Reading:
     # ------------------------------------------------------------------ all partitions
 
     def read_all(self) -> None:
-        """Read every partition within the request's limits; sets `is_complete`. After NotCached call `read_in_slices`."""
+        """Read every partition within the request's limits, and set `is_complete`.
+
+        Raises NotCached if records are not in memory; `read_in_slices` must be called then.
+        """
         self._start_over()
         for target in self.opened.targets:
             self._read_target(target)
         self.is_complete = self._is_satisfied()
 
     async def read_in_slices(self) -> None:
-        """Read very many partitions, or records that a thread has to read first."""
+        """Read all partitions in time slices; a thread first loads records that are not in memory."""
         self._start_over()
         # An idle partition that changes while this yields is appended to `targets`, so the loop meets it.
         targets = self.opened.targets
@@ -190,7 +197,7 @@ class Reading:
     # ------------------------------------------------------------------ one partition
 
     def read_alone(self, index: int) -> PartitionRead:
-        """Read a partition again, as if it were the only one."""
+        """Read the partition at `index` again, with the whole request's byte limit; replace and return its read."""
         room = self.reader.with_files(self.bytes_max, is_first=True)
         read = self.reader.read(self.reads[index].target, room, at_least_one=self._gives_one_batch)
         self.reads[index] = read

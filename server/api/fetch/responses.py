@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def confirm_idle(reading: Reading) -> None:
-    """Keep idle partitions idle if this request equals the last one of its session."""
+    """Keep the session's idle partitions idle if this request is like the session's last one; else wake them."""
     # A fenced broker refuses the partitions that it leads, which only a read finds out. So it leaves none unread.
     is_certain = not reading.reader.broker.member.is_fenced
     reading.opened.confirm(_circumstances(reading) if is_certain else None, reading.reader.now_ms)
 
 
 def let_idle(reading: Reading) -> None:
-    """Let partitions without new records idle from now on."""
+    """Mark partitions without new records as idle, so that the session's next fetch need not read them."""
     circumstances, reader = _circumstances(reading), reading.reader
     if circumstances is None:
         return
@@ -54,7 +54,10 @@ def let_idle(reading: Reading) -> None:
 
 
 def _circumstances(reading: Reading) -> object:
-    """Facts other than the partition that determine its answer. None: no partition may idle."""
+    """Return the facts about client and cluster on which the reads depend; None if no partition may become idle.
+
+    Idle partitions stay idle only while these facts are equal.
+    """
     reader = reading.reader
     # With a rack another replica may be preferred each time. With a limit below zero an answer may be an error.
     if reader.rack or reading.bytes_max < 0:
@@ -67,7 +70,7 @@ def _circumstances(reading: Reading) -> object:
 
 
 def _has_all(reader: PartitionReader, target: FetchTarget, partition: Partition) -> bool:
-    """True if the reader has everything, even if the partition has changed since its read."""
+    """True if the client has all records and offsets of the partition, which may have changed since its read."""
     asked = target.asked
     return (
         asked.fetch_offset == reader.end_of(partition)
@@ -80,13 +83,13 @@ def _has_all(reader: PartitionReader, target: FetchTarget, partition: Partition)
 
 
 def role_of(partition: Partition) -> tuple[object, ...]:
-    """State of a partition whose change ends a wait."""
+    """Return the partition's role: leader, leader epoch, deletion and disk failure; a change ends a fetch's wait."""
     # With a failed disk or a deleted topic the reader has to get an error, so it waits no longer.
     return partition.leader_id, partition.leader_epoch, partition.is_deleted, partition.log.log_directory.failure
 
 
 def response_to(reading: Reading) -> FetchResponse:
-    """The response to the last read."""
+    """Return the response made of the last reads."""
     if (refused := _refused_by_quota(reading)) is not None:
         return refused
     # `select` notes in the session what the client gets, so `begin` has to make the session first.
@@ -123,9 +126,9 @@ def _count(reading: Reading) -> None:
 
 
 def _refused_by_quota(reading: Reading) -> FetchResponse | None:
-    """The empty response to a client over its quota; None if it is not throttled.
+    """Return the empty response to a client over its quota; None if the client is not throttled.
 
-    No session begins with it, and a session that goes on notes nothing of it, so the client repeats the same request.
+    The response neither begins nor updates a fetch session, so the client repeats the same request.
     """
     if reading.charge is None:
         return None

@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
 
 class ParkedPartition:
-    """Watches one partition of a waiting fetch. Most changes do not end the wait: the log grows, but not for consumers."""
+    """Watcher of one partition of a waiting fetch.
+
+    Most changes do not end the wait, such as appended records that consumers may not read yet.
+    """
 
     __slots__ = ("_end", "_index", "_partition", "_role", "_waiting")
 
@@ -47,7 +50,7 @@ class ParkedPartition:
         partition.watchers.add(self.look)
 
     def look(self) -> None:
-        """Look at a change of the partition."""
+        """Report a change of the partition to the waiting fetch."""
         end, role = self._waiting.end_of(self._partition), role_of(self._partition)
         # Such a change does not end the wait, but the response has the new log start and high watermark.
         if end == self._end and role == self._role:
@@ -62,7 +65,7 @@ class ParkedPartition:
 
 
 class WaitingFetch(PendingAnswer["FetchResponse"]):
-    """Waiting fetch; the wait begins when the object is created."""
+    """Fetch that waits for more records; the wait begins when the object is created."""
 
     __slots__ = (
         "_available",
@@ -107,7 +110,11 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
         reading.opened.on_wake(self._on_woken)
 
     def on_change(self, index: int, end: int | None) -> None:
-        """Handle a change of a partition: of its role or of its end to `end`; None: any change that does not end the wait."""
+        """Handle a change of the partition at `index`: read it again, or end the wait.
+
+        `end`: offset up to which the client may now read. None: neither this offset nor the partition's role has
+        changed.
+        """
         # Noted in any case: the response has the newest offsets, also of a partition that did not end the wait.
         self._changed.add(index)
         if end is None or self.is_ready:
@@ -122,7 +129,7 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
         self._read_while_waiting(index)
 
     def _read_while_waiting(self, index: int) -> None:
-        """Read a partition again; end the wait if there is enough."""
+        """Read the partition at `index` again; end the wait if the fetch has enough bytes."""
         self._reader.take_share_of_regions()
         try:
             with only_cached:
@@ -137,7 +144,7 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
             self._drop_records(index)
 
     def _on_woken(self, idle: IdleTarget) -> None:
-        """Add an idle partition that has changed."""
+        """Add an idle partition of the session that has changed."""
         target, partition, reads = idle.target, idle.partition, self._reading.reads
         # Appended, so that the places of the other reads stay what they are. `_have_to_share` puts all in order.
         self._reading.opened.add_woken(target)
@@ -150,7 +157,10 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
         parked.look()
 
     def _drop_records(self, index: int) -> None:
-        """Drop the records of a read, so that no file stays open during the wait; they are read again at the end."""
+        """Drop the records that were read, so that no file stays open during the wait.
+
+        They are read again afterwards.
+        """
         read = self._reading.reads[index]
         if read.size:
             # This frees the region and its file. The read has to be repeated, so its index is noted.
@@ -158,7 +168,7 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
             self._changed.add(index)
 
     def _read_again(self, index: int) -> None:
-        """Read a changed partition; may set `is_complete` without a look at the others."""
+        """Read the changed partition at `index` again; set `is_complete` if the fetch then has enough bytes."""
         reading = self._reading
         # Sums are kept up to date by differences: to look at all partitions for each of a hundred appends took 470 ms
         # while five fetches of 4,000 partitions waited.
@@ -174,7 +184,10 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
     # ------------------------------------------------------------------ the end of the wait
 
     def response(self) -> FetchResponse:
-        """The response after the wait. Records that are not in memory are left out; they come with the next fetch."""
+        """Make the response after the wait.
+
+        Records that are not in memory are omitted, and come with the next fetch.
+        """
         self.abandon()
         # The connection takes the response in one step, so no thread can be awaited for the disk.
         self._reader.skips_cold = True
@@ -190,7 +203,10 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
         return response_to(self._reading)
 
     async def until_read(self) -> None:
-        """Wait, then read changed partitions, also from the disk. Unchanged partitions keep their reserved room."""
+        """Wait, then read changed partitions again, from the disk if needed.
+
+        If several have records, read all again.
+        """
         await self._until_ready()
         self._reader.take_share_of_regions()
         await each_warmed(sorted(self._changed), self._read_again)
@@ -209,7 +225,7 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
             self.abandon()
 
     async def _look_again(self) -> None:
-        """Read partitions again that changed between their read and the wait."""
+        """Read those partitions again that changed between their first read and the begin of the wait."""
         time_slice = TimeSlice()
         reads = self._reading.reads
         for index, seen in enumerate(self._reading.seen_ends):
@@ -221,7 +237,7 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
                 await time_slice.yield_if_over()
 
     def _have_to_share(self) -> bool:
-        """True if several partitions have records, so that all have to be read again, in their order."""
+        """True if several partitions have records, so that all must be read again in order, within the byte limit."""
         reading = self._reading
         # Idle partitions were appended. The client has to get them in the session's order.
         if self._woken:
@@ -246,13 +262,16 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
 
 
 async def wait_in_slices(reading: Reading) -> None:
-    """Wait if needed, then read changed partitions again."""
+    """Wait until the fetch is complete or its time is over, then read changed partitions again."""
     if not reading.is_final:
         await WaitingFetch(reading).until_read()
 
 
 async def answer_in_slices(reading: Reading) -> FetchResponse:
-    """Answer for very many partitions, yielding in between. The connection waits, and so encodes in a thread."""
+    """Make the response for very many partitions in time slices.
+
+    The connection awaits this, and so encodes in a thread.
+    """
     try:
         await reading.read_in_slices()
         await wait_in_slices(reading)

@@ -90,7 +90,7 @@ _WITHOUT_LOG_START = frozenset(
 
 
 class _Uncommitted(NamedTuple):
-    """Records appended in `leader_epoch`, ending before `next_offset`, whose acknowledgement is pending."""
+    """Records appended in `leader_epoch` and ending before `next_offset`, whose acknowledgement is pending."""
 
     partition: Partition
     place: Place
@@ -102,7 +102,7 @@ class _Uncommitted(NamedTuple):
 
     @property
     def is_held(self) -> bool:
-        """True if the log still holds the records; this broker may have followed another one and lead again."""
+        """True if the log still contains the records; it may have lost them while another broker was the leader."""
         epoch, partition = self.leader_epoch, self.partition
         # A broker loses records only as a follower, and it leads again only under another epoch. So the same epoch
         # means that nothing was cut off.
@@ -115,7 +115,7 @@ class _Uncommitted(NamedTuple):
 
 
 class _Deferred(NamedTuple):
-    """A batch that is to be appended later."""
+    """Batch whose append is deferred."""
 
     partition: Partition
     place: Place
@@ -126,7 +126,7 @@ class _Deferred(NamedTuple):
 
 
 class Appending(PendingAnswer[ProduceResponse]):
-    """The appends of one produce request, and the wait for their commits."""
+    """Appends of one produce request, which wait until all records are committed."""
 
     __slots__ = (
         "_broker",
@@ -167,22 +167,25 @@ class Appending(PendingAnswer[ProduceResponse]):
         return bool(self._deferred)
 
     def release_records(self) -> None:
-        """Release the views of the receive buffer, because waiting for disks and followers needs no records.
+        """Release the records' views of the receive buffer, because waiting for disks and followers needs no records.
 
-        The names stay, for an error of the whole request.
+        Topic and partition names stay: an error response for the whole request needs them.
         """
         for topic in self._request.topic_data:
             for data in topic.partition_data:
                 data.records = None
 
     def append_all(self) -> None:
-        """Append the batches that can be appended immediately; copy the rest."""
+        """Append the batches that can be appended immediately; copy and defer the others."""
         append = self._append_or_refuse()
         for topic in without_repetitions(self._request.topic_data):
             self._answer_topic(topic, [append(topic, data) for data in topic.partition_data])
 
     def verify(self) -> bool:
-        """Ask about the transactions of a request that has any. False: the answer takes time; `append_in_slices` awaits it."""
+        """Begin to verify the request's transactions, if it has any.
+
+        False: the coordinator has not answered yet; `append_in_slices` waits for the answer.
+        """
         if not self._is_transactional():
             return True
         if self._broker.coordinators.lack_code(_CODE_OF_TRANSACTIONS):
@@ -219,7 +222,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         return isinstance(error, NotVerified)
 
     def append_in_slices(self) -> Coroutine[Any, Any, Answered]:
-        """Append many partitions or bytes, or unverified batches, in time slices."""
+        """Append in time slices: many partitions or bytes, or batches whose transactions must be verified first."""
         # The copies are made here and not in the coroutine: that begins to run when the shared receive buffer may hold
         # the bytes of another connection already.
         if not has_a_buffer(self._request):
@@ -322,7 +325,10 @@ class Appending(PendingAnswer[ProduceResponse]):
         return answer
 
     def _verdict_of(self, partition: Partition, header: BatchHeader | None) -> CheckedRecords | None:
-        """Take the fast path's verdict if it is for this partition and this batch, which the checksum identifies."""
+        """Return the fast path's check of this batch for this partition; None if there is none.
+
+        The batch headers are compared; they contain the checksum of the records.
+        """
         if self._checked is None:
             return None
         (looked_for, seen, checked), self._checked = self._checked, None
@@ -340,7 +346,10 @@ class Appending(PendingAnswer[ProduceResponse]):
         header: BatchHeader | None,
         checked: CheckedRecords | None,
     ) -> bool:
-        """Append a batch and record its result. False: a thread must check the batch first; nothing was done."""
+        """Append a batch and record its result in `answer`.
+
+        False: nothing was done, because a thread must check the batch first.
+        """
         header = header or numbered_batch(records)
         now_ms, acks = self._context.now_ms, self._request.acks
         try:
@@ -380,7 +389,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         self._deferred.append(_Deferred(partition, place, answer, kept, is_long))
 
     def _check_it_is_known(self, partition: Partition, batch: BatchHeader | None) -> None:
-        """KafkaError if a producer's first batches may be on their way from the leader before this one."""
+        """Raise KafkaError if earlier batches of the producer may still arrive from the previous leader."""
         if batch is None or batch.producer_id < 0 or batch.base_sequence <= 0:
             return
         entry = partition.log.producers.get(batch.producer_id)
@@ -406,7 +415,10 @@ class Appending(PendingAnswer[ProduceResponse]):
         partition: Partition | None,
         batch: BatchHeader | None,
     ) -> None:
-        """Answer a refused batch. If the producer will resend it, later batches must wait for it."""
+        """Record the error of a refused batch in `answer`.
+
+        If the producer will retry the batch, later batches must wait for it.
+        """
         # Only producers that number their batches can leave a gap.
         if batch is None or batch.producer_id < 0:
             self._fail(answer, error, partition)
@@ -423,7 +435,10 @@ class Appending(PendingAnswer[ProduceResponse]):
             self._refused.note(place, batch, error.code)
 
     def _may_come_yet(self, place: Place, partition: Partition | None, batch: BatchHeader) -> bool:
-        """True if missing batches may still arrive (`RetryWindow.may_come_yet`); False for a lone broker."""
+        """True if missing batches may still arrive (`RetryWindow.may_come_yet`).
+
+        Always False in a cluster of one broker.
+        """
         if partition is None or (len(partition.replicas) < 2 and len(self._broker.cluster.brokers) < 2):
             return False
         entry = partition.log.producers.get(batch.producer_id)
@@ -431,7 +446,10 @@ class Appending(PendingAnswer[ProduceResponse]):
         return self._refused.may_come_yet(place, batch, entry, epoch, start, trio.current_time())
 
     def _partition(self, topic: TopicProduceData, data: PartitionProduceData, *, is_plain: bool) -> Partition:
-        """Partition to append to, after the checks of the request and topic."""
+        """Return the partition to append to.
+
+        Raises KafkaError if the request is invalid or the client may not write to the topic.
+        """
         broker, request = self._broker, self._request
         # The order of these checks is Kafka's: it decides which error a client sees where two apply.
         name = topic.name if self._version < TOPIC_IDS_SINCE else named_topic(broker, topic)
@@ -451,7 +469,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         return broker.partition(name, data.index)
 
     def _acknowledge(self, appended: _Uncommitted) -> None:
-        """Add an error for appended records that will not be acknowledged, or record that this is undecided."""
+        """Record whether the appended records are acknowledged, cannot be acknowledged (an error), or have to wait."""
         # Without an answer there is nothing to wait for.
         if self._request.acks == 0:
             return
@@ -466,7 +484,7 @@ class Appending(PendingAnswer[ProduceResponse]):
     # ------------------------------------------------------------------ what is waited for
 
     async def append_deferred(self) -> Answered:
-        """Append the deferred batches."""
+        """Append the deferred batches, then return the response like `answer`."""
         # Turned round, so that `pop` takes them in the order of the request and keeps no reference.
         self._deferred.reverse()
         while self._deferred:  # each copy is given up as soon as it is written
@@ -502,13 +520,13 @@ class Appending(PendingAnswer[ProduceResponse]):
             self._deferred.append(deferred._replace(is_long=True))
 
     async def _with_known_schemas(self, partition: Partition, checked: CheckedRecords) -> CheckedRecords | KafkaError:
-        """Refuse a batch with records that name no schema of their topic."""
+        """Return `checked`, or the KafkaError of a batch with records that name no registered schema."""
         bytes_max = partition.log.validation_rules().decompressed_bytes_max
         refusal = await self._broker.schema_ids.refusal(partition.topic, partition.log.config, checked, bytes_max)
         return refusal or checked
 
     def answer(self) -> Answered:
-        """Response if no append needs to be committed first, else this pending answer."""
+        """Return the response if no appended records wait for their commit; otherwise return this pending answer."""
         if not self._uncommitted:
             return self.response()
         # A producer that grants no time hears so at once. The records stay in the log.
@@ -545,7 +563,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         self.become_ready()
 
     def _refuse_late(self, appended: _Uncommitted, code: ErrorCode) -> None:
-        """Add an error for appended records, with their offset as in Kafka."""
+        """Record an error for appended records. As in Kafka the response still carries their offset."""
         appended.answer.error_code = code
         # The producer sends this batch again. If the log has lost it by then, the batches behind it must not take its
         # place.

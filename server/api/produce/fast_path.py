@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
 
 class FastPath:
-    """The fast path for one version of the request."""
+    """Fast path of Produce for one version of the request."""
 
     def __init__(self, version: int) -> None:
         self._has_id = version >= TOPIC_IDS_SINCE
 
     def answer(self, buffer: Any, position: int, end: int, context: RequestContext[BrokerParts]) -> list[bytes] | None:
-        """Append the batch of the request in `buffer[position:end]`; returns the pieces of the answer's body.
+        """Append the batch of the request in `buffer[position:end]`; return the pieces of the response's body.
 
-        None: nothing was done, and the request is for the handler.
+        None: nothing was appended, and the regular handler must serve the request.
         """
         asked = decode_one_batch(buffer, position, end, self._has_id)
         if asked is None:
@@ -80,7 +80,10 @@ class FastPath:
         return encode_one_answer(head[FRONT_AT:], first_offset, append_time_ms, log_start_offset)
 
     def _partition(self, topic: bytes, index: int, context: RequestContext[BrokerParts]) -> Partition | None:
-        """The partition, if the client may write to it; `topic` is the topic's id or name."""
+        """Return the partition if it is here and the client may write to it, else None.
+
+        `topic`: the topic's id or UTF-8 name.
+        """
         broker = context.broker
         cluster = broker.cluster
         known = cluster.topic_by_id.get(topic) if self._has_id else cluster.topics.get(topic.decode("utf-8", "replace"))

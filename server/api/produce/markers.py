@@ -50,7 +50,7 @@ _OF_COORDINATORS = frozenset(
 
 
 class Place(NamedTuple):
-    """Place of a result in the answer."""
+    """Producer id and partition under which a result is listed in the response."""
 
     producer_id: int
     topic: str
@@ -60,7 +60,10 @@ class Place(NamedTuple):
 def write_markers(
     broker: BrokerParts, request: WriteTxnMarkersRequest, refusal: ErrorCode = ErrorCode.NONE
 ) -> Worked[Given[WriteTxnMarkersResponse]]:
-    """End transactions in partitions of this broker. `refusal`: end none, and answer this error."""
+    """Write transaction markers into partitions of this broker.
+
+    `refusal`: if it is not NONE, no marker is written, and every partition gets this error.
+    """
     markers = _Markers(broker, refusal)
     if sum([len(topic.partition_indexes) for marker in request.markers for topic in marker.topics]) > MARKERS_AT_ONCE:
         return markers.write_in_slices(request)
@@ -71,7 +74,7 @@ def write_markers(
 
 
 def _ends(marker: WritableTxnMarker) -> Iterator[tuple[Place, TransactionEnd]]:
-    """Yield each marker's transaction end with each of its partitions once."""
+    """Yield the marker's transaction end for each of its partitions; repeated partitions are yielded once."""
     end = TransactionEnd(
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,
@@ -88,7 +91,7 @@ def _ends(marker: WritableTxnMarker) -> Iterator[tuple[Place, TransactionEnd]]:
 
 
 class _Markers(PendingAnswer[WriteTxnMarkersResponse]):
-    """The markers of one request, and the wait for their commits."""
+    """Transaction markers of one request, which wait until all of them are committed."""
 
     __slots__ = ("_broker", "_deadline", "_is_writing", "_of_groups", "_refusal", "_results", "_undecided", "_waits")
 
@@ -118,7 +121,7 @@ class _Markers(PendingAnswer[WriteTxnMarkersResponse]):
         return self.answer()
 
     def write(self, place: Place, end: TransactionEnd) -> None:
-        """Write one marker, and note its result or wait for it."""
+        """Write one marker; record its result, or reserve the place of a result that is still pending."""
         if self._refusal:
             self._note(place, self._refusal)
             return
@@ -185,7 +188,7 @@ class _Markers(PendingAnswer[WriteTxnMarkersResponse]):
         self._results.setdefault(place.producer_id, {}).setdefault(place.topic, {})[place.partition] = code
 
     def _expect(self, place: Place) -> None:
-        """Reserve the place of a later result in the response."""
+        """Reserve the place of a pending result in the response, as REQUEST_TIMED_OUT until the result is known."""
         self._note(place, ErrorCode.REQUEST_TIMED_OUT)
         self._undecided += 1
 
@@ -205,7 +208,7 @@ class _Markers(PendingAnswer[WriteTxnMarkersResponse]):
             self.become_ready()
 
     def answer(self) -> Given[WriteTxnMarkersResponse]:
-        """Response if all results are known, else this pending answer."""
+        """Return the response if all results are known; otherwise return this pending answer."""
         self._is_writing = False
         if not self._undecided:
             self._stop_waiting()

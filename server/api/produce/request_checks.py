@@ -41,7 +41,7 @@ _LENGTH_MAX = 2**31 - 1 - LOG_OVERHEAD
 
 
 def without_repetitions(topics: list[TopicProduceData]) -> list[TopicProduceData]:
-    """Merge repeated topics and partitions, so that each comes once."""
+    """Merge repeated topics and partitions; a partition's last data count."""
     # Nearly all small requests end here; the rest would cost them a few objects for nothing.
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return topics
@@ -57,7 +57,7 @@ def without_repetitions(topics: list[TopicProduceData]) -> list[TopicProduceData
 
 
 def named_topic(broker: BrokerParts, topic: TopicProduceData) -> str:
-    """Name of a topic by its id; KafkaError if this broker does not know the id."""
+    """Return a topic's name, looked up by its id. Raises KafkaError if this broker does not know the id."""
     state = broker.cluster.topic_by_id.get(topic.topic_id)
     if state is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -65,7 +65,7 @@ def named_topic(broker: BrokerParts, topic: TopicProduceData) -> str:
 
 
 def has_a_buffer(request: ProduceRequest) -> bool:
-    """True if the request has its own receive buffer, in which its records may stay."""
+    """True if the request was received into its own buffer, so that its records need not be copied to be kept."""
     for topic in request.topic_data:
         for data in topic.partition_data:
             if data.records is not None:
@@ -75,7 +75,7 @@ def has_a_buffer(request: ProduceRequest) -> bool:
 
 
 def holds_transactional(request: ProduceRequest) -> bool:
-    """True if the first of several batches is transactional; KafkaError for a malformed header."""
+    """True if any partition's first batch is transactional. Raises KafkaError if a batch size is beyond 31 bits."""
     for topic in request.topic_data:
         for data in topic.partition_data:
             if is_transactional(data.records):
@@ -84,7 +84,7 @@ def holds_transactional(request: ProduceRequest) -> bool:
 
 
 def is_transactional(records: memoryview | None) -> bool:
-    """True if the first batch is transactional; KafkaError if its header is malformed."""
+    """True if the first batch is transactional. Raises KafkaError if the batch size is beyond 31 bits."""
     if records is None:
         return False
     if not batch_size(records, 0, len(records)):
@@ -96,7 +96,7 @@ def is_transactional(records: memoryview | None) -> bool:
 
 
 def numbered_batch(records: memoryview | None) -> BatchHeader | None:
-    """The header of a batch whose producer numbers its records."""
+    """Return the first batch's header if it has a producer id and sequence numbers, else None."""
     if records is None or len(records) < RECORDS_OFFSET or records[_MAGIC_AT] != MAGIC_V2:
         return None
     # Not `read_header`: the magic is known here.
@@ -113,7 +113,7 @@ may take a hundred megabytes: a few kilobytes are enough to ask for that."""
 
 
 async def checked_in_thread(log: PartitionLog, records: memoryview, now_ms: int) -> CheckedRecords | KafkaError:
-    """Check records in a thread; returns why they are refused, if they are."""
+    """Check records in a thread; return the checked records, or the KafkaError that refuses them."""
     # The rules are taken on the event loop: the thread must not read the log, which changes meanwhile.
     rules = log.validation_rules()
     small = rules._replace(decompressed_bytes_max=min(SMALL_CHECK_BYTES_MAX, rules.decompressed_bytes_max))
@@ -134,7 +134,7 @@ UNKNOWN_LEADER = (-1, -1)
 
 
 def current_leader(broker: BrokerParts, topic: str, index: int) -> tuple[int, int]:
-    """A partition's leader and epoch: from the local replica, which is newer, else from the metadata."""
+    """Return a partition's leader id and epoch: from the local replica, which is newer, else from the metadata."""
     partition = broker.replicas.partition(topic, index)
     # LeaderAndIsr changes the replica before UpdateMetadata changes the metadata, so the replica knows the new leader
     # first.
@@ -145,14 +145,14 @@ def current_leader(broker: BrokerParts, topic: str, index: int) -> tuple[int, in
 
 
 def endpoints(broker: BrokerParts, leaders: Iterable[int], listener: str) -> list[BrokerEndpoint]:
-    """Endpoints of the given brokers that are alive."""
+    """Return the endpoints, at this listener, of the brokers in `leaders` that are alive."""
     # A broker that leads several of the partitions is named once.
     found = [broker.cluster.endpoint(node_id, listener) for node_id in sorted(set(leaders))]
     return [each for each in found if each is not None]
 
 
 def tell_leaders(broker: BrokerParts, response: ProduceResponse, listener: str) -> None:
-    """Add current leaders and their addresses for refused partitions (KIP-951)."""
+    """Add leaders and their endpoints to the response for partitions with NOT_LEADER_OR_FOLLOWER (KIP-951)."""
     leaders = set()
     for topic in response.responses:
         # From v13 on a request names topics by their ids alone.

@@ -58,25 +58,25 @@ _threads, _answer_threads = trio.CapacityLimiter(1), trio.CapacityLimiter(2)
 
 
 class Rule(NamedTuple):
-    """Requirement of a topic: which part of a record needs an id, and the strategy that names the schema's subject."""
+    """Schema validation rule of a topic: the part of a record to check, and the subject name strategy."""
 
     is_key: bool
     strategy: str
 
 
 class Named(NamedTuple):
-    """Schema that a record names, and the rule by which it is looked for."""
+    """Schema id found in a record's key or value, with the rule that requires it."""
 
     rule: Rule
     schema_id: int
 
 
 class _Away(Exception):
-    """The registry cannot be asked; the text says why."""
+    """The schema registry cannot be reached; the text says why."""
 
 
 class SchemaIds:
-    """Cache of the schemas that are registered for topics, over a client of the registry."""
+    """Client of a schema registry; caches which schema ids are registered for which topics."""
 
     def __init__(self, config: SchemaRegistryConfig) -> None:
         self._urls = [url.rstrip("/") for url in config.confluent_schema_registry_url]
@@ -90,7 +90,10 @@ class SchemaIds:
     async def refusal(
         self, topic: str, config: LogConfig, checked: CheckedRecords, bytes_max: int
     ) -> KafkaError | None:
-        """Why a batch is refused; None if all of its records name registered schemas. `bytes_max`: of its decompressed records."""
+        """Return the error of a batch with records that name no registered schema; None if there is no such record.
+
+        `bytes_max`: greatest size of the batch's decompressed records.
+        """
         rules = rules_of(config)
         read = partial(result_of, partial(_ids_of, checked, rules, bytes_max))
         found = await trio.to_thread.run_sync(read, limiter=_threads)
@@ -151,7 +154,10 @@ class SchemaIds:
         return name is not None and (name if rule.strategy == RECORD_NAME else f"{topic}-{name}") in subjects
 
     async def _answer(self, path: str) -> Any:
-        """The registry's answer; None if it has no such schema. Raises _Away."""
+        """Return the registry's JSON response; None if the schema does not exist.
+
+        Raises _Away if no instance can answer.
+        """
         problem, until = self._away
         if trio.current_time() < until:
             raise _Away(problem)
@@ -201,7 +207,7 @@ def _try_again(problem: str) -> KafkaError:
 
 
 def rules_of(config: LogConfig) -> list[Rule]:
-    """Rules of a topic, for its keys and for its values."""
+    """Return the schema validation rules of a topic, for keys, values or both."""
     rules = []
     if config.confluent_key_schema_validation:
         rules.append(Rule(True, config.confluent_key_subject_name_strategy))
@@ -211,7 +217,10 @@ def rules_of(config: LogConfig) -> list[Rule]:
 
 
 def _ids_of(checked: CheckedRecords, rules: list[Rule], bytes_max: int) -> tuple[list[Named], bool]:
-    """Schemas that a batch names, at most IDS_MAX, and whether some records name none or another one."""
+    """Return up to IDS_MAX schema ids that a batch's records name, and whether that leaves out any record.
+
+    True: a record names no schema, or there are more schema ids than IDS_MAX.
+    """
     found: dict[Named, None] = {}
     has_others = False
     for record in _records(checked, bytes_max):
@@ -226,7 +235,7 @@ def _ids_of(checked: CheckedRecords, rules: list[Rule], bytes_max: int) -> tuple
 def _listed(
     checked: CheckedRecords, rules: list[Rule], bytes_max: int, named: list[Named], unknown: set[Named]
 ) -> None:
-    """Raise the refusal of a batch, which lists the records that name no schema or an unknown one."""
+    """Raise the error of a refused batch; it lists the records that name no schema or one in `unknown`."""
     good = set(named) - unknown
     errors = RecordErrors(ValidationRules(), now_ms=0, topic_partition="")
     for index, record in enumerate(_records(checked, bytes_max)):
@@ -241,7 +250,10 @@ def _records(checked: CheckedRecords, bytes_max: int) -> Iterator[Record]:
 
 
 def _named(record: Record, rules: list[Rule]) -> Iterator[Named | None]:
-    """Schema that each part of a record names; None for a part that names none, nothing for one that is null."""
+    """Yield the schema id in the record's key and value, as far as `rules` check them.
+
+    None stands for a part without a schema id; a null part yields nothing.
+    """
     for rule in rules:
         data = record.key if rule.is_key else record.value
         if data is not None:
@@ -264,7 +276,7 @@ _PROTOBUF_TOKENS = re.compile(
 
 
 def record_name(answer: Any) -> str | None:
-    """Name of the record that a registered schema describes, as Confluent's RecordNameStrategy takes it."""
+    """Return the record name of a registered schema for Confluent's RecordNameStrategy; None if it has no name."""
     text = answer.get("schema") if isinstance(answer, dict) else None
     if not isinstance(text, str):
         return None
@@ -296,7 +308,10 @@ def _avro_name(schema: Any) -> str | None:
 
 
 def _first_message(text: str) -> str | None:
-    """Full name of the first message of a Protobuf file; None for a file beyond TEXT_MAX."""
+    """Return the full name of the first message in a Protobuf file.
+
+    None: there is no message, or the text is longer than TEXT_MAX characters.
+    """
     if len(text) > TEXT_MAX:
         return None
     package = message = previous = ""

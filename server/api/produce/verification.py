@@ -48,11 +48,11 @@ _OF_COORDINATORS = frozenset(
 
 
 class NotVerified(KafkaError):
-    """Refusal of a batch before the append; the text goes to the client."""
+    """Error of a batch that was not appended because its transaction is not verified; the text goes to the client."""
 
 
 class _Asked(NamedTuple):
-    """A batch whose transaction is not open in its partition."""
+    """Batch whose transaction is not open in its partition, so that the transaction coordinator must verify it."""
 
     partition: Partition
     place: tuple[str, int]
@@ -60,7 +60,10 @@ class _Asked(NamedTuple):
 
 
 class Verification:
-    """Verification of one request's transactions: `begin`, and `finish` if that was not enough; then `guard` of each partition."""
+    """Verification of one request's transactions.
+
+    Call `begin`, then `finish` if `begin` returned False, then `guard` for each partition.
+    """
 
     __slots__ = (
         "_asked",
@@ -91,7 +94,7 @@ class Verification:
     # ------------------------------------------------------------------ what is known in the end
 
     def refusal(self) -> KafkaError | None:
-        """Why the whole request is refused."""
+        """Return the error for the whole request; None if the partitions may be appended to."""
         if self._failure is not None:
             return self._failure
         if len(self._producers) > 1:
@@ -100,7 +103,10 @@ class Verification:
         return None
 
     def guard(self, partition: Partition) -> VerificationGuard | None:
-        """Guard for a partition's append. NotVerified: the batch must not be appended."""
+        """Return the verification guard for the append to this partition; None if no verification is needed.
+
+        Raises NotVerified if the batch must not be appended.
+        """
         error = self._errors.get(partition)
         if error is not None:
             raise NotVerified(*error)
@@ -112,7 +118,10 @@ class Verification:
     # ------------------------------------------------------------------ asking
 
     def begin(self) -> bool:
-        """Ask the coordinator about unverified transactions. False: the answer is pending, or must be requested again."""
+        """Ask the coordinator to verify the transactions that are not known to be open.
+
+        True: the verification is complete. False: call `finish` to wait for the answer, or to ask again.
+        """
         for _ in self._look_at_all():
             pass
         return self._ask()
@@ -126,7 +135,7 @@ class Verification:
             await self.finish()
 
     async def finish(self) -> None:
-        """Wait for the answer."""
+        """Wait for the coordinator's answer; ask again while the producer's previous transaction is being completed."""
         while True:
             pending, self._pending = self._pending, None
             if pending is not None and self._take_up(await pending):
@@ -152,7 +161,7 @@ class Verification:
         return self._take_up(answer)
 
     def _take_up(self, errors: Errors) -> bool:
-        """Record the coordinator's answer. False if it must be asked again."""
+        """Record the coordinator's answer. False: the coordinator must be asked again."""
         bumps = self._support is TransactionSupport.EPOCH_BUMP
         if bumps and ErrorCode.CONCURRENT_TRANSACTIONS in errors.values() and self._may_ask_again():
             return False
@@ -169,7 +178,7 @@ class Verification:
         return now < self._retry_until
 
     def _told(self, code: ErrorCode) -> tuple[ErrorCode, str | None]:
-        """Error code for the producer, with a text if there is one."""
+        """Return the error code that the producer gets for the coordinator's `code`, and an error message or None."""
         if code is ErrorCode.INVALID_TXN_STATE:
             return (code, "Partition was not added to the transaction")
         is_to_be_retried = (
@@ -243,7 +252,7 @@ class Verification:
 
 
 def _transactional_header(records: memoryview | None) -> BatchHeader | None:
-    """The header of a batch within a transaction."""
+    """Return the header of the first batch if it belongs to a transaction, else None."""
     if records is None or len(records) < RECORDS_OFFSET or not is_transactional(records):
         return None
     header = BatchHeader._make(unpack_header(records))

@@ -71,7 +71,7 @@ _threads = trio.CapacityLimiter(2)
 
 
 class Source(NamedTuple):
-    """The partition and group of the records of letters."""
+    """Partition and share group from which dead letters come."""
 
     topic: str
     partition: int
@@ -83,7 +83,7 @@ Originals = Mapping[int, tuple[bytes | None, bytes | None]]
 
 
 class DeadLetterQueues:
-    """Writes dead letters of all groups. `start` runs work in the background."""
+    """Writer of dead letters for all share groups. `start` runs a function in the background."""
 
     def __init__(
         self, broker: BrokerParts, start: Background, settings_of: Callable[[str], ShareGroupSettings]
@@ -92,7 +92,7 @@ class DeadLetterQueues:
         self._letters: dict[SharePartitionLeader, deque[DeadLetter]] = {}
 
     def send(self, share: SharePartitionLeader, letter: DeadLetter) -> None:
-        """Write a letter for these records, then archive them."""
+        """Write dead letters for the records that `letter` describes, then archive these records."""
         letters = self._letters.get(share)
         if letters is None:
             letters = self._letters[share] = deque()
@@ -145,7 +145,7 @@ class DeadLetterQueues:
                 await _retried(partial(self._produce, name, source.partition, batch))
 
     def _check(self, name: str) -> None:
-        """Raise KafkaError if this topic may not be a dead-letter queue."""
+        """Raise KafkaError if the topic `name` may not be a dead-letter queue."""
         config = self._broker.config.dead_letters
         prefix = config.errors_deadletterqueue_topic_name_prefix
         problem = None
@@ -160,7 +160,7 @@ class DeadLetterQueues:
             raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
 
     async def _ensure(self, name: str) -> None:
-        """Create the topic if it does not exist."""
+        """Create the dead-letter topic `name` if it does not exist."""
         if self._broker.cluster.topics.get(name) is not None:
             return
         settings = {ENABLED: "true", "message.timestamp.type": "CreateTime"}
@@ -180,7 +180,10 @@ class DeadLetterQueues:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # this broker does not know it yet
 
     async def _originals(self, partition: Partition, first: int, last: int) -> Originals:
-        """Read records of an inclusive range, possibly not all; none if unreadable: letters then go without them."""
+        """Read keys and values of records from offset `first` to `last`, by offset; the result may end before `last`.
+
+        An empty result means that the log cannot be read; dead letters are then written without keys and values.
+        """
         try:
             region: Any = b""
             for _ in range(100):
@@ -231,7 +234,7 @@ class DeadLetterQueues:
 
 
 async def _retried(work: Callable[[], Any]) -> None:
-    """Run work, with retries after transient failures."""
+    """Run `work`; retry after transient failures."""
     for wait_s in WAITS_S:
         try:
             await work()
@@ -263,7 +266,10 @@ def _decoded(records: FileRegion | bytes, first: int, last: int) -> Originals:
 
 
 def _batch(source: Source, pending: deque[DeadLetter], originals: Originals, limit: int, now_ms: int) -> bytes:
-    """Encode one batch of letters, taken from `pending`: as many as it has room for, at least one."""
+    """Encode one batch of dead letters, and remove them from `pending`. The batch holds at least one record.
+
+    `limit`: greatest size in bytes; `originals`: keys and values to copy, by offset.
+    """
     records: list[Record] = []
     size = BATCH_OVERHEAD
     for offset, letter in _offsets(pending):
@@ -284,7 +290,7 @@ def _offsets(pending: deque[DeadLetter]) -> Iterator[tuple[int, DeadLetter]]:
 
 
 def _take(pending: deque[DeadLetter], offset: int) -> None:
-    """Remove the letters up to this record, which the first of them holds."""
+    """Remove the record at `offset`, the first one of the first pending letter."""
     if pending[0].last_offset == offset:
         pending.popleft()
     else:

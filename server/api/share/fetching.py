@@ -67,7 +67,7 @@ _warmings = trio.CapacityLimiter(4)
 
 
 class Found(NamedTuple):
-    """A member's records of one partition."""
+    """Result of a share fetch for one partition: the acquired records, or an error."""
 
     error: ErrorCode
     records: FileRegion | bytes = b""
@@ -75,14 +75,14 @@ class Found(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A partition to fetch from."""
+    """Partition to fetch from, with its share partition."""
 
     partition: TopicPartition
     share: SharePartitionLeader
 
 
 class Limits(NamedTuple):
-    """Limits of one request."""
+    """Limits of one share fetch request, in milliseconds, bytes and records."""
 
     wait_ms: int
     bytes_min: int
@@ -93,7 +93,7 @@ class Limits(NamedTuple):
 
 
 def limits_of(request: ShareFetchRequest, fetch_bytes_max: int) -> Limits:
-    """The limits of a request at a broker with this fetch.max.bytes."""
+    """Return the limits of a request. `fetch_bytes_max`: the broker's fetch.max.bytes."""
     bytes_max = min(request.max_bytes, fetch_bytes_max)
     return Limits(
         request.max_wait_ms,
@@ -106,7 +106,7 @@ def limits_of(request: ShareFetchRequest, fetch_bytes_max: int) -> Limits:
 
 
 class ShareFetching:
-    """One share fetch. `found` is complete once `is_done`; `on_done` is then called if set."""
+    """One share fetch. `found` is complete when `is_done` is True; then `on_done` is called, if set."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class ShareFetching:
         self._is_warming = False
 
     def begin(self) -> None:
-        """Fetch, or begin to wait."""
+        """Try to acquire records; if there are too few, begin to wait."""
         limits = self._limits
         if not self._targets or limits.records_max == 0 or limits.bytes_max <= 0:
             self._finish()
@@ -144,7 +144,7 @@ class ShareFetching:
             self._try(is_last=limits.wait_ms <= 0 or limits.bytes_min <= 0)
 
     def abandon(self) -> None:
-        """Stop: no client waits any more."""
+        """Stop the fetch, because its client has disconnected."""
         self.is_done = True
         self.on_done = None
         self._leave()
@@ -157,7 +157,7 @@ class ShareFetching:
             on_done()
 
     def _listen(self) -> None:
-        """Wait for records and for the deadline."""
+        """Register for new records and for the deadline."""
         if self._is_listening:
             return
         self._is_listening = True
@@ -198,7 +198,7 @@ class ShareFetching:
             self._try()
 
     def on_failure(self, share: SharePartitionLeader, error: ErrorCode) -> None:
-        """Drop a share partition that has ended."""
+        """Stop fetching from a share partition that has ended; its error goes into the response."""
         target = self._targets.pop(share, None)
         self._hopeful.pop(share, None)
         if target is not None:
@@ -227,7 +227,10 @@ class ShareFetching:
     # ------------------------------------------------------------------ tries, which may take several time slices
 
     def _try(self, *, is_last: bool = False) -> None:
-        """Try to acquire records if there are enough. A long try continues in a task."""
+        """Try to acquire records if enough bytes are available. A long try continues in a background task.
+
+        `is_last`: acquire whatever is in memory, and end the wait.
+        """
         self._is_trying, self._has_news = True, False
         steps = self._steps(is_last=is_last)
         cost = 0
@@ -250,7 +253,7 @@ class ShareFetching:
                 self._finish()
 
     def _step(self, steps: Steps, *, is_last: bool) -> int | None:
-        """Take one step of a try and return its cost; None: it was the last."""
+        """Run one step of a try and return its cost; None: the try has ended."""
         if self.is_done:
             return None
         if self._is_stale():
@@ -292,7 +295,7 @@ class ShareFetching:
             self._listen()
 
     def _steps(self, *, is_last: bool) -> Steps:
-        """The steps of one try; their result is True if the wait is over."""
+        """Yield the cost of each step of one try; the generator returns True if the wait is over."""
         for _ in range(ROUNDS_MAX):
             for share in list(self._hopeful):
                 try:
@@ -318,7 +321,7 @@ class ShareFetching:
         return False
 
     def _note_empty(self) -> Iterator[int]:
-        """Add partitions without records, as in Kafka; a session leaves them out of the response."""
+        """Add empty results for partitions without records, as in Kafka. Responses of a session omit unchanged ones."""
         for partition, share in list(self._targets.values()):
             if share.machine.can_acquire():
                 self.found.setdefault(partition, Found(ErrorCode.NONE))
@@ -327,7 +330,7 @@ class ShareFetching:
     # ------------------------------------------------------------------ reading and acquiring
 
     def _look_at(self, share: SharePartitionLeader) -> None:
-        """Update the available bytes of a share partition. NotCached: nothing has changed."""
+        """Update the number of available bytes of a share partition. Raises NotCached before anything is changed."""
         if share not in self._targets:
             return
         try:
@@ -342,9 +345,10 @@ class ShareFetching:
         self._hopeful[share] = available
 
     def _pass_over(self, cold: NotCached, *, is_last: bool) -> None:
-        """Raise `cold` unless this is the last try, which takes only records in memory.
+        """Raise `cold`, unless this is the last try: it skips records that are not in memory.
 
-        A thread reads more, because a member that never waits has only last tries.
+        Then a thread reads the pages for the member's next fetch, because a member that never waits has only last
+        tries.
         """
         if not is_last:
             raise cold
@@ -358,7 +362,10 @@ class ShareFetching:
         return max(sizes, default=0) >= PLENTY or sum([min(size, room) for size in sizes]) >= self._limits.bytes_min
 
     def _take(self, ready: list[SharePartitionLeader], *, is_last: bool) -> Generator[int, None, bool]:
-        """Acquire from each partition in turn its share of the limits; True if any record was acquired."""
+        """Acquire records from each ready partition, within its part of the limits. Yield the costs of the steps.
+
+        The generator returns True if a record was acquired or a partition has an error.
+        """
         limits = self._limits
         left, count = limits.bytes_max, 0
         is_any = False

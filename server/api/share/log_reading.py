@@ -29,7 +29,7 @@ _MAGIC_V2 = 2
 
 
 class SharedRead(NamedTuple):
-    """A read of one partition: `records`, and the place of each batch in them."""
+    """Read of one partition: `records`, and the bounds of each batch in `records` (`places`)."""
 
     fetch_offset: int
     records: FileRegion | bytes
@@ -40,7 +40,10 @@ class SharedRead(NamedTuple):
     is_behind: bool
 
     def slice(self, acquired: Sequence[AcquiredRecords]) -> FileRegion | bytes:
-        """The batches from the first acquired record to the last. Call it once: the region shrinks."""
+        """Return the batches from the first to the last acquired record.
+
+        Call this once, because the file region shrinks.
+        """
         first, last = acquired[0].first_offset, acquired[-1].last_offset
         overlapping = [
             place
@@ -60,7 +63,7 @@ class SharedRead(NamedTuple):
 
 
 class ShareReader(LimitsRegions):
-    """Reads partitions for one share fetch."""
+    """Reader of the log for one share fetch."""
 
     __slots__ = ("is_committed_only",)
 
@@ -69,16 +72,22 @@ class ShareReader(LimitsRegions):
         self.is_committed_only = is_committed_only
 
     def end_of(self, partition: Partition) -> int:
-        """The end of the partition for readers of this group."""
+        """Return the end offset for this group: last stable offset or high watermark, by its isolation level."""
         return partition.last_stable_offset if self.is_committed_only else partition.high_watermark
 
     def available(self, partition: Partition, fetch_offset: int) -> int:
-        """Estimated bytes from an offset on; very large before the last segment. Raises KafkaError, NotCached."""
+        """Return the estimated bytes from `fetch_offset` on; LONG_MAX if the offset is before the last segment.
+
+        Raises KafkaError or NotCached.
+        """
         read = partition.read(fetch_offset, 1, read_committed=self.is_committed_only, only_from_leader=True)
         return LONG_MAX if read.is_behind else read.bytes_available
 
     def read(self, partition: Partition, fetch_offset: int, room: int, *, is_first: bool, until: int) -> SharedRead:
-        """Read the batch at `fetch_offset`, and more that begin up to `until`. Raises KafkaError, NotCached."""
+        """Read the batch at `fetch_offset`, and later batches that begin at `until` or before.
+
+        Raises KafkaError or NotCached.
+        """
         room = self.with_files(room, is_first=is_first)
         read = partition.read(
             fetch_offset,
@@ -107,7 +116,10 @@ class ShareReader(LimitsRegions):
 def _batches(
     records: FileRegion | bytes, fetch_offset: int, until: int
 ) -> tuple[list[FetchedBatch], list[tuple[int, int]]]:
-    """Whole batches and their positions. As in Kafka an incomplete last batch is left out."""
+    """Return complete batches from `fetch_offset` on, and the bounds of each in `records`.
+
+    As in Kafka an incomplete last batch is omitted. `until`: later batches begin at this offset or before.
+    """
     batches: list[FetchedBatch] = []
     places: list[tuple[int, int]] = []
     window = _Window(records)
@@ -151,7 +163,7 @@ def _is_abort(window: _Window, at: int, size: int, header: BatchHeader) -> bool:
 
 
 class _Window:
-    """A window of bytes of records in a file."""
+    """Buffered reads from a region of a log file, in steps of WINDOW_BYTES."""
 
     __slots__ = ("_data", "_records", "_start")
 
@@ -161,7 +173,10 @@ class _Window:
         self._data = records if isinstance(records, bytes) else b""
 
     def at(self, position: int, length: int) -> tuple[bytes, int]:
-        """A buffer, and the place in it of `length` bytes from a position on; fewer at the end of the records."""
+        """Return a buffer, and the index in it of the byte at `position` of the records.
+
+        At least `length` bytes follow the index, fewer at the end of the records.
+        """
         records = self._records
         end = min(position + length, len(records))
         if isinstance(records, FileRegion) and not self._start <= position < end <= self._start + len(self._data):

@@ -58,7 +58,10 @@ Background = Callable[[Callable[[], Awaitable[None]]], None]
 
 
 class SharePersister(Protocol):
-    """Reads and writes state at the share coordinators. Every request gets a response, an error in the end."""
+    """Client of the share coordinators, which store share-partition state.
+
+    Every request gets a response, if only an error.
+    """
 
     def read(self, request: ReadShareGroupStateRequest) -> Given[ReadShareGroupStateResponse]: ...
 
@@ -66,7 +69,7 @@ class SharePersister(Protocol):
 
 
 class StoredState(NamedTuple):
-    """The stored state of a share partition."""
+    """State of a share partition as stored by the share coordinator."""
 
     state_epoch: int
     start_offset: int
@@ -74,7 +77,7 @@ class StoredState(NamedTuple):
 
 
 def read_request(partition: SharePartition) -> ReadShareGroupStateRequest:
-    """The request that reads the state and fences the leaders before this one."""
+    """Return a request that reads the state and fences earlier leaders of the partition."""
     group_id, topic_id, index = partition.key
     data = share_group_state.ReadStatePartition(partition=index, leader_epoch=partition.leader_epoch)
     return ReadShareGroupStateRequest(
@@ -83,7 +86,7 @@ def read_request(partition: SharePartition) -> ReadShareGroupStateRequest:
 
 
 def state_of(partition: SharePartition, response: ReadShareGroupStateResponse) -> StoredState:
-    """The state in a response. Raises KafkaError with the error for the member."""
+    """Return the state in a response. Raises KafkaError, with an error code for the member, if the read failed."""
     result = _only(partition, response.results)
     _raise(result.error_code)
     try:
@@ -97,7 +100,7 @@ def state_of(partition: SharePartition, response: ReadShareGroupStateResponse) -
 
 
 def write_request(partition: SharePartition, write: StateWrite) -> WriteShareGroupStateRequest:
-    """The request that stores a write."""
+    """Return a request that stores the changes in `write`."""
     group_id, topic_id, index = partition.key
     changed = share_group_state.WriteStatePartition(
         partition=index,
@@ -118,7 +121,7 @@ def write_request(partition: SharePartition, write: StateWrite) -> WriteShareGro
 
 
 def error_of(partition: SharePartition, response: WriteShareGroupStateResponse) -> ErrorCode:
-    """Error of a write, translated for the member."""
+    """Return the error of a write as the member gets it, or NONE."""
     try:
         _raise(_only(partition, response.results).error_code)
     except KafkaError as error:
@@ -127,7 +130,7 @@ def error_of(partition: SharePartition, response: WriteShareGroupStateResponse) 
 
 
 def _only(partition: SharePartition, results: Sequence[Any]) -> Any:
-    """The only result, which must be of this share partition."""
+    """Return the only result of a response. Raises KafkaError if it is not for this share partition."""
     found: list[Any] = (
         results[0].partitions if len(results) == 1 and results[0].topic_id == partition.key.topic_id else []
     )
@@ -146,7 +149,7 @@ def _raise(code: int) -> None:
 
 
 class _Later(PendingAnswer[Any]):
-    """The answer to a request that a task sends."""
+    """Pending response to a request that a background task sends."""
 
     __slots__ = ("_response",)
 
@@ -158,22 +161,25 @@ class _Later(PendingAnswer[Any]):
         return self._response
 
     def abandon(self) -> None:
-        """Do nothing when the client leaves: the request is needed without it."""
+        """Do nothing when the client disconnects, because the state must be stored all the same."""
 
 
 class RoutedPersister:
-    """Sends each request to the share partition's coordinator. `start` runs work in the background."""
+    """Persister that sends each request to the share partition's coordinator.
+
+    `start` runs a function in the background.
+    """
 
     def __init__(self, broker: BrokerParts, start: Background) -> None:
         self._broker, self._start = broker, start
         self._connections = BrokerConnections(broker, "share-state")
 
     def read(self, request: ReadShareGroupStateRequest) -> Given[ReadShareGroupStateResponse]:
-        """Read the state of one share partition."""
+        """Read the stored state of one share partition."""
         return self._send(_Read(request))
 
     def write(self, request: WriteShareGroupStateRequest) -> Given[WriteShareGroupStateResponse]:
-        """Write changes of one share partition."""
+        """Store changes in the state of one share partition."""
         return self._send(_Write(request))
 
     def _send(self, operation: _Read | _Write) -> Given[Any]:
@@ -189,7 +195,7 @@ class RoutedPersister:
         return later
 
     def _coordinator(self, operation: _Read | _Write) -> int | None:
-        """The broker that coordinates a share partition, None if there is none."""
+        """Return the id of the broker that coordinates the share partition; None if there is none at present."""
         cluster = self._broker.cluster
         # Until the topic exists its partition count is unknown.
         if cluster.topics.get(SHARE_GROUP_STATE_TOPIC) is None:
@@ -200,7 +206,10 @@ class RoutedPersister:
         return None if partition is None or partition.leader < 0 else partition.leader
 
     async def _send_in_task(self, operation: _Read | _Write, later: _Later, answer: Any) -> None:
-        """Send until a final response arrives; `answer`: response of the first attempt, if one was made."""
+        """Send the request until a final response arrives.
+
+        `answer`: response to the first attempt; None: none was made.
+        """
         try:
             later.complete(await self._answer(operation, answer))
         finally:
@@ -233,7 +242,7 @@ class RoutedPersister:
 
 
 class _Read:
-    """A read of one share partition."""
+    """Request to read the state of one share partition."""
 
     version = READ_VERSION
 
@@ -257,7 +266,7 @@ class _Read:
 
 
 class _Write:
-    """A write of one share partition."""
+    """Request to write the state of one share partition."""
 
     version = WRITE_VERSION
 

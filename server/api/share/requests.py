@@ -49,7 +49,10 @@ Data = TypeVar("Data", share_fetch.PartitionData, share_fetch.AcknowledgedPartit
 
 
 def session_key(group_id: str | None, member_id: str | None, context: RequestContext[Guarded]) -> SessionKey:
-    """The session key of the client. Raises KafkaError if it names no member or may not read the group."""
+    """Return the client's session key.
+
+    Raises KafkaError if group or member id is invalid, or the group may not be read.
+    """
     if group_id is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     require(context, AclOperation.READ, ResourceType.GROUP, group_id)
@@ -59,20 +62,20 @@ def session_key(group_id: str | None, member_id: str | None, context: RequestCon
 
 
 def rights_of(context: RequestContext[Guarded]) -> FetchRights | None:
-    """The client's rights to topics; None: it may read all."""
+    """Return the client's rights to topics; None if there is no authorizer."""
     authorizer = context.broker.authorizer
     return None if authorizer is None else FetchRights(context, authorizer, is_follower=False)
 
 
 def named(cluster: MetadataCache, topic_id: bytes, partitions: Iterable[int]) -> list[TopicPartition]:
-    """Pending answer that is made once everything it waits for is done."""
+    """Return these partitions of the topic, with the topic's name, which is None if the id is unknown."""
     topic = cluster.topic_by_id.get(topic_id)
     name = None if topic is None else topic.name
     return [TopicPartition(name, topic_id, partition) for partition in partitions]
 
 
 class WhenReady(PendingAnswer[ResponseT], Generic[ResponseT]):
-    """An answer that is made once everything that it waits for is done."""
+    """Pending response that is made by `make`; the caller reports when everything it waits for is done."""
 
     __slots__ = ("_abandon", "_make")
 
@@ -96,7 +99,7 @@ class WhenReady(PendingAnswer[ResponseT], Generic[ResponseT]):
 
 
 class DelayedRefusal(PendingAnswer[ResponseT], Generic[ResponseT]):
-    """A refusal that goes out at the end of the wait, because the client retries at once."""
+    """Error response that is delayed by the request's maximum wait, because the client retries immediately."""
 
     __slots__ = ("_deadline", "_deadlines", "_response")
 
@@ -118,14 +121,14 @@ class DelayedRefusal(PendingAnswer[ResponseT], Generic[ResponseT]):
 
 
 class Result(NamedTuple):
-    """Result of the acknowledgements for one partition."""
+    """Result of acknowledging records of one partition."""
 
     error: ErrorCode
     message: str | None = None
 
 
 class Member(NamedTuple):
-    """The member that acknowledges. `may_renew`: the request announces that it renews locks."""
+    """Share group member that acknowledges records. `may_renew`: the request announces that it renews locks."""
 
     group_id: str
     member_id: str
@@ -133,7 +136,7 @@ class Member(NamedTuple):
 
 
 class Acknowledgement:
-    """The acknowledgements of one request and their results, which are complete when `missing` is 0."""
+    """Acknowledgements of one request, and their results by partition. All results are known when `missing` is 0."""
 
     def __init__(
         self, groups: SharePartitionManager, cluster: MetadataCache, member: Member, rights: FetchRights | None = None
@@ -151,7 +154,7 @@ class Acknowledgement:
         return not self.missing
 
     def add(self, partition: TopicPartition, given: Sequence[Acknowledgements]) -> Iterator[None]:
-        """Acknowledge for one partition in short steps: all but the last one check the batches."""
+        """Acknowledge records of one partition in short steps: check the batches, then apply them in the last step."""
         if partition.topic is None:
             self.results[partition] = Result(ErrorCode.UNKNOWN_TOPIC_ID)
             return
@@ -169,7 +172,10 @@ class Acknowledgement:
             self._acknowledge(partition, batches)
 
     def end(self) -> None:
-        """Complete the results after the last `add`. As in Kafka, partitions without batches have results only beside others."""
+        """Complete the results after the last `add`.
+
+        As in Kafka, partitions without batches get a result only if records of other partitions were acknowledged.
+        """
         if self._has_acknowledged:
             for partition in self._empty:
                 self.results.setdefault(partition, Result(ErrorCode.NONE))
@@ -203,14 +209,14 @@ class Acknowledgement:
             on_done()
 
     def abandon(self) -> None:
-        """Forget the waiting client. Its acknowledgements are stored all the same."""
+        """Stop reporting to the client, which has disconnected. Its acknowledgements are stored all the same."""
         self.on_done = None
 
 
 def _checked(
     given: Sequence[Acknowledgements], *, may_renew: bool
 ) -> Generator[None, None, list[AcknowledgementBatch] | None]:
-    """Check batches, some in each step; return None if they are invalid."""
+    """Check acknowledgement batches, yielding after every BATCHES_PER_STEP; return them, or None if any is invalid."""
     # More are refused in any case, and looking at each of a million takes a second.
     if len(given) > RUNS_MAX:
         return None
@@ -244,7 +250,11 @@ def fetch_response(
     session: ShareSession | None,
     lock_ms: int,
 ) -> ShareFetchResponse:
-    """The response to a ShareFetch. `session` leaves out unchanged partitions; None: all are included."""
+    """Make the response to a ShareFetch request.
+
+    `session`: omits partitions that have not changed; None: all partitions are included. `lock_ms`: duration of
+    acquisition locks in milliseconds.
+    """
     answers: dict[TopicPartition, share_fetch.PartitionData] = {}
     for partition, each in found.items():
         is_included = session is None or session.must_include(
@@ -297,7 +307,7 @@ def _nothing(partition: TopicPartition) -> share_fetch.PartitionData:
 def acknowledge_response(
     broker: BrokerParts, listener_name: str, results: Mapping[TopicPartition, Result], lock_ms: int
 ) -> ShareAcknowledgeResponse:
-    """The response to a ShareAcknowledge."""
+    """Make the response to a ShareAcknowledge request. `lock_ms`: duration of acquisition locks in milliseconds."""
     answers: dict[TopicPartition, share_fetch.AcknowledgedPartition] = {}
     leaders = set()
     for partition, (error, message) in results.items():
@@ -327,7 +337,7 @@ def _by_topic(answers: Iterable[tuple[TopicPartition, Data]]) -> Iterable[tuple[
 
 
 def _endpoints(broker: BrokerParts, leaders: Iterable[int], listener_name: str, kind: Any) -> list[Any]:
-    """Endpoints of the leaders that a response names (KIP-951)."""
+    """Return the endpoints of the given leaders as response elements of class `kind` (KIP-951)."""
     return [
         kind(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
         for each in endpoints(broker, leaders, listener_name)

@@ -57,7 +57,7 @@ WAITERS_AT_ONCE = 4
 
 
 def timestamp_of(reset: str, now_ms: int) -> int:
-    """The timestamp to look up in the log for a share.auto.offset.reset."""
+    """Return the timestamp to look up in the log for this value of share.auto.offset.reset."""
     if reset == EARLIEST:
         return EARLIEST_TIMESTAMP
     if not reset.startswith(BY_DURATION):
@@ -68,7 +68,10 @@ def timestamp_of(reset: str, now_ms: int) -> int:
 
 
 def look_up(partition: Partition, timestamp: int, search: TimestampSearch | None = None) -> int | TimestampSearch:
-    """Look up the offset, or return a search for a thread. KafkaError: the offset is not known yet."""
+    """Return the offset for a timestamp, or a search that a thread must run first.
+
+    `search`: a search that has run. Raises KafkaError if there is no offset for the timestamp yet.
+    """
     found = partition.list_offset(timestamp, search=search)
     if isinstance(found, TimestampSearch):
         return found
@@ -79,7 +82,7 @@ def look_up(partition: Partition, timestamp: int, search: TimestampSearch | None
 
 
 async def search(partition: Partition, timestamp: int, found: TimestampSearch) -> int:
-    """Look up an offset with a thread's help."""
+    """Return the offset for a timestamp; searches of the log run in a thread."""
     result: int | TimestampSearch = found
     while isinstance(result, TimestampSearch):
         await trio.to_thread.run_sync(result.run, limiter=_searches)
@@ -91,17 +94,17 @@ async def search(partition: Partition, timestamp: int, found: TimestampSearch) -
 
 
 class FetchWaiter(Protocol):
-    """A waiting share fetch."""
+    """Share fetch that waits for records."""
 
     def try_now(self, share: SharePartitionLeader) -> None:
         """Try again because the share partition may have records."""
 
     def on_failure(self, share: SharePartitionLeader, error: ErrorCode) -> None:
-        """The share partition has ended."""
+        """Handle the end of a share partition; `error`: why it has ended."""
 
 
 class Host(Protocol):
-    """The parts of the share partition manager that a share partition uses."""
+    """Interface of the share partition manager for its share partitions."""
 
     @property
     def persister(self) -> SharePersister: ...
@@ -110,28 +113,28 @@ class Host(Protocol):
     def deadlines(self) -> Deadlines: ...
 
     def settings_of(self, group_id: str) -> ShareGroupSettings:
-        """Settings in force for a group."""
+        """Return the group's settings that are in force."""
 
     def now_ms(self) -> int:
-        """Wall-clock time."""
+        """Return the wall-clock time in milliseconds."""
 
     def start(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run work in the background."""
+        """Run `work` in the background."""
 
     def send_dead_letter(self, share: SharePartitionLeader, letter: DeadLetter) -> None:
-        """Send records to the group's dead-letter queue, which calls `on_dead_letter` of the machine afterwards."""
+        """Send records to the group's dead-letter queue; afterwards call `on_dead_letter` of the state machine."""
 
     def drop(self, share: SharePartitionLeader) -> None:
         """Forget a share partition that has ended."""
 
 
 def locks_now_ms() -> int:
-    """Monotonic time of acquisition locks."""
+    """Return the monotonic time of acquisition locks in milliseconds."""
     return int(trio.current_time() * 1000)
 
 
 class SharePartitionLeader:
-    """Drives the state machine of one share partition."""
+    """Share partition at its leader: connects the state machine with the log, the share coordinator and the clock."""
 
     def __init__(self, host: Host, key: SharePartitionKey, partition: Partition) -> None:
         self.partition = partition
@@ -155,7 +158,7 @@ class SharePartitionLeader:
     # ------------------------------------------------------------------ loading
 
     def load(self) -> None:
-        """Load the state; call it once."""
+        """Load the stored state. Call this once."""
         answer = self._host.persister.read(read_request(self.machine))
         if isinstance(answer, PendingAnswer) and not answer.is_ready:
             answer.on_ready = partial(self._guarded, partial(self._on_read, answer))
@@ -206,18 +209,18 @@ class SharePartitionLeader:
     # ------------------------------------------------------------------ the end
 
     def fence(self, error: ErrorCode) -> None:
-        """End this state machine, whose state is outdated."""
+        """End this share partition, because its state is outdated or unusable. `error`: result for waiting fetches."""
         if self.machine.phase in (Phase.INITIALIZING, Phase.ACTIVE):
             self.machine.fence()
             self._end(error)
 
     def retire(self) -> None:
-        """End after all changes are stored, because no member of the group remains here."""
+        """End this share partition when all changes are stored, because no member of the group fetches here now."""
         self._is_unwanted = True
         self._retire_if_stored()
 
     def keep(self) -> None:
-        """Continue, because a member of the group is here again."""
+        """Cancel `retire`, because a member of the group fetches here again."""
         self._is_unwanted = False
 
     def _retire_if_stored(self) -> None:
@@ -238,7 +241,10 @@ class SharePartitionLeader:
     # ------------------------------------------------------------------ after each call of the machine
 
     def after(self) -> None:
-        """Carry out the writes, dead letters and deadline of the machine. Call it after each call of the machine."""
+        """Carry out the state machine's pending writes, dead letters and deadline.
+
+        Call this after each use of the machine.
+        """
         machine = self.machine
         while (write := machine.take_write()) is not None:
             answer = self._host.persister.write(write_request(machine, write))
@@ -291,14 +297,14 @@ class SharePartitionLeader:
     # ------------------------------------------------------------------ waiting fetches
 
     def wait(self, waiter: FetchWaiter) -> None:
-        """Add a fetch, which is retried whenever records may exist."""
+        """Register a waiting fetch; it is retried whenever records may be available."""
         self._waiters[waiter] = None
 
     def leave(self, waiter: FetchWaiter) -> None:
         self._waiters.pop(waiter, None)
 
     def has_records(self) -> bool:
-        """True if a fetch would find records."""
+        """True if a fetch could acquire records."""
         machine = self.machine
         return machine.is_active and machine.next_fetch_offset() < self._end_offset() and machine.can_acquire()
 
@@ -307,7 +313,7 @@ class SharePartitionLeader:
         return partition.last_stable_offset if self.machine.settings.reads_committed else partition.high_watermark
 
     def serve(self) -> None:
-        """Let waiting fetches acquire in order while records are left: some now, the rest in a task."""
+        """Let waiting fetches acquire records in order of arrival: the first few now, the others in a task."""
         if self._is_serving:
             # A fetch that acquires calls `after`, which calls this: the fetches behind it try anyway. But records that
             # came before it are still news to the fetches in front of it.
@@ -331,7 +337,7 @@ class SharePartitionLeader:
         self._is_serving = False
 
     async def _serve_others(self, waiters: Iterable[FetchWaiter]) -> None:
-        """Let the remaining fetches acquire; repeat if new records arrive."""
+        """Let the other waiting fetches acquire records; repeat if new records have arrived."""
         time_slice = TimeSlice()
         try:
             while True:
@@ -351,7 +357,7 @@ class SharePartitionLeader:
             self._is_serving = self._has_news = False
 
     def _offer(self, waiter: FetchWaiter) -> bool:
-        """Let a waiting fetch acquire; False if no records are left."""
+        """Let one waiting fetch acquire records; False if there are none."""
         if not self.has_records():
             return False
         if waiter in self._waiters:
@@ -363,11 +369,11 @@ class SharePartitionLeader:
         return True
 
     def _look(self) -> None:
-        """Follow a change of the partition. It is called in the middle of an append, which must not fail."""
+        """Handle a change of the partition. This is called in the middle of an append, so it must not raise."""
         self._guarded(self._follow)
 
     def _guarded(self, step: Callable[[], None]) -> None:
-        """Run a step; a bug ends only this share partition, which the next fetch loads again."""
+        """Run `step`; after a bug in it, only this share partition ends, and the next fetch loads it again."""
         try:
             step()
         except Exception:
@@ -387,7 +393,7 @@ class SharePartitionLeader:
 
 
 def _response_of(answer: Given[ResponseT]) -> ResponseT:
-    """The response of a ready answer."""
+    """Return the response that `answer` is or, as a ready pending answer, holds."""
     if not isinstance(answer, PendingAnswer):
         return answer
     answer.on_ready = None  # it refers to the answer

@@ -37,10 +37,10 @@ DEAD_LETTERS_SINCE = 2  # the level of share.version that brought them (KIP-1191
 
 
 class SharePartitionManager:
-    """Share partitions by group, share sessions, and background work."""
+    """Manager of the share partitions that this broker leads, by group, of share sessions and of background work."""
 
     def __init__(self, broker: BrokerParts, persister: SharePersister | None = None) -> None:
-        """`persister`: a replacement for RoutedPersister."""
+        """`persister`: client of the share coordinators; None: a RoutedPersister."""
         self._broker = broker
         self._dead_letters = DeadLetterQueues(broker, self.start, self.settings_of)
         self.persister = persister or RoutedPersister(broker, self.start)
@@ -60,7 +60,7 @@ class SharePartitionManager:
         return self._broker.now_ms()
 
     def start_in(self, nursery: trio.Nursery) -> None:
-        """Run the background work in a nursery."""
+        """Run the background work in `nursery`."""
         nursery.start_soon(self._work)
 
     async def _work(self) -> None:
@@ -69,13 +69,13 @@ class SharePartitionManager:
                 nursery.start_soon(_guarded, work)
 
     def start(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run work in the background."""
+        """Run `work` in the background."""
         self._send.send_nowait(work)
 
     # ------------------------------------------------------------------ settings
 
     def settings_of(self, group_id: str) -> ShareGroupSettings:
-        """Settings in force for a group."""
+        """Return the group's settings that are in force."""
         settings = self._settings.get(group_id)
         if settings is None:
             if len(self._settings) >= SETTINGS_KEPT_MAX:
@@ -87,7 +87,7 @@ class SharePartitionManager:
         return settings
 
     def _on_settings(self, group_id: str | None) -> None:
-        """Forget the settings of a group; None: those of all groups."""
+        """Drop the cached settings of a group; None: of all groups."""
         if group_id is None:
             self._settings.clear()
         else:
@@ -96,12 +96,15 @@ class SharePartitionManager:
     # ------------------------------------------------------------------ share partitions
 
     def share(self, key: SharePartitionKey) -> SharePartitionLeader | None:
-        """The share partition, None if it is not loaded here."""
+        """Return the share partition; None if it is not loaded here."""
         of_group = self._shares.get(key.group_id)
         return None if of_group is None else of_group.get(key)
 
     def lead(self, key: SharePartitionKey, topic: str) -> SharePartitionLeader:
-        """Share partition, loaded on demand. Raises KafkaError if this broker does not lead the partition."""
+        """Return the share partition, loaded if necessary.
+
+        Raises KafkaError if this broker does not lead the partition.
+        """
         share = self.share(key)
         if share is not None:
             share.keep()
@@ -131,7 +134,7 @@ class SharePartitionManager:
                 del self._shares[share.key.group_id]
 
     def _on_session_end(self, session: ShareSession) -> None:
-        """Release the records of the session's member."""
+        """Release the records that the session's member has acquired."""
         group_id, member_id = session.key.member
         shares = [
             share
@@ -149,7 +152,7 @@ class SharePartitionManager:
             self.start(partial(_in_slices, steps))
 
     def _give_up(self, group_id: str, shares: list[SharePartitionLeader]) -> Iterator[None]:
-        """Store released records, then end share partitions without members; each step is one share partition."""
+        """Store released records, then retire the group's share partitions if the group has no sessions."""
         for share in shares:
             if share.machine.is_active:
                 share.after()
@@ -169,7 +172,7 @@ async def _in_slices(steps: Iterator[None]) -> None:
 
 
 async def _guarded(work: Callable[[], Awaitable[None]]) -> None:
-    """Run work; a bug in it ends neither other work nor the broker."""
+    """Run `work`; log an exception, so that neither other work nor the broker ends."""
     try:
         await work()
     except Exception:
