@@ -68,17 +68,17 @@ if TYPE_CHECKING:
 
 
 class LatePart(Protocol):
-    """Part that is created at first use."""
+    """Part of the broker that is created at first use."""
 
     def start_in(self, nursery: trio.Nursery) -> None:
-        """Begin to work, as long as the nursery lives."""
+        """Start the background tasks of this part; they end with the nursery."""
 
 
 PartT = TypeVar("PartT", bound=LatePart)
 
 
 class Broker:
-    """All parts of one broker, for its handlers; one per process."""
+    """Container of all parts of one broker, for the request handlers; one per process."""
 
     def __init__(
         self, config: BrokerConfig, environment: Environment | None = None, readiness: Readiness | None = None
@@ -175,7 +175,7 @@ class Broker:
 
     @property
     def begun_groups(self) -> GroupCoordinator | None:
-        """Group coordinator; None until a client uses groups or this broker leads a partition of theirs."""
+        """Group coordinator; None until a client uses groups or this broker leads a partition of group offsets."""
         return self.__dict__.get("groups")
 
     @cached_property
@@ -241,7 +241,7 @@ class Broker:
 
     @property
     def begun_telemetry(self) -> Telemetry | None:
-        """Client telemetry; None until a client asks for its subscriptions."""
+        """Manager of client metrics; None until a client sends GetTelemetrySubscriptions."""
         return self.__dict__.get("telemetry")
 
     @cached_property
@@ -271,7 +271,7 @@ class Broker:
         return self._started(KeySources())
 
     def sasl_of(self, listener: str) -> SaslListener | None:
-        """Make the SASL authentication of a listener; None if it does not speak SASL."""
+        """Create the SASL authentication of `listener`; None if the listener does not use SASL."""
         if (config := self.configs.started_with.sasl.get(listener)) is None:
             return None
         from ottla.server.security.sasl_listener import SaslListener
@@ -289,7 +289,7 @@ class Broker:
         return StreamsTopics(self.administration, self.environment.clock_ms)
 
     def _started(self, part: PartT) -> PartT:
-        """Start a part now if the broker runs, else together with it."""
+        """Start `part` now if the broker runs, else when the broker starts; return `part`."""
         if self._nursery is None:
             self._early.append(part)
         else:
@@ -300,7 +300,7 @@ class Broker:
 
     @property
     def config(self) -> BrokerConfig:
-        """Configuration in force, including run-time changes."""
+        """Configuration in force, including changes made at run time."""
         return self.configs.current
 
     @property
@@ -309,7 +309,7 @@ class Broker:
 
     @property
     def transaction_version(self) -> int:
-        """Level of transaction.version in use (KIP-890)."""
+        """Feature level of transaction.version in use (KIP-890)."""
         return self.member.features.level(TRANSACTION_VERSION)
 
     def _tree(self) -> CoordinationTree:
@@ -340,7 +340,7 @@ class Broker:
         return self.environment.clock_ms()
 
     def partition(self, topic: str, index: int) -> Partition:
-        """A partition that this broker holds; raises as Kafka answers for one that it does not."""
+        """Return a partition with a replica on this broker. Raises Kafka's error for any other partition."""
         partition = self.replicas.partition(topic, index)
         if partition is None:
             known = self.cluster.partition(topic, index)
@@ -356,17 +356,20 @@ class Broker:
         return partition
 
     def may_be_replaced_at(self, partition: Partition) -> bool:
-        """True if another broker may lead a partition without this one knowing; this one must then not answer as its leader."""
+        """Return True if another broker may lead `partition` without this broker knowing.
+
+        This broker must then not answer as the leader.
+        """
         return partition.must_hear or self.member.is_fenced
 
     async def ensure_internal_topic(self, name: str) -> None:
-        """Return once an internal topic exists; raises KafkaError if it cannot be made."""
+        """Wait until the internal topic `name` exists. Raises KafkaError if the topic cannot be created."""
         await self.administration.ensure_topic(name)
 
     # ------------------------------------------------------------------ life
 
     async def open(self, sessions: trio.Nursery) -> None:
-        """Load logs and settings; no client is served yet. A task in `sessions` holds the coordination session."""
+        """Load logs and settings before any client is served. A task in `sessions` holds the coordination session."""
         await self.replicas.open()
         await self._keep_out_workers()
         await sessions.start(self.member.hold)
@@ -375,7 +378,10 @@ class Broker:
             await self._add_user(user)
 
     async def _keep_out_workers(self) -> None:
-        """Refuse a lone start on directories where several workers run or left partitions."""
+        """Unless this broker is a worker, raise an error if several workers run in its log directories.
+
+        Directories in which several workers left partitions are refused, too.
+        """
         config, storage = self.configs.started_with, self.environment.storage or OsStorage()
         if config.worker is None and any(_is_there(storage, f"{each}/{FOLDER}") for each in config.log_dirs):
             from ottla.server.cluster.start.worker_folders import (
@@ -399,7 +405,7 @@ class Broker:
                 raise JoinProblem(f"--add-scram: user {user.name!r} cannot be kept: {reason}") from None
 
     async def close(self) -> None:
-        """Sync everything and unlock the directories."""
+        """Flush all logs and unlock the log directories."""
         # Whatever cancels the broker, its logs have to reach the disk.
         with trio.CancelScope(shield=True):
             await self.replicas.shutdown(self.member.broker_epoch if self.is_in_cluster else NO_BROKER_EPOCH)
@@ -419,7 +425,7 @@ class Broker:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[trio.Nursery]:
-        """The background work; leaves when the last log directory has failed, too."""
+        """Run the background tasks of the broker until the block ends; yields their nursery."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self.replicas.run)
             self._nursery = nursery

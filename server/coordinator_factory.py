@@ -45,7 +45,7 @@ share_partitions_of: Callable[[_SharePartitionLeader], SharePartitionManager] = 
 
 
 def make_groups(broker: BrokerParts) -> GroupCoordinator:
-    """Make the group coordinator, whose log is `__consumer_offsets`."""
+    """Create the group coordinator, whose log is `__consumer_offsets`."""
     types = GroupTypes()
     return GroupCoordinator(
         broker.configs.started_with.groups,
@@ -61,7 +61,7 @@ def make_groups(broker: BrokerParts) -> GroupCoordinator:
 
 
 def make_transactions(broker: BrokerParts) -> TransactionCoordinator:
-    """Make the transaction coordinator, whose log is `__transaction_state`."""
+    """Create the transaction coordinator, whose log is `__transaction_state`."""
     return TransactionCoordinator(
         broker.configs.started_with.transactions,
         transaction_topic(broker),
@@ -75,21 +75,21 @@ def make_transactions(broker: BrokerParts) -> TransactionCoordinator:
 
 
 def make_transaction_markers(broker: BrokerParts) -> TransactionMarkers:
-    """Make the sender that writes transaction markers to this broker's partitions and to other brokers."""
+    """Create the sender that writes transaction markers to this broker's partitions and to other brokers."""
     return TransactionMarkers(broker, partial(write_markers, broker))
 
 
 def make_share_coordinator(broker: BrokerParts) -> ShareCoordinator:
-    """Make the share coordinator, whose log is `__share_group_state`."""
+    """Create the share coordinator, whose log is `__share_group_state`."""
     config = broker.configs.started_with.share_coordinator
     return ShareCoordinator(config, share_state_topic(broker), broker.cluster)
 
 
 class ClusterTopicImages:
-    """Topics of the cluster as group coordinators see them: the port `TopicImages` over the metadata cache.
+    """View of the cluster's topics for group coordinators; implements the port `TopicImages` over the metadata cache.
 
-    Most changes of that cache do not concern groups: leaders and in-sync replicas come and go. `version` rises only with
-    what an image shows.
+    Most changes of the cache (leaders, in-sync replicas) do not concern groups. `version` rises only if an image
+    changes.
     """
 
     def __init__(self, cluster: MetadataCache) -> None:
@@ -150,7 +150,7 @@ class ClusterTopicImages:
 
 
 def _looks_the_same(old: TopicState | None, new: TopicState | None) -> bool:
-    """True if the topic's image would be unchanged."""
+    """Return True if `old` and `new` have equal images: topic id, partition count and replicas."""
     if old is None or new is None:
         return old is new
     if old.topic_id != new.topic_id or len(old.partitions) != len(new.partitions):

@@ -29,25 +29,25 @@ if TYPE_CHECKING:
 
 
 class BrokerParts(Protocol):
-    """The broker, as modules below it see it."""
+    """Interface of the broker for the modules that it contains."""
 
     @property
     def authorizer(self) -> Authorizer | None:
-        """The authorizer; None if all clients may do everything. Use it by way of `server/dispatch/access.py`."""
+        """Authorizer; None if all clients may do everything. Use the authorizer through `server/dispatch/access.py`."""
 
     @property
     def cluster(self) -> MetadataCache:
-        """Metadata of the cluster: brokers, topics, leaders."""
+        """Metadata cache of the cluster: brokers, topics, leaders."""
 
     def partition(self, topic: str, index: int) -> Partition:
-        """Find a partition with a replica here; raises Kafka's error for any other one."""
+        """Return a partition with a replica on this broker. Raises Kafka's error for any other partition."""
 
     def may_be_replaced_at(self, partition: Partition) -> bool:
-        """True if another broker may lead a partition without this one knowing."""
+        """Return True if another broker may lead `partition` without this broker knowing."""
 
     @property
     def replicas(self) -> ReplicaManager:
-        """Logs of this broker and their background work."""
+        """Replica manager: the logs of this broker and the background work on these logs."""
 
     @property
     def groups(self) -> GroupCoordinator: ...
@@ -66,21 +66,21 @@ class BrokerParts(Protocol):
 
     @property
     def coordinators(self) -> Coordinators:
-        """All coordinators, by the internal topics that they live in."""
+        """All coordinators, by the internal topics that hold their state."""
 
     @property
     def node_id(self) -> int: ...
 
     @property
     def config(self) -> BrokerConfig:
-        """Configuration in force, including run-time changes."""
+        """Configuration in force, including changes made at run time."""
 
     @property
     def configs(self) -> ConfigRepository: ...
 
     @property
     def transaction_verifier(self) -> Verifier:
-        """Verification of producers' transactions with their coordinators."""
+        """Verifier that asks transaction coordinators whether a producer's transaction is open."""
 
     @property
     def schema_ids(self) -> SchemaIds:
@@ -88,17 +88,17 @@ class BrokerParts(Protocol):
 
     @property
     def planner(self) -> TopicPlanner:
-        """Planner of topics that are to be created."""
+        """Planner that assigns the replicas of new topics."""
 
     @property
     def readiness(self) -> Readiness | None:
-        """The loop that serves sockets; None in a simulation."""
+        """Event loop that serves sockets; None in a simulation."""
 
     @property
     def administration(self) -> Administration: ...
 
     async def ensure_internal_topic(self, name: str) -> None:
-        """Wait until an internal topic exists; raises KafkaError if it cannot be created."""
+        """Wait until the internal topic `name` exists. Raises KafkaError if the topic cannot be created."""
 
     @property
     def member(self) -> Member: ...
@@ -112,7 +112,7 @@ class BrokerParts(Protocol):
 
     @property
     def quotas(self) -> ClientQuotas:
-        """Client quotas with their meters."""
+        """Client quotas and the meters of their usage."""
 
     @property
     def deadlines(self) -> Deadlines:
@@ -120,10 +120,10 @@ class BrokerParts(Protocol):
 
     @property
     def environment(self) -> Environment:
-        """Disks, clocks, threads."""
+        """External resources: disks, clocks, threads."""
 
     def now_ms(self) -> int: ...
 
     @property
     def transaction_version(self) -> int:
-        """Level in use of the feature transaction.version."""
+        """Feature level of transaction.version in use (KIP-890)."""

@@ -54,7 +54,7 @@ HTTP_BACKLOG = 64
 
 
 class StartupError(Exception):
-    """The broker cannot start with a valid configuration, or had to stop; one line for the operator."""
+    """Reason why a broker with a valid configuration cannot start or had to stop; one line for the operator."""
 
 
 async def serve(
@@ -65,10 +65,10 @@ async def serve(
     before_serving: Callable[[], None] = lambda: None,
     descriptors: Descriptors | None = None,
 ) -> None:
-    """Run a broker until `stop` requests its end. Raises StartupError if it cannot start, or if its disks fail.
+    """Run a broker until `stop` requests its end. Raises StartupError if the broker cannot start or all its disks fail.
 
-    `on_ready` is called when clients are served; `broker.listeners` has the ports. `before_serving` is called when
-    everything is loaded. `descriptors` None: as many as this process may have.
+    `before_serving` is called when everything is loaded. `on_ready` is called when clients are served; the broker's
+    `listeners` have the ports. `descriptors` limits the open descriptors; None: the limit of this process.
     """
     bound = bind_all(config)
     http = None
@@ -118,7 +118,7 @@ async def _serve_bound(
 
 
 def _startup_problem(whole: BaseException) -> BaseException:
-    """Convert a problem that an operator can solve to StartupError; return any other, a bug, unchanged."""
+    """Convert a problem that an operator can solve to StartupError; return any other problem, a bug, unchanged."""
     # Nurseries wrap errors into groups; the operator is to read the error itself.
     problem = whole
     while isinstance(problem, BaseExceptionGroup) and len(problem.exceptions) == 1:
@@ -155,7 +155,7 @@ async def _serve_until_stopped(
 
 
 def _listen(broker: Broker, bound: Bound, for_brokers: Calls, for_clients: Calls, nursery: trio.Nursery) -> None:
-    """Accept connections on every listener, as long as the nursery lives."""
+    """Accept connections on every listener until the nursery ends."""
     assert broker.readiness is not None
     inter_broker, between_brokers = broker.config.inter_broker_listener_name, broker.config.between_brokers
     buffers = ReceiveBuffers(MemoryBudget.of(broker.config.server.queued_max_request_bytes))
@@ -207,7 +207,7 @@ def _encryptions(broker: Broker) -> dict[str, Encryption]:
 
 
 def calls_of(broker: Broker) -> tuple[Calls, Calls]:
-    """Calls for inter-broker listeners, and calls for client listeners."""
+    """Return the calls of inter-broker listeners and the calls of client listeners."""
     is_in_cluster, has_receiver = broker.is_in_cluster, broker.receiver is not None
     return (
         Calls(served_routes(is_in_cluster=is_in_cluster, has_receiver=has_receiver), is_open=False),
@@ -224,7 +224,7 @@ async def _open_when_started(broker: Broker, calls: Sequence[Calls]) -> None:
 
 
 async def _stopped(broker: Broker, stop: Stop, on_ready: Callable[[Broker], None]) -> str:
-    """Join the cluster, and wait until the broker must stop; returns "" for a request, else the failure of the last disk."""
+    """Join the cluster and wait until the broker must stop. Return "" after a stop request, else the failure."""
     failures: list[str] = []
 
     def fail(failure: str) -> None:
@@ -259,7 +259,7 @@ async def _stopped(broker: Broker, stop: Stop, on_ready: Callable[[Broker], None
 
 
 def checked_limit(limit: int) -> int:
-    """A limit of descriptors; StartupError if it is too low for a broker."""
+    """Return `limit`, the number of allowed descriptors. Raises StartupError if that is too low for a broker."""
     if limit < LIMIT_MIN:
         raise StartupError(
             f"the system allows this process {limit} open files and connections; it needs {LIMIT_MIN} at least,"
@@ -269,9 +269,9 @@ def checked_limit(limit: int) -> int:
 
 
 def bind_all(config: BrokerConfig) -> list[tuple[Endpoint, socket.socket]]:
-    """Bound sockets of all listeners, not listening yet; StartupError names an unavailable address.
+    """Bind the sockets of all listeners, without listening. Raises StartupError with the address that is unavailable.
 
-    Those that a worker shares with the others come last, under the same names.
+    The sockets that a worker shares with other workers come last, under the listener names of the worker's own sockets.
     """
     bound: list[tuple[Endpoint, socket.socket]] = []
     worker, buffer_bytes = config.worker, config.server.socket_receive_buffer_bytes
@@ -288,7 +288,7 @@ def bind_all(config: BrokerConfig) -> list[tuple[Endpoint, socket.socket]]:
 
 
 def bind_http(config: BrokerConfig) -> socket.socket | None:
-    """Listening socket of the HTTP endpoint, if enabled; early requests wait until it is served."""
+    """Listen at the HTTP endpoint's address; None if HTTP is disabled. Early requests wait in the backlog."""
     if (address := config.http.address) is None:
         return None
     if importlib.util.find_spec("h11") is None:
@@ -306,7 +306,7 @@ def bind_http(config: BrokerConfig) -> socket.socket | None:
 
 
 def listen_all(bound: Bound, backlog: int) -> None:
-    """Bind all listeners; connections are served once the broker runs."""
+    """Start to listen on all bound sockets; connections are accepted once the broker runs. Raises StartupError."""
     for endpoint, sock in bound:
         try:
             sock.listen(backlog)

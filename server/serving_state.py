@@ -15,7 +15,7 @@ import trio
 
 
 class NotServing(Exception):
-    """The broker does not serve yet, or no longer."""
+    """Refusal of work because the broker does not serve yet or no longer serves."""
 
 
 class ServingState:
@@ -27,12 +27,15 @@ class ServingState:
         self._all_ended = trio.Event()
 
     def begin(self) -> None:
-        """Begin to serve, unless serving has ended already."""
+        """Begin to serve, unless serving has already ended."""
         self.is_on = not self._is_over
 
     @asynccontextmanager
     async def until_left(self) -> AsyncIterator[None]:
-        """Leave the serving state after this block, and wait for all its work. Serving may begin inside the block."""
+        """End the serving state after this block: cancel all admitted work and wait for its end.
+
+        Serving may begin inside the block.
+        """
         try:
             yield
         finally:
@@ -46,7 +49,7 @@ class ServingState:
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """Run work that needs a serving broker. Raises NotServing instead, or after the work was cancelled."""
+        """Admit the work in this block. Raises NotServing if the broker does not serve or the work was cancelled."""
         if not self.is_on:
             raise NotServing
         scope = trio.CancelScope()
@@ -63,7 +66,10 @@ class ServingState:
 
 
 class Stop:
-    """Request to stop. `requested`: hand over first. `immediate`: do not hand over; logs are flushed in both cases."""
+    """Request to stop the broker; logs are always flushed.
+
+    `requested` hands leaderships over to other brokers first; `immediate` does not.
+    """
 
     def __init__(self) -> None:
         self.requested = trio.Event()
@@ -72,7 +78,7 @@ class Stop:
         """True if somebody is left to hand over to: not if all brokers stop together."""
 
     async def unless(self, event: trio.Event, work: Callable[[], Awaitable[object]]) -> bool:
-        """Run work that is cancelled when `event` is set; True if it was completed."""
+        """Run `work`, but cancel it when `event` is set. Return True if the work was completed."""
         is_done = False
         async with trio.open_nursery() as nursery:
 

@@ -61,7 +61,10 @@ class _Lossy(io.FileIO):
 
 
 def set_up_streams() -> None:
-    """Make stdout and stderr as the module's docstring says. Called once, when the process begins."""
+    """Replace stdout and stderr by streams that handle failed writes as the module's docstring describes.
+
+    Call this once, when the process begins. A closed stdin is replaced by /dev/null.
+    """
     for number in (STDIN, STDOUT, STDERR):
         try:
             os.fstat(number)
@@ -80,7 +83,7 @@ def _text(raw: io.FileIO, before: TextIO | None, *, is_by_line: bool = False) ->
 
 
 def announce(lines: Iterable[str]) -> None:
-    """Print the running servers to stdout. A closed stdout does not stop the process."""
+    """Print the addresses of the running servers to stdout. A closed stdout does not stop the process."""
     try:
         print("\n".join(lines), flush=True)
     except OutputUnread:
@@ -92,7 +95,7 @@ def announce(lines: Iterable[str]) -> None:
 
 
 def give_up_output() -> None:
-    """Discard pending and later output to stdout."""
+    """Redirect stdout to /dev/null, so that pending and later output is discarded."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

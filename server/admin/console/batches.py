@@ -30,7 +30,7 @@ _MARKERS = {0: "abort", 1: "commit"}
 
 @dataclass
 class Page:
-    """Records found so far, and the criteria of the search. `position`: the offset to read on from."""
+    """Search criteria of a page of records, and the records found so far. `position`: the next offset to read."""
 
     position: int
     until: int
@@ -59,11 +59,11 @@ class Page:
 
     @property
     def is_done(self) -> bool:
-        """True if no other batch is looked at. A decompressed batch is looked at to its end."""
+        """True if no further batch shall be read. A batch that is already decompressed is read to its end."""
         return self.is_full or self.decoded_bytes >= DECODED_IN_ALL_MAX
 
     def take(self, data: bytes) -> None:
-        """Look at the batches of a slice of the log, until the page is full."""
+        """Read the batches in `data`, a slice of the log, until the page is full."""
         for header, start, end in iter_batches(data):
             if self.is_done:
                 return
@@ -137,7 +137,7 @@ class Page:
         self.shown_bytes += _length(shown)
 
     def show_whole(self, header: BatchHeader, reason: str) -> None:
-        """Show a batch as one line, because its records cannot be decoded, and continue after it."""
+        """Show a batch as one line because its records cannot be decoded; continue with the next batch."""
         self.records.append(
             {
                 "offset": max(header.base_offset, 0),

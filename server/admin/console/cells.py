@@ -21,7 +21,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 def cell(value: Buffer | None, cut: int, form: str = "auto") -> dict[str, Any] | None:
-    """Make the cell of a key or a value, cut to `cut` bytes. `form`: auto, or hex."""
+    """Make the cell of a key or a value, cut to `cut` bytes; None for null. `form`: auto or hex."""
     if value is None:
         return None
     shown = bytes(memoryview(value)[:cut])
@@ -34,7 +34,7 @@ def cell(value: Buffer | None, cut: int, form: str = "auto") -> dict[str, Any] |
 
 
 def header_cells(headers: tuple[tuple[Buffer, Buffer | None], ...], form: str = "auto") -> list[list[Any]]:
-    """Pairs of cells for the first headers."""
+    """Make the pairs of cells (name, value) of the first HEADERS_SHOWN_MAX headers."""
     shown = headers[:HEADERS_SHOWN_MAX]
     return [[cell(name, HEADER_BYTES_MAX, form), cell(value, HEADER_BYTES_MAX, form)] for name, value in shown]
 

@@ -65,7 +65,10 @@ class ClusterView:
         return self._counts
 
     async def brokers(self, request: Request) -> dict[str, Any]:
-        """All live brokers; how many partitions each leads and holds is counted in slices."""
+        """Return all live brokers, with the number of partitions that each broker leads and holds.
+
+        Counts in time slices.
+        """
         cluster, time_slice = self._broker.cluster, PacedTimeSlice(self._pace)
         leads = dict.fromkeys(cluster.brokers, 0)
         holds = dict(leads)
@@ -96,7 +99,10 @@ class ClusterView:
         }
 
     async def topics(self, request: Request) -> dict[str, Any]:
-        """A page of topics sorted by name. `after`: the last name of the page before; `contains`: part of the name."""
+        """Return a page of topics sorted by name. `after`: last name of the previous page.
+
+        `contains`: part of the name.
+        """
         after, wanted = requests.text(request, "after", ""), requests.text(request, "contains", "").lower()
         names = self._broker.cluster.topic_names()
         time_slice, following = PacedTimeSlice(self._pace), None
@@ -131,7 +137,7 @@ class ClusterView:
         }
 
     async def topic(self, request: Request) -> dict[str, Any]:
-        """A page of one topic's partitions, from number `from` on."""
+        """Return a page of one topic's partitions, beginning with partition `from`."""
         name, start = requests.text(request, "name"), requests.number(request, "from", 0)
         topic = self._broker.cluster.topics.get(name)
         if topic is None:

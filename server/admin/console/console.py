@@ -59,7 +59,7 @@ class _File(NamedTuple):
 
 
 class Pages:
-    """Static files, loaded at the first request for one of them; all other names are 404."""
+    """Static files of the console, loaded at the first request. Unknown names are answered with 404."""
 
     def __init__(self) -> None:
         self._files: dict[str, _File] = {}
@@ -95,7 +95,7 @@ LINES_KEPT, LINES_PER_PAGE, LINE_LENGTH_MAX = 500, 200, 1_000
 
 
 class LogTail(logging.Handler):
-    """Handler of log lines, which keeps the last ones. Threads log, too; a deque takes their lines without a lock."""
+    """Log handler that keeps the last lines. Threads log, too; a deque needs no lock."""
 
     def __init__(self, access: Access, lag: LoopLag) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class LogTail(logging.Handler):
         self._lines: deque[dict[str, Any]] = deque(maxlen=LINES_KEPT)
 
     async def run(self) -> None:
-        """Keep log lines, until cancelled."""
+        """Keep log lines until cancelled."""
         logger = logging.getLogger("ottla")
         logger.addHandler(self)
         try:
@@ -113,7 +113,7 @@ class LogTail(logging.Handler):
             logger.removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Store a line. Exceptions reach the logger's caller."""
+        """Store a log line. Exceptions reach the logger's caller."""
         try:
             message = _message_of(record)
         except Exception:  # noqa: BLE001 - the format does not fit its arguments; other handlers tell that
@@ -129,14 +129,14 @@ class LogTail(logging.Handler):
         )
 
     async def lines(self, request: Request) -> dict[str, Any]:
-        """Answer the newest lines after number `after`."""
+        """Return the newest log lines whose numbers are greater than `after`, oldest first."""
         self._access.check_token(request)
         after = requests.number(request, "after", 0)
         lines = [each for each in list(self._lines) if each["number"] > after]
         return {"lines": lines[-LINES_PER_PAGE:]}
 
     async def loop(self, request: Request) -> dict[str, Any]:
-        """Return the histogram of the event loop's lag. The page builds its history."""
+        """Return the histogram of the event loop's lag. The browser computes the history."""
         buckets = self._lag.buckets
         return {"bounds": BOUNDS, "buckets": buckets, "looks": sum(buckets), "seconds": self._lag.seconds}
 
@@ -153,7 +153,10 @@ View = Callable[[Request], Awaitable[Any]]
 
 
 def add_console(routes: Routes, broker: Broker, lag: LoopLag, pace: Pace) -> Callable[[], Awaitable[None]]:
-    """Add the page and its views; returns their background work. The broker's HTTP address must be known."""
+    """Add the console's page and views to `routes`; return their background work.
+
+    The broker's HTTP address must be known.
+    """
     access = Access.of(broker)
     if not access.is_open and access.is_generated:
         broker.http_token = access.token

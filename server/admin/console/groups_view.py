@@ -34,7 +34,7 @@ AT_ONCE = 100
 
 
 class Lag(NamedTuple):
-    """Records that a group is behind."""
+    """Lag of a group: number of records not yet consumed."""
 
     records: int | None
     """None: the group has committed nothing in partitions of this broker."""
@@ -43,14 +43,14 @@ class Lag(NamedTuple):
 
 
 class Lags:
-    """Lags of groups, counted in slices and kept for some seconds."""
+    """Lags of groups, counted in time slices and cached for some seconds."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._kept: OrderedDict[str, tuple[float, Lag]] = OrderedDict()
 
     async def of(self, group_ids: Iterable[str], time_slice: PacedTimeSlice) -> list[Lag]:
-        """Lags of the given groups, in the given order."""
+        """Return the lags of the given groups, in the given order."""
         found, left = [], OFFSETS_PER_PAGE_MAX
         for group_id in group_ids:
             kept = self._kept.get(group_id)
@@ -71,7 +71,7 @@ class Lags:
             self._kept.popitem(last=False)
 
     async def _counted(self, group_id: str, limit: int, time_slice: PacedTimeSlice) -> tuple[Lag, int]:
-        """Count a lag; returns it and the number of offsets that were looked at."""
+        """Count the lag of a group; return the lag and the number of committed offsets that were read."""
         lag, count = None, 0
         for topic, index, offset in islice(self._committed(group_id), limit + 1):
             if count == limit:
@@ -86,7 +86,10 @@ class Lags:
         return Lag(lag, is_whole=True), count
 
     def _committed(self, group_id: str) -> Iterator[tuple[str, int, int]]:
-        """Yield topic, partition and offset from bounded copies, because other tasks run in between."""
+        """Yield (topic, partition, committed offset).
+
+        Iterates over bounded copies, because other tasks run in between.
+        """
         topics = groups_of(self._broker).committed(group_id)
         for topic, partitions in list(islice(topics.items(), OFFSETS_PER_GROUP_MAX + 1)):
             for index, committed in list(islice(partitions.items(), OFFSETS_PER_GROUP_MAX + 1)):
@@ -103,14 +106,14 @@ OFFSETS_VERSION = 9  # names topics
 
 
 class GroupsView:
-    """Views of groups."""
+    """Views of consumer groups."""
 
     def __init__(self, broker: Broker, pace: Pace) -> None:
         self._broker, self._pace = broker, pace
         self._lags = Lags(broker)
 
     async def groups(self, request: Request) -> dict[str, Any]:
-        """A page of groups sorted by name, with the parameters of `ClusterView.topics`."""
+        """Return a page of groups sorted by name. Parameters as in `ClusterView.topics`."""
         wanted, time_slice = Wanted.by(request), PacedTimeSlice(self._pace)
         listed = await finished(groups_of(self._broker).list_groups(ListGroupsRequest()))
         if listed.error_code:
@@ -136,7 +139,7 @@ class GroupsView:
         }
 
     async def group(self, request: Request) -> dict[str, Any]:
-        """Description of one group; `type` is the one from the listing."""
+        """Return the description of one group; `type` is the group type from the listing."""
         group_id, kind = requests.text(request, "id"), requests.text(request, "type", "classic")
         described = await self._described(group_id, kind)
         if described.error_code:
@@ -177,7 +180,7 @@ class GroupsView:
         return (await ask(self._broker, request, request.versions.last)).groups[0]
 
     async def _offsets(self, group_id: str) -> dict[str, Any]:
-        """Committed offsets, topic by topic, and their lag."""
+        """Return the committed offsets of a group, sorted by topic and partition, and the group's lag."""
         query = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
         fetched = await finished(groups_of(self._broker).offsets.offset_fetch(query, api_version=OFFSETS_VERSION))
         time_slice, count, lag = PacedTimeSlice(self._pace), 0, 0
@@ -220,7 +223,7 @@ def _member(member: Any, text_left: int, *, is_classic: bool) -> dict[str, Any]:
 
 
 def _shown(assigned: Iterable[tuple[str, Sequence[int]]], text_left: int) -> list[list[Any]]:
-    """First assigned partitions, with shortened topic names, which a member may have made up."""
+    """Return the first assigned partitions. Topic names are shortened, because a member may have invented them."""
     shown: list[list[Any]] = []
     left = ASSIGNED_SHOWN_MAX
     for topic, partitions in assigned:
@@ -234,7 +237,7 @@ def _shown(assigned: Iterable[tuple[str, Sequence[int]]], text_left: int) -> lis
 
 
 def _classic_assignment(blob: bytes) -> list[tuple[str, Sequence[int]]]:
-    """Decode the assignment that a leader has sent for a member; empty if it cannot be read."""
+    """Decode the assignment that a group's leader has sent for a member; empty if it cannot be decoded."""
     if not 2 < len(blob) <= ASSIGNMENT_BYTES_MAX:
         return []
     try:

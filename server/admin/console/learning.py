@@ -67,7 +67,11 @@ _JOIN_AGAIN = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS, Err
 
 
 class Reader:
-    """One member of the group. With `is_lost` it leaves silently when cancelled, and the group waits for its session timeout."""
+    """Demo consumer: one member of the group.
+
+    A reader with `is_lost` sends no LeaveGroup when cancelled, so that the group waits for the reader's session
+    timeout.
+    """
 
     def __init__(self, broker: Broker, records: Records, group_id: str, topic: str) -> None:
         self._broker, self._records = broker, records
@@ -80,7 +84,7 @@ class Reader:
         self.cancel_scope = trio.CancelScope()
 
     async def run(self) -> None:
-        """Read until cancelled. Raises Refused for a permanent error of the broker."""
+        """Read records until cancelled. Raises Refused if the broker returns a permanent error."""
         try:
             with self.cancel_scope:
                 while True:
@@ -125,7 +129,7 @@ class Reader:
             await self._take_up(synced.assignment)
 
     def _dealt(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
-        """Deal the partitions out round robin, as the leader of the group."""
+        """Assign the partitions round robin to all members; done by the leader of the group."""
         topic = self._broker.cluster.topics.get(self._topic)
         count = 0 if topic is None else len(topic.partitions)
         members = sorted(each.member_id for each in joined.members)
@@ -138,7 +142,7 @@ class Reader:
         return dealt
 
     async def _take_up(self, assignment: bytes) -> None:
-        """Go on at the group's committed offsets, or at the beginning."""
+        """Start at the group's committed offsets, or at offset 0 in partitions without one."""
         wanted = self._assigned(assignment)
         query = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=self._group_id, topics=None)])
         fetched = await finished(groups_of(self._broker).offsets.offset_fetch(query, api_version=FETCH_VERSION))
@@ -151,7 +155,7 @@ class Reader:
         self._positions = {index: max(0, committed.get(index, 0)) for index in wanted}
 
     def _assigned(self, assignment: bytes) -> set[int]:
-        """Decode an assignment; tolerates any bytes, because a foreign client may be the leader."""
+        """Decode an assignment. Tolerates any bytes, because the group's leader may be a foreign client."""
         try:
             found = ConsumerProtocolAssignment.decode(assignment, 0, start=2)
         except ProtocolViolation:
@@ -183,7 +187,7 @@ class Reader:
                 return
 
     async def _read_one(self) -> None:
-        """Read the next record of the partition with most lag."""
+        """Read the next record of the partition with the largest lag."""
         ahead = {}
         for index, position in self._positions.items():
             partition = self._broker.partition(self._topic, index)
@@ -199,7 +203,7 @@ class Reader:
         self.read_count += len(page.records)
 
     async def _commit(self) -> None:
-        """Commit. After a refusal by a rebalance, the next heartbeat reports it."""
+        """Commit the current positions. If a rebalance rejects the commit, the next heartbeat reports the rebalance."""
         partitions = [
             OffsetCommitRequestPartition(partition_index=index, committed_offset=position, committed_metadata="")
             for index, position in self._positions.items()
@@ -213,7 +217,10 @@ class Reader:
         await ask(self._broker, request, COMMIT_VERSION)
 
     def _may_go_on(self, code: int) -> bool:
-        """False if the member must rejoin, now or when the coordinator is available. Raises Refused for a permanent error."""
+        """Return False if the member must rejoin, immediately or when the coordinator is available.
+
+        Raises Refused if `code` is a permanent error.
+        """
         error = ErrorCode.of(code)
         if error is not ErrorCode.NONE and not error.retriable and error not in _JOIN_AGAIN:
             raise refusal(error)
@@ -231,7 +238,7 @@ KEYS = ("apple", "banana", "cherry", "fig", "grape", "lemon", "lime", "mango", "
 
 
 class Learning:
-    """The load, and its buttons."""
+    """Demo load of the Learn tab, and the handlers of the tab's buttons."""
 
     def __init__(self, broker: Broker, records: Records, *, may_start: bool) -> None:
         self._broker, self._records, self._may_start = broker, records, may_start
@@ -244,7 +251,7 @@ class Learning:
         self.group_id = GROUP
 
     async def run(self) -> None:
-        """Run loads on request, until cancelled."""
+        """Run the demo load whenever it is requested, until cancelled."""
         while True:
             await self._started.wait()
             self._problem = ""
@@ -264,7 +271,7 @@ class Learning:
     # ------------------------------------------------------------------ what the page asks
 
     async def state(self, request: Request) -> dict[str, Any]:
-        """State of the load."""
+        """Return the state of the demo load."""
         left = max(0.0, self._ends_at - trio.current_time()) if self._started.is_set() else 0.0
         return {
             "mayStart": self._may_start,
@@ -281,7 +288,7 @@ class Learning:
         }
 
     async def change(self, request: Request) -> dict[str, Any]:
-        """`action`: start, stop, add-reader, remove-reader, lose-reader."""
+        """Perform `action`: start, stop, add-reader, remove-reader or lose-reader."""
         action = requests.posted(request).get("action")
         if action == "start":
             if not self._started.is_set():
@@ -340,7 +347,7 @@ class Learning:
         nursery.start_soon(self._guarded, reader.run)
 
     async def _ensure_topic(self) -> None:
-        """Create the topic, with all partitions led here."""
+        """Create the topic if it does not exist, with all partitions led by this broker."""
         if TOPIC in self._broker.cluster.topics:
             return
         others = [each for each in sorted(self._broker.cluster.brokers) if each != self._broker.node_id]
@@ -386,7 +393,7 @@ class Learning:
 
 
 def record_of(number: int) -> tuple[bytes, bytes]:
-    """Key and value of a sale in a fruit shop."""
+    """Return key and value of a record: a sale in a fruit shop."""
     fruit = KEYS[number * 5 % len(KEYS)]
     sale: Mapping[str, object] = {"sale": number, "fruit": fruit, "grams": 100 + number * 37 % 900}
     return fruit.encode(), json.dumps(sale).encode()

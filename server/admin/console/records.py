@@ -61,9 +61,9 @@ class Records:
     # ------------------------------------------------------------------ pages
 
     async def page(self, request: Request) -> bytes:
-        """Answer a page of records.
+        """Return a page of records.
 
-        `from`: earliest, latest, an offset, or `time:` and milliseconds. `until`: only records below that offset.
+        `from`: earliest, latest, an offset, or `time:` and milliseconds. `until`: only records below this offset.
         """
         topic, index = requests.text(request, "topic"), requests.number(request, "partition", 0, 0, (1 << 31) - 1)
         limit = requests.number(request, "limit", LIMIT_DEFAULT, 1, LIMIT_MAX)
@@ -94,7 +94,7 @@ class Records:
         }
 
     async def _start(self, request: Request, topic: str, index: int, limit: int) -> int:
-        """Resolve `from` to an offset within the log."""
+        """Convert the request's parameter `from` to an offset within the log."""
         begin = requests.text(request, "from", "latest")
         partition = self._broker.partition(topic, index)
         if begin == "earliest":
@@ -110,7 +110,7 @@ class Records:
         return min(max(wanted, partition.log_start_offset), partition.high_watermark)
 
     async def _at_time(self, topic: str, index: int, timestamp: int) -> int:
-        """Offset of the first record at or after a time; the end if there is none."""
+        """Return the offset of the first record at or after `timestamp`; the high watermark if there is none."""
         search: TimestampSearch | None = None
         while True:
             # After each run in a thread the partition is looked up again, because it may have moved.
@@ -129,14 +129,14 @@ class Records:
         return Framed(cut)
 
     async def _shown(self, topic: str, index: int, page: Page) -> int:
-        """Fill the page, and decode values of known schemas; returns the number of bytes read."""
+        """Fill the page, and decode values whose schemas are known; return the number of bytes read."""
         bytes_read = await self.fill(topic, index, page)
         if page.framed is not None and self.registry is not None:
             await page.framed.decode(self.registry)
         return bytes_read
 
     async def fill(self, topic: str, index: int, page: Page) -> int:
-        """Read until the page is full or the request has used its share; returns the number of bytes read."""
+        """Read until the page is full or SCANNED_BYTES_MAX bytes are read; return the number of bytes read."""
         bytes_read = 0
         while not page.is_done and bytes_read < SCANNED_BYTES_MAX:
             partition, read = await self._read(topic, index, page.position)
@@ -158,7 +158,7 @@ class Records:
         return bytes_read
 
     async def _read(self, topic: str, index: int, position: int) -> tuple[Partition, ReadInfo]:
-        """Find the batches. A thread brings the index into memory if need be. Raises KafkaError."""
+        """Read batches from `position` on. If necessary a thread loads the index into memory. Raises KafkaError."""
         found: list[tuple[Partition, ReadInfo]] = []
 
         def read(_: None) -> None:
@@ -174,7 +174,7 @@ class Records:
     # ------------------------------------------------------------------ live
 
     async def live(self, request: Request) -> Response:
-        """Stream new records: of one partition, or of the first partitions of a topic on this broker."""
+        """Stream new records of one partition, or of a topic's first partitions on this broker."""
         topic = requests.text(request, "topic")
         wanted = requests.number(request, "partition", -1, 0, (1 << 31) - 1)
         indexes = [wanted] if wanted >= 0 else [each.index for each in self._broker.replicas.partitions_of(topic)]
@@ -188,7 +188,10 @@ class Records:
         return Response(self._events(topic, positions), content_type=EVENT_STREAM, is_lasting=True)
 
     async def _events(self, topic: str, positions: dict[int, int]) -> AsyncGenerator[bytes, None]:
-        """Poll four times a second, at no cost to producers; skip records when there are too many to read."""
+        """Yield new records, polled four times a second at no cost to producers.
+
+        Skips records if there are too many to read.
+        """
         # Asked again: between the question and here the head was sent, which a slow reader may hold up.
         if self._live_readers >= LIVE_READERS_MAX:
             yield b"data: " + _encoded({"ended": "there are too many live views"}) + b"\n\n"
@@ -235,7 +238,7 @@ def _registry(broker: Broker) -> Registry | None:
 
 
 def _take(page: Page, records: FileRegion | bytes) -> None:
-    """Read batches into the page, in a thread. A batch that is too long is shown by its header."""
+    """Read batches into the page; runs in a thread. For a batch that is too long only the header is shown."""
     if isinstance(records, FileRegion) and len(records) > BATCH_BYTES_MAX:
         header: BatchHeader = read_header(records.file.read_at(records.position, RECORDS_OFFSET))
         page.show_whole(header, f"it is longer than {BATCH_BYTES_MAX >> 20} MiB")
@@ -244,7 +247,7 @@ def _take(page: Page, records: FileRegion | bytes) -> None:
 
 
 def _encoded(result: Mapping[str, Any]) -> bytes:
-    """Encode as JSON record by record, because json holds the interpreter lock and a page may reach 9 MB."""
+    """Encode as JSON, one record at a time: json holds the interpreter lock, and a page may reach 9 MB."""
     give_way, records = paced(), []
     for each in result.get("records", ()):
         records.append(_json(each))

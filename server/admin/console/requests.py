@@ -41,7 +41,7 @@ _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forw
 
 
 class Access:
-    """The console's token and its rules. `is_open`: reading needs no token."""
+    """Access rules of the console and its token. `is_open`: reading needs no token."""
 
     def __init__(self, token: str | None, *, is_open: bool, may_write: bool) -> None:
         self.token = token or secrets.token_urlsafe(24)
@@ -50,7 +50,7 @@ class Access:
 
     @classmethod
     def of(cls, broker: Broker) -> Access:
-        """Make the rules from the settings of a broker whose HTTP address is known."""
+        """Make the access rules from the broker's settings. The broker's HTTP address must be known."""
         config = broker.config
         assert broker.http_address is not None
         takes_anybody = any(each.security_protocol == "PLAINTEXT" for each in config.listeners)
@@ -59,7 +59,7 @@ class Access:
         return cls(token, is_open=is_open and token is None, may_write=config.http.http_console_write)
 
     def check(self, request: Request) -> None:
-        """Raise Refused if the request lacks a token that it needs."""
+        """Raise Refused if the request needs the token and does not have it."""
         is_forwarded = any(each in request.headers for each in _FORWARDED)
         if not (request.method in ("GET", "HEAD") and self.is_open and not is_forwarded):
             self.check_token(request)
@@ -81,7 +81,7 @@ LONG_MAX = (1 << 63) - 1
 
 
 def text(request: Request, name: str, default: str | None = None) -> str:
-    """Read a text parameter; without a default it is required."""
+    """Return the text parameter `name`. Raises Refused if it is missing and there is no default."""
     given = request.query.get(name, default)
     if given is None:
         raise Refused(400, f"The parameter {name} is missing.")
@@ -91,7 +91,7 @@ def text(request: Request, name: str, default: str | None = None) -> str:
 
 
 def number(request: Request, name: str, default: int | None, minimum: int = 0, maximum: int = LONG_MAX) -> int:
-    """Read a whole number within bounds; without a default it is required."""
+    """Return the integer parameter `name`. Raises Refused if it is out of bounds, or missing without a default."""
     given = request.query.get(name)
     if given is None and default is not None:
         return default
@@ -102,7 +102,7 @@ def number(request: Request, name: str, default: int | None, minimum: int = 0, m
 
 
 def posted(request: Request) -> Mapping[str, Any]:
-    """Parse the JSON object of a body."""
+    """Parse the request's body, a JSON object."""
     try:
         body = parse_json(request.body)
     except ValueError:
@@ -117,7 +117,7 @@ T = TypeVar("T")
 
 
 class Wanted(NamedTuple):
-    """Parameters of a request for a page of a list."""
+    """Parameters of a request for one page of a list."""
 
     after: str
     """Name before the page."""
@@ -126,14 +126,17 @@ class Wanted(NamedTuple):
 
     @classmethod
     def by(cls, request: Request) -> Wanted:
-        """Read them from a request."""
+        """Read the parameters from a request."""
         return cls(text(request, "after", ""), text(request, "contains", "").lower())
 
 
 async def first_page(
     everything: Iterable[T], name_of: Callable[[T], str], wanted: Wanted, size: int, time_slice: PacedTimeSlice
 ) -> tuple[list[T], str | None]:
-    """Find a page in slices; returns it, and the name after which the next one begins, if there is one."""
+    """Find a page of a list in time slices.
+
+    Return the page, sorted by name, and the page's last name if there is another page, else None.
+    """
     first: list[T] = []
     for each in everything:
         await time_slice.yield_if_over()
@@ -155,7 +158,10 @@ _loading = trio.CapacityLimiter(1)  # of modules of handlers, which an import ho
 
 
 async def ask(broker: Broker, request: Message, version: int) -> Any:
-    """Call a handler with all rights, and wait for its response in whatever form it comes. Raises Refused for its errors."""
+    """Call the handler of a Kafka request with all rights, and return the response when it is complete.
+
+    Raises Refused if the handler raises an error.
+    """
     route = all_routes()[request.api_key]
     await trio.to_thread.run_sync(lambda: route.code, limiter=_loading)
     context = RequestContext(
@@ -194,7 +200,7 @@ async def _when_ready(answer: PendingAnswer[Any]) -> Any:
 
 
 def refusal(code: int, message: str | None = None) -> Refused:
-    """Make the HTTP answer for an error of Kafka."""
+    """Make the HTTP refusal for a Kafka error."""
     error = ErrorCode.of(code)
     status = 404 if error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND) else 409
     return Refused(status, f"{error.name}: {message or error.message}")

@@ -28,13 +28,16 @@ _NOT_FOUND = 404
 
 
 class SchemasView:
-    """View of a registry; without one each request is refused."""
+    """Views of a schema registry. If none is configured, each request is refused."""
 
     def __init__(self, registry: Registry | None) -> None:
         self._registry = registry
 
     async def subjects(self, request: Request) -> dict[str, Any]:
-        """List a page of the subjects that begin with `prefix`, of all contexts, from number `from` on."""
+        """Return a page of the subjects that begin with `prefix`, in all contexts.
+
+        `from`: number of the page's first subject.
+        """
         prefix, start = requests.text(request, "prefix", ""), requests.number(request, "from", 0, maximum=1 << 30)
         wanted = prefix if prefix.startswith(":") else ALL_CONTEXTS + prefix
         query = {"subjectPrefix": wanted, "offset": start, "limit": SUBJECTS_PER_PAGE + 1}
@@ -49,7 +52,7 @@ class SchemasView:
         }
 
     async def subject(self, request: Request) -> dict[str, Any]:
-        """Show the versions, the compatibility level and the mode of a subject. `name`: the subject."""
+        """Return the versions, the compatibility level and the mode of the subject `name`."""
         name = requests.text(request, "name")
         versions = await self._asked("GET", f"/subjects/{_quoted(name)}/versions")
         config = await self._asked("GET", f"/config/{_quoted(name)}?defaultToGlobal=true")
@@ -66,7 +69,7 @@ class SchemasView:
         }
 
     async def schema(self, request: Request) -> dict[str, Any]:
-        """Show one version. `subject`, `version`."""
+        """Return version `version` of the subject `subject`."""
         subject, version = requests.text(request, "subject"), requests.number(request, "version", None, 1)
         found = await self._asked("GET", f"/subjects/{_quoted(subject)}/versions/{version}")
         references = found.get("references") if isinstance(found, dict) else None
@@ -82,7 +85,7 @@ class SchemasView:
     # --- changes, with `http.console.write`
 
     async def check(self, request: Request) -> dict[str, Any]:
-        """Compare a schema with the latest version: `subject`, `type`, `text`, `references`."""
+        """Check if a schema is compatible with the latest version: `subject`, `type`, `text`, `references`."""
         subject, body = self._schema(request)
         path = f"/compatibility/subjects/{_quoted(subject)}/versions/latest?verbose=true"
         found = await self._asked("POST", path, body, may_be_missing=True)
@@ -93,14 +96,14 @@ class SchemasView:
         }
 
     async def register(self, request: Request) -> dict[str, Any]:
-        """Register a schema, given as for `check`."""
+        """Register a schema. Parameters as in `check`."""
         subject, body = self._schema(request)
         found = await self._asked("POST", f"/subjects/{_quoted(subject)}/versions", body)
         known = await self._asked("POST", f"/subjects/{_quoted(subject)}", body)
         return {"subject": subject, "id": _member(found, "id"), "version": _member(known, "version")}
 
     async def set_level(self, request: Request) -> dict[str, Any]:
-        """Set the compatibility level of a subject; `level` null takes it back."""
+        """Set the compatibility level of a subject; `level` null removes it, so that the global level applies."""
         given = requests.posted(request)
         subject, level = _text(given, "subject"), given.get("level")
         if level is None:
@@ -110,7 +113,7 @@ class SchemasView:
         return {"subject": subject, "level": level}
 
     async def delete(self, request: Request) -> dict[str, Any]:
-        """Mark a version as deleted; `version` null marks all of the subject."""
+        """Soft-delete a version; `version` null soft-deletes the subject."""
         given = requests.posted(request)
         subject, version = _text(given, "subject"), given.get("version")
         if version is not None and (type(version) is not int or not 0 < version < 1 << 31):
@@ -129,7 +132,10 @@ class SchemasView:
         return _text(given, "subject"), {"schema": _text(given, "text"), "references": references, **more}
 
     async def _asked(self, method: str, path: str, body: Any = None, *, may_be_missing: bool = False) -> Any:
-        """Ask the registry; None for 404 if that `may_be_missing`. Raises Refused with the registry's error."""
+        """Send a request to the registry; None if the status is 404 and `may_be_missing`.
+
+        Raises Refused with the registry's error.
+        """
         if self._registry is None:
             raise Refused(404, _NOT_CONFIGURED)
         status, found = await self._registry.ask(method, path, b"" if body is None else json.dumps(body).encode())
@@ -147,7 +153,7 @@ def _quoted(name: str) -> str:
 
 
 def _member(found: Any, name: str) -> Any:
-    """Read a text or a number of an answer, which another program has written."""
+    """Return a text or a number from an answer of the registry; None if it is missing or of another type."""
     value = found.get(name) if isinstance(found, dict) else None
     return value if isinstance(value, (str, int)) else None
 

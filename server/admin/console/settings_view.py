@@ -49,13 +49,13 @@ ASKED_S = 0.004  # what the broker's handler takes for all settings with their d
 
 
 class SettingsView:
-    """View of settings."""
+    """View of the settings of brokers, topics and groups."""
 
     def __init__(self, broker: Broker, pace: Pace) -> None:
         self._broker, self._pace = broker, pace
 
     async def settings(self, request: Request) -> dict[str, Any]:
-        """`kind`: broker, topic or group; `name`: of the topic or group."""
+        """Return the settings of a resource. `kind`: broker, topic or group; `name`: that of the topic or group."""
         kind = requests.text(request, "kind", "broker")
         if kind not in KINDS:
             raise Refused(400, f"The parameter kind must be one of {', '.join(KINDS)}.")
@@ -104,15 +104,16 @@ SET, DELETE = 0, 1
 
 
 class Writing:
-    """Changes by POST."""
+    """Handlers of POST requests that change something."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     async def produce(self, request: Request) -> dict[str, Any]:
-        """Produce a record.
+        """Produce one record.
 
-        `topic`; `partition`, or null for that of the key; `key` and `value` as text, or as hex with `isHex`, null or absent for none.
+        `topic`: name. `partition`: number; null chooses the key's partition. `key`, `value`: text, or hex if `isHex`;
+        null or absent for none.
         """
         body = requests.posted(request)
         is_hex = body.get("isHex") is True
@@ -133,7 +134,10 @@ class Writing:
         return {"partition": partition, "offset": offset}
 
     async def alter(self, request: Request) -> dict[str, Any]:
-        """Change a setting: `kind` and `name` as `SettingsView.settings`, `setting`, and `value`, null for the default."""
+        """Change a setting. `kind` and `name` as in `SettingsView.settings`; `setting`.
+
+        `value`, null for the default.
+        """
         body = requests.posted(request)
         kind = _text(body, "kind")
         if kind not in KINDS:
@@ -152,12 +156,12 @@ class Writing:
 
 
 def partition_of_key(key: bytes | None, partition_count: int) -> int:
-    """Choose the partition of a key as the Java client's producer does; without a key the first one."""
+    """Return the partition of a key, as the Java client's producer computes it; partition 0 without a key."""
     return 0 if key is None else (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
 async def produced(broker: Broker, topic: str, partition: int, records: Sequence[Record]) -> int:
-    """Append records as a producer with acks=all does; returns the offset of the first. Raises Refused."""
+    """Append records like a producer with acks=all; return the offset of the first record. Raises Refused."""
     # Writable, because the leader puts offset and epoch into it.
     batch = memoryview(bytearray(encode_batch(records)))
     data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=batch)])

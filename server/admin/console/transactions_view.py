@@ -39,7 +39,7 @@ class TransactionsView:
         self._broker, self._pace = broker, pace
 
     async def transactions(self, request: Request) -> dict[str, Any]:
-        """A page of transactional ids in their order, as `ClusterView.topics`."""
+        """Return a page of transactions sorted by transactional id. Parameters as in `ClusterView.topics`."""
         wanted, time_slice = Wanted.by(request), PacedTimeSlice(self._pace)
         listed = await self._listed()
         page, following = await first_page(
@@ -56,7 +56,7 @@ class TransactionsView:
         return {"transactions": shown_states, "next": following}
 
     async def _listed(self, producer_ids: Sequence[int] = ()) -> ListTransactionsResponse:
-        """List transactions. Raises Refused while partitions of the coordinator are being loaded."""
+        """List the transactions of `producer_ids`, or all. Raises Refused while the coordinator loads partitions."""
         request = ListTransactionsRequest(state_filters=[], producer_id_filters=list(producer_ids))
         listed: ListTransactionsResponse = await ask(self._broker, request, LIST_VERSION)
         if listed.error_code:
@@ -83,7 +83,7 @@ class TransactionsView:
     # ------------------------------------------------------------------ producers of a partition
 
     async def producers(self, request: Request) -> dict[str, Any]:
-        """Producers of a partition on this broker: the longest open transactions first, then the latest writers."""
+        """Return the producers of a partition on this broker: longest open transactions first, then latest writers."""
         topic, index = requests.text(request, "topic"), requests.number(request, "partition", None)
         try:
             entries = list(self._broker.partition(topic, index).log.producers.values())
@@ -113,7 +113,10 @@ class TransactionsView:
     async def _known_transactions(
         self, topic: str, index: int, entries: Iterable[ProducerEntry], time_slice: PacedTimeSlice
     ) -> set[tuple[int, int]]:
-        """Ids and epochs of producers whose coordinator is here and will end their transaction in this partition."""
+        """Return id and epoch of each producer in `entries` whose open transaction this broker coordinates.
+
+        The coordinator will end these transactions, which include this partition.
+        """
         producer_ids = [each.producer_id for each in entries]
         if not producer_ids:
             return set()

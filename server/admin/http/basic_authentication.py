@@ -18,7 +18,7 @@ USER = "user."
 
 
 class InvalidUsers(ValueError):
-    """Unusable users file; the text is one line for the operator."""
+    """Users file that cannot be used; the text is one line for the operator."""
 
 
 def read_users_file(file: Path) -> dict[str, str]:
@@ -37,7 +37,7 @@ def read_users_file(file: Path) -> dict[str, str]:
 
 
 def credentials_of(request: Request) -> tuple[bytes, bytes] | None:
-    """Return name and password of a request; None without them."""
+    """Return name and password from a request's Authorization header; None without Basic credentials."""
     scheme, _, encoded = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "basic":
         return None
@@ -49,7 +49,7 @@ def credentials_of(request: Request) -> tuple[bytes, bytes] | None:
 
 
 def authenticated(request: Request, password_of: Callable[[str], bytes | None]) -> str | None:
-    """Return the name of the user that a request comes from; None without a known name and its password."""
+    """Return the name of the request's user; None if the user is unknown or the password is wrong."""
     found = credentials_of(request)
     if found is None:
         return None
@@ -62,5 +62,5 @@ def authenticated(request: Request, password_of: Callable[[str], bytes | None]) 
 
 
 def login_required(realm: str) -> Refused:
-    """Make the refusal of a request that comes from no user."""
+    """Make the 401 answer for a request without valid credentials."""
     return Refused(401, "HTTP 401 Unauthorized", (("WWW-Authenticate", f'Basic realm="{realm}"'),))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def add_health(routes: Routes, broker: Broker, stop: Stop) -> None:
-    """Add /healthz and /readyz."""
+    """Add /healthz and /readyz to `routes`."""
 
     async def healthz(request: Request) -> Response:
         return _response(health_of(broker))
@@ -41,14 +41,14 @@ def add_health(routes: Routes, broker: Broker, stop: Stop) -> None:
 
 
 def health_of(broker: Broker) -> Mapping[str, str]:
-    """Health checks by name: "ok", or the problem."""
+    """Return the results of the health checks by name: "ok", or the problem."""
     # Paths are not told: whoever asks for health need not know them.
     offline = sum(not each.is_online for each in broker.replicas.log_directories)
     return {"log directories": f"{offline} offline" if offline else "ok"}
 
 
 def readiness_of(broker: Broker, stop: Stop) -> Mapping[str, str]:
-    """Readiness checks by name: "ok", or the problem."""
+    """Return the results of the readiness checks by name: "ok", or the problem."""
     member = broker.member
     is_open = (
         broker.serving_state.is_on
@@ -77,7 +77,7 @@ Add = Callable[[Routes, "Broker", LoopLag, Pace], Callable[[], Awaitable[None]]]
 
 
 def client_metrics() -> ClientMetrics | None:
-    """Make the receiver of pushed client metrics; None if the packages for it are not installed."""
+    """Make the receiver of pushed client metrics; None if opentelemetry-proto is not installed."""
     if is_possible():
         return ClientMetrics()
     logger.info(
@@ -87,7 +87,10 @@ def client_metrics() -> ClientMetrics | None:
 
 
 async def serve_http(broker: Broker, sock: socket.socket, stop: Stop, more: Sequence[Add] = ()) -> None:
-    """Serve a listening socket until cancelled. A bug ends the endpoint and leaves the broker to its clients."""
+    """Serve HTTP on a listening socket until cancelled.
+
+    An unexpected exception ends the endpoint but not the broker.
+    """
     try:
         await _serve(broker, sock, stop, more)
     except Exception:

@@ -36,7 +36,7 @@ EVENT_STREAM = "text/event-stream"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A whole request. Header names are in lower case; of a name that comes twice the last one is kept."""
+    """HTTP request with all its data. Header names are in lower case; of a repeated header the last value is kept."""
 
     method: str
     path: str
@@ -56,7 +56,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer; its length is given where the body is bytes."""
+    """HTTP response. If `body` is bytes, the response has a Content-Length."""
 
     body: bytes | AsyncGenerator[bytes, None] = b""
     status: int = 200
@@ -68,7 +68,7 @@ class Response:
 
 
 class Refused(Exception):
-    """Refusal of a request: a status, and a sentence for the client."""
+    """Refusal of a request: a status and a sentence for the client."""
 
     def __init__(self, status: int, sentence: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
         super().__init__(sentence)
@@ -87,11 +87,11 @@ Check = Callable[[Request], None]
 
 
 def anybody(request: Request) -> None:
-    """Let every request pass."""
+    """Accept every request; the default check of a route."""
 
 
 class Route(NamedTuple):
-    """A handler, the longest body it takes, and the check of its requests."""
+    """Handler of a path, the maximal length of a body in bytes, and the check of requests."""
 
     handler: Handler
     body_bytes_max: int
@@ -111,13 +111,13 @@ _STRICT = {
 
 
 class Routes:
-    """Table of paths. A path with a trailing slash matches all paths that begin with it; the longest match wins."""
+    """Routing table. A path with a trailing slash matches all paths that begin with it; the longest match wins."""
 
     headers: Mapping[str, str] = _STRICT
     """Headers of every answer for browsers, unless it has its own."""
 
     def refusal(self, refused: Refused) -> Response:
-        """Make the answer to a request that is refused."""
+        """Make the response for a refused request."""
         return refused.response
 
     def __init__(self) -> None:
@@ -125,11 +125,14 @@ class Routes:
         self._below: dict[str, dict[str, Route]] = {}
 
     def get(self, path: str, handler: Handler, *, check: Check = anybody) -> None:
-        """Register a handler for GET and HEAD of a path; the handler must not change state."""
+        """Register `handler` for GET and HEAD of `path`; the handler must not change state."""
         self._add(path, "GET", Route(handler, 0, check))
 
     def post(self, path: str, handler: Handler, *, body_bytes_max: int, check: Check = anybody) -> None:
-        """Answer POST of a path; the handler gets bodies of up to so many bytes, of requests that pass `check`."""
+        """Register `handler` for POST of `path`.
+
+        The handler gets bodies of up to `body_bytes_max` bytes, of requests that pass `check`.
+        """
         self._add(path, "POST", Route(handler, body_bytes_max, check))
 
     def _add(self, path: str, method: str, route: Route) -> None:
@@ -140,7 +143,7 @@ class Routes:
         methods[method] = route
 
     def find(self, method: str, path: str) -> Route:
-        """Find the route of a request. Raises Refused without one."""
+        """Return the route of a request. Raises Refused if there is none."""
         methods = self._exact.get(path) or self._longest(path)
         if methods is None:
             raise Refused(404, f"There is nothing at this path. There is {', '.join(sorted(self._exact))}.")
@@ -160,7 +163,10 @@ _OWN_SITE = frozenset({"same-origin", "none"})  # what browsers call pages of th
 
 
 class Guard:
-    """Guard against pages of other sites. `bound`: the host of the listener. `names`: further hosts of this machine."""
+    """Guard against requests that pages of other sites send.
+
+    `bound`: host of the listener. `names`: further host names of this machine.
+    """
 
     def __init__(self, bound: str, names: Iterable[str] = ()) -> None:
         self._names = {each.lower().rstrip(".") for each in (bound, *names)} | _LOCAL
@@ -184,13 +190,16 @@ class Guard:
         return address.is_loopback or not self._is_loopback
 
     def check_read(self, headers: Mapping[str, str]) -> None:
-        """Raise Refused if a page of another site asks, which could not read the answer anyway."""
+        """Raise Refused if a page of another site sends the request.
+
+        Browsers would hide the answer from that page anyway.
+        """
         is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
         if not is_link and _is_of_another_site(headers):
             raise Refused(403, "Pages of other sites may not read anything here.")
 
     def check_change(self, headers: Mapping[str, str]) -> None:
-        """Raise Refused if a changing request comes, or may come, from another site."""
+        """Raise Refused if a page of another site sends, or may have sent, a request that changes state."""
         if _is_of_another_site(headers):
             raise Refused(403, "Pages of other sites may not change anything here.")
         if headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
@@ -224,7 +233,7 @@ REQUEST_S = 0.0003  # what a short request takes, with its answer
 
 
 class Pace:
-    """Paces all work of the endpoint. `PIECE_S` is how long a piece of work should take."""
+    """Rate limit of all work of the endpoint. `PIECE_S`: how many seconds a piece of work should take."""
 
     PIECE_S = 2 * SLICE_S
 
@@ -233,18 +242,18 @@ class Pace:
         self._rested_at = 0.0
 
     async def request(self) -> None:
-        """Wait until the next request may be handled; its cost is charged in advance."""
+        """Wait until the next request may be handled; the request's cost is charged in advance."""
         await self.pay(REQUEST_S)
 
     async def pay(self, worked_s: float) -> None:
-        """Wait until the endpoint may work for these seconds, and schedule its rest afterwards."""
+        """Wait until the endpoint may work for `worked_s` seconds, and schedule the pause that follows this work."""
         async with self._line:
             await self._until_rested()
             self._rested_at = trio.current_time() + worked_s + min(worked_s * REST, REST_MAX_S)
 
     @asynccontextmanager
     async def piece(self) -> AsyncIterator[None]:
-        """Run a piece of work without awaits, and rest afterwards so that other tasks keep most of the loop."""
+        """Run a piece of work without awaits when the endpoint may work. A pause follows, in which other tasks run."""
         async with self._line:
             await self._until_rested()
             begun = trio.current_time()
@@ -259,14 +268,14 @@ class Pace:
 
 
 class PacedTimeSlice(TimeSlice):
-    """Time slice of a long HTTP answer: it pauses until the endpoint may work again, so that all answers share one quota."""
+    """Time slice of a long HTTP answer. At its end the answer waits for the rate limit of the endpoint."""
 
     def __init__(self, pace: Pace) -> None:
         super().__init__()
         self._pace = pace
 
     async def yield_if_over(self) -> None:
-        """Wait for the endpoint's share of the loop if this slice is over, and begin another one."""
+        """If this slice is over, wait until the endpoint may work again, and begin another slice."""
         if self.is_over():
             await self._pace.pay(SLICE_S)
             self.begin()

@@ -59,13 +59,13 @@ ANSWERS_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Room:
-    """Memory of whole answers in flight, or of bodies, of the whole endpoint."""
+    """Memory limit of the endpoint, for request bodies or for complete answers that are being sent."""
 
     def __init__(self, bytes_max: int = ANSWERS_BYTES_MAX) -> None:
         self._left = self._bytes_max = bytes_max
 
     def take(self, size: int) -> None:
-        """Reserve room for a part of a body until `give`. Raises Refused if others use it."""
+        """Reserve memory for a part of a body until `give`. Raises Refused if other requests use the memory."""
         if size > self._left:
             raise Refused(503, "Other requests are being read; try again.", (("Retry-After", "1"),))
         self._left -= size
@@ -75,7 +75,10 @@ class Room:
 
     @contextmanager
     def held(self, size: int) -> Iterator[None]:
-        """Reserve memory while an answer is sent. Raises Refused if other answers use it all; a lone answer may have any size."""
+        """Reserve memory while an answer is sent. A lone answer may have any size.
+
+        Raises Refused if the memory does not suffice beside other answers.
+        """
         if size > self._left and self._left < self._bytes_max:
             raise Refused(503, "Other answers are on their way, which have not been read.")
         self._left -= size
@@ -100,14 +103,14 @@ _EMPTY_LINE = re.compile(rb"\n\r?\n")
 
 
 class Gone(Exception):
-    """The peer has closed the connection, or is too slow."""
+    """End of a connection, because the peer has closed it or is too slow."""
 
 
 class HttpConnection:
-    """One connection, which answers its requests in order.
+    """HTTP connection that answers its requests in order.
 
-    `is_idle`: it may be ended without cutting anything off; `since`: when it became idle, or else when its request began;
-    `is_leaving`: the request that is read or answered is the last one.
+    `is_idle`: the connection may be closed without cutting anything off. `since`: when it became idle, or when the
+    current request began. `is_leaving`: the current request is the last one.
     """
 
     is_leaving = False
@@ -134,7 +137,7 @@ class HttpConnection:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
 
     async def run(self) -> None:
-        """Serve until one side ends the connection. Nothing is raised for the peer's faults."""
+        """Serve requests until one side ends the connection. Errors of the peer raise nothing."""
         with self.cancel_scope:
             try:
                 while await self._serve_one():
@@ -144,7 +147,10 @@ class HttpConnection:
                 pass
 
     def leave(self) -> None:
-        """Take no further request: close if idle, else after the answer. A stream ends with the pieces that have come."""
+        """Stop taking requests. Closes an idle connection soon, another one after its answer.
+
+        A stream ends after the pieces that have already arrived.
+        """
         self.is_leaving = True
         self._idle_scope.deadline = min(self._idle_scope.deadline, trio.current_time() + LEAVE_S)
         self._piece_scope.cancel()
@@ -153,7 +159,7 @@ class HttpConnection:
         self.is_idle, self.since = is_idle, trio.current_time()
 
     async def _serve_one(self) -> bool:
-        """Serve one request; returns True if another may follow."""
+        """Serve one request; return True if another request may follow."""
         self._method = ""
         try:
             if (found := await self._request()) is None:
@@ -193,7 +199,10 @@ class HttpConnection:
     # ------------------------------------------------------------------ reading
 
     async def _request(self) -> tuple[Request, Handler] | None:
-        """Read the next request and find its handler; None at the end. Raises Refused, RemoteProtocolError, Gone."""
+        """Read the next request and find its handler; None at the end of the connection.
+
+        Raises Refused, RemoteProtocolError or Gone.
+        """
         await self._first_byte()
         await self._pace.request()
         with trio.move_on_after(REQUEST_S):
@@ -223,7 +232,7 @@ class HttpConnection:
         return bytes(await self._stream.receive_some(RECEIVE_BYTES))
 
     async def _event(self, *, is_head: bool = False) -> h11.Event | None:
-        """Read the next event of h11; None if the request is complete."""
+        """Read the next event of h11; None if there is no further event."""
         while True:
             if is_head:
                 self._check_lines()
@@ -238,14 +247,17 @@ class HttpConnection:
             self._http.receive_data(await self._received())
 
     def _check_lines(self) -> None:
-        """Raise Refused for a head of very many lines: parsing them would hold the loop for tens of milliseconds."""
+        """Raise Refused if a request's head has too many lines.
+
+        Parsing them would block the event loop for tens of ms.
+        """
         received = self._http.trailing_data[0]
         end = _EMPTY_LINE.search(received)
         if received.count(b"\n", 0, len(received) if end is None else end.start()) > LINES_MAX:
             raise _too_many_headers()
 
     def _judged(self, event: h11.Request) -> tuple[Request, Route]:
-        """Check the head of a request and find its route. Raises Refused."""
+        """Check the head of a request and find the route. Raises Refused."""
         if len(event.headers) > HEADERS_MAX:
             raise _too_many_headers()
         if len(event.target) > TARGET_BYTES_MAX:
@@ -286,7 +298,7 @@ class HttpConnection:
             await self._write(self._http.send(h11.InformationalResponse(status_code=100, headers=[])))
 
     async def _pieces(self) -> AsyncGenerator[bytes, None]:
-        """Yield a body in pieces. Raises Gone, RemoteProtocolError."""
+        """Yield the request's body in pieces. Raises Gone or RemoteProtocolError."""
         while True:
             event: h11.Event | None = None
             with trio.move_on_after(STREAM_IDLE_S) as self._piece_scope:
@@ -362,7 +374,7 @@ class HttpConnection:
             raise Gone from None
 
     async def _send_lasting(self, pieces: AsyncGenerator[bytes, None]) -> None:
-        """Send a streamed answer. Raises Gone if the reader leaves early."""
+        """Send a streamed answer that has no end of its own. Raises Gone if the client closes the connection."""
         is_whole = False
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen, nursery.cancel_scope)
@@ -412,7 +424,7 @@ CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS = 128, 64
 
 
 class ConnectionLimits(NamedTuple):
-    """Limits of the connections of a server: of all, and of those from one address."""
+    """Maximal numbers of connections: of the server, and from one address."""
 
     all: int
     per_address: int
@@ -422,7 +434,7 @@ RESERVE_PART = 8  # this part of the reserve of descriptors may be used
 
 
 class HttpServer:
-    """Accepts connections and closes some of them to keep the limits. `context`: that of https, None for plain HTTP."""
+    """HTTP server that closes connections to keep the limits. `context`: TLS context; None for plain HTTP."""
 
     def __init__(
         self,
@@ -448,7 +460,7 @@ class HttpServer:
         return len(self._connections)
 
     async def run(self, sock: socket.socket) -> None:
-        """Serve a listening socket until cancelled, or until all requests are answered after `stop`."""
+        """Serve a listening socket until cancelled; after `stop`, until all requests are answered."""
         listener = trio.socket.from_stdlib_socket(sock)
         async with trio.open_nursery() as nursery:
             with self._accepting:
@@ -456,7 +468,7 @@ class HttpServer:
             listener.close()
 
     async def run_until(self, stopping: trio.Event, sock: socket.socket) -> None:
-        """Serve a listening socket until an event; then answer the requests that are in flight, for at most STOP_S."""
+        """Serve a listening socket until `stopping`; then answer the requests in flight, for at most STOP_S seconds."""
 
         async def stop() -> None:
             await stopping.wait()
@@ -471,13 +483,13 @@ class HttpServer:
             nursery.cancel_scope.cancel()
 
     def stop(self) -> None:
-        """Accept no more connections, close those that idle, and the others after their answers."""
+        """Accept no more connections. Close idle connections, and the others after their answers."""
         self._accepting.cancel()
         for each in self._connections:
             each.leave()
 
     def cut_off(self) -> None:
-        """Close the connections that are left, whatever they are at."""
+        """Close all open connections without waiting for their answers."""
         for each in self._connections:
             each.cancel_scope.cancel()
 
@@ -501,7 +513,7 @@ class HttpServer:
             await trio.sleep(RETRY_SECONDS)
 
     def _has_room(self, host: str) -> bool:
-        """Decide about a new connection of this address; closes another one for it if necessary."""
+        """Return True if a new connection from `host` may stay; if necessary close another connection for it."""
         descriptors = self._descriptors
         staying = [each for each in self._connections if not each.cancel_scope.cancel_called]
         of_host = [each for each in staying if each.peer == host]
@@ -551,7 +563,10 @@ def _longest_idle(connections: Sequence[HttpConnection]) -> HttpConnection | Non
 
 
 def _of_largest_share(staying: Sequence[HttpConnection], host: str) -> HttpConnection | None:
-    """Oldest request of the address with most connections; None if the newcomer's address would then have as many."""
+    """Return the connection with the oldest request, among those of the address with most connections.
+
+    None if that address would then have no more connections than `host`, the newcomer's address.
+    """
     counts = Counter(each.peer for each in staying)
     most = max(counts.values(), default=0)
     if most < counts[host] + 2:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Client(NamedTuple):
-    """Attributes of a client, for subscriptions to match. `source_port` is empty if it is not known."""
+    """Attributes of a client, which subscriptions match. `source_port` is empty if the port is not known."""
 
     client_id: str
     software_name: str
@@ -54,7 +54,7 @@ class Client(NamedTuple):
 
 
 class Push(NamedTuple):
-    """A client's push: MetricsData of OpenTelemetry in protobuf."""
+    """Metrics that a client has pushed: OpenTelemetry's MetricsData in protobuf."""
 
     instance_id: str
     owner: str
@@ -71,14 +71,14 @@ class Push(NamedTuple):
 
 
 class BadMetrics(ValueError):
-    """Pushed metrics that cannot be read; the text says why."""
+    """Pushed metrics that cannot be decoded; the text gives the reason."""
 
 
 class Receiver(Protocol):
-    """Port to the receiver; without opentelemetry-proto there is none."""
+    """Port to the receiver of pushed metrics, which exists only if opentelemetry-proto is installed."""
 
     async def take(self, push: Push) -> None:
-        """Take a push. Raises BadMetrics."""
+        """Store the metrics of a push. Raises BadMetrics."""
 
 
 logger = logging.getLogger("ottla.telemetry")
@@ -91,14 +91,14 @@ COST_MAX = 20_000  # steps of a match, some milliseconds
 
 
 class Wanted(NamedTuple):
-    """Metrics that a client shall push, in Java's order, and the push interval."""
+    """Metrics that a client shall push, in the order of Kafka's Java broker, and the push interval."""
 
     metrics: tuple[str, ...]
     interval_ms: int
 
 
 class Subscription:
-    """One valid subscription. Its patterns are compiled at the first match, possibly in a thread."""
+    """Valid subscription. Its patterns are compiled at the first match, possibly in a thread."""
 
     def __init__(self, name: str, config: ClientMetricsConfig) -> None:
         self.metrics = config.metrics
@@ -108,14 +108,20 @@ class Subscription:
 
     @property
     def cost(self) -> int:
-        """Upper limit of steps to match a client; without patterns it is known before compiling."""
+        """Upper limit of the steps to match a client.
+
+        Before the patterns are compiled: 0 without patterns, else too many.
+        """
         if "_patterns" not in self.__dict__:
             return COST_MAX + 1 if self._named else 0
         return sum([pattern.cost("x" * ATTRIBUTE_CHARACTERS_MAX) for pattern in (self._patterns or {}).values()])
 
     @cached_property
     def _patterns(self) -> dict[str, Pattern] | None:
-        """Compiled patterns by attribute; None if one does not compile, which a broker of another make has stored."""
+        """Compiled patterns by attribute.
+
+        None if one does not compile, which another broker implementation has stored.
+        """
         try:
             return patterns_of(self._named)
         except KafkaError as error:
@@ -123,7 +129,7 @@ class Subscription:
             return None
 
     def matches(self, client: Client, instance_id: str) -> bool:
-        """Tell whether this subscription matches a client."""
+        """Return True if this subscription matches the client."""
         if not self._named:
             return True
         attributes = {
@@ -141,14 +147,14 @@ class Subscription:
 
 
 class Subscriptions:
-    """All subscriptions in force. `version` grows with every change."""
+    """All subscriptions in force. `version` rises with every change."""
 
     def __init__(self) -> None:
         self.version = 0
         self._kept: dict[str, tuple[Overrides, Subscription | None]] = {}
 
     def take(self, kept: Kept) -> None:
-        """Take over the subscriptions in force; unchanged ones are not read again."""
+        """Replace the subscriptions by `kept`; unchanged ones are not parsed again."""
         known, self._kept = self._kept, {}
         for name, overrides in kept.items():
             before = known.get(name)
@@ -157,7 +163,7 @@ class Subscriptions:
         self.version += 1
 
     def all(self) -> tuple[Subscription, ...]:
-        """Valid subscriptions."""
+        """Return the valid subscriptions."""
         return tuple(each for _, each in self._kept.values() if each is not None)
 
 
@@ -170,12 +176,12 @@ def _read(name: str, overrides: Overrides) -> Subscription | None:
 
 
 def is_dear(subscriptions: Sequence[Subscription]) -> bool:
-    """Tell whether matching a client takes so long that a thread should do it."""
+    """Return True if matching a client takes so long that it should run in a thread."""
     return sum([each.cost for each in subscriptions]) > COST_MAX
 
 
 def wanted_of(subscriptions: Iterable[Subscription], client: Client, instance_id: str) -> Wanted:
-    """Combine the subscriptions that match a client. A thread may call it."""
+    """Combine the subscriptions that match a client. May run in a thread."""
     found = [each for each in subscriptions if each.matches(client, instance_id)]
     interval_ms = min([INTERVAL_DEFAULT_MS, *(each.interval_ms for each in found)])
     names = dict.fromkeys(name for each in found for name in each.metrics)
@@ -184,7 +190,7 @@ def wanted_of(subscriptions: Iterable[Subscription], client: Client, instance_id
 
 
 def subscription_id(wanted: Wanted, instance_id: bytes) -> int:
-    """Checksum that identifies the wanted metrics of an instance, as a signed number of 32 bits."""
+    """Return the checksum that identifies the wanted metrics of an instance, a signed 32-bit integer."""
     text = f"[{', '.join(wanted.metrics)}]{wanted.interval_ms}"
     words = [int.from_bytes(instance_id[start : start + 4], "big") for start in range(0, 16, 4)]
     value: int = crc32c(text.encode("utf-8", "replace")) ^ words[0] ^ words[1] ^ words[2] ^ words[3]
@@ -197,7 +203,7 @@ _MAY_GET_AGAIN = frozenset([ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPO
 
 
 class Instance:
-    """An instance of a client, and the metrics that it shall push."""
+    """Client instance, and the metrics that it shall push."""
 
     __slots__ = (
         "client",
@@ -224,14 +230,17 @@ class Instance:
         self.last_error = ErrorCode.NONE
 
     def may_get(self, now_ms: int) -> bool:
-        """True if a GetTelemetrySubscriptions request is on time; records it if so."""
+        """Return True if a GetTelemetrySubscriptions request does not come too early; record its time.
+
+        After some errors a client may repeat the request early.
+        """
         if now_ms - max(self.last_get_ms, self.last_push_ms) >= self.wanted.interval_ms:
             self.last_get_ms = now_ms
             return True
         return self.last_error in _MAY_GET_AGAIN
 
     def may_push(self, now_ms: int) -> bool:
-        """True if a push is on time; records it if so."""
+        """Return True if a push does not come too early; record its time."""
         if self.last_get_ms > self.last_push_ms or now_ms - self.last_push_ms >= self.wanted.interval_ms:
             self.last_push_ms = now_ms
             return True
@@ -239,7 +248,7 @@ class Instance:
 
 
 class Instances:
-    """All instances by id, bounded."""
+    """All client instances by id, limited in number."""
 
     def __init__(self, instances_max: int = INSTANCES_MAX) -> None:
         self._instances_max = instances_max
@@ -253,12 +262,12 @@ class Instances:
         return instance_id in self._known
 
     def is_of_another(self, instance_id: bytes, principal: str, now_ms: int) -> bool:
-        """True if an unexpired instance of this id belongs to another principal."""
+        """Return True if an unexpired instance with this id belongs to a principal other than `principal`."""
         found = self._known.get(instance_id)
         return found is not None and found.expires_ms > now_ms and found.principal != principal
 
     def find(self, instance_id: bytes, now_ms: int) -> Instance | None:
-        """Find an unexpired instance, and renew its lease."""
+        """Return the unexpired instance with this id, and renew its lease; None without one."""
         found = self._known.get(instance_id)
         if found is None or found.expires_ms <= now_ms:
             return None
@@ -266,7 +275,10 @@ class Instances:
         return found
 
     def put(self, instance: Instance, connection: object, now_ms: int) -> None:
-        """Add an instance; it replaces earlier ones with its id or connection."""
+        """Add an instance, replacing earlier ones with the same id or connection.
+
+        The oldest one leaves if there are too many.
+        """
         before = self._of_connection.get(connection)
         if before is not None:
             self._forget(before)
@@ -281,7 +293,7 @@ class Instances:
         self._known.move_to_end(instance.instance_id)
 
     def leave(self, connection: object) -> None:
-        """Forget the instance of a connection that has ended."""
+        """Remove the instance of a connection that has ended."""
         instance = self._of_connection.pop(connection, None)
         if instance is not None:
             self._forget(instance)
@@ -292,6 +304,6 @@ class Instances:
             del self._known[instance.instance_id]
 
     def expire(self, now_ms: int) -> None:
-        """Forget expired instances. Sixteen thousand are looked at in some milliseconds."""
+        """Remove expired instances. Sixteen thousand instances take some milliseconds."""
         for instance_id in [each.instance_id for each in self._known.values() if each.expires_ms <= now_ms]:
             del self._known[instance_id]

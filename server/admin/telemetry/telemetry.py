@@ -65,9 +65,9 @@ if TYPE_CHECKING:
 
 
 class FairLock:
-    """Lock that is fair to owners: only one task of each owner queues for it at a time.
+    """Lock that is fair to owners: at any time only one task of each owner waits for the lock.
 
-    So a client waits for at most one piece of work of each other client.
+    A client thus waits for at most one piece of work of each other client.
     """
 
     def __init__(self) -> None:
@@ -75,12 +75,12 @@ class FairLock:
         self._of_owner: dict[str, trio.Lock] = {}
 
     def __len__(self) -> int:
-        """Count the owners that wait or work."""
+        """Number of owners that hold the lock or wait."""
         return len(self._of_owner)
 
     @asynccontextmanager
     async def hold(self, owner: str) -> AsyncIterator[None]:
-        """Hold the lock for this owner."""
+        """Hold the lock for `owner` during the block."""
         own = self._of_owner.setdefault(owner, trio.Lock())
         try:
             async with own, self._line:
@@ -110,7 +110,7 @@ _matching_threads = trio.CapacityLimiter(1)  # of its own: disks keep the thread
 
 
 class Telemetry:
-    """The manager of client metrics. Counters are plain integers read by metrics."""
+    """Manager of client metrics. The counters are plain integers, which /metrics reads."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Telemetry:
         self.unknown_subscriptions = self.throttled = self.taken = self.refused = 0
 
     def start_in(self, nursery: trio.Nursery) -> None:
-        """Forget expired instances from time to time, as long as the nursery lives."""
+        """Start the task that removes expired instances; it ends with the nursery."""
         nursery.start_soon(self._sweep)
 
     async def _sweep(self) -> None:
@@ -139,7 +139,7 @@ class Telemetry:
 
     @property
     def bytes_max(self) -> int:
-        """Limit of a push in bytes."""
+        """Maximal size of a push in bytes."""
         return min(BYTES_MAX, self._configs.current.server.telemetry_max_bytes)
 
     # ------------------------------------------------------------------ the two requests
@@ -147,7 +147,7 @@ class Telemetry:
     def get(
         self, request: GetTelemetrySubscriptionsRequest, context: RequestContext[Any]
     ) -> Worked[GetTelemetrySubscriptionsResponse]:
-        """Answer GetTelemetrySubscriptions. Raises KafkaError."""
+        """Answer a GetTelemetrySubscriptions request. Raises KafkaError."""
         instance_id = request.client_instance_id
         if instance_id == ZERO_UUID or self.instances.is_of_another(instance_id, context.principal, context.now_ms):
             instance_id = self._new_id()
@@ -172,7 +172,7 @@ class Telemetry:
         )
 
     async def push(self, request: PushTelemetryRequest, context: RequestContext[Any]) -> PushTelemetryResponse:
-        """Answer PushTelemetry. Raises KafkaError."""
+        """Answer a PushTelemetry request. Raises KafkaError."""
         if request.client_instance_id in RESERVED:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         now_ms, owner = context.now_ms, _owner(context)
@@ -233,7 +233,7 @@ class Telemetry:
     # ------------------------------------------------------------------ instances
 
     def _instance(self, instance_id: bytes, context: RequestContext[Any]) -> Worked[Instance]:
-        """Find or make the instance under the current subscriptions; a coroutine if matching takes long."""
+        """Return the instance with the metrics of the current subscriptions; a coroutine if matching takes long."""
         if self._seen != self._configs.client_metrics_changes:
             self._seen = self._configs.client_metrics_changes
             self._subscriptions.take(self._configs.client_metrics)
@@ -283,7 +283,7 @@ class Telemetry:
 
 
 class Waiting:
-    """Pushes that wait for the receiver, counted by owner."""
+    """Numbers and sizes of pushes that wait for the receiver, by owner."""
 
     def __init__(self) -> None:
         self._count = self._bytes = 0
@@ -291,7 +291,7 @@ class Waiting:
         self._bytes_of: Counter[str] = Counter()
 
     def has_room(self, owner: str, size: int) -> bool:
-        """Tell whether this owner may add a push of so many bytes: it may have as much as is free."""
+        """Return True if `owner` may add a push of `size` bytes. An owner may use as much memory as is still free."""
         return (
             self._count_of[owner] < WAITING_MAX - self._count
             and self._bytes_of[owner] + size <= WAITING_BYTES_MAX - self._bytes
@@ -299,7 +299,7 @@ class Waiting:
 
     @contextmanager
     def held(self, owner: str, size: int) -> Iterator[None]:
-        """Count a push while it waits."""
+        """Count a push of `size` bytes during the block."""
         self._add(owner, 1, size)
         try:
             yield
@@ -322,12 +322,15 @@ async def _then(
 
 
 def text_of(uuid: bytes) -> str:
-    """Format an id as Kafka does."""
+    """Format an id as Kafka does: in URL-safe Base64 without padding."""
     return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
 
 
 def _owner(context: RequestContext[Any]) -> str:
-    """Owner of the client. No address looks like a principal, which has a type and a name."""
+    """Return the principal as the client's owner, or the address if the client is anonymous.
+
+    An address never looks like a principal, which consists of a type and a name.
+    """
     return context.client_host if context.principal == ANONYMOUS else context.principal
 
 

@@ -39,14 +39,14 @@ _threads = trio.CapacityLimiter(1)
 
 
 class Known(NamedTuple):
-    """Meaning of an id: a schema of Avro, None for one of JSON, or the reason why it is unknown."""
+    """Result of a schema lookup by id: an Avro schema, None for a JSON schema, or the problem."""
 
     schema: Schema | None
     problem: str = ""
 
 
 class Registry:
-    """Client of a schema registry with a cache. `url`: http or https, with a path or without."""
+    """Client of a schema registry with a cache of schemas. `url`: http or https URL, with or without a path."""
 
     def __init__(self, url: str, user_info: str | None) -> None:
         self._url = url.rstrip("/")
@@ -60,7 +60,10 @@ class Registry:
         self._down: tuple[str, float] = "", 0.0
 
     async def schemas(self, ids: Iterable[int]) -> dict[int, Known]:
-        """Look up or request schemas; waits at most WAIT_S plus its turn in the queue."""
+        """Return the schemas with these ids, from the cache or the registry.
+
+        Waits for other lookups and then at most WAIT_S.
+        """
         wanted = list(dict.fromkeys(ids))
         found = {each: known for each in wanted if (known := self._known(each)) is not None}
         missing = [each for each in wanted if each not in found]
@@ -100,7 +103,7 @@ class Registry:
         return known
 
     async def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, Any]:
-        """Make a request of the registry's API; returns the status and the parsed answer. Raises Refused."""
+        """Send a request to the registry's API; return the status and the parsed answer. Raises Refused."""
         url, kind = self._url + path, (("Content-Type", _KIND),) if body else ()
         async with self._asked:
             try:
@@ -136,7 +139,7 @@ class Registry:
 
 
 def _read(body: bytes) -> Known:
-    """Parse the answer of a registry. Raises AvroProblem."""
+    """Parse a registry's answer to a schema lookup. Raises AvroProblem."""
     try:
         answer: Any = parse_json(body)
     except ValueError:
@@ -159,7 +162,7 @@ _decoding_threads = trio.CapacityLimiter(1)
 
 
 class Framed:
-    """Framed values of one page: the cells that show them, and their bytes. Filled in a thread."""
+    """Cells of one page whose values begin with a schema id, and the bytes of these values. Filled in a thread."""
 
     def __init__(self, cut: int) -> None:
         self._cut = cut
@@ -167,7 +170,7 @@ class Framed:
         self._bytes = 0
 
     def note(self, shown: dict[str, Any] | None, value: Buffer | None) -> None:
-        """Keep the value of a cell if it is framed, and there is room."""
+        """Store `shown`, the cell of `value`, if the value begins with a schema id and the page's memory suffices."""
         if shown is None or value is None or len(value) < FRAME_BYTES or value[0] != MAGIC:
             return
         schema_id = int.from_bytes(value[1:FRAME_BYTES], "big", signed=True)
@@ -180,7 +183,7 @@ class Framed:
         self._found.append((shown, schema_id, bytes(value[FRAME_BYTES:])))
 
     async def decode(self, registry: Registry) -> None:
-        """Request the schemas, and decode the framed cells."""
+        """Request the schemas of all stored cells, and show the decoded values in the cells."""
         if self._found:
             known = await registry.schemas(schema_id for _, schema_id, _ in self._found)
             await trio.to_thread.run_sync(self._take, known, limiter=_decoding_threads)
@@ -193,7 +196,7 @@ class Framed:
             left -= self._show(shown, schema_id, Data(data, give_way, min(left, TEXT_MAX)), known[schema_id])
 
     def _show(self, shown: dict[str, Any], schema_id: int, data: Data, known: Known) -> int:
-        """Change one cell; returns the number of characters made."""
+        """Show the decoded value, or the problem, in the cell `shown`; return the number of characters made."""
         if known.problem:
             shown["hint"] = f"It may be of schema {schema_id}: {known.problem}."
             return 0

@@ -27,11 +27,11 @@ _EPOCH, _FIRST_DAY = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1)
 
 
 class AvroProblem(Exception):
-    """A schema or a value that cannot be read; the text is the reason, put behind "because"."""
+    """Schema or value that cannot be decoded; the text completes the sentence "..., because ..."."""
 
 
 class Data:
-    """Bytes of one value, and a budget for what is made of them."""
+    """Bytes of one value, and a budget for the text that is made of them."""
 
     def __init__(self, data: bytes, give_way: Callable[[], None], text_max: int = TEXT_MAX) -> None:
         self._data, self.give_way, self._text_max = data, give_way, text_max
@@ -48,7 +48,7 @@ class Data:
         return self._data[self._position :]
 
     def take(self, count: int) -> bytes:
-        """Take the next bytes."""
+        """Return the next `count` bytes."""
         end = self._position + count
         if count < 0 or end > len(self._data):
             raise AvroProblem("its bytes do not fit the schema")
@@ -57,7 +57,7 @@ class Data:
         return taken
 
     def long(self) -> int:
-        """Read a number in zigzag, seven bits a byte, the lowest first."""
+        """Read an Avro long: zigzag, seven bits a byte, lowest bits first."""
         found = 0
         for index in range(LONG_BYTES_MAX):
             byte = self.take(1)[0]
@@ -67,7 +67,7 @@ class Data:
         raise AvroProblem("its bytes do not fit the schema")
 
     def charge(self, cost: int = 1) -> None:
-        """Spend so much of the text budget."""
+        """Subtract `cost` from the text budget. Raises AvroProblem if the budget is exceeded."""
         self.give_way()
         self.spent += cost
         if self.spent > self._text_max:
@@ -83,14 +83,14 @@ class Data:
 
 
 class Node(Protocol):
-    """A part of a schema."""
+    """Decoder of one type in a schema."""
 
     def read(self, data: Data) -> Any:
-        """Read the next value. Raises AvroProblem."""
+        """Read the next value of `data`. Raises AvroProblem."""
 
 
 class Primitive:
-    """A type without parts. `show` converts values of a logical type."""
+    """Decoder of a primitive type. `show` converts values of a logical type."""
 
     def __init__(self, kind: str, show: Callable[[Any], Any] | None = None) -> None:
         self._read, self._show = _PRIMITIVES[kind], show
@@ -102,7 +102,7 @@ class Primitive:
 
 
 class Fixed:
-    """Bytes of a fixed number."""
+    """Decoder of an Avro fixed: a fixed number of bytes."""
 
     def __init__(self, size: int, show: Callable[[Any], Any] | None = None) -> None:
         self._size, self._show = size, show
@@ -114,7 +114,7 @@ class Fixed:
 
 
 class Symbols:
-    """An enum."""
+    """Decoder of an Avro enum."""
 
     def __init__(self, symbols: Sequence[str]) -> None:
         self._symbols = symbols
@@ -126,7 +126,7 @@ class Symbols:
 
 
 class Record:
-    """Fields in their order. They are filled in once the record has a name, so that it may contain itself."""
+    """Decoder of an Avro record. Fields are added after the record has a name, so that a record may contain itself."""
 
     def __init__(self) -> None:
         self.fields: list[tuple[str, Node]] = []
@@ -143,7 +143,7 @@ class Record:
 
 
 class Many:
-    """An array, or a map if there are keys."""
+    """Decoder of an Avro array, or of a map if there are keys."""
 
     def __init__(self, item: Node, *, has_keys: bool) -> None:
         self._item, self._has_keys = item, has_keys
@@ -165,7 +165,7 @@ class Many:
 
 
 class Union:
-    """One of several types."""
+    """Decoder of an Avro union: one of several types."""
 
     def __init__(self, branches: Sequence[Node]) -> None:
         self._branches = branches
@@ -177,7 +177,7 @@ class Union:
 
 
 def _counted(data: Data) -> Any:
-    """Iterate once per item of an Avro array or map, whose blocks may begin with their size in bytes."""
+    """Yield None for each item of an Avro array or map. Blocks may begin with their size in bytes."""
     while count := data.long():
         if count < 0:
             count = -count
@@ -237,7 +237,7 @@ def show_hex(value: bytes) -> str:
 
 
 def show_date(days: int) -> Any:
-    """Format days since 1970-01-01 as a date; the number if there is no such date."""
+    """Format days since 1970-01-01 as a date; return the number if no such date exists."""
     try:
         return (_FIRST_DAY + timedelta(days=days)).isoformat()
     except OverflowError:
@@ -245,7 +245,7 @@ def show_date(days: int) -> Any:
 
 
 def show_time(unit: str) -> Callable[[int], Any]:
-    """Format a number of `milliseconds` or `microseconds` since 1970 in UTC."""
+    """Return a function that formats a number of `unit` (milliseconds or microseconds) since 1970 in UTC."""
 
     def show(number: int) -> Any:
         try:
@@ -257,7 +257,7 @@ def show_time(unit: str) -> Callable[[int], Any]:
 
 
 def show_decimal(scale: int) -> Callable[[bytes], Any]:
-    """Format a number in two's complement, with `scale` digits behind the point."""
+    """Return a function that formats a number in two's complement with `scale` digits behind the point."""
 
     def show(value: bytes) -> Any:
         if not value or len(value) > DECIMAL_BYTES_MAX:
@@ -276,13 +276,13 @@ _TIMES = {"timestamp-millis": "milliseconds", "timestamp-micros": "microseconds"
 
 
 class Schema:
-    """One schema. `name`: the name of its outermost type."""
+    """Decoder of one schema. `name`: the name of the schema's outermost type."""
 
     def __init__(self, name: str, root: Node) -> None:
         self.name, self._root = name, root
 
     def decode(self, data: Data) -> str:
-        """Read a value as JSON. Raises AvroProblem."""
+        """Decode one value to JSON. Raises AvroProblem."""
         found = self._root.read(data)
         if not data.is_at_end:
             raise AvroProblem("there are bytes behind it")
@@ -313,14 +313,17 @@ def _name_of(parsed: Any) -> str:
 
 
 class _Parser:
-    """Parser with the named types of one schema. A type's own fields may use the type, and so may all later definitions."""
+    """Parser of one schema; remembers named types.
+
+    A type's own fields and all later definitions may refer to the type.
+    """
 
     def __init__(self) -> None:
         self._named: dict[str, Node] = {}
         self._give_way = paced()
 
     def node(self, parsed: Any, namespace: str, depth: int) -> Node:
-        """Make the node of a type. `namespace`: of the type around it."""
+        """Make the decoder of the type `parsed`. `namespace`: that of the enclosing type."""
         self._give_way()
         if depth > SCHEMA_DEPTH_MAX:
             raise AvroProblem(f"the schema is deeper than {SCHEMA_DEPTH_MAX} levels")
@@ -399,7 +402,10 @@ def _primitive(kind: str, parsed: Mapping[str, Any]) -> Node:
 
 
 def _shown(kind: str, parsed: Mapping[str, Any]) -> Callable[[Any], Any] | None:
-    """Choose the conversion of a logical type; None: the value stays as it is. An invalid logical type is ignored."""
+    """Return the conversion of a logical type; None if values need no conversion.
+
+    An invalid logical type is ignored.
+    """
     logical, scale = parsed.get("logicalType"), parsed.get("scale", 0)
     if not isinstance(logical, str):
         logical = None
@@ -414,7 +420,7 @@ def _shown(kind: str, parsed: Mapping[str, Any]) -> Callable[[Any], Any] | None:
 
 
 def _named(parsed: Mapping[str, Any], namespace: str) -> tuple[str, str]:
-    """Full name of a type, and the namespace of its parts."""
+    """Return the full name of a type and the namespace for the types inside."""
     name, own = parsed.get("name"), parsed.get("namespace")
     if not isinstance(name, str):
         raise AvroProblem("a type of the schema has no name")

@@ -42,7 +42,7 @@ _OTHERS = re.compile(r"[^a-zA-Z0-9_]+")
 
 
 def family_name(name: str) -> str | None:
-    """Make the family's name of a metric; None if it is empty or too long."""
+    """Convert a metric's name to the name of a metric family; None if `name` is empty or too long."""
     if not name or len(name) > NAME_LENGTH_MAX:
         return None
     made = _OTHERS.sub("_", name)
@@ -50,7 +50,7 @@ def family_name(name: str) -> str | None:
 
 
 def label_name(name: str) -> str | None:
-    """Make the name of a label; None if it is empty, too long or reserved."""
+    """Convert an attribute's name to the name of a label; None if `name` is empty, too long or reserved."""
     if not name or len(name) > LABEL_LENGTH_MAX:
         return None
     made = _OTHERS.sub("_", name)
@@ -68,18 +68,21 @@ _VARINT, _FIXED_64, _LENGTH, _FIXED_32 = 0, 1, 2, 5
 
 
 class Piece(NamedTuple):
-    """One metric and its resource, both still encoded."""
+    """One metric and its resource, both still encoded in protobuf."""
 
     resource: memoryview
     metric: memoryview
 
 
 class Malformed(ValueError):
-    """Malformed protobuf message."""
+    """Protobuf message that is malformed."""
 
 
 class Cut:
-    """Splits a push into metrics. `left_out` counts metrics that are too long, and once those beyond FIELDS_MAX."""
+    """Splitter of a push into metrics.
+
+    `left_out` counts the metrics that are too long. All metrics after FIELDS_MAX fields count as one.
+    """
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
@@ -101,7 +104,7 @@ class Cut:
                         yield Piece(resource, metric)
 
     def _fields(self, data: memoryview, wanted: tuple[int, ...]) -> Iterator[tuple[int, memoryview]]:
-        """Yield the length-delimited fields with these numbers."""
+        """Yield number and value of each length-delimited field whose number is in `wanted`."""
         position, end = 0, len(data)
         while position < end:
             if not self._fields_left:
@@ -133,7 +136,7 @@ def _skipped(data: memoryview, kind: int, position: int, end: int) -> int:
 
 
 def _varint(data: memoryview, position: int, end: int) -> tuple[int, int]:
-    """Read a number of at most ten bytes; returns it and its end."""
+    """Read a varint of at most ten bytes; return the number and the position after it."""
     value = shift = 0
     while position < end and shift < 70:
         byte = data[position]
@@ -168,7 +171,7 @@ class Number(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """Numbers of a push, and how many metrics and points were left out: too many, too long or strange."""
+    """Samples of a push, and the number of metrics and points left out: too many, too long or unsupported."""
 
     numbers: list[Number]
     left_out: int
@@ -176,7 +179,10 @@ class Decoded(NamedTuple):
 
 @cache
 def library() -> tuple[Any, Any, Any]:
-    """Import the classes of Metric and Resource, and the library's error. Raises ImportError if it is not installed."""
+    """Import Metric, Resource and the decoding error of protobuf.
+
+    Raises ImportError if opentelemetry-proto is missing.
+    """
     from google.protobuf.message import DecodeError
     from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
     from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -185,7 +191,10 @@ def library() -> tuple[Any, Any, Any]:
 
 
 def decoded(data: memoryview, wanted: tuple[str, ...], own: Labels) -> Decoded:
-    """Decode the wanted numbers of MetricsData, with the instance's labels. Raises BadMetrics."""
+    """Decode the metrics in MetricsData whose names begin with one of `wanted`; "*" selects all metrics.
+
+    `own`: labels of the client instance, which are added to each sample. Raises BadMetrics.
+    """
     metric_class, resource_class, error = library()
     reading, cut = _Reading(), Cut(data)
     read: memoryview | None = None

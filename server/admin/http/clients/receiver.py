@@ -43,7 +43,7 @@ class ClientMetrics:
         self._thread = trio.CapacityLimiter(1)
 
     async def take(self, push: Push) -> None:
-        """Keep the numbers of a push. Raises BadMetrics."""
+        """Store the samples of a push. Raises BadMetrics."""
         async with self._fair_lock.hold(push.owner):
             await trio.sleep_until(self._rested_at)
             result = await trio.to_thread.run_sync(_read, push, limiter=self._thread)
@@ -57,14 +57,14 @@ class ClientMetrics:
         self.kept.take(pusher, found.numbers, trio.current_time())
 
     async def sweep(self) -> None:
-        """Forget numbers of instances that have gone, until cancelled."""
+        """Remove the samples of expired client instances, until cancelled."""
         while True:
             await trio.sleep(SWEEP_S)
             self.kept.expire(trio.current_time())
 
 
 def is_possible() -> bool:
-    """Tell whether the packages for it are installed: pip install 'ottla[telemetry]'."""
+    """Return True if opentelemetry-proto is installed: pip install 'ottla[telemetry]'."""
     try:
         return importlib.util.find_spec("opentelemetry.proto.metrics.v1") is not None
     except ImportError:  # there is not even the package above
@@ -72,7 +72,7 @@ def is_possible() -> bool:
 
 
 def _read(push: Push) -> tuple[Decoded | str, float]:
-    """Decode a push in a thread; returns the numbers or an error text, and the seconds it took."""
+    """Decode a push in a thread. Return the samples or an error text, and the thread's processor time in seconds."""
     began = time.thread_time()
     own = {"client_instance_id": push.instance_id, "client_id": push.client.client_id[:CHARACTERS_MAX]}
     found: Decoded | str
@@ -103,7 +103,7 @@ _CLIENT = Family("ottla_client", GAUGE, "A client that pushes metrics, 1.")
 
 
 def clients(receiver: ClientMetrics, telemetry: Telemetry, exposition: Exposition) -> Iterator[str]:
-    """Metrics of clients and of their pushes, in pieces."""
+    """Yield the metrics about pushes and the metrics that clients have pushed, in pieces."""
     for name, kind, about, value in (
         (
             "kafka_server_client_metrics_instance_count",
@@ -156,7 +156,7 @@ def _pushed(receiver: ClientMetrics, exposition: Exposition) -> Iterator[str]:
 
 
 def _grouped(numbers: Mapping[Key, float]) -> list[tuple[Key, float]]:
-    """Copy numbers so that equal labels are adjacent, as OpenMetrics requires."""
+    """Copy samples so that equal labels are adjacent, as OpenMetrics requires."""
     by_labels: dict[str, list[tuple[Key, float]]] = {}
     for each in numbers.items():
         by_labels.setdefault(each[0][1], []).append(each)
@@ -164,7 +164,7 @@ def _grouped(numbers: Mapping[Key, float]) -> list[tuple[Key, float]]:
 
 
 def _together(lines: Iterable[str]) -> Iterator[str]:
-    """Join lines to pieces in time slices, because one client may have megabytes."""
+    """Join lines to pieces of PIECE_CHARACTERS, because one client may have megabytes."""
     found: list[str] = []
     size = 0
     for line in lines:

@@ -33,7 +33,7 @@ OVERDUE_INTERVALS, OVERDUE_MIN_S = 2.5, 30.0
 
 
 class Owner:
-    """Owner of instances, and the room that these take of each kind."""
+    """Owner of client instances, and the memory of each kind that these instances use."""
 
     __slots__ = ("instances", "name", "used")
 
@@ -44,7 +44,7 @@ class Owner:
 
 
 class Instance:
-    """Memory use of one client instance. A family counts for the instance that created it."""
+    """Memory use of one client instance. A metric family counts for the instance that created the family."""
 
     __slots__ = ("expires_s", "families", "instance_id", "labels", "overdue_s", "owner", "used")
 
@@ -57,7 +57,7 @@ class Instance:
 
 
 class Shares:
-    """All instances, and their owners."""
+    """Memory use of all client instances and their owners."""
 
     def __init__(self) -> None:
         self.instances: OrderedDict[str, Instance] = OrderedDict()  # who pushed last stands last
@@ -66,33 +66,33 @@ class Shares:
 
     @property
     def owners(self) -> int:
-        """Number of owners with instances."""
+        """Number of owners that have instances."""
         return len(self._owners)
 
     def owner(self, name: str) -> Owner:
-        """Find the owner of this name, or make one; an owner without instances is not kept."""
+        """Return the owner `name`, or a new one. A new owner is stored when its first instance is added."""
         return self._owners.get(name) or Owner(name)
 
     def put(self, instance_id: str, owner: Owner) -> Instance:
-        """Add a new instance."""
+        """Add and return a new instance."""
         self._owners[owner.name] = owner
         instance = self.instances[instance_id] = owner.instances[instance_id] = Instance(instance_id, owner)
         self.count(instance, INSTANCES, 1)
         return instance
 
     def note_push(self, instance: Instance, interval_s: float, now_s: float) -> None:
-        """Record a push; the next one is due in `interval_s`."""
+        """Record a push at `now_s`; the next push is due after `interval_s` seconds."""
         instance.overdue_s = now_s + max(OVERDUE_MIN_S, OVERDUE_INTERVALS * interval_s)
         self.instances.move_to_end(instance.instance_id)
         instance.owner.instances.move_to_end(instance.instance_id)
 
     def count(self, instance: Instance, kind: int, size: int) -> None:
-        """Add to the room that an instance takes, or subtract."""
+        """Add `size` (negative to subtract) to the memory of kind `kind` that an instance uses."""
         for used in (self.used, instance.owner.used, instance.used):
             used[kind] += size
 
     def remove(self, instance_id: str) -> Instance:
-        """Forget an instance, and free its room of each kind but families."""
+        """Remove an instance and free its memory, except that of families."""
         instance = self.instances.pop(instance_id)
         owner = instance.owner
         del owner.instances[instance_id]
@@ -103,7 +103,7 @@ class Shares:
         return instance
 
     def victim(self, owner: Owner, kind: int, now_s: float) -> Instance | None:
-        """Choose the instance to evict when this owner finds no room; None if none may be evicted."""
+        """Choose the instance to evict when there is no room for `owner`; None if no instance may be evicted."""
         oldest = next(iter(self.instances.values()), None)
         if oldest is not None and oldest.used[kind] and oldest.overdue_s < now_s:
             return oldest
@@ -133,7 +133,7 @@ Key = tuple[str, str]
 
 
 class Pusher(NamedTuple):
-    """The pushing instance and its owner."""
+    """Client instance that pushes, and its owner."""
 
     instance_id: str
     owner: str
@@ -144,7 +144,7 @@ class Pusher(NamedTuple):
 
 
 class _KeptFamily:
-    """Family with each instance's numbers; counts for the instance that created or inherited it."""
+    """Metric family with the samples of each instance. Counts for the instance that created or inherited the family."""
 
     __slots__ = ("begun_by", "by_instance", "family")
 
@@ -154,7 +154,7 @@ class _KeptFamily:
 
 
 class ClientNumbers:
-    """The store. Times are in seconds of any clock."""
+    """Store of the samples that clients have pushed. Times are in seconds of any monotonic clock."""
 
     def __init__(self) -> None:
         self._families: dict[str, _KeptFamily] = {}
@@ -167,21 +167,21 @@ class ClientNumbers:
 
     @property
     def instance_count(self) -> int:
-        """Number of instances with numbers."""
+        """Number of instances with samples."""
         return self._shares.used[INSTANCES]
 
     @property
     def numbers(self) -> int:
-        """Number of kept numbers."""
+        """Number of stored samples."""
         return self._shares.used[NUMBERS]
 
     @property
     def text_bytes(self) -> int:
-        """Memory of their labels."""
+        """Size in bytes of the labels of all stored samples."""
         return self._shares.used[TEXT_BYTES]
 
     def take(self, pusher: Pusher, numbers: Iterable[Number], now_s: float) -> None:
-        """Keep the numbers that an instance has pushed."""
+        """Store the samples that an instance has pushed."""
         self._work_left, self._now_s = EVICTION_WORK_MAX, now_s
         self._without_victims.clear()
         instance = self._shares.instances.get(pusher.instance_id)
@@ -203,7 +203,7 @@ class ClientNumbers:
                 self.left_out += 1
 
     def _has_room(self, owner: Owner, kind: int, size: int, limit: int) -> bool:
-        """Make room for an owner, if necessary by evicting others; False if that is impossible."""
+        """Return True if there is room for `size` of kind `kind`, if necessary after evicting other instances."""
         while self._shares.used[kind] + size > limit:
             if kind in self._without_victims or self._work_left <= 0:
                 return False
@@ -258,12 +258,12 @@ class ClientNumbers:
         return told
 
     def expire(self, now_s: float) -> None:
-        """Forget expired instances, and families without instances."""
+        """Remove expired instances, and families without instances."""
         for instance_id in [key for key, each in self._shares.instances.items() if each.expires_s <= now_s]:
             self.forget(instance_id)
 
     def forget(self, instance_id: str) -> None:
-        """Forget all numbers of an instance."""
+        """Remove an instance and all its samples."""
         instance = self._shares.remove(instance_id)
         for name in instance.families:
             told = self._families[name]
@@ -273,7 +273,7 @@ class ClientNumbers:
                 self._hand_over(told)
 
     def _hand_over(self, told: _KeptFamily) -> None:
-        """Let another instance inherit a family, or drop it, because its creator is gone."""
+        """Let another instance inherit a family whose creator is removed; without another instance drop the family."""
         for instance_id in told.by_instance:
             told.begun_by = instance_id
             self._shares.count(self._shares.instances[instance_id], FAMILIES, 1)
@@ -286,11 +286,11 @@ class ClientNumbers:
     # ------------------------------------------------------------------ telling
 
     def known(self) -> list[str]:
-        """Labels of all instances."""
+        """Return the attributes of all instances, as labels."""
         return [each.labels for each in self._shares.instances.values()]
 
     def families(self) -> list[tuple[Family, list[dict[Key, float]]]]:
-        """All families with the numbers of each instance."""
+        """Return all families with the samples of each instance."""
         return [(told.family, list(told.by_instance.values())) for told in self._families.values()]
 
 

@@ -47,7 +47,7 @@ def at_min_isr(partition: Partition) -> int:
 
 
 def stable_lag(partition: Partition) -> int:
-    """Count committed records that open transactions hide from readers of committed ones."""
+    """Return the number of committed records that open transactions hide from read_committed consumers."""
     if partition.log.first_unstable_offset is None or not partition.is_leader:
         return 0
     return partition.high_watermark - partition.last_stable_offset
@@ -101,7 +101,7 @@ class PartitionLabels:
         self._known: dict[tuple[str, int], str] = {}
 
     def batches(self, replicas: ReplicaManager, found: list[Batch]) -> Iterator[str]:
-        """Put all replicas into `found`; other tasks may run whenever this yields."""
+        """Append all replicas and their labels to `found`, batch by batch; other tasks may run at each yield."""
         still_here: dict[tuple[str, int], str] = {}
         for some in _batches(replicas):
             labels = []
@@ -117,7 +117,7 @@ class PartitionLabels:
 
 
 def partitions(replicas: ReplicaManager, known: PartitionLabels, exposition: Exposition) -> Iterator[str]:
-    """Metrics of each replica, in pieces."""
+    """Yield the metrics of each replica, in pieces."""
     found: list[Batch] = []
     yield from known.batches(replicas, found)
     for family, value in FAMILIES:
@@ -141,7 +141,7 @@ def _batches(replicas: ReplicaManager) -> Iterator[list[Partition]]:
 
 
 def replica_manager(broker: Broker, exposition: Exposition) -> Iterator[str]:
-    """Totals over all replicas, after a walk through them."""
+    """Yield totals over all replicas. Counting also yields empty pieces, so that other tasks may run."""
     counts = dict.fromkeys(COUNTED, 0)
     for some in _batches(broker.replicas):
         _count(counts, some)
@@ -200,7 +200,7 @@ TOPICS_AT_ONCE = 200
 
 
 def topics(traffic: Traffic, exposition: Exposition) -> Iterator[str]:
-    """Metrics of topics, in pieces: the total without a label, then each topic."""
+    """Yield the metrics of topics, in pieces: for each metric the total without a label, then each topic."""
     total = traffic.total()
     for count, family in TOPIC_FAMILIES.items():
         name, of_topic = family.name, attrgetter(count)
@@ -221,7 +221,7 @@ _CONTROLLER = "kafka_controller_kafkacontroller_"
 
 
 def member(broker: Broker, stop: Stop, exposition: Exposition) -> Iterator[str]:
-    """Metrics of this broker as a member of its cluster."""
+    """Yield the metrics of this broker as a member of its cluster."""
     build = Family("ottla_build_info", GAUGE, "1, with the version, and which of several workers it is.")
     labels = {"version": ottla.__version__, "cluster_id": broker.cluster.cluster_id}
     if (worker := broker.config.worker) is not None:
@@ -259,7 +259,7 @@ def _state(broker: Broker, stop: Stop) -> int:
 
 
 def controller(broker: Broker, exposition: Exposition) -> Iterator[str]:
-    """Metrics of the active controller about the whole cluster; 0 on all other brokers, as in Kafka."""
+    """Yield the active controller's metrics of the cluster; on all other brokers their value is 0, as in Kafka."""
     active, cluster = broker.member.controller, broker.cluster
     offline = imbalanced = count = 0
     for number, partition in enumerate(_partitions(cluster) if active is not None else (), 1):
@@ -301,7 +301,7 @@ _LAG = Family(
 
 
 class _OffsetLines:
-    """Lines of one family, within limits; not cached, because readers may be slow and many."""
+    """Lines of one family of group offsets, within limits; not cached, because scrapers may be slow and many."""
 
     def __init__(self, replicas: ReplicaManager, family: Family) -> None:
         self._replicas, self._family = replicas, family
@@ -340,7 +340,7 @@ class _OffsetLines:
 
 
 def groups(broker: Broker, exposition: Exposition) -> Iterator[str]:
-    """Metrics of groups, in pieces."""
+    """Yield the metrics of consumer groups, in pieces."""
     coordinator, left_out = broker.begun_groups, 0
     name = "kafka_coordinator_group_groupmetadatamanager_numgroups"
     count = 0 if coordinator is None else coordinator.group_count

@@ -21,7 +21,7 @@ Samples = Iterable[tuple[Labels, float]]
 
 
 class Family(NamedTuple):
-    """Name, kind and help of a family. The name of a counter ends with `_total`."""
+    """Name, kind and help text of a metric family. The name of a counter ends with `_total`."""
 
     name: str
     kind: str
@@ -29,7 +29,7 @@ class Family(NamedTuple):
 
 
 class Exposition:
-    """One of the two formats."""
+    """Writer of one of the two text formats, Prometheus and OpenMetrics."""
 
     def __init__(self, *, is_open_metrics: bool) -> None:
         self._is_open_metrics = is_open_metrics
@@ -40,11 +40,11 @@ class Exposition:
 
     @property
     def end(self) -> str:
-        """Text behind the last family."""
+        """Text after the last family."""
         return "# EOF\n" if self._is_open_metrics else ""
 
     def head(self, family: Family) -> str:
-        """Lines before the samples of a family."""
+        """Return the HELP and TYPE lines before the samples of a family."""
         name, kind, about = family
         assert kind != COUNTER or name.endswith(TOTAL), name
         if self._is_open_metrics:
@@ -52,28 +52,28 @@ class Exposition:
         return f"# HELP {name} {about}\n# TYPE {name} {kind}\n"
 
     def single(self, name: str, kind: str, about: str, value: float) -> str:
-        """Lines of a family with one sample and no labels."""
+        """Return the lines of a family with one sample and no labels."""
         return f"{self.head(Family(name, kind, about))}{name} {value}\n"
 
     def family(self, family: Family, samples: Samples) -> str:
-        """Lines of a short family."""
+        """Return the lines of a family that is short."""
         lines = [f"{family.name}{{{labelled(labels)}}} {value}\n" for labels, value in samples]
         return self.head(family) + "".join(lines)
 
 
 def labelled(labels: Labels) -> str:
-    """Format labels as between the braces."""
+    """Format labels, without the braces."""
     return ",".join([f'{name}="{escaped(value)}"' for name, value in labels.items()])
 
 
 def escaped(text: str) -> str:
-    """Escape the value of a label, which a client may have chosen. A lone surrogate is replaced."""
+    """Escape the value of a label, which a client may have chosen. Lone surrogates are replaced."""
     text = text.encode("utf-8", "replace").decode()
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def wanted(accept: str) -> Exposition:
-    """Choose the format by an Accept header: OpenMetrics if the header prefers it by name, else Prometheus' own."""
+    """Choose the format by an Accept header: OpenMetrics if the header prefers that format, else Prometheus."""
     quality: dict[str, float] = {}
     for media_type, parameters in _accepted(accept):
         if media_type == "application/openmetrics-text" and parameters.get("version", "1.0.0") != "1.0.0":

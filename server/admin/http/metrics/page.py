@@ -36,7 +36,7 @@ PIECE_BYTES = 256 * 1024
 
 
 class MetricsPage:
-    """The /metrics handler of one broker."""
+    """Handler of /metrics."""
 
     def __init__(self, broker: Broker, stop: Stop, pace: Pace, lag: LoopLag, server: HttpServer) -> None:
         self._broker, self._stop, self._pace, self._lag, self._server = broker, stop, pace, lag, server
@@ -48,7 +48,7 @@ class MetricsPage:
         routes.get("/metrics", self.scrape)
 
     async def scrape(self, request: Request) -> Response:
-        """Answer in the format that the request prefers."""
+        """Return all metrics in the format that the request prefers."""
         exposition = wanted(request.headers.get("accept", ""))
         found = await trio.to_thread.run_sync(figures, limiter=self._thread)
         return Response(self._pieces(self._text(exposition, found)), content_type=exposition.content_type)
@@ -90,7 +90,7 @@ class MetricsPage:
                 yield piece
 
     def _piece(self, text: Iterator[str]) -> tuple[bytes, bool]:
-        """Make the text of one turn; True with the last one."""
+        """Join the text of one time slice; return the text, and True if it is the last."""
         begun, worked = trio.current_time(), time.thread_time()
         parts: list[str] = []
         size, is_done = 0, True

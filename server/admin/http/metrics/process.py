@@ -33,7 +33,7 @@ STARTED_S = time.time()
 
 
 class Figures(NamedTuple):
-    """Figures of the process from the system; -1 if it does not tell."""
+    """Figures of the process from the operating system; -1 if a figure is not available."""
 
     resident_bytes: int
     virtual_bytes: int
@@ -44,7 +44,7 @@ class Figures(NamedTuple):
 
 
 def figures() -> Figures:
-    """Measure the process. With very many descriptors that takes milliseconds: call it in a thread."""
+    """Measure the process. Call this in a thread: with very many open descriptors it takes milliseconds."""
     resident, virtual = system.memory_bytes() or (-1, -1)
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     open_files_max = -1 if limit == resource.RLIM_INFINITY else limit
@@ -65,7 +65,7 @@ def process(
     http_connections: int,
     exposition: Exposition,
 ) -> Iterator[str]:
-    """Metrics of the process. Figures that the system does not tell are left out."""
+    """Yield the metrics of the process. Figures that the operating system does not provide are omitted."""
     used = time.process_time()
     yield exposition.single("process_cpu_seconds_total", COUNTER, "Seconds of processor time.", round(used, 6))
     memory = listeners[0].buffers.memory.used if listeners else 0
@@ -95,7 +95,7 @@ _LAG = Family("ottla_event_loop_lag_seconds", HISTOGRAM, "By how much the event 
 
 
 class LoopLag:
-    """Measures the lag and the idle share of the event loop while `run` runs."""
+    """Measurement of the event loop's lag and idle share while `run` runs."""
 
     def __init__(self) -> None:
         self.buckets = [0] * (len(BOUNDS) + 1)
@@ -103,7 +103,7 @@ class LoopLag:
         self.idle_share = 1.0
 
     async def run(self) -> None:
-        """Measure ten times a second, until cancelled."""
+        """Measure ten times a second until cancelled."""
         before, worked_before = trio.current_time(), time.thread_time()
         while True:
             wanted = before + LOOK_S
@@ -114,18 +114,18 @@ class LoopLag:
             before, worked_before = now, worked
 
     def note_work(self, worked_s: float, elapsed_s: float) -> None:
-        """Note the time that the loop's thread has worked since the last look."""
+        """Update the idle share: the loop's thread has worked `worked_s` of the last `elapsed_s` seconds."""
         idle = 1.0 - min(1.0, worked_s / elapsed_s)
         self.idle_share += (idle - self.idle_share) * min(1.0, elapsed_s / MEMORY_S)
 
     def note(self, lag_s: float) -> None:
-        """Note one lag."""
+        """Add one measured lag to the histogram."""
         self.buckets[bisect_left(BOUNDS, lag_s)] += 1
         self.seconds += lag_s
 
 
 def loop_lag(lag: LoopLag, exposition: Exposition) -> Iterator[str]:
-    """Metrics of the event loop: histogram of the lag, processor time, idle share."""
+    """Yield the metrics of the event loop: histogram of the lag, processor time, idle share."""
     name = _LAG.name
     bounds = [*map(str, BOUNDS), "+Inf"]
     counted = list(accumulate(lag.buckets))
@@ -167,7 +167,7 @@ TIMES_LOOK_S, WINDOW_S = 60.0, 300.0
 
 
 class ApiTotals:
-    """Totals of all routes of one api. A listener for clients has routes of its own for refused requests."""
+    """Totals of all routes of one API. A client listener has separate routes for requests that it refuses."""
 
     def __init__(self) -> None:
         self.requests = self.bytes_in = self.bytes_out = 0
@@ -185,7 +185,7 @@ class ApiTotals:
 
 
 def by_api(listeners: Sequence[Listener]) -> dict[str, ApiTotals]:
-    """Totals by Kafka's name of the api, of all apis with requests."""
+    """Return the totals of all APIs that have requests, by Kafka's name of the API."""
     routes = {id(route): route for listener in listeners for route in listener.calls.routes}
     found: defaultdict[str, ApiTotals] = defaultdict(ApiTotals)
     for route in routes.values():
@@ -195,16 +195,16 @@ def by_api(listeners: Sequence[Listener]) -> dict[str, ApiTotals]:
 
 
 class RecentTimes:
-    """Request times of the last five to six minutes, by the totals of earlier scrapes; Kafka's quantiles look as far back.
+    """Request times of the last five to six minutes, the window of Kafka's quantiles; computed from earlier scrapes.
 
-    At first they are those since `now_s`; or since the last scrape, if that is longer ago.
+    In the first minutes the window begins at `now_s`; after a long gap between scrapes, at the last scrape.
     """
 
     def __init__(self, now_s: float) -> None:
         self._looks: deque[tuple[float, dict[str, list[int]]]] = deque([(now_s, {})])
 
     def since(self, apis: dict[str, ApiTotals], now_s: float) -> dict[str, list[int]]:
-        """Request times in the recent window, for each API with any request."""
+        """Return the histogram of request times in the recent window, for each API that has requests."""
         while len(self._looks) > 1 and self._looks[1][0] <= now_s - WINDOW_S:
             self._looks.popleft()
         before = self._looks[0][1]
@@ -220,7 +220,7 @@ class RecentTimes:
 
 
 def requests(listeners: Sequence[Listener], recent: RecentTimes, now_s: float, exposition: Exposition) -> Iterator[str]:
-    """Metrics of requests, in pieces."""
+    """Yield the metrics of requests, in pieces."""
     apis = by_api(listeners)
     yield exposition.family(_REQUESTS, [({"request": api}, each.requests) for api, each in apis.items()])
     yield exposition.family(
