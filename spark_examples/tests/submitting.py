@@ -59,4 +59,5 @@ def delta_settings(folder: Path) -> dict[str, str]:
         return {}
     settings = "".join(f"{name} {value}\n" for name, value in DELTA_SETTINGS.items())
     (folder / "spark-defaults.conf").write_text(settings)
-    return {"SPARK_CONF_DIR": str(folder)}
+    # Without the last one workers are of any python3 on $PATH, which may lack what state in Python needs.
+    return {"SPARK_CONF_DIR": str(folder), "PYSPARK_PYTHON": sys.executable}

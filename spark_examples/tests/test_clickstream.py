@@ -138,10 +138,12 @@ def test_a_killed_job_goes_on_and_doubles_nothing(
         provider=PROVIDER,
         rocks=ROCKS,
     )
-    environment = dict(os.environ) | with_delta
+    # Workers import the processor of the state by the name of its module.
+    environment = dict(os.environ) | with_delta | {"PYTHONPATH": str(HERE / "clickstream")}
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=environment, start_new_session=True, check=False, capture_output=True)
-    assert done.returncode == -9, done.stderr.decode()[-3000:]
+    told = [line for line in done.stderr.decode().splitlines() if "Error" in line or "Exception" in line]
+    assert done.returncode == -9, "\n".join(told[-30:])
     assert 2 <= len(list(tmp_path.glob(commits))) < 6
     spark.conf.set(PROVIDER, ROCKS)
     try:
