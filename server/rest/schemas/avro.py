@@ -301,6 +301,12 @@ class Union:
 
     def __init__(self) -> None:
         self.branches: list[tuple[str, Node]] = []
+        self._numbers: dict[str, int] = {}
+
+    def fill(self, branches: list[tuple[str, Node]]) -> None:
+        """Set the branches, which may refer to this one."""
+        self.branches = branches
+        self._numbers = {name: number for number, (name, _) in enumerate(branches)}
 
     def write(self, value: Any, out: bytearray) -> None:
         if value is None:
@@ -309,12 +315,11 @@ class Union:
             [(label, value)] = value.items()
         else:
             raise _expected("start-union", value)
-        for index, (name, node) in enumerate(self.branches):
-            if name == label:
-                _write_long(index, out)
-                node.write(value, out)
-                return
-        raise BadData(f"Unknown union branch {label[:100]}")
+        number = self._numbers.get(label)
+        if number is None:
+            raise BadData(f"Unknown union branch {label[:100]}")
+        _write_long(number, out)
+        self.branches[number][1].write(value, out)
 
     def read(self, data: Data) -> Any:
         name, node = _chosen(self.branches, data)
@@ -366,7 +371,7 @@ class _Compiler:
             mapping.item = self.node(made.values)
             return mapping
         union = Union()
-        union.branches = [(_label(each), self.node(each)) for each in made.schemas]
+        union.fill([(_label(each), self.node(each)) for each in made.schemas])
         return union
 
     def _named(self, name: str | None, node: Node) -> Node:

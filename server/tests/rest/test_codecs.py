@@ -147,6 +147,20 @@ def test_what_does_not_fit_avro_is_told_as_java_tells_it(schema: Any, value: Any
     assert str(refused.value) == message
 
 
+def test_a_branch_of_a_union_is_found_without_a_look_at_all_others() -> None:
+    """A schema has thousands of branches, and a body as many values."""
+
+    class Unwalked(list[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            pytest.fail("The branches are walked through")
+
+    codec = avro(["null", "int", {"type": "fixed", "name": "F", "size": 1}])
+    codec._root.branches = Unwalked(codec._root.branches)  # type: ignore[attr-defined]
+    assert [codec.encode(each) for each in (None, {"int": 1}, {"F": "a"})] == [b"\0", b"\2\2", b"\4a"]
+    with pytest.raises(BadData, match="Unknown union branch G"):
+        codec.encode({"G": "a"})
+
+
 def test_few_bytes_of_avro_cannot_become_endless_values() -> None:
     codec = avro({"type": "array", "items": "null"})
     with pytest.raises(BadData, match="too much text"):
