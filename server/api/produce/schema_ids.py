@@ -161,18 +161,22 @@ class SchemaIds:
         problem, until = self._away
         if trio.current_time() < until:
             raise _Away(problem)
-        problems = []
+        problems, is_away = [], False
         for url in self._urls:
             try:
                 answer = await self._answer_of(url, path)
             except FailedRead as failure:
                 problems.append(f"{url}: {failure}")
+                # Where one schema has an answer that is too long, others are answered.
+                is_away = is_away or failure.status != OK
                 continue
             if self._away[0]:
                 logger.info("the schema registry at %s answers again", url)
                 self._away = "", 0.0
             return answer
         problem = "; ".join(problems)
+        if not is_away:
+            raise _Away(problem)
         if not self._away[0]:
             logger.warning(
                 "no schema registry can be asked, so records of topics with schema validation are refused for now: %s",

@@ -214,6 +214,19 @@ async def test_an_outage_is_a_reason_to_try_again(
     assert [line.split(" ")[0] for line in lines] == ["no", "the", "no"]
 
 
+async def test_an_answer_that_cannot_be_used_holds_up_no_other_schema(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema_ids, "AWAY_S", 1000.0)
+    async with tiny_registry() as told:
+        put_subjects(told, 7, *(f"s{number}" for number in range(25_000)))
+        put_subjects(told, 8, "t-value")
+        broker = await started(tmp_path, f"http://127.0.0.1:{told.port}", **VALIDATED)
+        refused = await sent(broker, (None, framed(7, b"")))
+        assert (refused.error_code, refused.record_errors) == (ErrorCode.REQUEST_TIMED_OUT, [])
+        assert (await sent(broker, (None, framed(8, b"")))).error_code == 0
+
+
 async def test_a_registry_that_stalls_holds_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema_ids, "WAIT_S", 0.05)
     async with tiny_registry() as told:
