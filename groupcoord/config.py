@@ -40,7 +40,7 @@ def _segment_bytes(topic: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamsGroupConfig:
-    """Streams groups."""
+    """Broker settings of streams groups."""
 
     group_streams_session_timeout_ms: int = _positive(
         45_000, doc="Time after which a member of a streams group is gone that does not heartbeat."
@@ -71,7 +71,7 @@ class StreamsGroupConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupConfig(StreamsGroupConfig):
-    """Classic groups and the topic that keeps committed offsets; the settings of other group types are in the bases."""
+    """Broker settings of classic groups and of the offsets topic; the base classes have those of other group types."""
 
     group_min_session_timeout_ms: int = setting(6000, doc="Shortest session timeout a member may ask for.")
     group_max_session_timeout_ms: int = setting(1_800_000, doc="Longest session timeout a member may ask for.")
@@ -129,7 +129,7 @@ class GroupConfig(StreamsGroupConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class GroupBoundsConfig:
-    """Defaults and bounds of the settings that groups may have of their own; `group_settings.py` puts them in force."""
+    """Defaults and bounds of settings that a group may override; `group_settings.py` applies them."""
 
     group_consumer_session_timeout_ms: int = _positive(
         45_000, doc="Silence after which a member of a consumer group is taken to be gone."
@@ -187,7 +187,7 @@ class GroupBoundsConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SharePartitionConfig:
-    """Share groups at the leaders of partitions. A group may have settings of its own for all but the sessions."""
+    """Broker settings of share groups at partition leaders. Groups may override all except share sessions."""
 
     group_share_delivery_count_limit: int = setting(
         5, minimum=2, maximum=10, doc="How often a record is delivered to a share group at most."
@@ -203,7 +203,7 @@ class SharePartitionConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DeadLetterConfig:
-    """The dead-letter queues of share groups."""
+    """Broker settings of share groups' dead-letter queues."""
 
     errors_deadletterqueue_auto_create_topics_enable: bool = _dead_letter(
         False, doc="Whether a dead-letter queue that a share group names is created."
@@ -215,7 +215,7 @@ class DeadLetterConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TransactionConfig:
-    """Transactions and the topic that keeps their state."""
+    """Broker settings of transactions and of the transaction topic."""
 
     transaction_max_timeout_ms: int = _positive(900_000, doc="Longest timeout a producer may ask for.")
     transactional_id_expiration_ms: int = _positive(
@@ -241,7 +241,7 @@ class TransactionConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ShareCoordinatorConfig:
-    """The state of share partitions and the topic that keeps it."""
+    """Broker settings of the share coordinator and of the share state topic."""
 
     share_coordinator_state_topic_num_partitions: int = _partitions("share state")
     share_coordinator_state_topic_replication_factor: int = _replicas("share state")

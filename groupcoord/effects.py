@@ -42,7 +42,7 @@ and kept in one record."""
 
 
 class TimerKey(NamedTuple):
-    """Key of a deadline: its kind, the group and, for sessions, the member."""
+    """Key of a deadline: its kind, the group's id and, for a member's deadline, the member's id."""
 
     kind: str
     group_id: str = ""
@@ -50,7 +50,7 @@ class TimerKey(NamedTuple):
 
 
 class Timers:
-    """The deadlines of one shard, in milliseconds of a clock that never jumps."""
+    """Deadlines of one shard, in milliseconds of a clock that never jumps."""
 
     __slots__ = ("_deadlines", "_heap")
 
@@ -78,7 +78,7 @@ class Timers:
         self._deadlines.pop(key, None)
 
     def pop_due(self, now_ms: int) -> TimerKey | None:
-        """Take a key whose deadline has passed; None if no deadline has."""
+        """Remove and return a key whose deadline has passed; None if there is none."""
         heap, deadlines = self._heap, self._deadlines
         while heap and heap[0][0] <= now_ms:
             key = heappop(heap)[1]
@@ -98,7 +98,7 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def _forget_cancelled(self) -> None:
-        """Bound the heap of deadlines by the number of keys, when deadlines are cancelled faster than they pass."""
+        """Rebuild the heap without cancelled deadlines when it has grown far beyond the number of keys."""
         # The 64 keep a small heap from being rebuilt again and again.
         if len(self._heap) > 2 * len(self._deadlines) + 64:
             self._heap = [(deadline_ms, key) for key, deadline_ms in self._deadlines.items()]
@@ -112,17 +112,17 @@ Steps = Iterator[None]
 
 
 class KeyedState(Protocol):
-    """State rebuilt from records: for each key the value of the last record, or nothing."""
+    """State that is rebuilt from records: at most one value for each record key."""
 
     def value_of(self, key: Any) -> Any | None:
-        """Value in force for a record key, ready to be written again; None if the key has no value."""
+        """Return the current value of a record key, ready to be written again; None if the key has no value."""
 
     def replay(self, record: GroupRecord) -> None:
-        """Put a record in force."""
+        """Apply a record to the state."""
 
 
 class Effects:
-    """Time, timers and collected records and replies of the present call."""
+    """Time, timers, and the collected records and replies of the current call of a shard."""
 
     __slots__ = (
         "_is_cuttable",
@@ -166,21 +166,24 @@ class Effects:
     # ------------------------------------------------------------------ what takes long
 
     def carry_on(self, steps: Steps) -> None:
-        """Queue steps behind the call's earlier steps."""
+        """Queue steps to be taken after the call's earlier steps."""
         if self._is_stopped:
             deque(steps, maxlen=0)
         else:
             self._rest.append(steps)
 
     def then(self, settlement: Settlement, error: ErrorCode = ErrorCode.NONE) -> None:
-        """Call a settlement with this error after all remaining steps. If `stop` comes first, it returns the settlement."""
+        """Call `settlement` with `error` after all remaining steps.
+
+        If `stop` is called first, it returns the settlement.
+        """
         if self._rest:
             self._rest.append((settlement, error))
         else:
             settlement(error)
 
     def advance(self) -> bool:
-        """Take one step. True if steps remain."""
+        """Take one step. Return True if steps remain."""
         while self._rest:
             work = self._rest[0]
             if isinstance(work, tuple):
@@ -193,7 +196,10 @@ class Effects:
         return False
 
     def rest(self) -> Rest:
-        """Take all remaining steps with this call's time, and end the call."""
+        """Take all remaining steps at the time of this call, then end the call.
+
+        Yields the replies collected so far before each step; returns the outcome.
+        """
         now_ms, timestamp_ms = self.now_ms, self.timestamp_ms
         is_left = True
         while is_left:
@@ -204,7 +210,10 @@ class Effects:
         return self.take()
 
     def stop(self) -> Outcome[GroupRecord]:
-        """Return the outcome of an unfinished call; the shard is being unloaded. Later steps are taken immediately."""
+        """Return the outcome of an unfinished call of a shard that is being unloaded.
+
+        Later steps are taken immediately.
+        """
         self._is_stopped = True
         outcome, rest, self._rest = self.take(), self._rest, deque()
         return outcome._replace(
@@ -214,28 +223,37 @@ class Effects:
     # ------------------------------------------------------------------ what comes of the call
 
     def append(self, record: GroupRecord, settlement: Settlement | None = None) -> None:
-        """Append a record. Its effect comes with the settlement, or with its replay after the commit."""
+        """Append a record. Its effect comes with `settlement`, or when the record is replayed after its commit."""
         self.records.append(record)
         if settlement is not None:
             self.settlements.append(settlement)
 
     def put(self, state: KeyedState, record: GroupRecord) -> None:
-        """Append a record and apply it at once. If the log refuses the record, the former one is restored."""
+        """Append a record and apply it to `state` immediately.
+
+        If the log refuses the record, the former value is restored.
+        """
         before = KeyedRecord(record.key, state.value_of(record.key))
         state.replay(record)
         self.append(record)
         self.undo_if_refused(partial(state.replay, before))
 
     def undo_if_refused(self, undo: Callable[[], object]) -> None:
-        """Register an undo for refused records. Undos run in reverse order, before any settlement."""
+        """Register a function that reverts a change if the log refuses the call's records.
+
+        These functions run in reverse order, before any settlement.
+        """
         self._undos.append(undo)
 
     def restore_if_refused(self, restore: Callable[[], object]) -> None:
-        """Register a restore for refused records, for state without records. Restores run after all undos."""
+        """Register a function that restores state without records if the log refuses the call's records.
+
+        These functions run after all functions of `undo_if_refused`.
+        """
         self._restores.append(restore)
 
     def be_cuttable(self) -> None:
-        """Allow the call's records to be split over several batches: each prefix of them leaves a consistent state."""
+        """Allow the call's records to be split into several batches, as every prefix of them is a consistent state."""
         self._is_cuttable = True
 
     def compute(
@@ -244,18 +262,18 @@ class Effects:
         request: Callable[[Any], Any],
         narrow: Callable[[Any], Awaitable[Any]] | None = None,
     ) -> None:
-        """Run a long computation in a thread, on immutable values; its result is submitted to the shard as a request.
+        """Run `compute` in a thread, on immutable values; `request` turns its result into a request to the shard.
 
         `narrow` converts the result on the event loop before it is submitted.
         """
         self._jobs.append(Job(compute, request, narrow))
 
     def reply(self, caller: Caller, response: object) -> None:
-        """Answer at once, whatever becomes of the records."""
+        """Send `response` immediately, whether or not the call's records are committed."""
         self.replies.append(Reply(caller, response))
 
     def answer(self, caller: Caller, response: object, failed: Callable[[ErrorCode], object]) -> None:
-        """Answer when the records so far are committed, with `response`; with `failed` of the error if the log refuses them."""
+        """Send `response` when the call's records so far are committed; `failed(error)` if the log refuses them."""
 
         def tell(error: ErrorCode) -> None:
             self.reply(caller, failed(error) if error else response)
@@ -273,12 +291,12 @@ class Effects:
             tell(error)
 
     def take_replies(self) -> list[Reply]:
-        """Take the replies collected so far."""
+        """Remove and return the replies collected so far."""
         replies, self.replies = self.replies, []
         return replies
 
     def take(self) -> Outcome[GroupRecord]:
-        """End the call and return its collected outcome."""
+        """End the call and return what it has collected."""
         undos, settlements = self._undos, self.settlements
         if undos:
             # Without records there is no append that could be refused, and nothing would ever be taken back. A bug may have
@@ -309,7 +327,7 @@ class Effects:
 
 
 def in_pieces(items: Iterable[T], work: Callable[[T], object]) -> Steps:
-    """Call `work` with each item, in steps of a piece each."""
+    """Call `work` with each item, and yield after each piece of items."""
     for number, item in enumerate(items, 1):
         work(item)
         if number % PIECE == 0:

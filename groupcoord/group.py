@@ -29,7 +29,7 @@ REASON_LENGTH_MAX = 500
 
 
 class LastRebalance(NamedTuple):
-    """Last rebalance of a group: its time of day, the generation or epoch before it, and the reason."""
+    """Last rebalance of a group: its wall-clock time, the generation or epoch before it, and the reason."""
 
     timestamp_ms: int
     after_generation: int
@@ -50,7 +50,7 @@ PartitionCheck = Callable[[bytes, str, int], ErrorCode]
 
 
 class Group(Protocol):
-    """One group of any type. Calls that change it collect records and replies in the shard's `Effects`."""
+    """Interface of a group of any type. Methods that change it collect records and replies in the shard's `Effects`."""
 
     last_rebalance: LastRebalance | None
     """Last rebalance, for people; None: none since this broker coordinates the group."""
@@ -67,10 +67,10 @@ class Group(Protocol):
 
     @property
     def state_name(self) -> str:
-        """Name of the group's state, as clients see it. A read."""
+        """Name of the group's state, as clients see it. Read only."""
 
     def listed(self) -> ListedGroup:
-        """The group's entry in ListGroups. A read."""
+        """Return the group's entry in ListGroups. Read only."""
 
     # ------------------------------------------------------------------ offsets
 
@@ -83,63 +83,72 @@ class Group(Protocol):
         api_version: int,
         is_transactional: bool = False,
     ) -> ErrorCode | PartitionCheck:
-        """Check a commit of offsets: an error, NONE, or a check of each partition.
+        """Check an offset commit: return an error, NONE, or a function that checks each partition.
 
-        `generation_id` is the member's epoch where the members of this kind have epochs.
+        `generation_id`: the member's epoch in groups whose members have epochs.
         """
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Check that this member may read offsets; clients without member id and epoch always may. A read."""
+        """Return an error if this member may not read offsets; clients without member id and epoch may. Read only."""
 
     def check_offset_delete(self) -> ErrorCode:
-        """Check that offsets may be deleted of topics that no member reads."""
+        """Return an error if offsets may not even be deleted for topics that no member reads; else NONE."""
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """True if a member subscribes to the topic, so that its offsets must stay. A read."""
+        """Return True if a member subscribes to the topic, so that its offsets must not be deleted. Read only."""
 
     def offsets_retained_since(self, commit_timestamp_ms: int) -> int | None:
-        """Time from which an offset committed then is retained; None while the group's offsets do not expire."""
+        """Return the start of an offset's retention time; None if the group's offsets do not expire now.
+
+        `commit_timestamp_ms`: time at which the offset was committed.
+        """
 
     # ------------------------------------------------------------------ its end
 
     def check_delete(self) -> ErrorCode:
-        """Check that an administrator may delete it."""
+        """Return an error if an administrator may not delete the group; else NONE."""
 
     @property
     def is_forgettable(self) -> bool:
-        """True if the group may be deleted when its last offset has expired. A read."""
+        """True if the group may be deleted when its last offset has expired. Read only."""
 
     def delete(self) -> None:
-        """Append its tombstones, behind those of its offsets."""
+        """Append the group's tombstones. Call this after the tombstones of its offsets are appended."""
 
     # ------------------------------------------------------------------ the shell's calls
 
     def start_sessions(self) -> Steps:
-        """Restart the sessions of all members at their full length, some members at each step."""
+        """Restart every member's session at full length, a limited number of members in each step."""
 
     def cancel_timers(self) -> None:
-        """Cancel all deadlines of a removed group, so that they do not hit a new group of its name."""
+        """Cancel all deadlines of a removed group, so that they do not hit a new group with the same name."""
 
     def abandon(self, caller: Caller) -> None:
-        """Forget a parked caller, whose connection is gone."""
+        """Forget a parked caller whose connection is closed."""
 
     def unload(self, error: ErrorCode) -> Steps:
-        """Answer `error` to all parked callers, some at each step: this broker no longer coordinates the group."""
+        """Answer `error` to all parked callers, because this broker no longer coordinates the group.
+
+        A limited number is answered in each step.
+        """
 
 
 def member_reason(member_id: str, what: str) -> str:
-    """Reason for a rebalance: a member's id and what it did."""
+    """Return the reason for a rebalance: the member's id and what it did."""
     return f"member {member_id!r} {what}"
 
 
 def note_rebalance(effects: Effects, group: Group, epoch: int, reason: str) -> None:
-    """Record a rebalance that raises the epoch to this one. If the log refuses it, the former rebalance stays recorded."""
+    """Record and log a rebalance that raises the epoch to `epoch`.
+
+    If the log refuses the call's records, the group keeps its former `last_rebalance`.
+    """
     effects.undo_if_refused(partial(setattr, group, "last_rebalance", group.last_rebalance))
     group.last_rebalance = LastRebalance(effects.timestamp_ms, epoch - 1, reason[:REASON_LENGTH_MAX])
     log_rebalance(group.group_type, group.group_id, epoch, len(group.members), reason)
 
 
 def log_rebalance(kind: str, group_id: str, generation: int, member_count: int, reason: str) -> None:
-    """Log a rebalance's reason. `generation`: the new generation, or the epoch where the broker assigns."""
+    """Log a rebalance and its reason. `generation`: the new generation or, in groups with epochs, the new epoch."""
     text = "Rebalance of %s group %r: generation %d, members %d, because %s"
     logger.info(text, kind, group_id, generation, member_count, reason)

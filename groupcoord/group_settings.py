@@ -65,7 +65,7 @@ def _reset_problem(text: str) -> str | None:
 
 
 def _of_broker(name: str, default: Any, doc: str, **details: Any) -> Any:
-    """A setting whose default is the broker's setting of that name."""
+    """Declare a group setting whose default is the broker setting `name`."""
     return setting(default, synonyms=(name,), doc=doc, **details)
 
 
@@ -98,7 +98,7 @@ def _assignor_offload(group_type: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupSettings:
-    """All settings in force for one group: its own, else the broker's defaults."""
+    """All settings in force for one group: its own settings, and the broker's defaults for the others."""
 
     consumer_session_timeout_ms: int = _session_timeout("consumer")
     consumer_heartbeat_interval_ms: int = _heartbeat_interval("consumer")
@@ -217,17 +217,17 @@ GroupSettingsSource = Callable[[str], GroupSettings]
 
 
 def group_settings() -> Mapping[str, Setting]:
-    """Kafka's name -> setting, for every setting of a group."""
+    """Return all settings of a group by Kafka's names."""
     return settings_of(GroupSettings)
 
 
 def broker_synonym(declared: Setting) -> str | None:
-    """The broker setting that is a group setting's default."""
+    """Return the name of the broker setting that is a group setting's default; None if there is none."""
     return declared.synonyms[0].name if declared.synonyms else None
 
 
 class Bounds(NamedTuple):
-    """Broker settings that bound a group setting."""
+    """Names of the broker settings that bound a group setting; None: no bound."""
 
     minimum: str | None
     maximum: str | None
@@ -268,7 +268,7 @@ KINDS_WITH_SESSIONS = ("consumer", "share", "streams")
 
 
 def check_group_settings(texts: Mapping[str, str], broker_value: BrokerValue) -> None:
-    """Refuse settings that a group cannot have. Raises InvalidSetting, in Kafka's words and order."""
+    """Raise InvalidSetting if a group cannot have these settings; messages and order of checks are Kafka's."""
     known = group_settings()
     for name in texts:
         if name not in known:
@@ -340,7 +340,7 @@ def _invalid(name: str, value: object, message: str) -> InvalidSetting:
 
 
 def check_bounds_of_broker(broker_value: BrokerValue) -> None:
-    """Refuse broker settings that contradict each other. Raises InvalidSetting, in Kafka's words."""
+    """Raise InvalidSetting if broker settings of groups contradict each other; messages are Kafka's."""
     if "classic" not in map(str.lower, served := broker_value(REBALANCE_PROTOCOLS)):
         raise _invalid(REBALANCE_PROTOCOLS, served, "Disabling the 'classic' protocol is not supported.")
     for name, bounds in BOUNDS.items():
@@ -370,7 +370,7 @@ def _check_bounds_of(name: str, bounds: Bounds, broker_value: BrokerValue) -> No
 
 
 def broker_group_settings(broker_value: BrokerValue) -> GroupSettings:
-    """Settings in force for a group without settings of its own."""
+    """Return the settings in force for a group without settings of its own."""
     values = {
         field_name(name): broker_value(synonym)
         for name, declared in group_settings().items()
@@ -382,7 +382,10 @@ def broker_group_settings(broker_value: BrokerValue) -> GroupSettings:
 
 
 def own_values(group_id: str, texts: Mapping[str, str], broker_value: BrokerValue) -> dict[str, Any]:
-    """A group's own settings by Kafka's names, within the broker's bounds; invalid ones are skipped."""
+    """Return a group's own settings by Kafka's names.
+
+    Values are moved into the broker's bounds; invalid settings are skipped with a warning.
+    """
     known, values = group_settings(), {}
     for name, text in texts.items():
         if name not in known:
@@ -398,7 +401,7 @@ def own_values(group_id: str, texts: Mapping[str, str], broker_value: BrokerValu
 
 
 def settings_in_force(values: Mapping[str, Any], of_broker: GroupSettings) -> GroupSettings:
-    """Settings in force: the group's own values over those of the broker."""
+    """Return the settings in force: `of_broker` with the group's own `values` in place of the defaults."""
     return replace(of_broker, **{field_name(name): value for name, value in values.items()})
 
 

@@ -6,12 +6,12 @@ CACHED_CHARACTERS_MAX = 256  # names that are in use are shorter, and the cache 
 
 
 def string_hash(text: str) -> int:
-    """Java's String.hashCode, over UTF-16 units, as an unsigned number."""
+    """Return Java's String.hashCode, computed over UTF-16 units, as an unsigned number."""
     return _cached_hash(text) if len(text) <= CACHED_CHARACTERS_MAX else _hash(text)
 
 
 def _hash(text: str, value: int = 0) -> int:
-    """Continue a hash with a text. `value`: the hash of the preceding text."""
+    """Continue a string hash with `text`. `value`: the hash of the preceding text."""
     units = text.encode("utf-16-be", "surrogatepass")
     for index in range(0, len(units), 2):
         value = (31 * value + (units[index] << 8) + units[index + 1]) & 0xFFFFFFFF
@@ -22,7 +22,7 @@ _cached_hash = lru_cache(maxsize=4096)(_hash)
 
 
 def absolute_string_hash(text: str) -> int:
-    """The absolute value of the signed hash; that of Integer.MIN_VALUE is 0 as in Kafka."""
+    """Return the absolute value of Java's signed string hash; 0 for Integer.MIN_VALUE, as in Kafka."""
     return _absolute(string_hash(text))
 
 
@@ -31,7 +31,7 @@ def _absolute(value: int) -> int:
 
 
 def absolute_joined_hash(start: str, end: str) -> int:
-    """`absolute_string_hash` of two texts joined. The hash of the first text is reused for many second ones."""
+    """Return `absolute_string_hash` of `start + end`. The hash of `start` is cached for many values of `end`."""
     return _absolute(_hash(end, _hash_of_start(start)))
 
 
@@ -39,12 +39,12 @@ _hash_of_start = lru_cache(maxsize=16)(_hash)
 
 
 def hash_map_slot(key: str, size: int) -> int:
-    """Position of a key in the iteration order of a java.util.HashMap with that many entries."""
+    """Return a key's position in the iteration order of a java.util.HashMap with `size` entries."""
     return table_slot(key, size, 16)
 
 
 def table_slot(key: str, size: int, capacity: int) -> int:
-    """Slot of a string in a HashMap that was made with this capacity."""
+    """Return a key's slot in a java.util.HashMap with `size` entries that was created with this capacity."""
     slots = 1 << (capacity - 1).bit_length() if capacity > 1 else 1
     # Java's table doubles when it is more than three quarters full.
     while size > slots * 0.75:

@@ -49,7 +49,7 @@ class ShardContext:
 
 
 class MetadataManager:
-    """Base of the managers of a shard. All its tables may be left empty."""
+    """Base class of a shard's managers. Each of its handler tables may be empty."""
 
     group_type = ""
     """The `Group.group_type` of its groups, if it has any."""
@@ -72,10 +72,10 @@ class MetadataManager:
         """Timers that need the state that records leave at their commit: they run when nothing is uncommitted."""
 
     def loaded(self) -> None:
-        """Continue after the load: all records were replayed. The runtime starts the sessions."""
+        """Finish the load: all records are replayed. The runtime starts the members' sessions."""
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> None:
-        """Take over the end of a transaction."""
+        """Apply the end of a producer's transaction."""
 
 
 @dataclass(frozen=True)

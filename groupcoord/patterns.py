@@ -25,7 +25,7 @@ MEMORY_MAX = 1024 * 1024
 
 
 class Pattern:
-    """Compiled regular expression. KafkaError INVALID_REGULAR_EXPRESSION if the text is invalid or too large."""
+    """Compiled regular expression. Raises KafkaError INVALID_REGULAR_EXPRESSION if the text is invalid or too large."""
 
     __slots__ = ("_compiled",)
 
@@ -43,24 +43,24 @@ class Pattern:
             raise _invalid(text, "it is too large")
 
     def matches(self, text: str) -> bool:
-        """True if the whole text matches."""
+        """Return True if the pattern matches the whole text."""
         return self._compiled.fullmatch(text) is not None
 
     def cost(self, text: str) -> int:
-        """Estimated steps of matching one text; a million steps take some hundred milliseconds."""
+        """Return the estimated steps of matching a text; a million steps take some hundred milliseconds."""
         steps: int = self._compiled.programsize * (1 + len(text))
         return steps
 
 
 def _is_dear(text: str) -> bool:
-    """True if compiling the pattern would be slow; the library holds the interpreter lock while it compiles."""
+    """Return True if a pattern is too slow to compile: the regex library holds the interpreter lock meanwhile."""
     # It writes repetitions out before it counts instructions.
     copies = sum([_copies(part.partition("}")[0]) for part in text.split("{")[1:]])
     return copies > INSTRUCTIONS_MAX or text.count("\\p") + text.count("\\P") > PROPERTIES_MAX
 
 
 def _copies(bounds: str) -> int:
-    """Number of copies that a braced repetition makes; 0 if the text is no repetition."""
+    """Return the number of copies that a repetition `{bounds}` makes; 0 if `bounds` is no repetition."""
     least, _, most = bounds.partition(",")
     number = most or least
     # The library refuses more than a thousand by itself.

@@ -21,7 +21,7 @@ _read_prefix = struct.Struct(">h").unpack_from
 
 
 class GroupRecord(Protocol):
-    """Any record of a group. The key's class gives the type; value None is a tombstone."""
+    """Record of a group, of any type. The key's class gives the record's type; value None is a tombstone."""
 
     @property
     def key(self) -> Any: ...
@@ -31,14 +31,14 @@ class GroupRecord(Protocol):
 
 
 class KeyedRecord(NamedTuple):
-    """Record of a type without a class of its own."""
+    """Record whose type has no record class of its own."""
 
     key: Any
     value: Any
 
 
 class RecordFormat:
-    """Format of one type of record: the classes of its keys and values. Keys have version 0 only."""
+    """Format of one record type: the classes of keys and values. Keys have only version 0."""
 
     def __init__(
         self,
@@ -52,9 +52,9 @@ class RecordFormat:
         former_key_types: tuple[int, ...] = (),
         is_superseding: bool = False,
     ) -> None:
-        """`written`: the versions of values that this broker writes; `version_of` chooses one of several.
+        """`written`: the value versions that this broker writes; `version_of` chooses among several.
 
-        `is_superseding`: a value makes the value before it void (`ShardKind.superseding`).
+        `is_superseding`: a record's value makes earlier values of its key void (`ShardKind.superseding`).
         """
         self.key_types = (key_type, *former_key_types)
         self.key = key
@@ -111,7 +111,7 @@ class RecordFormat:
 
 
 class RecordFormats:
-    """All types of records that the groups of this broker keep."""
+    """Formats of all record types of this broker's groups."""
 
     def __init__(self, formats: Iterable[RecordFormat]) -> None:
         self._by_key_class: dict[type, RecordFormat] = {}
@@ -125,11 +125,14 @@ class RecordFormats:
 
     @property
     def superseding(self) -> frozenset[bytes]:
-        """First two key bytes of record types whose values replace earlier ones."""
+        """First two key bytes of the record types whose values make earlier values of their key void."""
         return frozenset(_prefix(key_type) for key_type, each in self._by_key_type.items() if each.is_superseding)
 
     def load_codecs(self) -> None:
-        """Load the codecs of the records that this broker writes. Call it in a thread: it reads files, or generates code."""
+        """Load the codecs of the records that this broker writes.
+
+        Call this in a thread, because it reads files or generates code.
+        """
         for each in self._by_key_class.values():
             for kind in ("encode", "decode"):
                 codec(each.key, 0, kind)
@@ -137,11 +140,11 @@ class RecordFormats:
                     codec(each.value, version, kind)
 
     def encode_record(self, record: GroupRecord) -> tuple[bytes, bytes | None]:
-        """Key and value as they stand in the log."""
+        """Encode a record as key and value for the log; the value of a tombstone is None."""
         return self._by_key_class[type(record.key)].encode(record.key, record.value)
 
     def decode_record(self, key: bytes | None, value: bytes | None) -> GroupRecord | None:
-        """Record of a key and a value; None for unknown record types."""
+        """Decode key and value to a record; None if the record type is unknown."""
         key_type = _leading_number(key)
         # Not one of Kafka's keys, so the runtime passes over the record.
         if key is None or key_type is None:
@@ -150,7 +153,7 @@ class RecordFormats:
         return None if known is None else known.decode(key, value)
 
     def encode_records(self, records: Iterable[GroupRecord], timestamp_ms: int) -> bytes:
-        """Encode these records as one uncompressed batch for the group's partition."""
+        """Encode records as one uncompressed batch."""
         return encode_pairs(map(self.encode_record, records), timestamp_ms)
 
 

@@ -59,7 +59,7 @@ GROUP_TYPES: Final = (OFFSETS, CLASSIC, CONSUMER, SHARE, STREAMS)
 
 
 class GroupTypes:
-    """Record formats and properties of requests of all group types of a coordinator."""
+    """Record formats and request properties of all group types of a coordinator."""
 
     def __init__(self, types: Sequence[GroupType] = GROUP_TYPES) -> None:
         self.types = types
@@ -69,7 +69,7 @@ class GroupTypes:
 
 
 class GroupCoordinator(Coordinator[GroupRuntime]):
-    """The groups of this broker and their committed offsets."""
+    """Coordinator of this broker's groups and their committed offsets."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class GroupCoordinator(Coordinator[GroupRuntime]):
         types: GroupTypes | None = None,
         run_in_thread: Callable[..., Awaitable[Any]] = trio.to_thread.run_sync,
     ) -> None:
-        """`share_ports`: ports of share groups. `share_ports` and `verifier` are called at first use."""
+        """`share_ports` returns the ports of share groups. `share_ports` and `verifier` are called at first use."""
 
         known = types or GroupTypes()
 
@@ -126,22 +126,25 @@ class GroupCoordinator(Coordinator[GroupRuntime]):
     # ------------------------------------------------------------------ life, partitions, deleted topics
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Load, expire and commit until cancelled. Before and after, requests get COORDINATOR_NOT_AVAILABLE."""
+        """Load partitions, expire deadlines and commit records until cancelled.
+
+        Before and after, requests get COORDINATOR_NOT_AVAILABLE.
+        """
         await self._runtime.run(task_status)
 
     def end_transaction(self, partition: int, end: TransactionEnd) -> Given[ErrorCode]:
-        """End a transaction that may have committed offsets here; they take effect when its marker is committed."""
+        """End a transaction that may have committed offsets here. They take effect when the marker is committed."""
         return self._runtime.end_transaction(partition, end)
 
     async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
-        """Forget deleted topics: name -> topic id."""
+        """Forget deleted topics; `topics` maps names to topic ids."""
         await self.offsets.on_topics_deleted(topics)
         await self.share.on_topics_deleted(frozenset(topics.values()))
 
     # ------------------------------------------------------------------ list and delete groups of any type
 
     def list_groups(self, request: ListGroupsRequest) -> Worked[ListGroupsResponse]:
-        """The groups of all partitions that this broker coordinates, or an error while some are being loaded."""
+        """Return the groups of all partitions that this broker coordinates; an error while any is being loaded."""
         try:
             shards = self._runtime.led_shards()
         except KafkaError as error:
@@ -153,7 +156,7 @@ class GroupCoordinator(Coordinator[GroupRuntime]):
         return ListGroupsResponse(error_code=ErrorCode.NONE, groups=list(chain.from_iterable(parts)))
 
     def last_rebalance(self, group_id: str) -> LastRebalance | None:
-        """Time and reason of a group's last rebalance; None if unknown here."""
+        """Return time and reason of a group's last rebalance; None if this broker does not know them."""
         try:
             found: LastRebalance | None = self._runtime.read(group_id, AskLastRebalance(group_id))
         except KafkaError:
@@ -173,12 +176,12 @@ class GroupCoordinator(Coordinator[GroupRuntime]):
         return sum([shard.group_count for shard in self._loaded()])
 
     def all_committed(self) -> Iterator[tuple[str, TopicOffsets]]:
-        """Iterate over groups with their committed offsets, which may change between two steps."""
+        """Iterate over all groups and their committed offsets, which may change between two steps."""
         for shard in self._loaded():
             yield from shard.read(ListCommitted(), now_ms=self._runtime.now_ms())
 
     def committed(self, group_id: str) -> TopicOffsets:
-        """Committed offsets of one group; none while this broker does not coordinate it."""
+        """Return the committed offsets of a group; empty if this broker does not coordinate the group."""
         try:
             found: TopicOffsets = self._runtime.read(group_id, AskCommitted(group_id))
         except KafkaError:
@@ -191,7 +194,7 @@ class GroupCoordinator(Coordinator[GroupRuntime]):
         return [each.shard(now_ms) for each in led]
 
     def delete_groups(self, request: DeleteGroupsRequest) -> Worked[Given[DeleteGroupsResponse]]:
-        """Delete the named groups, each once even if named repeatedly."""
+        """Delete the named groups; a group that is named repeatedly is deleted once."""
         group_ids = list(dict.fromkeys(request.groups_names))
         if len(group_ids) > GROUPS_PER_SLICE or any(map(self._share_service_of, group_ids)):
             return self._delete_in_slices(group_ids)
@@ -215,7 +218,10 @@ class GroupCoordinator(Coordinator[GroupRuntime]):
         return DeleteGroupsResponse(results=results)
 
     def _share_service_of(self, group_id: str) -> ShareService | None:
-        """Service that must end a group's share partitions first; None if it is no share group, or not coordinated here."""
+        """Return the share service, which must delete a share group's state before the group is deleted.
+
+        None if the group is no share group, or this broker does not coordinate it.
+        """
         try:
             return self.share if self.share.has(group_id) else None
         except KafkaError:
@@ -227,7 +233,7 @@ class GroupCoordinator(Coordinator[GroupRuntime]):
 
 
 def shard_kind(types: GroupTypes, make: Callable[[], Shard]) -> ShardKind[Shard]:
-    """Kind of the runtime's shards, which hold groups of these types."""
+    """Return the `ShardKind` of shards that hold groups of these types."""
     return ShardKind(
         topic="the offsets topic",
         make=make,
@@ -241,7 +247,7 @@ def shard_kind(types: GroupTypes, make: Callable[[], Shard]) -> ShardKind[Shard]
 
 
 def random_uuid() -> str:
-    """A random UUID (version 4) in text form."""
+    """Return a random UUID (version 4) as text."""
     digits = bytearray(os.urandom(16))
     digits[6] = digits[6] & 0x0F | 0x40
     digits[8] = digits[8] & 0x3F | 0x80

@@ -42,7 +42,7 @@ Adopter = TypeVar("Adopter", Handler, Read)
 
 
 class Shard:
-    """The groups of one partition (Kafka: GroupCoordinatorShard)."""
+    """Groups of one partition of the offsets topic (Kafka: GroupCoordinatorShard)."""
 
     def __init__(
         self,
@@ -90,7 +90,10 @@ class Shard:
     # ------------------------------------------------------------------ the runtime's calls
 
     def handle(self, request: Any, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[GroupRecord]:
-        """Handle a request; this outcome answers it, or its settlement, or a later outcome if it is parked."""
+        """Handle a request.
+
+        The caller is answered by this outcome, by its settlement or, if parked, by a later outcome.
+        """
         self._begin(now_ms, timestamp_ms)
         handler = self._adopter(self._adopted, request) or self._requests.get(type(request))
         assert handler is not None, f"nobody takes {type(request).__name__}"
@@ -98,7 +101,7 @@ class Shard:
         return self._outcome()
 
     def abandon(self, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[GroupRecord]:
-        """Forget this parked caller, whose connection is gone."""
+        """Forget a parked caller whose connection is closed."""
         self._begin(now_ms, timestamp_ms)
         group = self._groups.get(caller.parked_group_id)
         if group is not None:
@@ -108,7 +111,7 @@ class Shard:
     def settle(
         self, settlements: Iterable[Settlement], error: ErrorCode, *, now_ms: int, timestamp_ms: int
     ) -> list[Reply]:
-        """Settle requests whose records are committed and replayed, or failed to append with `error`."""
+        """Settle calls whose records are committed and replayed, or were refused by the log with `error`."""
         self._begin(now_ms, timestamp_ms)
         for settlement in settlements:
             self._effects.then(settlement, error)
@@ -118,11 +121,11 @@ class Shard:
         return settled.replies
 
     def next_deadline_ms(self) -> int | None:
-        """Time of the next call of `expire`; may be early."""
+        """Return the time of the next call of `expire`, possibly too early; None if there are no deadlines."""
         return self._effects.timers.next_deadline_ms()
 
     def stands_alone(self, now_ms: int) -> bool:
-        """True if due work reads state that records leave at their commit."""
+        """Return True if due work needs the state after the commit of all appended records."""
         for key in self._lone_timers:
             deadline_ms = self._effects.timers.deadline_ms(key)
             if deadline_ms is not None and deadline_ms <= now_ms:
@@ -130,7 +133,7 @@ class Shard:
         return False
 
     def expire(self, *, now_ms: int, timestamp_ms: int) -> Outcome[GroupRecord]:
-        """Do due work, up to a limit; the rest stays due."""
+        """Handle a limited number of due deadlines; the others stay due."""
         self._begin(now_ms, timestamp_ms)
         for _ in range(TIMERS_PER_CALL):
             key = self._effects.timers.pop_due(now_ms)
@@ -145,19 +148,22 @@ class Shard:
         return self._outcome()
 
     def unfinished(self) -> Rest | None:
-        """Take the steps that the last call has left to do."""
+        """Remove and return the remaining steps of the last call; None if there are none."""
         rest, self._rest = self._rest, None
         return rest
 
     def _outcome(self) -> Outcome[GroupRecord]:
-        """End a call. After a long call the outcome has only the first step's replies; `unfinished` returns the other steps."""
+        """End a call and return its outcome.
+
+        The outcome of a long call has only the first step's replies; `unfinished` returns the other steps.
+        """
         if not self._effects.advance():
             return self._effects.take()
         self._rest = self._effects.rest()
         return Outcome([], next(self._rest), [])
 
     def _adopter(self, adopted: dict[type, dict[str, Adopter]], request: Any) -> Adopter | None:
-        """Handler of the group's own type, for a request that another type's manager owns."""
+        """Return the handler that the group's own type has for another manager's request; None if it has none."""
         adopters = adopted.get(type(request))
         if adopters is None:
             return None
@@ -171,18 +177,18 @@ class Shard:
     # ------------------------------------------------------------------ loading and unloading
 
     def replay(self, record: GroupRecord, record_offset: int = -1, producer_id: int = -1) -> None:
-        """Replay a record, in the order of the log."""
+        """Apply a record; call this in the order of the log."""
         replay = self._replays.get(type(record.key))
         if replay is not None:
             replay(record, record_offset, producer_id)
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> None:
-        """Take over the end of a transaction."""
+        """Apply the end of a producer's transaction."""
         for manager in self._managers:
             manager.replay_marker(producer_id, committed=committed)
 
     def loaded(self, *, now_ms: int, timestamp_ms: int) -> Outcome[GroupRecord]:
-        """End the load: all records are replayed and sessions started, and requests follow."""
+        """Finish the load. All records are replayed and all sessions are started; requests may follow."""
         self._begin(now_ms, timestamp_ms)
         self._replays = self._commits
         for manager in self._managers:
@@ -190,7 +196,7 @@ class Shard:
         return self._outcome()
 
     def start_sessions(self, now_ms: int) -> Iterator[None]:
-        """Restart all members' sessions at their full length; yields so that other tasks can run."""
+        """Restart all members' sessions at full length; yields so that other tasks can run."""
         # A copy, because groups come and go whenever this yields.
         for number, group in enumerate(list(self._groups.values()), 1):
             # Another call may have set its own time since the last yield.
@@ -202,11 +208,14 @@ class Shard:
                 yield
 
     def discard(self) -> Outcome[GroupRecord]:
-        """Return the outcome of an unfinished call, before the shard is dropped."""
+        """Return the outcome of an unfinished call. The shard is dropped afterwards."""
         return self._effects.stop()
 
     def unload(self, error: ErrorCode) -> Iterator[Reply]:
-        """Answer all parked callers: this broker no longer coordinates these groups. The shard is dropped afterwards."""
+        """Answer `error` to all parked callers, because this broker no longer coordinates these groups.
+
+        The shard is dropped afterwards.
+        """
         for group in self._groups.values():
             for _ in group.unload(error):
                 yield from self._effects.take_replies()
@@ -215,7 +224,7 @@ class Shard:
     # ------------------------------------------------------------------ reads, allowed at any time
 
     def read(self, request: Any, *, now_ms: int) -> Any:
-        """Answer a request that changes at most sessions."""
+        """Answer a request that changes nothing but sessions."""
         # The time of day is not needed, because nothing is written.
         self._effects.now_ms = now_ms
         read = self._adopter(self._adopted_reads, request) or self._reads.get(type(request))
@@ -228,7 +237,7 @@ class Shard:
         return len(self._groups)
 
     def list_groups(self, is_wanted: Callable[[Group], bool], *, at_once: int) -> Iterator[list[ListedGroup]]:
-        """List matching groups in parts. Groups that come or go between two parts may be missing."""
+        """Yield matching groups in lists of at most `at_once`. Groups created or deleted meanwhile may be missing."""
         groups = list(self._groups.values())
         for start in range(0, len(groups), at_once):
             yield [
@@ -245,7 +254,7 @@ def _add(mine: dict[Any, Any], theirs: Mapping[Any, Any]) -> None:
 
 
 def in_listing(states: Iterable[str], types: Iterable[str]) -> Callable[[Group], bool]:
-    """Filter groups by states and types, ignoring case; an empty filter matches all."""
+    """Return a filter of groups by state and type, ignoring case; an empty `states` or `types` matches all."""
     wanted = {state.strip().lower() for state in states}
     wanted_types = {each.lower() for each in types}
 
@@ -262,18 +271,18 @@ ELEMENTS_PER_SLICE = 500
 
 
 class GroupRuntime(Runtime[Shard]):
-    """The shards of the groups that this broker coordinates."""
+    """Runtime of the group shards that this broker coordinates."""
 
     def read(self, group_id: str, request: Any) -> Any:
-        """Answer a request that only reads. Raises KafkaError if this broker does not coordinate the group now."""
+        """Answer a read-only request. Raises KafkaError if this broker does not coordinate the group now."""
         return self.shard_of(group_id).read(request, now_ms=self.now_ms())
 
 
 class OffsetRights(Protocol):
-    """Rights of a requesting client; None instead: it may see everything."""
+    """Rights of the client that sent a request. None in place of an object: the client may see everything."""
 
     def may_describe(self, group_id: str) -> bool:
-        """True if the client may see a group at all."""
+        """Return True if the client may describe the group."""
 
     def denied(self, topics: Collection[str]) -> Collection[str]:
-        """Denied topics among the given ones; called for some hundred names at a time."""
+        """Return the topics among `topics` that the client may not see; called with some hundred names at a time."""

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 
 class TopicImage(NamedTuple):
-    """A topic, and for each partition the racks of its replicas. A broker without a rack adds none."""
+    """Topic with the racks of each partition's replicas; brokers without a rack are left out."""
 
     name: str
     topic_id: bytes
@@ -28,18 +28,18 @@ class TopicImage(NamedTuple):
 
 
 class TopicImages(Protocol):
-    """The topics that exist at this moment."""
+    """Interface to the topics that exist at the moment."""
 
     @property
     def version(self) -> int:
-        """Version, raised when a topic is created, deleted or extended, or its replicas move."""
+        """Number that is raised when a topic is created, deleted or extended, or when its replicas move."""
 
     def image(self, name: str) -> TopicImage | None: ...
 
     def image_by_id(self, topic_id: bytes) -> TopicImage | None: ...
 
     def topic_names(self) -> Sequence[str]:
-        """All names in order."""
+        """Return the names of all topics in order."""
 
 
 MAGIC = b"\0"
@@ -51,7 +51,7 @@ _known: dict[str, tuple[TopicImage, bytes]] = {}
 
 
 def hash_of_topics(images: Iterable[TopicImage | None]) -> int:
-    """Signed 64-bit hash; missing topics are skipped, and without topics it is 0."""
+    """Return Kafka's signed 64-bit hash of these topics; None is skipped, and without topics the hash is 0."""
     from xxhash import xxh3_64_digest, xxh3_64_intdigest  # here, because a start needs no hash
 
     existing = {image.name: image for image in images if image is not None}
@@ -73,7 +73,7 @@ def hash_of_topics(images: Iterable[TopicImage | None]) -> int:
 
 
 def _described(image: TopicImage) -> bytes:
-    """Input of a topic's hash: the id, the name, and the racks of each partition. Kafka writes a UUID as two numbers."""
+    """Return the hash input of one topic: id, name, and racks of each partition. Kafka writes a UUID as two numbers."""
     most, least = image.topic_id[:8][::-1], image.topic_id[8:][::-1]
     count = image.partition_count
     # In C, because there may be a hundred thousand partitions, and other requests wait meanwhile.

@@ -40,7 +40,7 @@ SESSION, JOIN, SYNC = "session", "join", "sync"
 
 
 class GroupState(Enum):
-    """Kafka's states, by the names that clients see."""
+    """State of a classic group; the values are Kafka's names, which clients see."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -133,7 +133,7 @@ class ClassicState:
         return self.members.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def _remember_subscriptions(self) -> None:
-        """Keep the members' subscriptions of this generation, encoded; they are parsed when first read."""
+        """Keep the encoded subscriptions of this generation's members; they are parsed when first read."""
         self._subscribed_topics = None
         self._subscriptions = None
         # Members of other protocols send metadata in a form of their own, from which no topics can be read.
@@ -148,7 +148,7 @@ class ClassicState:
 
     @property
     def subscribed_topics(self) -> frozenset[str] | None:
-        """Topics that this generation of a consumer group reads; None if a member's metadata cannot be parsed."""
+        """Topics that this generation of a consumer group reads; None if any member's metadata cannot be parsed."""
         if self._subscribed_topics is None and self._subscriptions is not None:
             self._subscribed_topics = _topics_of(self._subscriptions)
             if self._subscribed_topics is None:
@@ -164,7 +164,10 @@ class ClassicState:
     # ------------------------------------------------------------------ who may join
 
     def has_room_for(self, member_id: str) -> bool:
-        """True if there is room for a member. During a rebalance, the members that rejoin first get the room."""
+        """Return True if the group has room for a member.
+
+        During a rebalance, members that rejoin first get the room.
+        """
         # group.max.size is at least 1, so the first member always fits.
         if self.state is EMPTY:
             return True
@@ -176,7 +179,7 @@ class ClassicState:
         return member is not None or len(self.members) < size_max
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """True if the group's other members support one of these protocols."""
+        """Return True if all members support at least one of these protocols. An empty group needs only a protocol."""
         # The first member of an empty group chooses for the others, but it has to choose something.
         if self.state is EMPTY:
             return bool(protocol_type) and bool(protocols)
@@ -193,7 +196,10 @@ class ClassicState:
         api_version: int,
         is_transactional: bool = False,
     ) -> ErrorCode:
-        """Check a commit: a member must name the current generation; other clients need an empty group or a transaction."""
+        """Return the error of an offset commit, or NONE.
+
+        A member must name the current generation. A client that is no member needs an empty group or a transaction.
+        """
         # Tools that reset offsets, and consumers that choose their partitions themselves, commit without being
         # members.
         if generation_id < 0 and self.state is EMPTY:
@@ -219,7 +225,10 @@ class ClassicState:
         return ErrorCode.NONE
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Check a member: FENCED_INSTANCE_ID if another member now has its instance id, else NONE."""
+        """Return an error unless the member belongs to the group; else NONE.
+
+        FENCED_INSTANCE_ID: another member has the instance id now.
+        """
         # The instance id comes first. A client whose place was taken must hear that it is fenced, so that it stops.
         # If it heard that it is unknown, it would join again and fence the other one.
         if group_instance_id is not None:
@@ -255,11 +264,14 @@ class ClassicState:
         self._effects.append(group_tombstone(self.group_id))
 
     def tombstone(self) -> GroupMetadataRecord:
-        """Tombstone of the group's record, for when a group of another type takes its place."""
+        """Return the tombstone of the group's record; written when a group of another type replaces this group."""
         return group_tombstone(self.group_id)
 
     def offsets_retained_since(self, commit_timestamp_ms: int) -> int | None:
-        """Time from which an offset committed then is retained; None while the group's offsets do not expire."""
+        """Return the start of an offset's retention time; None if the group's offsets do not expire now.
+
+        `commit_timestamp_ms`: time at which the offset was committed.
+        """
         # No member was ever in: a consumer that chooses its partitions itself keeps its offsets here.
         if self.members.protocol_type is None:
             return commit_timestamp_ms
@@ -291,7 +303,7 @@ class ClassicState:
         )
 
     def described(self) -> DescribedGroup:
-        """DescribeGroups entry. Protocol and metadata are shown only while a generation is in force."""
+        """Return the group's DescribeGroups entry; protocol and metadata are shown only in state Stable."""
         protocol_name = self.protocol_name if self.state is STABLE else None
         return DescribedGroup(
             error_code=ErrorCode.NONE,
@@ -305,11 +317,11 @@ class ClassicState:
     # ------------------------------------------------------------------ how it is written
 
     def creation_record(self, protocol_type: str | None = None) -> GroupMetadataRecord:
-        """Record of a group without members: before its first rebalance has ended, and after its last member has left."""
+        """Return the record of a group without members: a new group, or a group whose last member has left."""
         return self._record(protocol_type or "", None, None, [])
 
     def written(self, assignments: Mapping[str, bytes] | None = None) -> Generator[None, None, GroupMetadataRecord]:
-        """Record of the group as it is now; `assignments` replace those that the members have."""
+        """Return the record of the group's current state; `assignments`, if given, replace the members' assignments."""
         members: list[MemberMetadata] = []
 
         def add(member: Member) -> None:
@@ -349,7 +361,10 @@ class ClassicState:
     def of_record(
         cls, group_id: str, value: GroupMetadataValue, effects: Effects, members: Members | None = None
     ) -> Self:
-        """Restore a group from its record: Stable, or Empty without members. `members`: those of the record, if decoded already."""
+        """Restore a group from its record: Stable if it has members, else Empty.
+
+        `members`: the decoded members of the record; None: decode them here.
+        """
         group = cls(group_id, effects)
         timestamp_ms = value.current_state_timestamp
         # -1 stands for no time: values before version 2 have none.
@@ -367,20 +382,23 @@ class ClassicState:
 
     @classmethod
     def stable(cls, group_id: str, generation_id: int, effects: Effects) -> Self:
-        """Make a stable group for members of another type's group; the caller adds them and calls `choose_protocol`."""
+        """Return a stable group without members, to replace a group of another type.
+
+        The caller adds the members and then calls `choose_protocol`.
+        """
         group = cls(group_id, effects)
         group.generation_id = generation_id
         group.state = STABLE
         return group
 
     def choose_protocol(self) -> Steps:
-        """Choose the protocol that all members support. The group must have all its members."""
+        """Choose the protocol that all members support. Call this after all members are added."""
         self.protocol_name = yield from self.members.select_protocol()
         self._remember_subscriptions()
 
 
 def _topics_of(subscriptions: list[bytes]) -> frozenset[str] | None:
-    """Topics of all subscriptions, of any version; None if a subscription does not parse."""
+    """Return the topics of all encoded subscriptions, of any version; None if a subscription does not parse."""
     # Parsing holds the event loop, so more than this is not parsed.
     if sum(map(len, subscriptions)) > SUBSCRIPTION_BYTES_MAX:
         return None
@@ -404,9 +422,9 @@ def joined(
     skip_assignment: bool = False,
     listed: list[JoinGroupResponseMember] | None = None,
 ) -> JoinGroupResponse:
-    """JoinGroup response for a member of the present generation; its leader also gets the list of members.
+    """Return the JoinGroup response for a member of the current generation; only the leader gets the list of members.
 
-    `listed`: that list, if it is there already.
+    `listed`: the list of members, if the caller has built it already.
     """
     members: list[JoinGroupResponseMember] = []
     if group.members.leader_id == member.member_id:
@@ -447,5 +465,5 @@ def refused_sync(error: ErrorCode) -> SyncGroupResponse:
 
 
 def _protocol_name(name: str | None, api_version: int) -> str | None:
-    """Encode a missing name: null since version 7 of JoinGroup, empty before."""
+    """Return the protocol name for a JoinGroup response; a missing name is null since version 7, else empty."""
     return name or (None if api_version >= 7 else "")

@@ -73,7 +73,7 @@ class ClassicGroupManager(MetadataManager):
         self._oversized.clear()
 
     def _group(self, group_id: str) -> ClassicGroup | None:
-        """The group, if it is a classic one."""
+        """Return the classic group with this id; None if there is none or the group has another type."""
         group = self._groups.get(group_id)
         return group if isinstance(group, ClassicGroup) else None
 
@@ -90,7 +90,10 @@ class ClassicGroupManager(MetadataManager):
                 self._oversized[group_id] = None
 
     def _end(self, record: GroupMetadataRecord, record_offset: int, producer_id: int) -> None:
-        """Remove a group at its tombstone. The manager replays other records only during the load: its own state is newer."""
+        """Remove the group of a tombstone.
+
+        After the load the manager ignores its other committed records, because its own state is newer.
+        """
         group = self._group(record.key.group)
         # The tombstone of a classic group that was turned into another kind of group leaves that alone.
         if record.value is None and group is not None:
@@ -99,7 +102,11 @@ class ClassicGroupManager(MetadataManager):
             group.cancel_timers()
 
     def _end_if_ending(self, record: GroupMetadataRecord, record_offset: int, producer_id: int) -> None:
-        """Remove a group at its tombstone; skip tombstones from before a change of the group's type and back."""
+        """Remove the group of a tombstone, if the group is being deleted.
+
+        The group may be newer than the tombstone: it may have become another type's group and then a classic group
+        again.
+        """
         group = self._group(record.key.group)
         if group is not None and group.is_ending:
             self._end(record, record_offset, producer_id)
@@ -125,7 +132,7 @@ class ClassicGroupManager(MetadataManager):
             join_new_group(self._context, request, caller)
 
     def _take_place_of(self, other: Group) -> None:
-        """Delete an empty group of another type; its offsets stay."""
+        """Delete an empty group of another type to make room for a classic group; the offsets stay."""
         other.delete()
         # The last undo is the first to be called. Those before it put the group's records back, for which it has to be there.
         self._effects.undo_if_refused(lambda: self._groups.update({other.group_id: other}))
@@ -163,7 +170,10 @@ class ClassicGroupManager(MetadataManager):
         return None if group is None else group.last_rebalance
 
     def _describe(self, request: DescribeGroup) -> DescribedGroup:
-        """Describe a group. Since version 6 an unknown group is an error; before, it is described as Dead."""
+        """Return the description of a group.
+
+        An unknown group is an error since version 6; before, it is described as Dead.
+        """
         group_id = request.group_id
         group = self._group(group_id)
         if group is not None:
@@ -191,7 +201,7 @@ class ClassicGroupManager(MetadataManager):
 
 
 def join_new_group(context: ShardContext, request: JoinGroupRequest, caller: Caller) -> None:
-    """Create a group for a join. The group exists from now on, even if the join is refused."""
+    """Create a group for its first join. The group exists from then on, even if it refuses the join."""
     # As in Kafka the group is made even if it refuses the join. A refusal with MEMBER_ID_REQUIRED needs it,
     # because the group remembers the id that it hands out.
     group = ClassicGroup(request.group_id, context.effects)
@@ -212,7 +222,7 @@ def join_new_group(context: ShardContext, request: JoinGroupRequest, caller: Cal
 
 
 def undescribed(group_id: str, error: ErrorCode, message: str | None = None, *, state: str = "") -> DescribedGroup:
-    """Description that has only an error."""
+    """Return a group description that carries only an error."""
     return DescribedGroup(
         error_code=error,
         error_message=message,

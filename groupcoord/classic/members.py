@@ -54,7 +54,7 @@ class GroupMetadataValue(Struct, versions="0-4", flexible="4+"):
 
 
 class GroupMetadataRecord(NamedTuple):
-    """Record of a group at the end of a rebalance; with value None its tombstone."""
+    """Record of a group's metadata and members; a tombstone if the value is None."""
 
     key: GroupMetadataKey
     value: GroupMetadataValue | None
@@ -75,7 +75,7 @@ Protocols = dict[str, bytes]
 
 
 class Member:
-    """One member with the metadata of its last join."""
+    """Member of a classic group, with the metadata of its last JoinGroup request."""
 
     __slots__ = (
         "answered_as",
@@ -126,13 +126,16 @@ class Member:
         return self.awaiting_join is not None or self.awaiting_sync is not None
 
     def waits_for_a_commit(self) -> bool:
-        """True if the member's last reply is not sent yet."""
+        """Return True if the last reply to the member is not sent yet."""
         if self.answered_as is not None and self.answered_as.is_answered:
             self.answered_as = None
         return self.answered_as is not None
 
     def cannot_be_silent(self) -> bool:
-        """True if the member waits for this broker's response and so cannot send heartbeats; a new member only for one session."""
+        """Return True if the member waits for a response, so that it cannot send heartbeats.
+
+        A new member that is parked does not count: it has one session to join.
+        """
         return self.waits_for_a_commit() or (self.is_parked and not self.is_new)
 
     @property
@@ -140,7 +143,7 @@ class Member:
         return sum(map(len, self.protocols.values()))
 
     def matches(self, protocols: Protocols) -> bool:
-        """True if these are the same protocols with the same metadata in the same order of preference."""
+        """Return True if `protocols` equals the member's protocols, with equal metadata and order of preference."""
         return list(self.protocols.items()) == list(protocols.items())
 
     def vote(self, candidates: set[str]) -> str:
@@ -148,7 +151,7 @@ class Member:
         return next(name for name in self.protocols if name in candidates)
 
     def listed(self, protocol_name: str | None) -> JoinGroupResponseMember:
-        """Entry of the member in the list for the group's leader."""
+        """Return the member's entry in the list that the group's leader receives."""
         return JoinGroupResponseMember(
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,
@@ -167,7 +170,7 @@ class Member:
 
 
 class Members:
-    """The members of one group, by id and by instance id, with the counts that joins are decided by."""
+    """Members of one group by id and by instance id, with the counts on which the group decides about joins."""
 
     __slots__ = (
         "_speakers",
@@ -203,13 +206,13 @@ class Members:
         return member_id in self.by_id
 
     def has(self, member_id: str, group_instance_id: str | None) -> bool:
-        """True if the member id or the instance id is taken."""
+        """Return True if a member has this member id or this instance id."""
         return member_id in self.by_id or group_instance_id in self.static
 
     # ------------------------------------------------------------------ coming and going
 
     def add(self, member: Member, protocol_type: str) -> None:
-        """Take in a member whose protocols the group was found to support."""
+        """Add a member; the caller has checked that the group supports its protocols."""
         assert member.member_id not in self.by_id
         # The first member in decides the type. An empty group keeps its last one: descriptions and the expiry of
         # offsets use it.
@@ -226,7 +229,10 @@ class Members:
         self.pending_join.discard(member.member_id)
 
     def remove(self, member_id: str) -> Member | None:
-        """Remove a member or a pending member, but not its parked callers. If it led, elect the next leader."""
+        """Remove a member or a pending member, but not its parked callers.
+
+        If the leader is removed, elect another leader.
+        """
         member = self.by_id.pop(member_id, None)
         if member is not None:
             self._count(member, -1)
@@ -241,7 +247,7 @@ class Members:
         return member
 
     def replace_static(self, group_instance_id: str, new_member_id: str) -> Member:
-        """Give the static member of this instance id a new member id; it keeps its metadata, assignment and role."""
+        """Give the static member of an instance id a new member id; metadata, assignment and leadership are kept."""
         old_member_id = self.static[group_instance_id]
         member = self.by_id.pop(old_member_id)
         member.member_id = new_member_id
@@ -273,14 +279,14 @@ class Members:
     # ------------------------------------------------------------------ parked joins
 
     def park_join(self, member: Member, caller: Caller) -> Caller | None:
-        """Park the member's join. Returns the caller that was parked for the same member, if any."""
+        """Park the member's join. Return the caller that was parked for this member before, or None."""
         displaced, member.awaiting_join = member.awaiting_join, caller
         if displaced is None:
             self.awaiting_join_count += 1
         return displaced
 
     def take_join(self, member: Member) -> Caller | None:
-        """Remove and return the caller of a parked join."""
+        """Remove and return the caller of the member's parked join; None if no join is parked."""
         caller, member.awaiting_join = member.awaiting_join, None
         if caller is not None:
             self.awaiting_join_count -= 1
@@ -296,11 +302,14 @@ class Members:
     # ------------------------------------------------------------------ questions
 
     def can_keep(self, protocols: Protocols) -> bool:
-        """True if there is room for more metadata of this size. An existing member may be counted twice."""
+        """Return True if the group has room for the metadata of `protocols`.
+
+        An existing member may be counted twice.
+        """
         return self.metadata_bytes + sum(map(len, protocols.values())) <= GROUP_METADATA_BYTES_MAX
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """True if a member with these protocols shares one with all members."""
+        """Return True if all members support at least one of the protocols `names`."""
         if self.protocol_type != protocol_type:
             return False
         # The counts by name answer this without a walk over all members.
@@ -308,7 +317,10 @@ class Members:
         return any(self._speakers.get(name, 0) == size for name in names)
 
     def select_protocol(self) -> Generator[None, None, str]:
-        """Protocol that all members support and most vote for; in a tie the first in Kafka's hash table."""
+        """Return the protocol with most votes among those that all members support.
+
+        If several have most votes, return the first of them in Kafka's hash map.
+        """
         size = len(self.by_id)
         candidates = {name for name, count in self._speakers.items() if count == size}
         if len(candidates) == 1:
@@ -323,7 +335,7 @@ class Members:
         return min(votes, key=lambda name: (-votes[name], hash_map_slot(name, len(votes))))
 
     def elect_joined_leader(self) -> bool:
-        """Elect a member that has joined as the leader if the leader has not rejoined; False if no member has joined."""
+        """Elect a rejoined member as leader if the leader has not rejoined. Return False if no member has rejoined."""
         if self.leader_id is None:
             return False
         # A leader that has not joined would never send an assignment.
@@ -341,7 +353,7 @@ class Members:
 
 
 def members_of(value: GroupMetadataValue) -> Members:
-    """The members of a group's record."""
+    """Return the members of a group's record."""
     members = Members(value.protocol_type or None, value.leader)
     for written in value.members:
         # `add` asserts that both ids are free. One record that repeats an id must not keep the whole partition from
@@ -370,20 +382,20 @@ def _member_of_record(written: MemberMetadata, protocol_name: str) -> Member:
 
 
 def is_storable(request: JoinGroupRequest) -> bool:
-    """True if the names of a join fit into the group's record."""
+    """Return True if the names in a JoinGroup request fit into the group's record."""
     names = [protocol.name for protocol in request.protocols]
     names += [request.protocol_type, request.group_instance_id or ""]
     return len(request.protocols) <= PROTOCOLS_MAX and max(map(len, names)) <= TEXT_LENGTH_MAX
 
 
 class LoadedGroup(GroupMetadataRecord):
-    """Decoded record of a group with its members. For a large group a thread decodes both."""
+    """Record of a group with its decoded members. For a large group a thread decodes record and members."""
 
     def __init__(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
         self._members = None if value is None else members_of(value)
 
     def take_members(self) -> Members | None:
-        """Take the decoded members, for the group that this record becomes; None if they were taken before."""
+        """Return the decoded members; None if the record has none, or at any later call."""
         members, self._members = self._members, None
         return members
 

@@ -89,7 +89,7 @@ PENDING_MEMBERS_MAX = 10_000
 
 
 class _Replaced(NamedTuple):
-    """Static member before another client replaced it; restored if the log refuses the record."""
+    """State of a static member before another client replaced it; restored if the log refuses the new record."""
 
     member_id: str
     leader_id: str | None
@@ -100,7 +100,7 @@ class _Replaced(NamedTuple):
 
 
 class ClassicGroup(ClassicState):
-    """A classic group and its rebalances. Calls collect their records and replies in the shard's `Effects`."""
+    """Classic group with its rebalances. Records and replies are collected in the shard's `Effects`."""
 
     __slots__ = ("_initial_delay_ms", "_initial_remaining_ms", "_lost_count", "_new_member_added", "_reason")
 
@@ -114,7 +114,7 @@ class ClassicGroup(ClassicState):
     # ------------------------------------------------------------------ join
 
     def join(self, request: JoinGroupRequest, caller: Caller) -> None:
-        """Answer or park a JoinGroup request."""
+        """Answer a JoinGroup request, or park its caller until the join phase completes."""
         # Version 0 has no rebalance timeout. Kafka takes the session timeout for it.
         if caller.api_version == 0:
             request.rebalance_timeout_ms = request.session_timeout_ms
@@ -141,9 +141,9 @@ class ClassicGroup(ClassicState):
             self._join_dynamic(request, caller, protocols)
 
     def _join_dynamic(self, request: JoinGroupRequest, caller: Caller, protocols: Protocols) -> None:
-        """Join a new dynamic member.
+        """Add a new dynamic member.
 
-        Since v4 the member gets its id first and joins again, so that a lost response leaves no ghost.
+        Since version 4 the client receives a member id first and joins again with it: a lost response leaves no ghost.
         """
         # The client id is cut, so that the member id fits into the group's record.
         member_id = f"{caller.client_id[:TEXT_LENGTH_MAX]}-{self._effects.make_uuid()}"
@@ -224,7 +224,7 @@ class ClassicGroup(ClassicState):
             self._refuse_join(displaced, member.member_id, ErrorCode.REBALANCE_IN_PROGRESS)
 
     def _answer(self, member: Member, caller: Caller, response: JoinGroupResponse | SyncGroupResponse) -> None:
-        """Answer a member. Its session restarts only after the answer is committed and sent."""
+        """Answer a member and remember the caller: the member's session restarts only after the answer is sent."""
         member.answered_as = caller
         self._effects.reply(caller, response)
 
@@ -236,7 +236,7 @@ class ClassicGroup(ClassicState):
     def _replace_static(
         self, member: Member, request: JoinGroupRequest, caller: Caller, protocols: Protocols, new_member_id: str
     ) -> None:
-        """Replace a static member: fence the client that had its instance id, and let the new one rebalance if needed."""
+        """Replace a static member: fence the client that had its instance id, and rebalance if needed."""
         assert member.group_instance_id is not None
         before = _Replaced(
             member.member_id,
@@ -255,7 +255,7 @@ class ClassicGroup(ClassicState):
         self._effects.carry_on(self._go_on_as(member, caller, before))
 
     def _go_on_as(self, member: Member, caller: Caller, before: _Replaced) -> Steps:
-        """Answer the join of a returning static member, with its new id."""
+        """Answer the join of a returning static member under its new member id, or park it in a rebalance."""
         # A static member that restarts gets its assignment again without a rebalance: this is what static members are
         # for. The record has to name its new member id, or nobody would know that id after the next load.
         if self.state is STABLE and (yield from self.members.select_protocol()) == self.protocol_name:
@@ -268,7 +268,7 @@ class ClassicGroup(ClassicState):
             self.prepare_rebalance(f"static member {member.member_id!r} replaces {before.member_id!r}")
 
     def _settle_replacement(self, member: Member, caller: Caller, before: _Replaced, error: ErrorCode) -> None:
-        """Settle the replacement of a member of a stable group; after an error the former member is restored."""
+        """Answer a static member that has replaced another in a stable group; on `error` restore the former member."""
         if error:
             assert member.group_instance_id is not None
             self._cancel(SESSION, member.member_id)
@@ -289,7 +289,7 @@ class ClassicGroup(ClassicState):
     # ------------------------------------------------------------------ the course of a rebalance
 
     def shrink_to_size(self) -> None:
-        """Rebalance a loaded group that exceeds group.max.size; the members that rejoin first stay."""
+        """Rebalance a loaded group with more members than group.max.size; the members that rejoin first stay."""
         if len(self.members) > self._effects.config.group_max_size:
             self.prepare_rebalance("more members than group.max.size allows")
 
@@ -332,7 +332,7 @@ class ClassicGroup(ClassicState):
             self._complete_join()
 
     def expire_join(self) -> None:
-        """Complete the join phase at its deadline. A first rebalance is extended if more members have joined."""
+        """Complete the join phase at its deadline. Extend a first rebalance if new members have joined meanwhile."""
         if self.state is not PREPARING_REBALANCE:
             return
         remaining_ms = self._initial_remaining_ms
@@ -401,7 +401,7 @@ class ClassicGroup(ClassicState):
         self._effects.append(self.creation_record(self.members.protocol_type))
 
     def expire_sync(self) -> None:
-        """Drop the members that did not send SyncGroup in time."""
+        """Drop the members that sent no SyncGroup before the deadline, and rebalance."""
         if self.state in (COMPLETING_REBALANCE, STABLE) and self.members.pending_sync:
             # A copy, because `_drop` takes the members out of the set.
             self._effects.carry_on(self._drop_silent(list(self.members.pending_sync)))
@@ -413,7 +413,7 @@ class ClassicGroup(ClassicState):
     # ------------------------------------------------------------------ sync
 
     def sync(self, request: SyncGroupRequest, caller: Caller) -> None:
-        """Answer or park a SyncGroup request."""
+        """Answer a SyncGroup request, or park its caller until the leader's assignment is written."""
         error = self._check_sync(request)
         if error:
             self._effects.reply(caller, refused_sync(error))
@@ -440,7 +440,7 @@ class ClassicGroup(ClassicState):
             self._effects.carry_on(self._write(settle, assignments))
 
     def _write(self, settle: Settlement, assignments: Mapping[str, bytes] | None = None) -> Steps:
-        """Append the group's record; `assignments` replace those that the members have."""
+        """Append the group's record; `assignments`, if given, replace the members' assignments."""
         record = yield from self.written(assignments)
         self._effects.append(record, settle)
 
@@ -462,7 +462,7 @@ class ClassicGroup(ClassicState):
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING_REBALANCE else ErrorCode.NONE
 
     def _settle_assignments(self, assignments: dict[str, bytes], error: ErrorCode) -> None:
-        """Give members the leader's assignment once it is written; if the log refused it, have them join again."""
+        """Send members the leader's assignment after it is written. If the log refused it, begin another rebalance."""
         # The shell lets nothing change the shard between an outcome and its settlement.
         assert self.state is COMPLETING_REBALANCE
         self._effects.carry_on(self._take_back(error) if error else self._give(assignments))
@@ -493,9 +493,10 @@ class ClassicGroup(ClassicState):
     # ------------------------------------------------------------------ heartbeat, sessions, leave
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
-        """Extend the member's session; the result says whether it has to join again.
+        """Extend the member's session; return REBALANCE_IN_PROGRESS if the member must rejoin.
 
-        A heartbeat passes by what waits for the log, so the session may have ended without the member being dropped yet.
+        Return another error for an invalid member, else NONE. Heartbeats do not wait for the log, so a member whose
+        session has ended may not be dropped yet.
         """
         error = self.check_member(request.member_id, request.group_instance_id)
         if error:
@@ -511,7 +512,10 @@ class ClassicGroup(ClassicState):
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING_REBALANCE else ErrorCode.NONE
 
     def expire_session(self, member_id: str) -> None:
-        """Drop a member that was silent for too long. A parked one is not silent, unless it is new."""
+        """Drop a member whose session has ended, unless it waits for a response.
+
+        A parked new member is dropped, too.
+        """
         member = self.members.by_id.get(member_id)
         if member is not None and member.cannot_be_silent():
             # The client waits for an answer of this broker. A whole session begins when it gets one.
@@ -523,10 +527,10 @@ class ClassicGroup(ClassicState):
         self._after_departure(f"member {member_id!r} was silent for too long", was_member=member is not None)
 
     def abandon(self, caller: Caller) -> None:
-        """Forget a parked caller, whose connection is gone; a member that was never part of a generation is removed.
+        """Forget a parked caller whose connection is closed; remove its member if it was never part of a generation.
 
-        Kafka keeps it until the new member's timeout, because it does not see the disconnect. The client comes back as
-        a new member; meanwhile the group does not wait for a ghost.
+        Kafka keeps such a member until the timeout for new members, because it does not see the disconnect. The client
+        comes back as a new member; meanwhile the group does not wait for a ghost.
         """
         member = self.members.by_id.get(caller.parked_member_id)
         # A later join of the same member may be parked by now, in place of this caller's.
@@ -535,7 +539,7 @@ class ClassicGroup(ClassicState):
             self._after_departure(f"new member {member.member_id!r} disconnected", was_member=True)
 
     def leave(self, request: LeaveGroupRequest, caller: Caller) -> Steps:
-        """Remove members; answers an error for each."""
+        """Remove the members named in a LeaveGroup request; the response has an error code for each member."""
         responses: list[MemberResponse] = []
         yield from in_pieces(request.members, lambda identity: responses.append(self._leave(identity)))
         left = sum(response.error_code == ErrorCode.NONE for response in responses)
@@ -583,17 +587,17 @@ class ClassicGroup(ClassicState):
         self._refuse_sync(member, error)
 
     def _refuse_sync(self, member: Member, error: ErrorCode) -> bool:
-        """Answer the member's parked SyncGroup with an error. True if there was one."""
+        """Answer the member's parked SyncGroup with `error`. Return False if none was parked."""
         caller, member.awaiting_sync = member.awaiting_sync, None
         if caller is not None:
             self._effects.reply(caller, refused_sync(error))
         return caller is not None
 
     def send_away(self, error: ErrorCode) -> Steps:
-        """Answer `error` to all members that wait."""
+        """Answer `error` to all members with parked requests."""
         return in_pieces(self.members, lambda member: self._dismiss(member, member.member_id, error))
 
     def unload(self, error: ErrorCode) -> Steps:
-        """Answer `error` to all members that wait: this broker no longer coordinates the group."""
+        """Answer `error` to all members with parked requests, because this broker no longer coordinates the group."""
         yield from self.send_away(error)
         self._transition_to(DEAD)

@@ -27,7 +27,7 @@ from ottla.wire.messages.groups import DescribedGroup, DescribeGroupsRequest, De
 
 
 class ClassicService:
-    """Requests of classic groups' members, and DescribeGroups."""
+    """Handler of DescribeGroups and of the requests of classic groups' members."""
 
     def __init__(self, runtime: GroupRuntime, config: GroupConfig) -> None:
         self._runtime = runtime
@@ -42,7 +42,7 @@ class ClassicService:
         client_host: str,
         hidden_topics: HiddenTopics | None = None,
     ) -> Given[JoinGroupResponse]:
-        """Handle a request of a member. `hidden_topics`: topics that the client may not see; None: it may see all."""
+        """Handle a JoinGroup request. `hidden_topics`: topics that the client may not see; None: it may see all."""
         config = self._config
 
         def refuse(error: ErrorCode) -> JoinGroupResponse:
@@ -65,7 +65,7 @@ class ClassicService:
         return self._runtime.submit(request.group_id, request, caller)
 
     def sync_group(self, request: SyncGroupRequest, *, api_version: int) -> Given[SyncGroupResponse]:
-        """Handle SyncGroup. Since version 5 the protocol's type and name are mandatory."""
+        """Handle SyncGroup. Since version 5 protocol type and protocol name are mandatory."""
         if api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
             return refused_sync(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if not request.group_id:
@@ -86,7 +86,7 @@ class ClassicService:
         return HeartbeatResponse(error_code=error)
 
     def leave_group(self, request: LeaveGroupRequest, *, api_version: int) -> Worked[Given[LeaveGroupResponse]]:
-        """Handle LeaveGroup. Before version 3 one member leaves, and its error is that of the whole answer."""
+        """Handle LeaveGroup. Before version 3 a request names one member, whose error is the error of the response."""
         if api_version < 3:
             # The older form is turned into the newer one, so that the shard knows only one.
             request.members = [MemberIdentity(member_id=request.member_id)]
@@ -120,7 +120,7 @@ class ClassicService:
     # ------------------------------------------------------------------ describe
 
     def describe_groups(self, request: DescribeGroupsRequest, *, api_version: int) -> DescribeGroupsResponse:
-        """Describe the named groups, each once even if named repeatedly."""
+        """Describe the named groups; a group that is named repeatedly is described once."""
         groups = [self._describe(group_id, api_version) for group_id in dict.fromkeys(request.groups)]
         return DescribeGroupsResponse(groups=groups)
 

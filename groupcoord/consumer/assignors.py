@@ -28,7 +28,7 @@ RANGE = "range"
 
 
 def assign_range(spec: GroupSpec) -> Mapping[str, Assignment]:
-    """Range assignment: where partitions do not divide evenly, the first members get one more."""
+    """Assign each topic's partitions in ranges; the first members get one more if the division leaves a remainder."""
     members = by_instance(spec.subscribers)
     assigned: dict[str, dict[bytes, frozenset[int]]] = {each.member_id: {} for each in members}
     for topic_id, readers in _readers(spec, members):
@@ -47,7 +47,7 @@ def assign_range(spec: GroupSpec) -> Mapping[str, Assignment]:
 
 
 def _readers(spec: GroupSpec, members: list[Subscriber]) -> Iterable[tuple[bytes, list[str]]]:
-    """Members by the topic that they read, in order."""
+    """Return each topic with the ids of the members that read it, in the order of `members`."""
     if spec.is_homogeneous:
         everybody = [each.member_id for each in members]
         return [(topic_id, everybody) for topic_id in members[0].topic_ids] if members else []
@@ -70,7 +70,7 @@ def assign_uniform(spec: GroupSpec) -> Mapping[str, Assignment]:
 
 
 class _Homogeneous:
-    """Uniform assignment of a group whose members all read the same topics."""
+    """Uniform assignment of a group in which all members read the same topics."""
 
     def __init__(self, spec: GroupSpec) -> None:
         self._spec = spec
@@ -110,7 +110,7 @@ class _Homogeneous:
         ]
 
     def _keep(self, member: Subscriber, members_left: int) -> list[tuple[bytes, int]]:
-        """Let a member keep partitions up to its quota; returns those that it has to give up."""
+        """Let a member keep partitions up to its quota; return the partitions that it must give up."""
         may_have_extra = self._extra_left > 0
         left = self._quota + may_have_extra
         given_up: list[tuple[bytes, int]] = []
@@ -160,7 +160,7 @@ def assign_mixed(spec: GroupSpec) -> Mapping[str, Assignment]:
 
 
 class _Mixed:
-    """Uniform assignment for a group whose members read different topics. Members are numbered for quick comparison."""
+    """Uniform assignment of a group in which members read different topics. Members are represented by numbers."""
 
     def __init__(self, spec: GroupSpec) -> None:
         self._spec = spec
@@ -216,7 +216,7 @@ class _Mixed:
                     last_moved = topic_id
 
     def _balance_topic(self, topic_id: bytes) -> bool:
-        """Balance one topic among its readers; True if a partition has moved."""
+        """Balance one topic's partitions among its readers. Return True if a partition has moved."""
         readers, sizes, owners = self._readers[topic_id], self._sizes, self._owners[topic_id]
         counts = [sizes[each] for each in readers]
         if max(counts) - min(counts) <= 1:
@@ -245,7 +245,7 @@ class _Mixed:
 
 
 class _TopicReaders:
-    """Readers of one topic, ordered by their number of partitions."""
+    """Members that read one topic, ordered by their number of partitions."""
 
     def __init__(self, numbers: Iterable[int], sizes: list[int]) -> None:
         self._sizes = sizes
@@ -253,11 +253,11 @@ class _TopicReaders:
 
     @property
     def least(self) -> int:
-        """Reader with fewest partitions; the first of several."""
+        """Reader with fewest partitions; among several, the reader with the lowest number."""
         return self._ordered[0][1]
 
     def most(self, owned: Mapping[int, list[int]]) -> int | None:
-        """Reader that has most partitions, among those that own one of this topic; None if no reader can give one up."""
+        """Return the reader with most partitions that owns a partition of this topic; None if there is none."""
         while self._ordered:
             number = self._ordered[-1][1]
             if owned.get(number):

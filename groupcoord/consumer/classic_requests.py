@@ -44,7 +44,7 @@ CONSUMER = "consumer"
 
 
 class ClassicRequests:
-    """Requests of classic members of consumer groups."""
+    """Handler of requests from consumer group members that use the classic protocol."""
 
     def __init__(
         self,
@@ -67,7 +67,10 @@ class ClassicRequests:
     # ------------------------------------------------------------------ join
 
     def join(self, group: ConsumerGroup, request: JoinGroupRequest, caller: Caller) -> None:
-        """Answer a join to a group that has members. As in Kafka, a refusal names no member."""
+        """Answer a JoinGroup request to a consumer group that has members.
+
+        As in Kafka, an error response names no member.
+        """
 
         def refuse(error: ErrorCode) -> JoinGroupResponse:
             return refused_join(UNKNOWN_MEMBER_ID, error, caller.api_version)
@@ -126,7 +129,7 @@ class ClassicRequests:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
 
     def _place_of(self, group: ConsumerGroup, request: JoinGroupRequest) -> Member | None:
-        """Member that joins, or static member that it replaces; None for a new member."""
+        """Return the joining member, or the static member that it replaces; None for a new member."""
         instance_id = request.group_instance_id
         if instance_id is None:
             return group.members.get(request.member_id)
@@ -197,7 +200,7 @@ class ClassicRequests:
         )
 
     def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest) -> ErrorCode:
-        """Extend the member's session; the result says whether it has to join again."""
+        """Extend the member's session. Return REBALANCE_IN_PROGRESS if it must rejoin, another error, or NONE."""
         try:
             member = _classic_member(group, request)
         except KafkaError as error:
@@ -219,7 +222,7 @@ class ClassicRequests:
     # ------------------------------------------------------------------ leave
 
     def leave(self, group: ConsumerGroup, request: LeaveGroupRequest, caller: Caller) -> Steps:
-        """Remove members of either protocol, on their own behalf or an administrator's."""
+        """Remove members of the classic or consumer protocol, at their own or an administrator's request."""
         leaving: dict[str, Member] = {}
         responses: list[MemberResponse] = []
         yield from in_pieces(request.members, lambda each: responses.append(self._leave(group, each, leaving)))
@@ -241,7 +244,10 @@ class ClassicRequests:
 
 
 def _classic_member(group: ConsumerGroup, request: SyncGroupRequest | HeartbeatRequest) -> Member:
-    """Classic member of a request. Raises KafkaError if it is in another generation or uses the other protocol."""
+    """Return the classic member that sent a request.
+
+    Raises KafkaError if the member is unknown, is in another generation or uses the consumer protocol.
+    """
     if request.group_instance_id is None:
         member = group.members.get(request.member_id)
     else:

@@ -40,7 +40,7 @@ NO_TOPICS: frozenset[str] = frozenset()
 
 
 class ConsumerState(ModernGroup[Member]):
-    """Members, owners of partitions, subscriptions and targets of one consumer group."""
+    """State of one consumer group: members, partition owners, subscriptions, targets."""
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
@@ -77,29 +77,29 @@ class ConsumerState(ModernGroup[Member]):
         return None if member_id is None else self.members[member_id]
 
     def matched_by(self, member: Member) -> frozenset[str]:
-        """Topics that a member's pattern matches; members with equal patterns share one set."""
+        """Return the topics that the member's pattern matches; members with equal patterns share one set."""
         return self.topics_of(member.pattern)
 
     def topics_of(self, pattern: str) -> frozenset[str]:
-        """Topics that a pattern matches, as last resolved."""
+        """Return the topics that `pattern` matched when it was last resolved."""
         return self._matched.get(pattern, NO_TOPICS)
 
     def all_readers(self) -> Callable[[], Iterable[Reader]]:
-        """Function that builds the assignor's input from the present members; safe to call in a thread."""
+        """Return a function that yields the assignor's input for the current members; any thread may call it."""
         # Copies of the tables alone: what is in them never changes.
         return partial(_readers, dict(self.members), dict(self._matched), dict(self.targets))
 
     def reads(self, member: Member, topic: str) -> bool:
-        """True if a member subscribes to a topic by name or pattern."""
+        """Return True if the member subscribes to the topic by name or by pattern."""
         return topic in member.topics or topic in self.matched_by(member)
 
     def is_taken(self, topic_id: bytes, partition: int, member_id: str) -> bool:
-        """True if another member owns this partition."""
+        """Return True if a member other than `member_id` owns the partition."""
         owner = self._owners.get(topic_id, {}).get(partition)
         return owner is not None and owner != member_id
 
     def waits_for_others(self, member: Member) -> bool:
-        """True if other members still own partitions of this member's target."""
+        """Return True if other members still own partitions of the member's target."""
         assigned = member.progress.assigned
         return any(
             partition not in assigned.get(topic_id, ()) and self._owners.get(topic_id, {}).get(partition) is not None
@@ -108,7 +108,7 @@ class ConsumerState(ModernGroup[Member]):
         )
 
     def supports_classic(self, protocol_type: str, names: list[str]) -> bool:
-        """True if a classic member with these protocols shares one with the other classic members."""
+        """Return True if all classic members support at least one of the protocols `names`."""
         if protocol_type != "consumer":
             return False
         if self.is_empty:
@@ -118,16 +118,16 @@ class ConsumerState(ModernGroup[Member]):
     # ------------------------------------------------------------------ records
 
     def value_of(self, key: Any) -> Any | None:
-        """Value in force for a record key, as it could be written again."""
+        """Return the current value of a record key, ready to be written again; None if the key has no value."""
         return _VALUES[type(key)](self, key)
 
     def replay(self, record: GroupRecord) -> None:
-        """Put a record in force."""
+        """Apply a record to the group's state."""
         _REPLAYS[type(record.key)](self, record.key, record.value)
 
     @property
     def has_records(self) -> bool:
-        """True if the group has a record that is in force."""
+        """True if the group has at least one record with a current value."""
         return bool(
             self.is_held
             or self.metadata is not None
@@ -232,7 +232,7 @@ class ConsumerState(ModernGroup[Member]):
     # ------------------------------------------------------------------ its end
 
     def tombstones(self) -> Iterator[KeyedRecord]:
-        """Tombstones of all records of the group, the group's own last."""
+        """Yield tombstones of all records of the group; the last one is of the group's metadata record."""
         group_id, members = self.group_id, list(self.members)
         yield from (records.current_record(group_id, each, None) for each in members)
         yield from (records.target_record(group_id, each, None) for each in members)
@@ -281,7 +281,7 @@ their assignment."""
 
 
 class ConsumerGroup(ConsumerState, CommittingGroup[Member]):
-    """One consumer group with its deadlines, hosted by a shard."""
+    """Consumer group that a shard hosts: its state and deadlines."""
 
     group_type = GROUP_TYPE
     timer_kinds = (SESSION, REVOCATION, JOIN, SYNC)
@@ -320,13 +320,13 @@ class ConsumerGroup(ConsumerState, CommittingGroup[Member]):
         return in_pieces(list(self.members.values()), self.start_deadlines)
 
     def start_deadlines(self, member: Member) -> None:
-        """Start a member's session and, if it has to revoke partitions, its revocation deadline."""
+        """Start the member's session timeout and, if it must revoke partitions, its revocation deadline."""
         self.start_session(member)
         if member.state is UNREVOKED_PARTITIONS and not member.uses_classic_protocol:
             self.schedule(REVOCATION, member.member_id, member.words.rebalance_timeout_ms)
 
     def start_session(self, member: Member) -> None:
-        """Restart a member's session timeout."""
+        """Restart the member's session timeout."""
         # Classic members have chosen their timeout. The broker chooses that of the others.
         classic = member.uses_classic_protocol
         timeout_ms = member.classic_session_timeout_ms if classic else self.settings.consumer_session_timeout_ms
@@ -337,7 +337,7 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
 def undescribed(group_id: str, error: ErrorCode, message: str | None = None) -> DescribedGroup:
-    """Description that has only an error."""
+    """Return a group description that carries only an error."""
     return undescribed_as(DescribedGroup, group_id, error, message, assignor_name="")
 
 

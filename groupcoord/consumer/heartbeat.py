@@ -63,7 +63,7 @@ def refused_heartbeat(error: ErrorCode, message: str | None = None) -> ConsumerG
 def is_ordinary(
     group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller, topics: TopicImages
 ) -> bool:
-    """True if the heartbeat changes nothing and the response has no news for the member."""
+    """Return True if a heartbeat changes nothing and its response contains nothing new for the member."""
     member = group.members.get(request.member_id)
     if member is None or request.member_epoch != member.epoch:
         return False
@@ -104,7 +104,7 @@ def shown_assignment(assigned: EpochsOfPartitions) -> Assignment:
 
 
 def check_room(group: ConsumerGroup | None, member_id: str, instance_id: str | None, size_max: int) -> None:
-    """Raise KafkaError if the group is full for a new member; a returning static member is not new."""
+    """Raise KafkaError if a full group would get a new member. A returning static member is not new."""
     if group is None or group.static_member(instance_id) is not None or member_id in group.members:
         return
     if len(group.members) >= size_max:
@@ -113,7 +113,10 @@ def check_room(group: ConsumerGroup | None, member_id: str, instance_id: str | N
 
 
 def find_member(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequest) -> Member | None:
-    """Member that sent a heartbeat, or static member that it replaces; None for a new one. Raises KafkaError if it is fenced."""
+    """Return the member that sent a heartbeat, or the static member that it replaces; None for a new member.
+
+    Raises KafkaError if the member is fenced or unknown.
+    """
     instance_id, is_joining = request.instance_id, request.member_epoch == JOIN_EPOCH
     if instance_id is None:
         member = None if group is None else group.members.get(request.member_id)
@@ -133,7 +136,7 @@ def find_member(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequ
 
 
 def known_static(member: Member | None, member_id: str, instance_id: str) -> Member:
-    """Static member of an instance id; raises KafkaError if another member has the instance id."""
+    """Return `member`, the owner of an instance id. Raises KafkaError if it is None or has another member id."""
     if member is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
     if member.member_id != member_id:
@@ -176,7 +179,7 @@ def _check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest) -> None
 
 
 class Heartbeats:
-    """Carries out heartbeats that have been checked."""
+    """Handler of heartbeats that have passed the checks."""
 
     def __init__(self, rebalancing: Rebalancing, patterns: PatternRefresh) -> None:
         self._rebalancing = rebalancing
@@ -189,7 +192,7 @@ class Heartbeats:
         request: ConsumerGroupHeartbeatRequest,
         caller: Caller,
     ) -> ConsumerGroupHeartbeatResponse:
-        """Carry out a heartbeat: update the member, advance the group, answer."""
+        """Process a heartbeat: update the member, advance the group's rebalance, return the response."""
         assignor = self._rebalancing.preferred_assignor(group)
         if member is not None and member.member_id != request.member_id:
             member = self.replace_static(group, member, request.member_id)
@@ -222,7 +225,7 @@ class Heartbeats:
         return answered(group, after, with_assignment=request.member_epoch == JOIN_EPOCH or is_full or moved)
 
     def take_words(self, group: ConsumerGroup, member: Member, words: MemberMetadata) -> Member:
-        """Write a member's metadata if it has changed."""
+        """Write the member's metadata if changed. Return the member with this metadata."""
         if member.written is not None and member.words == words:
             return member
         self._rebalancing.put(records.member_record(group.group_id, member.member_id, words))
@@ -230,7 +233,7 @@ class Heartbeats:
         return group.members[member.member_id]
 
     def replace_static(self, group: ConsumerGroup, old: Member, member_id: str) -> Member:
-        """Give a new member everything that the static member had, its target assignment included."""
+        """Replace a static member by a new member, which takes over metadata, progress and target assignment."""
         group_id, target = group.group_id, group.target_of(old.member_id)
         self._rebalancing.restart_if_refused(group_id)
         progress = old.progress._replace(epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
@@ -247,7 +250,7 @@ class Heartbeats:
 
 
 def removal(group_id: str, member_id: str) -> tuple[KeyedRecord, ...]:
-    """Tombstones of a member's records."""
+    """Return the tombstones of a member's records."""
     return (
         records.current_record(group_id, member_id, None),
         records.target_record(group_id, member_id, None),
@@ -256,7 +259,7 @@ def removal(group_id: str, member_id: str) -> tuple[KeyedRecord, ...]:
 
 
 def change_of(before: Member, after: Member) -> str:
-    """Describe the change of a member that raises the group's epoch; empty if there is none."""
+    """Return the reason for a new group epoch: the member is new, or has other topics or another pattern."""
     if before.written is None:
         what = IS_NEW
     elif before.topics != after.topics:
@@ -267,7 +270,7 @@ def change_of(before: Member, after: Member) -> str:
 
 
 def _words(member: Member, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> MemberMetadata:
-    """Merge a heartbeat into the member's metadata; None and -1 mean unchanged."""
+    """Return the member's metadata after a heartbeat; None and -1 in the request mean unchanged."""
     known = member.words
     names, pattern = request.subscribed_topic_names, request.subscribed_topic_regex
     timeout_ms = request.rebalance_timeout_ms
@@ -289,7 +292,7 @@ def _either(said: str | None, known: str | None) -> str | None:
 
 
 class Leaving:
-    """Remove members from their groups."""
+    """Removes members from consumer groups."""
 
     def __init__(
         self, context: ShardContext, rebalancing: Rebalancing, patterns: PatternRefresh, migration: Migration
@@ -301,7 +304,7 @@ class Leaving:
         self._migration = migration
 
     def leave(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-        """Remove the member that sent a leave heartbeat."""
+        """Remove the member that sent a leave heartbeat. Raises KafkaError if the member is unknown or fenced."""
         if request.instance_id is None:
             known = group.members.get(request.member_id)
             if known is None:
@@ -322,14 +325,17 @@ class Leaving:
         )
 
     def _go_for_a_while(self, group: ConsumerGroup, member: Member) -> None:
-        """Let a static member leave temporarily: its partitions stay reserved for its successor until its session ends."""
+        """Let a static member leave temporarily.
+
+        Until its session ends, its partitions stay reserved for the member that returns with its instance id.
+        """
         # Under its next id it will have had them from the first epoch on.
         kept = with_epoch(without_epochs(member.progress.assigned), 0)
         progress = member.progress._replace(epoch=STATIC_LEAVE_EPOCH, assigned=kept, revoking={})
         self._rebalancing.put(records.current_record(group.group_id, member.member_id, progress.written()))
 
     def remove(self, group: ConsumerGroup, members: Sequence[Member], reason: str) -> None:
-        """Remove members from their group."""
+        """Remove members from a group; downgrade the group if only classic members remain and the policy allows it."""
         if not members:
             return
         if self._migration.may_downgrade(group, members):
@@ -358,7 +364,7 @@ class Leaving:
     # ------------------------------------------------------------------ deadlines
 
     def end_revocation(self, group: ConsumerGroup, member: Member) -> None:
-        """Remove a member that has not revoked its partitions within its rebalance timeout."""
+        """Remove a member if it has not revoked its partitions within its rebalance timeout."""
         if member.state is UNREVOKED_PARTITIONS:
             self.remove(group, [member], "did not give up its partitions in time")
 

@@ -56,7 +56,7 @@ class DescribeConsumerGroup(NamedTuple):
 
 
 class ConsumerGroupManager(ModernGroupManager[ConsumerGroup]):
-    """The consumer groups of a shard."""
+    """Manager of a shard's consumer groups."""
 
     group_type = GROUP_TYPE
     group_class = ConsumerGroup
@@ -104,7 +104,7 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup]):
         return self._at(lambda group, member: self._leaving.remove(group, [member], reason))
 
     def _known(self, request: Any) -> ConsumerGroup:
-        """Consumer group of a request that the shard has dispatched here by the group's type."""
+        """Return the consumer group that a request names; the shard has checked the group's type."""
         group = self._groups[request.group_id]
         assert isinstance(group, ConsumerGroup)
         return group
@@ -115,7 +115,7 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup]):
     # ------------------------------------------------------------------ records
 
     def replay(self, record: GroupRecord) -> None:
-        """Apply a record. Any record but a tombstone creates its group; the last tombstone removes it."""
+        """Apply a record to its group. The first value creates the group; the last tombstone removes it."""
         group_id = record.key.group_id
         group = self._group(group_id)
         if group is None:
@@ -161,7 +161,10 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup]):
         return self._heartbeats.carry_out(group, member, request, caller)
 
     def _group_to_join(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
-        """Group for a joining member: the existing one, or a new one, which may replace an empty classic group."""
+        """Return the group for a joining member: the existing group, or a new one.
+
+        A new group may replace an empty classic group. Raises KafkaError if the member may not join.
+        """
         group_id, instance_id = request.group_id, request.instance_id
         known = self._groups.get(group_id)
         if isinstance(known, ConsumerGroup):
@@ -181,7 +184,7 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup]):
         return group
 
     def _join_upgraded(self, known: ClassicGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Steps:
-        """Upgrade a classic group that has members, and let a member join it."""
+        """Upgrade a classic group that has members to a consumer group, and join a member to it."""
         request.member_id = request.member_id or self._effects.make_uuid()
         try:
             self._patterns.check(None, request.subscribed_topic_regex)

@@ -25,7 +25,7 @@ NO_EPOCH = -1
 
 
 class MemberState(IntEnum):
-    """State of a member, with the numbers of Kafka's records."""
+    """State of a consumer group member; the numbers are those in Kafka's records."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -45,7 +45,7 @@ _NO_PARTITIONS: EpochsOfPartitions = {}
 
 
 class Progress(NamedTuple):
-    """Assigned partitions, epoch and state of a member."""
+    """Epoch, state and assigned partitions of a member."""
 
     epoch: int = 0
     previous_epoch: int = NO_EPOCH
@@ -55,7 +55,7 @@ class Progress(NamedTuple):
     """Partitions that it still has to give up."""
 
     def at(self, epoch: int, **changes: Any) -> Progress:
-        """Copy at this epoch, with these changes."""
+        """Return a copy with this epoch and these changes; the current epoch becomes the previous epoch."""
         return self._replace(epoch=epoch, previous_epoch=self.epoch, **changes)
 
     def written(self) -> CurrentAssignment:
@@ -86,7 +86,10 @@ SILENT = MemberMetadata(client_id="", client_host="", subscribed_topic_names=[])
 
 
 class Member:
-    """A member of a consumer group. `written` and `known_progress` are None as long as there is no such record."""
+    """Member of a consumer group.
+
+    `written` and `known_progress` are None until the member has a metadata record or a current-assignment record.
+    """
 
     __slots__ = ("known_progress", "member_id", "pattern", "progress", "topics", "written")
 
@@ -120,7 +123,7 @@ class Member:
 
     @property
     def classic_protocols(self) -> list[ClassicProtocol] | None:
-        """Protocols of a classic member, in its order; None: it uses the consumer protocol."""
+        """Protocols of a classic member, in its order of preference; None if it uses the consumer protocol."""
         classic = self.words.classic_member_metadata
         return None if classic is None else classic.supported_protocols
 
@@ -135,16 +138,19 @@ class Member:
         return classic.session_timeout_ms
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
-        """True if the member has its whole target."""
+        """Return True if the member has its complete target assignment of this epoch."""
         return self.progress.state is STABLE and self.progress.epoch == assignment_epoch
 
     @property
     def is_gone(self) -> bool:
-        """True if the log holds no record of the member."""
+        """True if the member has no record with a value."""
         return self.written is None and self.known_progress is None
 
     def may_commit(self, topic_id: bytes, partition: int, epoch: int) -> bool:
-        """True if the member has owned the partition since this epoch, so that a commit with the older epoch is valid."""
+        """Return True if the member has owned the partition at least since `epoch`.
+
+        A commit with that epoch is valid then, even if the member has a newer epoch by now.
+        """
         for partitions in (self.progress.assigned, self.progress.revoking):
             since = partitions.get(topic_id, {}).get(partition)
             if since is not None:

@@ -45,7 +45,7 @@ DISABLED = "disabled"
 
 
 class _Converted(NamedTuple):
-    """Classic member with the parsed fields of its future consumer group member."""
+    """Member of a classic group, with its subscription and assignment parsed for the consumer group."""
 
     member: classic_members.Member
     subscription: ConsumerProtocolSubscription
@@ -53,7 +53,7 @@ class _Converted(NamedTuple):
 
 
 class Migration:
-    """Upgrades and downgrades of the groups of a shard."""
+    """Converter of classic groups to consumer groups and back."""
 
     def __init__(self, context: ShardContext, rebalancing: Rebalancing) -> None:
         self._config = context.config
@@ -65,7 +65,7 @@ class Migration:
     # ------------------------------------------------------------------ to the consumer protocol
 
     def check_upgrade(self, classic: ClassicGroup) -> Generator[None, None, list[_Converted]]:
-        """Parse the members of a classic group. Raises KafkaError if it cannot become a consumer group."""
+        """Return the parsed members of a classic group. Raises KafkaError if it cannot become a consumer group."""
         if self._config.group_consumer_migration_policy not in UPGRADING:
             raise _no_upgrade(classic, "because online upgrade is disabled")
         if not classic.uses_consumer_protocol:
@@ -100,7 +100,7 @@ class Migration:
         return _Converted(member, decode_subscription(metadata), assigned)
 
     def upgrade(self, classic: ClassicGroup, members: Sequence[_Converted], group: ConsumerGroup) -> Steps:
-        """Replace a classic group by a consumer group. Members that wait for a rebalance join again."""
+        """Replace a classic group by a consumer group. Members that wait in a rebalance are told to rejoin."""
         group_id, epoch = classic.group_id, classic.generation_id
         written: list[KeyedRecord] = []
 
@@ -130,7 +130,7 @@ class Migration:
         logger.info("classic group %r becomes a consumer group", group_id)
 
     def replace(self, classic: ClassicGroup, group: ConsumerGroup) -> None:
-        """Replace a classic group by one of another type."""
+        """Replace a classic group by a group of another type; members with parked requests are told to rejoin."""
         group_id = classic.group_id
 
         def restore() -> None:
@@ -154,7 +154,11 @@ class Migration:
     # ------------------------------------------------------------------ to the classic protocol
 
     def may_downgrade(self, group: ConsumerGroup, leaving: Sequence[Member], joining: int = 0) -> bool:
-        """True if only classic members remain when these leave; `joining`: classic members that replace them."""
+        """Return True if the group may become a classic group when the members `leaving` are removed.
+
+        All remaining members must use the classic protocol. `joining`: number of classic members that join in their
+        place.
+        """
         left = len(group.members) - len(leaving)
         classic_left = group.classic_count - sum(each.uses_classic_protocol for each in leaving)
         if classic_left != left or not left + joining:
@@ -164,7 +168,7 @@ class Migration:
         return left + joining <= self._config.group_max_size
 
     def downgrade(self, group: ConsumerGroup, leaving: Sequence[Member], *, must_rebalance: bool) -> Steps:
-        """Replace a consumer group, all of whose members use the classic protocol, by a classic group."""
+        """Replace a consumer group by a classic group; all members except `leaving` must use the classic protocol."""
         gone = {each.member_id for each in leaving}
         classic = ClassicGroup.stable(group.group_id, group.group_epoch, self._effects)
         written: list[GroupRecord] = []
@@ -190,7 +194,11 @@ class Migration:
         logger.info("consumer group %r becomes a classic group", group.group_id)
 
     def _install(self, classic: ClassicGroup, group: ConsumerGroup, leaving: Sequence[Member]) -> None:
-        """Replace a consumer group by a classic one. If the log refuses that, restart the sessions of leaving members."""
+        """Replace a consumer group by a classic group in memory.
+
+        If the log refuses the records, the consumer group is restored and the deadlines of the members `leaving`
+        restart.
+        """
         group_id = group.group_id
 
         def restore() -> None:
@@ -207,7 +215,7 @@ class Migration:
         self._effects.settlements.append(settle)
 
     def end(self, group: ConsumerGroup) -> None:
-        """Write the tombstones of an empty consumer group."""
+        """Write the tombstones of an empty consumer group and cancel its deadlines."""
         group.cancel_timers()
         self._rebalancing.restart_if_refused(group.group_id)
         for record in group.tombstones():
@@ -227,7 +235,7 @@ class Migration:
         )
 
     def encode_assignment(self, assignment: Mapping[bytes, Iterable[int]], subscription: bytes) -> bytes:
-        """An assignment as a member of the classic protocol reads it, in the version of its subscription."""
+        """Encode an assignment for a member of the classic protocol, in the version of its `subscription`."""
         topics = []
         for topic_id in sorted(assignment):
             image = self._topics.image_by_id(topic_id)

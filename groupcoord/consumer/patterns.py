@@ -34,7 +34,7 @@ NAME_OVERHEAD = 8
 
 
 def resolve(patterns: Iterable[str], names: Iterable[str]) -> Mapping[str, list[str] | None]:
-    """Topic names that each pattern matches as a whole; None for a pattern that is too expensive or matches too many."""
+    """Return the topics that each pattern matches in full; None if matching is too slow or yields too many topics."""
     topics, left, room = list(names), COST_MAX, CHARACTERS_MAX
     resolved: dict[str, list[str] | None] = {}
     for text in patterns:
@@ -61,7 +61,7 @@ REFRESH_INTERVAL_MIN_MS = 10_000
 
 
 class PatternsResolved(NamedTuple):
-    """Internal request with the topics that patterns match; None if resolving failed by a bug."""
+    """Internal request with the topics that a group's patterns match; None if a bug ended the computation."""
 
     group_id: str
     topics_version: int
@@ -70,7 +70,7 @@ class PatternsResolved(NamedTuple):
 
 
 class PatternRefresh:
-    """Refresher of the topics that groups' patterns match."""
+    """Resolver of groups' patterns to the topics that they match."""
 
     def __init__(self, context: ShardContext, rebalancing: Rebalancing) -> None:
         self._config = context.config
@@ -80,7 +80,7 @@ class PatternRefresh:
         self._resolving: set[str] = set()
 
     def check(self, group: ConsumerGroup | None, pattern: str | None) -> None:
-        """Raise KafkaError for a new pattern of the group that is invalid."""
+        """Raise KafkaError if `pattern` is invalid; patterns that the group knows are not checked again."""
         if not pattern or (group is not None and group.subscriptions.patterns.of(pattern)):
             return
         try:
@@ -89,19 +89,19 @@ class PatternRefresh:
             raise KafkaError(error.code, f"SubscribedTopicRegex {error.message}") from error
 
     def take_change(self, group: ConsumerGroup, old: str, new: str) -> bool:
-        """Replace a member's pattern. True if the member's topics change at once."""
+        """Handle the change of a member's pattern. Return True if the member's topics change immediately."""
         self.forget_unused(group, (old,))
         # An unknown pattern changes nothing yet: the group's epoch rises when it is resolved.
         return new in group.resolved if new else True
 
     def forget_unused(self, group: ConsumerGroup, patterns: tuple[str, ...]) -> None:
-        """Write tombstones for patterns that no member uses any more."""
+        """Write tombstones for those of `patterns` that no member uses any more."""
         for pattern in dict.fromkeys(patterns):
             if pattern in group.resolved and not group.subscriptions.patterns.of(pattern):
                 self._rebalancing.put(records.regex_record(group.group_id, pattern, None))
 
     def refresh(self, group: ConsumerGroup, caller: Caller) -> None:
-        """Start resolving the patterns, if that is due, to topics that the caller may see."""
+        """Begin to resolve the group's patterns if this is due, to topics that the caller may see."""
         patterns = group.subscriptions.patterns.by_key
         if not patterns or group.group_id in self._resolving or not self._is_due(group):
             return
@@ -125,7 +125,7 @@ class PatternRefresh:
         )
 
     def take_resolved(self, group: ConsumerGroup | None, result: PatternsResolved) -> None:
-        """Write the topics that the patterns match, and raise the epoch if they have changed."""
+        """Write the topics that the patterns match; raise the group's epoch if they have changed."""
         group_id = result.group_id
         self._resolving.discard(group_id)
         if group is None or result.resolved is None:
@@ -141,7 +141,7 @@ class PatternRefresh:
         self._rebalancing.look_at_topics(group, OTHER_MATCHES if has_changed else "")
 
     def _write(self, group: ConsumerGroup, pattern: str, topics: list[str] | None, result: PatternsResolved) -> bool:
-        """Write the topics of one pattern; True if they have changed."""
+        """Write the topics that one pattern matches. Return True if they have changed."""
         known = group.resolved.get(pattern)
         before = [] if known is None else known.topics
         # If there was not enough time it stands for the same topics, until the next look.

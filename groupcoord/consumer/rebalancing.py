@@ -51,7 +51,7 @@ from ottla.wire.messages.consumer_group import TopicPartitions
 
 
 class Goal(NamedTuple):
-    """Target of a member's next step."""
+    """Target and conditions of a member's next reconciliation step."""
 
     epoch: int
     target: Assignment
@@ -64,7 +64,7 @@ class Goal(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """Partitions of a member: kept, to be revoked, to be assigned."""
+    """Partitions of a member, divided into those to keep, to revoke and to add."""
 
     kept: dict[bytes, dict[int, int]]
     revoking: dict[bytes, dict[int, int]]
@@ -73,7 +73,10 @@ class _Parts(NamedTuple):
 
 
 def reconciled(progress: Progress, goal: Goal, *, has_subscription_changed: bool) -> Progress:
-    """Member after its next reconciliation step, possibly unchanged. Raises KafkaError if it is fenced."""
+    """Return the member's progress after its next reconciliation step, possibly unchanged.
+
+    Raises KafkaError if the member is fenced.
+    """
     state = progress.state
     if state is STABLE and progress.epoch == goal.epoch:
         return _without_unread(progress, goal) if has_subscription_changed else progress
@@ -87,7 +90,10 @@ def reconciled(progress: Progress, goal: Goal, *, has_subscription_changed: bool
 
 
 def _has_any(owned: Sequence[TopicPartitions] | None, partitions: EpochsOfPartitions) -> bool:
-    """True if the member still owns one of these partitions. A member that does not report its partitions may own all."""
+    """Return True if the member may still own one of `partitions`.
+
+    A member that does not report its partitions (`owned` is None) may own all of them.
+    """
     if owned is None:
         return True
     return any(
@@ -99,7 +105,10 @@ def _has_any(owned: Sequence[TopicPartitions] | None, partitions: EpochsOfPartit
 
 
 def _without_unread(progress: Progress, goal: Goal) -> Progress:
-    """Revoke partitions of topics that the member no longer reads. Its target is computed later and may still name them."""
+    """Revoke partitions of topics that the member no longer reads.
+
+    The member's current target may still contain such topics, because the next target is computed later.
+    """
     unread = [each for each in progress.assigned if each not in goal.topic_ids]
     if not unread:
         return progress
@@ -113,7 +122,7 @@ def _without_unread(progress: Progress, goal: Goal) -> Progress:
 
 
 def _next(progress: Progress, goal: Goal, epoch: int) -> Progress:
-    """Move towards the target as far as other members have released partitions."""
+    """Advance towards the target, as far as other members have released its partitions."""
     parts = _divide(progress, goal)
     if parts.revoking and _has_any(goal.owned, parts.revoking):
         return progress.at(epoch, state=UNREVOKED_PARTITIONS, assigned=parts.kept, revoking=parts.revoking)
@@ -151,7 +160,7 @@ MIXED_SIZE_AT_ONCE = 500
 
 
 class AssignmentComputed(NamedTuple):
-    """Internal request with a target assignment that a thread has computed; None: it failed."""
+    """Internal request with a target assignment that a thread has computed; `targets` is None if it failed."""
 
     group_id: str
     computation: object
@@ -163,7 +172,10 @@ class AssignmentComputed(NamedTuple):
 
 
 class _TopicsRead(Container[bytes]):
-    """Ids of the topics that a member reads, looked up one by one as there may be thousands."""
+    """Container of the ids of topics that a member reads.
+
+    It looks up a topic id only when asked whether it contains that id, as there may be thousands of topics.
+    """
 
     def __init__(self, topics: TopicImages, group: ConsumerGroup, member: Member) -> None:
         self._topics = topics
@@ -177,7 +189,7 @@ class _TopicsRead(Container[bytes]):
 
 
 class Rebalancing:
-    """Carries groups and members through epoch, assignment and reconciliation."""
+    """Advances groups and members through epochs, target assignment and reconciliation."""
 
     def __init__(self, context: ShardContext, state: KeyedState) -> None:
         self._config = context.config
@@ -187,11 +199,11 @@ class Rebalancing:
         self._state = state
 
     def put(self, record: KeyedRecord) -> None:
-        """Append a record and put it in force."""
+        """Append a record and apply it immediately."""
         self._effects.put(self._state, record)
 
     def restart_if_refused(self, group_id: str) -> None:
-        """Restart the members' deadlines if the log refuses this call's records, as they then remain members."""
+        """Restart the members' deadlines if the log refuses this call's records, so that no member is removed."""
 
         def restart() -> None:
             group = self._groups.get(group_id)
@@ -201,13 +213,13 @@ class Rebalancing:
         self._effects.undo_if_refused(restart)
 
     def preferred_assignor(self, group: ConsumerGroup) -> str:
-        """Assignor that most members request; the first configured one if no member requests any."""
+        """Return the assignor that most members request; the first configured one if none is requested."""
         return group.assignors.most_frequent() or self._config.group_consumer_assignors[0]
 
     # ------------------------------------------------------------------ the group's epoch
 
     def look_at_topics(self, group: ConsumerGroup, change: str) -> None:
-        """Raise the group epoch if members (`change` says how) or their topics have changed."""
+        """Raise the group epoch if the topics of the group have changed, or `change` names another reason."""
         if not change and group.has_seen(self._topics):
             return
         metadata_hash = group.hash_of(self._topics)
@@ -226,7 +238,10 @@ class Rebalancing:
     # ------------------------------------------------------------------ the target assignment
 
     def assign(self, group: ConsumerGroup) -> None:
-        """Compute the target assignment of the group's epoch, unless it exists or the last one is too recent."""
+        """Compute the target assignment of the current group epoch, in a thread if the group is large.
+
+        No-op if the assignment exists, is being computed, or the assignment interval has not passed.
+        """
         if group.assignment_epoch >= group.group_epoch or group.computation is not None:
             return
         if not group.may_assign(group.settings.consumer_assignment_interval_ms, self._effects.timestamp_ms):
@@ -242,14 +257,14 @@ class Rebalancing:
             self._effects.compute(partial(readers.assign, assignor), done)
 
     def _is_small(self, group: ConsumerGroup, readers: Readers) -> bool:
-        """True if members, topics and partitions are few enough for one step."""
+        """Return True if the assignment can be computed in one step: few members, topics and partitions."""
         partitions = sum(each.partition_count for each in readers.images.values())
         if readers.is_homogeneous:
             return partitions + len(group.members) <= SIZE_AT_ONCE
         return partitions + group.subscriptions.pair_count(group.topics_of) <= MIXED_SIZE_AT_ONCE
 
     def take_computed(self, group: ConsumerGroup | None, computed: AssignmentComputed) -> None:
-        """Put an assignment in force that was computed in a thread."""
+        """Write and apply a target assignment that a thread has computed; ignore an outdated one."""
         # Another group of that name may have begun, this one was deleted, or the log has refused the epoch.
         if group is None or group.computation is not computed.computation:
             return
@@ -293,7 +308,7 @@ class Rebalancing:
         *,
         has_subscription_changed: bool,
     ) -> Member:
-        """Advance a member by one step of its reconciliation; return its new state."""
+        """Advance a member by one reconciliation step and return the new member. `owned`: the partitions it reports."""
         if member.is_reconciled_to(group.assignment_epoch) and not has_subscription_changed:
             return member
         member_id = member.member_id

@@ -189,7 +189,7 @@ def regex_record(group_id: str, regex: str, value: ConsumerGroupRegularExpressio
 
 
 def written_partitions(epochs: EpochsOfPartitions) -> list[AssignedTopicPartitions]:
-    """Partitions with the epochs since which they are assigned, as they are written."""
+    """Convert partitions, with the epochs since which they are assigned, to the form of a record."""
     return [
         AssignedTopicPartitions(
             topic_id=topic_id,
@@ -201,7 +201,10 @@ def written_partitions(epochs: EpochsOfPartitions) -> list[AssignedTopicPartitio
 
 
 def read_partitions(written: Iterable[AssignedTopicPartitions], member_epoch: int) -> EpochsOfPartitions:
-    """Read partitions. Where brokers before 4.3 wrote no epochs, the partitions count from the member's epoch."""
+    """Read partitions with their assignment epochs from a record.
+
+    Brokers before 4.3 wrote no such epochs; the member's epoch is used then.
+    """
     # A static member that is away has the epoch -2.
     default = max(member_epoch, 0)
     read: dict[bytes, dict[int, int]] = {}

@@ -31,7 +31,7 @@ OWNED_MAX = 100_000
 
 
 class ConsumerService:
-    """Requests of consumer groups' members, and ConsumerGroupDescribe."""
+    """Handler of ConsumerGroupHeartbeat and ConsumerGroupDescribe."""
 
     def __init__(self, runtime: GroupRuntime, config: GroupConfig) -> None:
         self._runtime = runtime
@@ -47,7 +47,7 @@ class ConsumerService:
         client_host: str,
         hidden_topics: HiddenTopics | None = None,
     ) -> Given[ConsumerGroupHeartbeatResponse]:
-        """Handle a request of a member. `hidden_topics`: topics that the client may not see; None: it may see all."""
+        """Handle a member's heartbeat. `hidden_topics`: topics the client may not see; None: it may see all."""
         try:
             self._runtime.check_running()
             check_heartbeat(request, api_version, self._assignors)
@@ -65,7 +65,10 @@ class ConsumerService:
     def describe(
         self, request: ConsumerGroupDescribeRequest, *, operations: Callable[[str], int]
     ) -> Worked[Given[ConsumerGroupDescribeResponse]]:
-        """Describe groups, each once, however often it is named. `operations`: the operations allowed on a group."""
+        """Describe groups; a group that is named repeatedly is described once.
+
+        `operations` returns the operations that the client is authorized to do on a group.
+        """
         return self._descriptions.of(
             list(dict.fromkeys(request.group_ids)),
             lambda groups: ConsumerGroupDescribeResponse(groups=groups),
@@ -74,7 +77,7 @@ class ConsumerService:
 
 
 def check_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: tuple[str, ...]) -> None:
-    """Raise KafkaError for a heartbeat that would be invalid in any group."""
+    """Raise KafkaError if the heartbeat is invalid in any group."""
     epoch = request.member_epoch
     if api_version >= CLIENT_MAKES_MEMBER_ID or epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH:
         check_texts(MemberId=request.member_id)

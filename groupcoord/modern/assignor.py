@@ -22,7 +22,7 @@ NOTHING: Assignment = {}
 
 
 def read_assignment(topics: Iterable[Any]) -> Assignment:
-    """The partitions of structs with `topic_id` and `partitions`, as records and requests have them."""
+    """Convert structs with `topic_id` and `partitions`, as in records and requests, to an assignment."""
     return {each.topic_id: frozenset(each.partitions) for each in topics if each.partitions}
 
 
@@ -35,12 +35,12 @@ def with_epoch(assignment: Assignment, epoch: int) -> EpochsOfPartitions:
 
 
 def count_of(assignment: Mapping[bytes, Any]) -> int:
-    """Number of partitions."""
+    """Return the number of partitions in an assignment."""
     return sum(map(len, assignment.values()))
 
 
 def is_part_of(topics: Iterable[Any], assignment: Mapping[bytes, Any]) -> bool:
-    """True if an assignment contains all partitions of these structs."""
+    """Return True if `assignment` contains all partitions of the structs `topics`."""
     for each in topics:
         partitions = assignment.get(each.topic_id)
         if partitions is None or not all(partition in partitions for partition in each.partitions):
@@ -49,7 +49,7 @@ def is_part_of(topics: Iterable[Any], assignment: Mapping[bytes, Any]) -> bool:
 
 
 class Subscriber(NamedTuple):
-    """A member in the assignor's input: the existing topics that it reads, and its present target."""
+    """Member in the assignor's input: the existing topics that it reads, and its current target."""
 
     member_id: str
     instance_id: str | None
@@ -58,7 +58,7 @@ class Subscriber(NamedTuple):
 
 
 class GroupSpec(NamedTuple):
-    """All members of a group, in the order in which Kafka's assignors go through them."""
+    """Input of an assignor: all members of a group, in the order in which Kafka's assignors iterate over them."""
 
     subscribers: Sequence[Subscriber]
     partition_counts: Mapping[bytes, int]
@@ -72,7 +72,7 @@ Assignor = Callable[[GroupSpec], Mapping[str, Assignment]]
 
 
 class Reader(NamedTuple):
-    """A member as its group knows it."""
+    """Member of a group with its subscription and its current target."""
 
     member_id: str
     instance_id: str | None
@@ -84,7 +84,7 @@ class Reader(NamedTuple):
 
 
 class Readers(NamedTuple):
-    """Source of a `GroupSpec`. Building one may be slow, as a pattern can match thousands of topics."""
+    """Source from which a `GroupSpec` is built. This may be slow, as a pattern can match thousands of topics."""
 
     all: Callable[[], Iterable[Reader]]
     """Makes them, in whatever thread."""
@@ -93,7 +93,7 @@ class Readers(NamedTuple):
     is_homogeneous: bool
 
     def assign(self, assignor: Assignor) -> Mapping[str, Assignment]:
-        """Run an assignor."""
+        """Run an assignor on the group and return each member's assignment."""
         return assignor(self._spec())
 
     def _spec(self) -> GroupSpec:
@@ -108,14 +108,14 @@ class Readers(NamedTuple):
 
 
 class _TopicIds:
-    """Looks up topics by name, once for equal sets of names."""
+    """Lookup of topic ids by names, cached for equal sets of names."""
 
     def __init__(self, images: Mapping[str, TopicImage]) -> None:
         self._images = images
         self._known: dict[tuple[frozenset[str], frozenset[str]], frozenset[bytes]] = {}
 
     def of(self, names: frozenset[str], matched: frozenset[str]) -> frozenset[bytes]:
-        """Ids of those topics that exist."""
+        """Return the ids of the existing topics among `names` and `matched`."""
         known = self._known.get((names, matched))
         if known is None:
             images = map(self._images.get, chain(names, matched))
@@ -125,13 +125,13 @@ class _TopicIds:
 
 
 def in_kafkas_order(member_ids: Iterable[str]) -> list[str]:
-    """Members in the order of Kafka's hash map; the first ones get surplus partitions."""
+    """Return the member ids in the order of Kafka's hash map; the first members get surplus partitions."""
     ids = list(member_ids)
     return sorted(ids, key=lambda member_id: hash_map_slot(member_id, len(ids)))
 
 
 def by_instance(subscribers: Iterable[Subscriber]) -> list[Subscriber]:
-    """Order static members by instance id, then dynamic members by member id."""
+    """Return static members in order of instance id, then dynamic members in order of member id."""
     return sorted(
         subscribers,
         key=lambda each: (

@@ -26,14 +26,14 @@ MEMBERS_AT_ONCE = 200
 
 
 class Large(NamedTuple, Generic[T]):
-    """Description of a large group, to which its members, as of the request, are added later."""
+    """Description of a large group; its members, as they were at the request, are added later."""
 
     description: T
     members: Iterator[Any]
     """Makes one at each step."""
 
     def add_member(self) -> bool:
-        """Add the next member. False if there was none."""
+        """Add the next member to the description. Return False if all members were added before."""
         description: Any = self.description
         for member in self.members:
             description.members.append(member)
@@ -42,7 +42,7 @@ class Large(NamedTuple, Generic[T]):
 
 
 def with_members(description: T, sources: Sequence[S], describe: Callable[[S], object]) -> T | Large[T]:
-    """Description with its members, built from immutable values."""
+    """Return the description with its members, built from immutable `sources`; a `Large` if there are many."""
     if len(sources) > MEMBERS_AT_ONCE:
         return Large(description, map(describe, sources))
     made: Any = description
@@ -51,7 +51,7 @@ def with_members(description: T, sources: Sequence[S], describe: Callable[[S], o
 
 
 def undescribed(make: Callable[..., T], group_id: str, error: ErrorCode, message: str | None, **more: Any) -> T:
-    """Description that has only an error."""
+    """Make a group description that carries only an error."""
     return make(
         error_code=error,
         error_message=message,
@@ -67,7 +67,7 @@ def undescribed(make: Callable[..., T], group_id: str, error: ErrorCode, message
 def described_partitions(
     make: Callable[..., T], partitions: Iterable[tuple[bytes, Iterable[int]]], topics: TopicImages
 ) -> list[T]:
-    """Partitions by topic name; deleted topics are left out."""
+    """Return partitions by topic name for a description; deleted topics are left out."""
     shown: dict[bytes, list[int]] = {}
     for topic_id, indexes in sorted(partitions, key=itemgetter(0)):
         shown[topic_id] = shown.get(topic_id, []) + sorted(indexes)
@@ -86,7 +86,10 @@ ResponseT = TypeVar("ResponseT")
 
 
 class Descriptions:
-    """Describe groups of one kind. `ask` makes the shard's request, `undescribed` a description with only an error."""
+    """Describes groups of one type.
+
+    `ask` makes the request to a group's shard; `undescribed` makes a description that carries only an error.
+    """
 
     def __init__(
         self, runtime: GroupRuntime, ask: Callable[[str], Any], undescribed: Callable[[str, ErrorCode], Any]
@@ -102,7 +105,10 @@ class Descriptions:
         *,
         operations: Callable[[str], int] | None,
     ) -> Worked[Given[ResponseT]]:
-        """Response with all descriptions. `operations`: authorized operations of a group; None: not requested."""
+        """Return the response with all descriptions.
+
+        `operations` returns the authorized operations of a group; None: the client did not request them.
+        """
 
         def finish(groups: list[Any]) -> list[Any]:
             for group in groups:
@@ -142,7 +148,7 @@ class Descriptions:
 
 
 async def _whole(groups: list[Any]) -> list[Any]:
-    """The descriptions with all members."""
+    """Return the descriptions, after adding all members to large ones."""
     time_slice = TimeSlice()
     whole = []
     for group in groups:

@@ -38,7 +38,7 @@ def invalid(problem: str) -> KafkaError:
 
 
 def check_texts(**texts: str | None) -> None:
-    """Raise KafkaError if one of these texts (by Kafka's field name) is blank, or too long for a group's record."""
+    """Raise KafkaError if a text is blank or too long for a group's record. Keywords are Kafka's field names."""
     for name, text in texts.items():
         if text is None:
             continue
@@ -49,7 +49,7 @@ def check_texts(**texts: str | None) -> None:
 
 
 class Counts:
-    """Counter that forgets keys with count 0."""
+    """Counter of strings that drops keys with count 0."""
 
     __slots__ = ("by_key", "revision")
 
@@ -73,13 +73,13 @@ class Counts:
         return self.by_key.get(key, 0)
 
     def most_frequent(self) -> str | None:
-        """Most frequent key; of several the first in Kafka's hash table."""
+        """Return the most frequent key; among several the first in Kafka's hash map. None if there are no keys."""
         count = len(self.by_key)
         return max(self.by_key, key=lambda key: (self.by_key[key], -hash_map_slot(key, count)), default=None)
 
 
 class Subscriptions:
-    """Subscribed topics of a group by name, with the numbers of members and of patterns that subscribe to each."""
+    """Topics and patterns that a group's members subscribe to, each with the number of subscribing members."""
 
     __slots__ = ("by_name", "by_pattern", "patterns")
 
@@ -94,11 +94,11 @@ class Subscriptions:
 
     @property
     def revision(self) -> tuple[int, int]:
-        """Version of the set of topics."""
+        """Version of the set of subscribed topics."""
         return self.by_name.revision, self.by_pattern.revision
 
     def __len__(self) -> int:
-        """Upper bound of the number of topics."""
+        """Return an upper bound of the number of subscribed topics."""
         return len(self.by_name.by_key) + len(self.by_pattern.by_key)
 
     @property
@@ -108,12 +108,12 @@ class Subscriptions:
         return self.by_name.by_key.keys() | self.by_pattern.by_key.keys()
 
     def pair_count(self, matched_by: Callable[[str], Collection[str]]) -> int:
-        """Number of pairs of a member and a topic; `matched_by` has the topics of a pattern."""
+        """Return the number of pairs of a member and a topic; `matched_by` returns the topics of a pattern."""
         by_pattern = sum(count * len(matched_by(pattern)) for pattern, count in self.patterns.by_key.items())
         return sum(self.by_name.by_key.values()) + by_pattern
 
     def are_alike(self, member_count: int) -> bool:
-        """True if all members subscribe to the same topics: by the same names, or by the same pattern."""
+        """Return True if all members subscribe to the same topics: to the same names, or to the same pattern."""
         if not self.patterns.by_key:
             return all(count == member_count for count in self.by_name.by_key.values())
         if next(iter(self.patterns.by_key.values())) != member_count:
@@ -135,7 +135,7 @@ JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
 
 
 class EpochGroup(Generic[MemberT, TargetT]):
-    """Epochs, members, subscriptions and targets of one group."""
+    """Epochs, members and targets of one group."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -156,17 +156,20 @@ class EpochGroup(Generic[MemberT, TargetT]):
         """The one whose target assignment is being computed in a thread; any other comes too late."""
 
     def has_seen(self, topics: TopicImages) -> bool:
-        """True if no topic has changed since the group last looked at its own."""
+        """Return True if no topic has changed since the group last checked its topics."""
         return self.seen_topics == topics.version
 
     def forget_refused_epoch(self) -> None:
-        """Forget the group's next epoch, which the log has refused."""
+        """Discard the computation for a group epoch that the log has refused."""
         self.seen_topics = NEVER
         # Another epoch of this number may have other members, who would get nothing of the assignment for this one.
         self.computation = None
 
     def may_assign(self, interval_ms: int, timestamp_ms: int) -> bool:
-        """True if the next target assignment may be computed now; the interval batches changes into one computation."""
+        """Return True if the next target assignment may be computed now.
+
+        The interval batches several changes into one computation; 0 allows a computation at any time.
+        """
         # The interval 0 helps when somebody has set the clock far back.
         if not self.assignment_timestamp_ms or not interval_ms:
             return True
@@ -179,7 +182,7 @@ class EpochGroup(Generic[MemberT, TargetT]):
             self.targets[member_id] = target
 
     def replace_targets(self, targets: dict[str, TargetT]) -> None:
-        """Put the targets of all members in force in one step."""
+        """Replace the targets of all members in one step."""
         self.targets = targets
 
     # ------------------------------------------------------------------ records that are alike in all kinds
@@ -208,10 +211,10 @@ def put_targets(
     written: Callable[[str, TargetT], GroupRecord],
     read: Callable[[Any], TargetT],
 ) -> Steps:
-    """Write new and changed targets in steps; the last step puts all of them in force.
+    """Write new and changed targets in steps; the last step applies all of them.
 
-    `written` makes the record of a target, and `read` the target of the record's value. The targets take effect when the
-    record with their epoch is in the log. Until then the next heartbeat computes them again.
+    `written` makes the record of a target; `read` makes a target of the record's value. The targets count once the
+    record with their epoch is in the log; until then the next heartbeat computes them again.
     """
     before, after = group.targets, dict(group.targets)
     made: list[GroupRecord] = []
@@ -231,7 +234,7 @@ def put_targets(
 
 
 class ModernGroup(EpochGroup[MemberT, Assignment]):
-    """A group whose members read partitions of topics that they name (Kafka's ModernGroup)."""
+    """Group whose members subscribe to topics and get partitions of them (Kafka's ModernGroup)."""
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
@@ -248,7 +251,7 @@ class ModernGroup(EpochGroup[MemberT, Assignment]):
         return self.subscriptions.are_alike(len(self.members))
 
     def hash_of(self, topics: TopicImages) -> int:
-        """Hash of its topics as they are now."""
+        """Return the hash of the subscribed topics, as they are now."""
         # Members come and go more often than topics, of which there may be thousands.
         hashed = topics.version, self.subscriptions.revision
         if self._hashed != hashed:
@@ -257,7 +260,7 @@ class ModernGroup(EpochGroup[MemberT, Assignment]):
         return self._hash
 
     def changed_targets(self, computed: Mapping[str, Assignment]) -> dict[str, Assignment]:
-        """New and changed targets, by member."""
+        """Return the new and changed targets by member id."""
         changed = {}
         for member_id in self.members:
             target = computed.get(member_id, NOTHING)
@@ -274,7 +277,7 @@ NO_EPOCH = -1
 
 
 class HostedGroup(ABC, Generic[MemberT]):
-    """A group hosted by a shard. Each group type derives its own class and adds its state."""
+    """Base class of groups that a shard hosts; each group type derives a class and adds its state."""
 
     group_type: str
     """Kafka's name of the kind, which is that of its members' protocol, too."""
@@ -291,11 +294,11 @@ class HostedGroup(ABC, Generic[MemberT]):
 
     @abstractmethod
     def value_of(self, key: Any) -> Any | None:
-        """The value in force for a key of its records, as it could be written again."""
+        """Return the current value of a record key, ready to be written again; None if the key has no value."""
 
     @property
     def settings(self) -> GroupSettings:
-        """Settings in force for the group now."""
+        """Settings currently in force for the group."""
         return self._settings_of(self.group_id)
 
     @property
@@ -330,7 +333,7 @@ class HostedGroup(ABC, Generic[MemberT]):
         return self._effects.timers.deadline_ms(TimerKey(kind, self.group_id, member_id)) is not None
 
     def cancel(self, kind: str, member_id: str) -> None:
-        """Cancel a deadline; if the log refuses the records of this call, it is restored."""
+        """Cancel a deadline of a member. If the log refuses this call's records, the deadline is restored."""
         key, timers = TimerKey(kind, self.group_id, member_id), self._effects.timers
         deadline_ms = timers.deadline_ms(key)
         if deadline_ms is None:
@@ -353,7 +356,7 @@ class HostedGroup(ABC, Generic[MemberT]):
             self.cancel_member(member_id)
 
     def end_deadlines(self) -> Steps:
-        """Cancel all deadlines of members for good: a group of another type has replaced this one."""
+        """Cancel all members' deadlines permanently, because a group of another type replaces this group."""
         timers = self._effects.timers
 
         def end(member_id: str) -> None:
@@ -365,15 +368,15 @@ class HostedGroup(ABC, Generic[MemberT]):
     # ------------------------------------------------------------------ callers: nobody is ever parked here
 
     def abandon(self, caller: Caller) -> None:
-        """Do nothing: a heartbeat never waits for other members."""
+        """Do nothing: no request of this group type is ever parked."""
 
     def unload(self, error: ErrorCode) -> Steps:
-        """Do nothing: a heartbeat never waits for other members."""
+        """Do nothing: no request of this group type is ever parked."""
         return iter(())
 
 
 class CommittingGroup(HostedGroup[MemberT]):
-    """A hosted group whose members commit offsets."""
+    """Base class of hosted groups whose members commit offsets."""
 
     def check_offset_commit(
         self,
@@ -384,7 +387,10 @@ class CommittingGroup(HostedGroup[MemberT]):
         api_version: int,
         is_transactional: bool = False,
     ) -> ErrorCode | PartitionCheck:
-        """Check a commit; one with an older epoch counts only for partitions that the member has owned since then."""
+        """Check an offset commit: return an error, NONE, or a function that checks each partition.
+
+        A commit with an older epoch is valid only for partitions that the member has owned since that epoch.
+        """
         if generation_id < 0 and not self.members:
             return ErrorCode.NONE
         # A transactional client of old does not say who it is.
@@ -415,15 +421,15 @@ class CommittingGroup(HostedGroup[MemberT]):
 
     @abstractmethod
     def epoch_of(self, member: MemberT) -> int:
-        """The epoch that a member has reached."""
+        """Return the member's current epoch."""
 
     def stale(self, member: MemberT) -> ErrorCode:
-        """Error for a member whose epoch is stale."""
+        """Return the error for a request with a stale epoch of this member."""
         return ErrorCode.STALE_MEMBER_EPOCH
 
     @abstractmethod
     def may_commit(self, member: MemberT, epoch: int, topic_id: bytes, topic: str, partition: int) -> bool:
-        """True if the member has had a partition since this epoch."""
+        """Return True if the member has owned the partition at least since `epoch`."""
 
     def check_offset_delete(self) -> ErrorCode:
         return ErrorCode.NONE

@@ -20,7 +20,7 @@ GroupT = TypeVar("GroupT", bound=HostedGroup[Any])
 
 
 class ModernGroupManager(MetadataManager, ABC, Generic[GroupT]):
-    """The groups of one type in a shard. A subclass names the class of its groups, and has `replay`."""
+    """Base class of managers of one group type in a shard. A subclass sets `group_class` and has `replay`."""
 
     group_class: ClassVar[type[Any]]
 
@@ -36,12 +36,15 @@ class ModernGroupManager(MetadataManager, ABC, Generic[GroupT]):
     # ------------------------------------------------------------------ groups
 
     def _group(self, group_id: str) -> GroupT | None:
-        """The group, if it is of this kind."""
+        """Return the group if it exists and has this manager's type; else None."""
         group: Any = self._groups.get(group_id)
         return group if isinstance(group, self.group_class) else None
 
     def _existing(self, group_id: str, called: str = "Group") -> GroupT:
-        """Existing group of this type; raises KafkaError GROUP_ID_NOT_FOUND, whose message has the type's name."""
+        """Return the group. Raises KafkaError GROUP_ID_NOT_FOUND if it does not exist or has another type.
+
+        `called`: the word for the group in the error message.
+        """
         group = self._group(group_id)
         if group is not None:
             return group
@@ -56,7 +59,7 @@ class ModernGroupManager(MetadataManager, ABC, Generic[GroupT]):
         return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a {self.group_type} group.")
 
     def _at(self, end: Callable[[GroupT, Any], None]) -> Callable[[TimerKey], None]:
-        """Deadline handler that calls `end` with the member, if it still exists."""
+        """Return a deadline handler that calls `end` with group and member if both still exist."""
 
         def passed(key: TimerKey) -> None:
             group = self._group(key.group_id)
@@ -69,19 +72,19 @@ class ModernGroupManager(MetadataManager, ABC, Generic[GroupT]):
     # ------------------------------------------------------------------ records
 
     def value_of(self, key: Any) -> Any | None:
-        """The value in force for a key."""
+        """Return the current value of a record key; None if the key has no value."""
         group = self._group(key.group_id)
         return None if group is None else group.value_of(key)
 
     @abstractmethod
     def replay(self, record: GroupRecord) -> None:
-        """Put a record in force. Any record but a tombstone brings its group to life."""
+        """Apply a record to its group; the first value creates the group."""
 
     def load(self, record: GroupRecord, record_offset: int, producer_id: int) -> None:
-        """Put a record of the log in force."""
+        """Apply a record that is read from the log during the load."""
         self.replay(record)
 
 
 def gives_way(group: Group | None) -> bool:
-    """True if a new group may replace this one."""
+    """Return True if a new group may be created under the id of `group`: there is none, or an empty classic group."""
     return group is None or (group.group_type == CLASSIC_TYPE and group.state_name == EMPTY)

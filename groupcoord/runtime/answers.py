@@ -23,7 +23,7 @@ U = TypeVar("U")
 
 
 class _All(PendingAnswer[U]):
-    """Answer that is ready when all given answers are; `finish` makes its response of theirs."""
+    """Answer that becomes ready when all given answers are ready; `finish` combines their responses."""
 
     __slots__ = ("_answers", "_finish", "_missing")
 
@@ -58,7 +58,7 @@ class _All(PendingAnswer[U]):
                 each.abandon()
 
     def _take(self) -> Sequence[Given[Any]]:
-        """Return the answers for their last use, and break the reference cycle with this object."""
+        """Return the answers and forget them, to break the reference cycle. Call this at their last use."""
         answers, self._answers = self._answers, ()
         return answers
 
@@ -71,7 +71,7 @@ def then(answer: Given[T], finish: Callable[[T], U]) -> Given[U]:
 
 
 def gathered(answers: Sequence[Given[T]], finish: Callable[[list[T]], U]) -> Given[U]:
-    """Apply `finish` to all responses, immediately or when all are ready."""
+    """Apply `finish` to the list of all responses, immediately or when the last response is ready."""
     # If all are there no object has to be made.
     if not any(isinstance(answer, PendingAnswer) for answer in answers):
         return finish([_response(each) for each in answers])
@@ -79,7 +79,7 @@ def gathered(answers: Sequence[Given[T]], finish: Callable[[list[T]], U]) -> Giv
 
 
 async def finished(answer: Worked[Given[T]]) -> T:
-    """Wait for an answer's response. If the waiting task is cancelled, the answer is abandoned."""
+    """Wait for the response of `answer`. If the waiting task is cancelled, the answer is abandoned."""
     given: Given[T] = await answer if isinstance(answer, Coroutine) else answer
     if isinstance(given, PendingAnswer) and not given.is_ready:
         ready = trio.Event()
@@ -95,7 +95,7 @@ async def finished(answer: Worked[Given[T]]) -> T:
 
 
 def _response(answer: Given[T]) -> T:
-    """Response of an answer that is ready."""
+    """Return the response of an answer that is ready."""
     if not isinstance(answer, PendingAnswer):
         return answer
     response: Any = answer.response()
@@ -107,7 +107,7 @@ HiddenTopics = Callable[[Iterable[str]], Awaitable[Iterable[str]]]
 
 
 class Caller:
-    """Sender of a request, which gets a response now or later; machines keep it while its request is parked."""
+    """Sender of a request, answered immediately or later; a group keeps the caller while its request is parked."""
 
     __slots__ = (
         "api_version",
@@ -133,9 +133,9 @@ class Caller:
         hidden_topics: HiddenTopics | None = None,
         is_abandonable: bool = False,
     ) -> None:
-        """`refuse` makes the response that carries an error. `hidden_topics` None: the client may see all topics.
+        """`refuse` makes the response for an error. `hidden_topics` None: the client may see all topics.
 
-        `is_abandonable`: the response is useless after the peer has disconnected.
+        `is_abandonable`: the request may be dropped when its connection is closed.
         """
         self.refuse = refuse
         self.api_version = api_version
@@ -159,7 +159,7 @@ class Caller:
                 self.pending.become_ready()
 
     def response_or_pending(self, abandon: Callable[[Caller], None]) -> Given[Any]:
-        """The response if it is ready, else a pending answer. The runtime calls `abandon` if the peer disconnects."""
+        """Return the response if it is ready, else a pending answer. `abandon` is called if the peer disconnects."""
         if self.response is not None:
             return self.response
         self.pending = PendingReply(self, abandon)
@@ -167,7 +167,7 @@ class Caller:
 
 
 class Reply(NamedTuple):
-    """The answer to one request."""
+    """Response to one request, with the caller to send it to."""
 
     caller: Caller
     response: object
@@ -182,7 +182,7 @@ class Queued(NamedTuple):
 
 
 class PendingReply(PendingAnswer[Any]):
-    """Pending answer for a caller that is parked, queued, or waiting for a commit."""
+    """Pending answer to a caller whose request is parked, queued, or waiting for a commit."""
 
     __slots__ = ("_abandon", "_caller")
 
@@ -213,7 +213,7 @@ def send(replies: Iterable[Reply]) -> None:
 
 
 async def send_in_slices(replies: Iterable[Reply], time_slice: TimeSlice) -> None:
-    """Send replies, and yield to other tasks in between."""
+    """Send replies in time slices, yielding to other tasks in between. All are sent even if cancelled."""
     left = iter(replies)
     try:
         for reply in left:
@@ -225,7 +225,7 @@ async def send_in_slices(replies: Iterable[Reply], time_slice: TimeSlice) -> Non
 
 
 def refused(callers: Iterable[Caller], error: ErrorCode) -> Iterator[Reply]:
-    """Replies that carry an error."""
+    """Yield a reply with this error for each caller."""
     for caller in callers:
         yield Reply(caller, caller.refuse(error))
 
@@ -234,12 +234,12 @@ def refused(callers: Iterable[Caller], error: ErrorCode) -> Iterator[Reply]:
 
 
 class InFlightAppend:
-    """One append: a wait for its commit, its records, and the replies to send then."""
+    """One append: the awaitable of its commit, its records, and the replies to send after the commit."""
 
     __slots__ = ("commit", "first_offset", "is_awaited", "records", "replies")
 
     def __init__(self, first_offset: int, commit: Coroutine[Any, Any, None] | None, records: list[Any]) -> None:
-        """`commit` None: it is committed."""
+        """`commit`: the awaitable of the commit; None if the append is committed already."""
         self.first_offset = first_offset
         self.commit: Coroutine[Any, Any, None] = _no_wait() if commit is None else commit
         self.is_awaited = False
@@ -248,7 +248,7 @@ class InFlightAppend:
 
 
 class InFlightAppends:
-    """The appends of one partition that are not committed, in the order of the log."""
+    """Appends of one partition that are not committed yet, in the order of the log."""
 
     def __init__(self) -> None:
         self._appends: deque[InFlightAppend] = deque()
@@ -268,7 +268,7 @@ class InFlightAppends:
             send(replies)
 
     async def first_committed(self) -> InFlightAppend:
-        """Wait until the first append is committed. Raises what its commit raises."""
+        """Wait until the first append is committed, and return it. Raises the commit's KafkaError."""
         append = self._appends[0]
         append.is_awaited = True
         await append.commit
@@ -281,12 +281,12 @@ class InFlightAppends:
             self._all_committed = trio.Event()
 
     async def wait_until_none(self) -> None:
-        """Return when all are committed or abandoned."""
+        """Wait until all appends in flight are committed or abandoned."""
         if self._appends:
             await self._all_committed.wait()
 
     def abandon(self) -> list[InFlightAppend]:
-        """Return and forget all appends in flight, so that the caller can answer their clients."""
+        """Forget and return all appends in flight; the caller must answer their clients."""
         appends, self._appends = list(self._appends), deque()
         for append in appends:
             # A coroutine that nobody has begun to await has to be closed. The other one ends with its task.

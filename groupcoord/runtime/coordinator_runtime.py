@@ -38,7 +38,10 @@ FENCED_LOOK_S = 0.05
 
 
 class Runtime(Generic[ShardT]):
-    """The partitions this broker leads, the task that keeps their deadlines, and the one that loads them."""
+    """Runtime of the coordinator partitions that this broker leads.
+
+    One task handles deadlines, another one loads elected partitions.
+    """
 
     def __init__(
         self,
@@ -67,16 +70,16 @@ class Runtime(Generic[ShardT]):
         return self._nursery is not None
 
     def check_running(self) -> None:
-        """Raise KafkaError before the coordinator starts and after it stops."""
+        """Raise KafkaError COORDINATOR_NOT_AVAILABLE before the coordinator starts and after it stops."""
         if self._nursery is None:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def partition_for(self, key: Any) -> int:
-        """The partition of the internal topic whose leader coordinates this key, such as a group's id."""
+        """Return the internal topic's partition whose leader coordinates `key`, such as a group's id."""
         return self.kind.key_hash(key) % self.log.partition_count()
 
     def led_partition(self, index: int) -> PartitionRuntime[ShardT]:
-        """Get a partition that this broker coordinates; raises KafkaError for any other."""
+        """Return the partition `index`. Raises KafkaError unless this broker coordinates it now."""
         self.check_running()
         partition = self._partitions.get(index)
         if partition is None or self.is_suspended:
@@ -85,18 +88,18 @@ class Runtime(Generic[ShardT]):
         return partition
 
     def shard_of(self, key: Any) -> ShardT:
-        """Shard of a key, for reading. Raises KafkaError if this broker does not coordinate the key now."""
+        """Return the shard of `key` for reading. Raises KafkaError if this broker does not coordinate the key now."""
         return self.led_partition(self.partition_for(key)).shard(self.now_ms())
 
     def submit(self, key: Any, request: Any, caller: Caller) -> Given[Any]:
-        """Submit a request to its key's shard. Returns the response, or a pending answer."""
+        """Submit a request to the shard of `key`. Return the response or a pending answer."""
         try:
             return self.led_partition(self.partition_for(key)).submit(request, caller)
         except KafkaError as error:
             return caller.refuse(error.code)
 
     def led_shards(self) -> list[ShardT]:
-        """All shards of this broker. Raises KafkaError while any is being loaded."""
+        """Return all shards of this broker. Raises KafkaError while any of them is being loaded."""
         self.check_running()
         now_ms = self.now_ms()
         # A partition that could not be loaded must not keep what all others hold from being listed.
@@ -107,31 +110,31 @@ class Runtime(Generic[ShardT]):
         return list(self._partitions.values())
 
     def leads(self, partition: PartitionRuntime[ShardT]) -> bool:
-        """True if a partition was not lost since its election."""
+        """Return True if this broker has led the partition without a break since the object was created."""
         # By identity: a partition that was lost and won again has a new object here.
         return self._partitions.get(partition.partition) is partition
 
     @property
     def is_suspended(self) -> bool:
-        """True if deadlines are suspended, because this broker is fenced or was a moment ago."""
+        """True if deadlines are suspended: this broker is fenced, or sessions restart after a fencing."""
         return self._is_suspended or self.log.is_fenced()
 
     def times(self) -> dict[str, int]:
-        """Deadline clock, which never jumps, and wall clock."""
+        """Return `now_ms`, the time for deadlines, and `timestamp_ms`, the wall-clock time."""
         return {"now_ms": self.now_ms(), "timestamp_ms": self._wall_clock_ms()}
 
     def timestamp_ms(self) -> int:
-        """The time of day."""
+        """Return the wall-clock time in ms."""
         return self._wall_clock_ms()
 
     def now_ms(self) -> int:
-        """The time for deadlines."""
+        """Return the time for deadlines in ms, from a clock that never jumps."""
         return round(trio.current_time() * 1000)
 
     # ------------------------------------------------------------------ transactions
 
     def end_transaction(self, partition: int, end: TransactionEnd) -> Given[ErrorCode]:
-        """Write the marker of a transaction to a partition; its shard replays it when it is committed."""
+        """Write a transaction's marker to a partition; the shard replays the marker after its commit."""
         try:
             return self.led_partition(partition).submit(end, Caller(lambda error: error))
         except KafkaError as error:
@@ -140,19 +143,19 @@ class Runtime(Generic[ShardT]):
     # ------------------------------------------------------------------ leadership
 
     def on_election(self, partition: int) -> None:
-        """Load a partition that this broker was elected to lead; reload it if it is loaded."""
+        """Load a partition that this broker was elected to lead; a loaded partition is loaded again."""
         # What is in memory belongs to an earlier term. It may lack what another leader has written since.
         self.on_resignation(partition)
         elected = self._partitions[partition] = PartitionRuntime(partition, self)
         self.load_soon(elected)
 
     def load_soon(self, partition: PartitionRuntime[ShardT]) -> None:
-        """Queue a partition for loading; the load waits while this broker is fenced."""
+        """Queue a partition for loading. Nothing is loaded while this broker is fenced."""
         self._to_load.append(partition)
         self._elected.set()
 
     async def load_after(self, pause_s: float, partition: PartitionRuntime[ShardT]) -> None:
-        """Load a partition after a pause."""
+        """Queue a partition for loading after a pause in seconds."""
         await trio.sleep(pause_s)
         self.load_soon(partition)
 
@@ -165,12 +168,12 @@ class Runtime(Generic[ShardT]):
     # ------------------------------------------------------------------ tasks
 
     def start_in(self, nursery: trio.Nursery) -> None:
-        """Run in a nursery. Requests are served from this call on, even before the task begins."""
+        """Start the runtime in a nursery. Requests are accepted from this call on, even before its task begins."""
         self._nursery = nursery
         nursery.start_soon(self.run)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled, and then refuse waiting callers."""
+        """Run until cancelled; then unload all partitions and refuse the waiting callers."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             try:
@@ -189,17 +192,17 @@ class Runtime(Generic[ShardT]):
         self._nursery.start_soon(function, *arguments)
 
     async def run_in_thread(self, function: Callable[[], Any]) -> Any:
-        """Run short work (less than a second) in a thread while a client waits for it."""
+        """Run short work (less than a second) in a thread while a client waits for the result."""
         async with self._threads:
             return await self._run_in_thread(function)
 
     async def compute(self, function: Callable[[], Any]) -> Any:
-        """Run work that may take minutes in a thread; `run_in_thread` does not queue behind it."""
+        """Run work that may take minutes in a thread. It uses other threads than `run_in_thread`."""
         async with self._job_threads:
             return await self._run_in_thread(function)
 
     def mind(self, shard: ShardT | None) -> None:
-        """Wake the deadline task if this shard's next deadline is earlier than the one it waits for."""
+        """Wake the deadline task if the shard's next deadline is earlier than its planned wake-up time."""
         deadline_ms = None if shard is None else shard.next_deadline_ms()
         if deadline_ms is not None and deadline_ms < self._sleeping_until_ms:
             self._wake.set()
@@ -225,7 +228,7 @@ class Runtime(Generic[ShardT]):
                 await time_slice.yield_if_over()
 
     async def _suspend(self) -> None:
-        """Suspend deadlines until this broker is no longer fenced, then restart the members' sessions."""
+        """Suspend deadlines until this broker is no longer fenced; then restart all members' sessions."""
         # It stays set while sessions begin again, which takes several turns of the event loop. No deadline passes in
         # between.
         self._is_suspended = True
@@ -254,25 +257,25 @@ RuntimeT = TypeVar("RuntimeT", bound=Runtime[Any])
 
 
 class Coordinator(Generic[RuntimeT]):
-    """Base of the coordinators, whose state lives in the partitions of an internal topic."""
+    """Base class of coordinators, which keep their state in the partitions of an internal topic."""
 
     def __init__(self, runtime: RuntimeT) -> None:
         self._runtime = runtime
 
     def start_in(self, nursery: trio.Nursery) -> None:
-        """Load, expire and commit in a nursery. Before and after, requests get COORDINATOR_NOT_AVAILABLE."""
+        """Start the runtime's tasks in a nursery. Before and after, requests get COORDINATOR_NOT_AVAILABLE."""
         self._runtime.start_in(nursery)
 
     def on_election(self, partition: int) -> None:
-        """Load a partition of the topic, which this broker leads from now on."""
+        """Load a partition of the internal topic; this broker is its leader from now on."""
         self._runtime.on_election(partition)
 
     def on_resignation(self, partition: int) -> None:
-        """Unload a partition of the topic, which this broker no longer leads."""
+        """Unload a partition of the internal topic; this broker is no longer its leader."""
         self._runtime.on_resignation(partition)
 
     def partition_for(self, key: Any) -> int:
-        """The partition of the topic whose leader coordinates a key, such as a group's id."""
+        """Return the internal topic's partition whose leader coordinates `key`, such as a group's id."""
         return self._runtime.partition_for(key)
 
 
@@ -288,8 +291,8 @@ FORGETTING_RETRY_S = 1.0
 class TopicForgetter(Generic[TopicsT]):
     """Removes deleted topics' state from all shards of a runtime.
 
-    `request_of` makes a shard's request of the topics: the shard forgets some of what it knows of them, and answers how much
-    that was, 0 when nothing is left. A shard gets the same request until then.
+    `request_of` turns the topics into a request. A shard that gets the request removes a limited amount of state and
+    answers how much; the request is repeated until the answer is 0.
     """
 
     def __init__(self, runtime: Runtime[Any], request_of: Callable[[TopicsT], Any]) -> None:
@@ -298,7 +301,7 @@ class TopicForgetter(Generic[TopicsT]):
         self._waiting: dict[PartitionRuntime[Any], deque[TopicsT]] = {}
 
     async def forget(self, topics: TopicsT) -> None:
-        """Forget topics in all partitions; a refused attempt is repeated in the background."""
+        """Remove the topics' state from all partitions; if the log refuses, retry in the background."""
         for partition in self._runtime.partitions():
             if not await self._forget(topics, partition):
                 waiting = self._waiting.setdefault(partition, deque())
@@ -308,7 +311,7 @@ class TopicForgetter(Generic[TopicsT]):
                     self._runtime.spawn(self._forget_persistently, partition)
 
     async def _forget(self, topics: TopicsT, partition: PartitionRuntime[Any]) -> bool:
-        """Remove state of these topics from a partition; True when none remains."""
+        """Remove the topics' state from a partition; return False if the log refused or no shard is loaded."""
         request = self._request_of(topics)
         while True:
             caller = Caller(lambda error: FORGETTING_REFUSED)
@@ -318,7 +321,10 @@ class TopicForgetter(Generic[TopicsT]):
             await trio.lowlevel.checkpoint()
 
     async def _forget_persistently(self, partition: PartitionRuntime[Any]) -> None:
-        """Retry until it succeeds: the log may refuse for a while, or the partition may not be loaded yet."""
+        """Retry a partition's waiting removals every second until all succeed.
+
+        The log may refuse for a while, or the partition may not be loaded yet.
+        """
         waiting = self._waiting[partition]
         try:
             while waiting and self._runtime.leads(partition):

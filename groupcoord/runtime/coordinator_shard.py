@@ -50,14 +50,14 @@ _crc, _attributes, _producer = struct.Struct(">I"), struct.Struct(">h"), struct.
 
 
 class Transaction(NamedTuple):
-    """A producer's transaction; `guard` verifies it at the log."""
+    """Producer's transaction to which records belong; the log verifies the transaction with `guard`."""
 
     producer_id: int
     producer_epoch: int
     guard: object
 
     def stamped(self, batch: bytes) -> bytes:
-        """A batch of records as part of this transaction. It has no sequence: the records are a coordinator's."""
+        """Return a copy of a record batch as part of this transaction, without a sequence number."""
         stamped = bytearray(batch)
         (attributes,) = _attributes.unpack_from(stamped, ATTRIBUTES_OFFSET)
         _attributes.pack_into(stamped, ATTRIBUTES_OFFSET, attributes | TRANSACTIONAL_FLAG)
@@ -67,14 +67,14 @@ class Transaction(NamedTuple):
 
 
 class TransactionalRecord(NamedTuple):
-    """Record of a transaction, appended but not committed yet."""
+    """Record that belongs to a producer's open transaction."""
 
     record: Any
     producer_id: int
 
 
 class TransactionEnd(NamedTuple):
-    """End of a producer's transaction, with the epoch of the coordinator that sends it."""
+    """Commit or abort of a producer's transaction, with the epoch of the sending coordinator."""
 
     producer_id: int
     producer_epoch: int
@@ -83,7 +83,7 @@ class TransactionEnd(NamedTuple):
     transaction_version: int
 
     def marker(self, timestamp_ms: int) -> bytes:
-        """Encode the control batch for a log."""
+        """Encode the transaction marker as a control batch."""
         return _encoded(self, timestamp_ms)
 
 
@@ -118,7 +118,7 @@ FORGETTING_REFUSED = -1
 
 
 class Job(NamedTuple):
-    """Work that takes long: `compute` runs in a thread, so all that it uses must be immutable."""
+    """Long computation: `compute` runs in a thread, so it must use only immutable objects."""
 
     compute: Callable[[], Any]
     request: Callable[[Any], Any]
@@ -128,7 +128,7 @@ class Job(NamedTuple):
 
 
 class Outcome(NamedTuple, Generic[RecordT]):
-    """Result of a call: records to append, replies to send, settlements to make after the append."""
+    """Result of a shard's call: records to append, replies to send, settlements to call after the append."""
 
     records: list[RecordT]
     replies: list[Reply]
@@ -150,7 +150,7 @@ Rest = Generator[list[Reply], None, Outcome[Any]]
 
 
 def together(parts: Sequence[Outcome[RecordT]]) -> Outcome[RecordT]:
-    """Combine several independent outcomes into one append."""
+    """Combine several independent outcomes into one, so that their records are appended together."""
     return Outcome(
         [record for part in parts for record in part.records],
         [reply for part in parts for reply in part.replies],
@@ -166,7 +166,10 @@ async def batches_of(
     timestamp_ms: int,
     run_in_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
 ) -> Iterator[tuple[list[Any], bytes]]:
-    """The batches of a long outcome, each with its records: one that is made in a thread, or several, encoded one by one."""
+    """Return the batches of a long outcome, each with its records.
+
+    Records that must stay together are encoded as one batch in a thread; others as several batches, one by one.
+    """
     records = outcome.records
     if len(records) <= RECORDS_PER_BATCH or (outcome.is_atomic and not outcome.is_cuttable):
         batch = await run_in_thread(partial(whole_batch, outcome, encode, timestamp_ms))
@@ -176,7 +179,7 @@ async def batches_of(
 
 
 def whole_batch(outcome: Outcome[Any], encode: Encode, timestamp_ms: int) -> bytes:
-    """Encode records as one batch, compressed if it is large. Call it in a thread."""
+    """Encode an outcome's records as one batch, compressed if large. Call this in a thread."""
     batch = encode(outcome.records, timestamp_ms)
     if not COMPRESSED_FROM <= len(batch) <= COMPRESSED_TO:
         return batch
@@ -184,17 +187,17 @@ def whole_batch(outcome: Outcome[Any], encode: Encode, timestamp_ms: int) -> byt
 
 
 class CoordinatorShard(Protocol):
-    """State machine of one partition (Kafka's CoordinatorShard).
+    """State machine of one partition of an internal topic (Kafka's CoordinatorShard).
 
     The runtime replays the partition's records, then calls `start_sessions` and `loaded`. It calls `handle` for every
-    request, and `expire` at `next_deadline_ms`; appends what an outcome holds, calls `settle`, and `replay` when it is
-    committed.
+    request, and `expire` at `next_deadline_ms`. It appends an outcome's records, calls `settle`, and calls `replay` for
+    each record after the commit.
     """
 
     def handle(self, request: Any, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[Any]: ...
 
     def abandon(self, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[Any]:
-        """Forget this parked caller, whose connection is gone."""
+        """Forget a parked caller whose connection is closed."""
 
     def settle(
         self, settlements: Iterable[Settlement], error: ErrorCode, *, now_ms: int, timestamp_ms: int
@@ -203,13 +206,13 @@ class CoordinatorShard(Protocol):
     def next_deadline_ms(self) -> int | None: ...
 
     def expire(self, *, now_ms: int, timestamp_ms: int) -> Outcome[Any]:
-        """Handle due deadlines, all of them or a slice."""
+        """Handle due deadlines; if there are many, a limited number."""
 
     def stands_alone(self, now_ms: int) -> bool:
-        """True if due work reads the state that records leave, and so must wait until all appends are committed."""
+        """Return True if due work must wait until all appends are committed, because it reads their state."""
 
     def start_sessions(self, now_ms: int) -> Iterator[None]:
-        """Give every member a whole session from now on, some at each step."""
+        """Restart every member's session at full length, a limited number of members in each step."""
 
     def replay(self, record: Any, record_offset: int = -1, producer_id: int = -1) -> None: ...
 
@@ -218,13 +221,16 @@ class CoordinatorShard(Protocol):
     def loaded(self, *, now_ms: int, timestamp_ms: int) -> Outcome[Any]: ...
 
     def unload(self, error: ErrorCode) -> Iterable[Reply]:
-        """Answer `error` to all parked callers; each reply may be built when it is sent."""
+        """Answer `error` to all parked callers; a reply may be built only when it is sent."""
 
     def discard(self) -> Outcome[Any]:
-        """Return the outcome of an unfinished call, before the shard is dropped."""
+        """Return the outcome of an unfinished call. The shard is dropped afterwards."""
 
     def unfinished(self) -> Rest | None:
-        """Take the steps that the last call has left to do. Called after each call that is not a read."""
+        """Remove and return the remaining steps of the last call; None if there are none.
+
+        The runtime calls this after each call that is not a read.
+        """
 
 
 ShardT = TypeVar("ShardT", bound=CoordinatorShard)
@@ -232,7 +238,7 @@ ShardT = TypeVar("ShardT", bound=CoordinatorShard)
 
 @dataclass(frozen=True)
 class ShardKind(Generic[ShardT]):
-    """Kind of shards that a runtime runs."""
+    """Properties of the shards of one coordinator, which its runtime needs."""
 
     topic: str
     """The internal topic, as log lines call it."""
@@ -257,7 +263,7 @@ class ShardKind(Generic[ShardT]):
 
 
 class Appended(NamedTuple):
-    """Result of an append."""
+    """Result of an append: its first offset and the awaitable of its commit."""
 
     first_offset: int
     commit: Coroutine[Any, Any, None] | None
@@ -266,30 +272,35 @@ class Appended(NamedTuple):
 
 
 class CoordinatorLog(Protocol):
-    """The operations on an internal topic's partitions that a coordinator needs."""
+    """Operations on an internal topic's partitions that a coordinator needs."""
 
     def partition_count(self) -> int:
-        """Number of partitions, or the future one if the topic does not exist."""
+        """Return the number of the topic's partitions; if there is no topic yet, its future number."""
 
     def is_fenced(self) -> bool:
-        """True if another broker may have become the coordinator of these partitions unnoticed."""
+        """Return True if another broker may have become the coordinator without this broker's knowledge."""
 
     def append(
         self, partition: int, batch: bytes, *, transaction_version: int = 0, guard: object | None = None
     ) -> Appended:
-        """Write a batch. KafkaError: nothing was written.
+        """Write a batch. Raises KafkaError if nothing was written.
 
-        By the rules of this transaction version, if it ends one; with the guard of its verification, if it is part of one.
+        `transaction_version`: the version whose rules apply if the batch ends a transaction. `guard`: the guard from
+        the verification if the batch is part of a transaction.
         """
 
     def until_committed(self, partition: int) -> Coroutine[Any, Any, None] | None:
-        """Wait until the partition's present records cannot be truncated by another leader; None if that is certain already.
+        """Return an awaitable until the partition's present records are committed; None if they are already.
 
-        Both raise KafkaError if this broker does not lead it.
+        Committed records cannot be truncated by another leader. The call and the awaitable raise KafkaError if this
+        broker does not lead the partition.
         """
 
     def read_batches(self, partition: int) -> AsyncIterator[bytes]:
-        """All batches in order, some at a time: an async generator. Raises KafkaError when the partition cannot be read."""
+        """Yield all batches in order, several at a time (async generator).
+
+        Raises KafkaError if the partition cannot be read.
+        """
 
 
 TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
@@ -313,7 +324,7 @@ def translated(error: ErrorCode) -> ErrorCode:
 
 
 class Host(Protocol[ShardT]):
-    """Port of the runtime for its partitions."""
+    """Interface of the runtime for its partitions."""
 
     @property
     def kind(self) -> ShardKind[ShardT]: ...
@@ -327,10 +338,10 @@ class Host(Protocol[ShardT]):
 
     @property
     def is_suspended(self) -> bool:
-        """True if no deadline passes."""
+        """True while deadlines are suspended."""
 
     def leads(self, partition: Any) -> bool:
-        """True if a partition was not lost since its election."""
+        """Return True if this broker has led the partition without a break since the object was created."""
 
     def now_ms(self) -> int: ...
 
@@ -339,7 +350,7 @@ class Host(Protocol[ShardT]):
     def times(self) -> dict[str, int]: ...
 
     def mind(self, shard: ShardT | None) -> None:
-        """Wake the deadline task in time for this shard's next deadline."""
+        """Wake the deadline task in time for the shard's next deadline."""
 
     def spawn(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> None: ...
 

@@ -49,7 +49,7 @@ async def replay_log(
     partition: int,
     run_in_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
 ) -> None:
-    """Replay all records of the log. Raises the errors of reading."""
+    """Replay all records of a partition into a shard. Raises the log's errors of reading."""
     reading = cast("AsyncGenerator[bytes, None]", log.read_batches(partition))
     time_slice = TimeSlice()
     async with aclosing(reading):  # so that a load that is cancelled closes what it reads
@@ -83,9 +83,10 @@ class _Decoding:
 
 
 def replay_batches(kind: ShardKind[ShardT], shard: ShardT, batches: bytes) -> Iterator[_Decoding | None]:
-    """Replay a piece of the log, some records at each step. Records that do not parse are passed over, with a warning.
+    """Replay some batches of the log, a limited number of records in each step.
 
-    A step may ask for a long record that a thread decodes before the next.
+    Records that do not parse are skipped with a warning. A step may yield a decoding, which the caller must run in a
+    thread before the next step.
     """
     headers = iter_batches(batches)
     is_last = False
@@ -98,7 +99,7 @@ def replay_batches(kind: ShardKind[ShardT], shard: ShardT, batches: bytes) -> It
 def _replay(
     kind: ShardKind[ShardT], shard: ShardT, entries: list[_Entry | _Marker | None]
 ) -> Iterator[_Decoding | None]:
-    """Replay the collected records, some at each step."""
+    """Replay the collected records, a limited number in each step."""
     work = 0
     for collected in entries:
         entry = collected
@@ -135,9 +136,9 @@ def _collect(
     headers: Iterator[tuple[BatchHeader, int, int]],
     entries: list[_Entry | _Marker | None],
 ) -> Generator[_Decoding | None, None, bool]:
-    """Collect the records of these batches; None replaces values that a later record of the same key supersedes.
+    """Collect the records of these batches; None replaces a value that a later record of its key supersedes.
 
-    After a batch that was long when it was decompressed the others wait for the next call. Returns whether there are none.
+    Return True after the last batch. A large compressed batch ends the call early; the next call goes on behind it.
     """
     latest: dict[bytes, int] = {}
     work = 0
@@ -188,9 +189,9 @@ def _markers(header: BatchHeader, batches: bytes, start: int) -> Iterator[_Marke
 def _records(
     header: BatchHeader, batches: bytes, start: int, area: bytes | None = None
 ) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-    """Yield offset, key and value of a batch's records, after a check of the whole batch.
+    """Check a batch as a whole, then yield offset, key and value of each record.
 
-    `area`: the records as they are checked, if they are.
+    `area`: the checked records area; None: check it here.
     """
     if header.magic != MAGIC_V2:
         for record in decode_records(batches, start, header=header):
@@ -203,7 +204,7 @@ def _records(
 
 
 def _checked_area(header: BatchHeader, batches: bytes, start: int) -> bytes:
-    """Decompressed and checked records area of a batch."""
+    """Return a batch's records area, decompressed and checked."""
     area = bytes(records_area(batches, header, start))
     if header.records_count:  # else compaction has left no record
         check_records(area, header.records_count)
@@ -224,7 +225,10 @@ def last_replies(
     times: dict[str, int],
     place: Place,
 ) -> Iterator[Reply]:
-    """Refusals of callers and replies of a shard at its end, each built when it is sent."""
+    """Yield the last replies of an unloaded shard, each built when it is sent.
+
+    These are refusals of `callers`, and the replies of the shard's settlements and of its `unload`.
+    """
     yield from refused(callers, error)
     if shard is None:
         return
@@ -244,21 +248,21 @@ def last_replies(
 
 
 class Farewell:
-    """Replies to send after a shard is unloaded: some immediately, the rest in time slices."""
+    """Replies to send after a shard is unloaded: some immediately, the others in time slices."""
 
     def __init__(self, replies: Iterator[Reply], place: Place) -> None:
         self._replies = replies
         self._place = place
 
     def begin(self, spawn: Callable[..., None] | None) -> None:
-        """Send some replies immediately and the rest in a task; without `spawn` (no tasks run any more) send all."""
+        """Send some replies immediately and the others in a task. If `spawn` is None, no tasks run: send all now."""
         if spawn is None:
             self.send_some()
         elif self.send_some(ANSWERED_AT_ONCE):
             spawn(self.send_rest)
 
     def send_some(self, count: int = sys.maxsize) -> bool:
-        """Send this many replies. True if more may be left."""
+        """Send at most `count` replies. Return True if more may remain."""
         sent = 0
         for reply in islice(self._replies, count):
             sent += 1

@@ -80,7 +80,7 @@ LOAD_RETRY_S, LOAD_RETRY_MAX_S = 0.1, 1.0
 #
 # A load brings the shard; `unload` takes it away, at any await. A failed load or commit, or a bug, makes another load.
 class PartitionRuntime(Generic[ShardT]):
-    """Runtime of one partition of the internal topic, from this broker's election as leader until it resigns."""
+    """Runtime of one partition of the internal topic, from this broker's election as leader to its resignation."""
 
     def __init__(self, partition: int, runtime: Host[ShardT]) -> None:
         self.partition = partition
@@ -107,7 +107,10 @@ class PartitionRuntime(Generic[ShardT]):
     # ------------------------------------------------------------------ requests
 
     def shard(self, now_ms: int) -> ShardT:
-        """The shard, for reading at this time, after its due work. Work that waits for a commit is not done first."""
+        """Return the shard for reading at `now_ms`, after its due work. Raises KafkaError if no shard is loaded.
+
+        Due work that must wait for a commit is done later.
+        """
         self.expire(now_ms)
         if self._shard is None:
             raise KafkaError(self._absent)
@@ -115,11 +118,11 @@ class PartitionRuntime(Generic[ShardT]):
 
     @property
     def absent(self) -> ErrorCode:
-        """Error code while the partition has no shard; NONE while it has one."""
+        """Error code for requests while no shard is loaded; NONE while a shard is loaded."""
         return self._absent if self._shard is None else ErrorCode.NONE
 
     def submit(self, request: Any, caller: Caller) -> Given[Any]:
-        """Handle a request. Returns the response or a pending answer."""
+        """Handle or queue a request. Return the response or a pending answer."""
         now_ms = self._runtime.now_ms()
         # What was due before this request happens first. So a late event loop makes no answer wrong.
         is_due = self._shard is not None and not self._has_line and self._is_due(now_ms)
@@ -164,7 +167,7 @@ class PartitionRuntime(Generic[ShardT]):
             self._runtime.mind(self._shard)
 
     def expire(self, now_ms: int) -> None:
-        """Handle due deadlines, all of them or a slice."""
+        """Handle due deadlines; if there are many, a limited number."""
         # The task that works off the line keeps the deadlines as well, each before the requests that came after it.
         if self._shard is None or self._has_line or not self._is_due(now_ms):
             return
@@ -181,7 +184,7 @@ class PartitionRuntime(Generic[ShardT]):
             self._start_over(self._shard)
 
     def _is_due(self, now_ms: int) -> bool:
-        """True if a deadline has passed. Deadlines are suspended while this broker is fenced."""
+        """Return True if a deadline has passed; False while deadlines are suspended."""
         assert self._shard is not None
         deadline_ms = self._shard.next_deadline_ms()
         return deadline_ms is not None and deadline_ms <= now_ms and not self._runtime.is_suspended
@@ -192,19 +195,22 @@ class PartitionRuntime(Generic[ShardT]):
         return self._shard.expire(**self._runtime.times() | {"now_ms": now_ms})
 
     async def resume(self) -> None:
-        """Restart the members' sessions after this broker was fenced, as after a load."""
+        """Restart all members' sessions after this broker was fenced."""
         if self._shard is not None:
             for _ in self._shard.start_sessions(self._runtime.now_ms()):
                 await trio.lowlevel.checkpoint()
 
     def next_deadline_ms(self) -> int | None:
-        """Time of the next call of `expire`; None while a queue exists, whose task keeps the deadlines."""
+        """Return the time of the next call of `expire`; None without a shard or deadline.
+
+        Also None while requests are queued, because the queue's task handles the deadlines.
+        """
         return None if self._shard is None or self._has_line else self._shard.next_deadline_ms()
 
     # ------------------------------------------------------------------ handle, append, settle
 
     def _handle(self, request: Any, caller: Caller) -> Outcome[Any]:
-        """Let the shard handle a request. Transaction markers are the same for all coordinators and are written here."""
+        """Let the shard handle a request; a transaction marker is written here, as for all coordinators alike."""
         assert self._shard is not None
         if isinstance(request, TransactionEnd):
             self._write_marker(request, caller)
@@ -215,7 +221,7 @@ class PartitionRuntime(Generic[ShardT]):
         return isinstance(request, TransactionEnd) or self._kind.may_overlap(request)
 
     def _write_marker(self, end: TransactionEnd, caller: Caller) -> None:
-        """End a transaction. Its marker follows all records of earlier requests and takes effect once committed."""
+        """Write a transaction's marker after all records of earlier requests; it takes effect once committed."""
         self._append_gathered()
         batch = end.marker(self._runtime.timestamp_ms())
         try:
@@ -228,7 +234,7 @@ class PartitionRuntime(Generic[ShardT]):
         self._in_flight.reply_after([Reply(caller, caller.refuse(ErrorCode.NONE))])
 
     def _carry_out(self, outcome: Outcome[Any], caller: Caller | None = None) -> None:
-        """Append an outcome. Long ones are left to the queue's task."""
+        """Send an outcome's replies and append its records; the queue's task finishes long outcomes."""
         assert self._shard is not None
         rest = self._shard.unfinished()
         self._begin(outcome)
@@ -252,7 +258,11 @@ class PartitionRuntime(Generic[ShardT]):
             self._settle(outcome, ErrorCode.NONE)
 
     def _append_batch(self, records: list[Any], batch: bytes, outcome: Outcome[Any]) -> bool:
-        """Append an outcome's batch. False if the log refused it; the outcome is then settled with the error."""
+        """Append a batch of an outcome. Return False if the log refused it.
+
+        A refused outcome is split in halves, settled with the error or, if earlier batches are written, ended by a
+        reload of the shard.
+        """
         try:
             if outcome.transaction is None:
                 appended = self._log.append(self.partition, batch)
@@ -273,7 +283,7 @@ class PartitionRuntime(Generic[ShardT]):
         return True
 
     def _put_in_force(self, appended: Appended, records: list[Any]) -> None:
-        """Replay written records after their commit."""
+        """Replay appended records, immediately or after their commit."""
         if appended.commit is None and not self._in_flight and len(records) <= RECORDS_PER_BATCH:
             self._replay(records, appended.first_offset)
             return
@@ -308,14 +318,14 @@ class PartitionRuntime(Generic[ShardT]):
             self._finish_later(rest, None)
 
     def _begin(self, outcome: Outcome[Any]) -> None:
-        """Send the replies and start the jobs of an outcome, which do not depend on its records."""
+        """Send an outcome's replies after earlier appends are committed, and start its jobs."""
         # The replies depend on none of these records, but on what was handled before.
         self._in_flight.reply_after(outcome.replies)
         for job in outcome.jobs:
             self._runtime.spawn(self._compute, self._shard, job)
 
     async def _compute(self, shard: ShardT, job: Job) -> None:
-        """Run a job in a thread, and submit its result to the shard, unless the shard was unloaded meanwhile."""
+        """Run a job in a thread and submit its result to the shard, unless the shard is unloaded meanwhile."""
         result = None
         try:
             result = await self._runtime.compute(job.compute)
@@ -330,7 +340,7 @@ class PartitionRuntime(Generic[ShardT]):
     # ------------------------------------------------------------------ appends in flight
 
     def _gather(self, outcome: Outcome[Any]) -> None:
-        """Batch an offset commit with others for the next append."""
+        """Add an outcome to those that the next append combines."""
         assert self._shard is not None and self._shard.unfinished() is None, "a commit is one step"
         self._begin(outcome)
         if not outcome.records:
@@ -350,7 +360,10 @@ class PartitionRuntime(Generic[ShardT]):
             self._carry_out(together(gathered))
 
     def _append_in_halves(self, outcome: Outcome[Any]) -> None:
-        """Split a gathered outcome that is too large for one batch in halves; one caller cannot fail the others."""
+        """Append a gathered outcome that is too large for one batch in halves.
+
+        So one caller's records cannot fail the others.
+        """
         assert len(outcome.records) <= RECORDS_PER_BATCH, "a part of it may be in the log"
         middle = len(outcome.parts) // 2
         halves = [together(outcome.parts[:middle]), together(outcome.parts[middle:])]
@@ -360,7 +373,7 @@ class PartitionRuntime(Generic[ShardT]):
             self._append(half)
 
     async def _complete_appends(self, shard: ShardT) -> None:
-        """Wait for each commit in order, replay its records, and send its replies."""
+        """Wait for each append's commit, in order; then replay its records and send its replies."""
         # Before this task starts, and during any await, the partition may be unloaded, and even loaded again. Then the
         # task must touch nothing any more.
         time_slice = TimeSlice()
@@ -406,7 +419,7 @@ class PartitionRuntime(Generic[ShardT]):
     # ------------------------------------------------------------------ the line
 
     def _form_line(self, work: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Queue requests from now on, behind the given work."""
+        """Queue all requests from now on; the queue's task does `work` before them."""
         if work is not None:
             self._line_work.append(work)
         if not self._has_line:
@@ -414,7 +427,7 @@ class PartitionRuntime(Generic[ShardT]):
             self._has_line = True
 
     async def _work_off(self, shard: ShardT) -> None:
-        """Work off the queue until it is empty. Ends early when the shard is unloaded."""
+        """Handle queued work and requests until the queue is empty or the shard is unloaded."""
         # Several in a turn. If each took one, clients that ask again at once would keep a line for ever.
         time_slice = TimeSlice()
         try:
@@ -444,7 +457,10 @@ class PartitionRuntime(Generic[ShardT]):
         return self._shard is not None and self._is_due(now_ms) and self._shard.stands_alone(now_ms)
 
     async def _next_in_line(self) -> None:
-        """Do the due work, or handle the first queued request. A request that stands alone waits for appends in flight."""
+        """Do the due work, or handle the first queued request.
+
+        A request that may not overlap with uncommitted records waits for appends in flight.
+        """
         shard = self._shard
         assert shard is not None
         # Only looked at: it is handled when everything is done that has to come before it.
@@ -470,7 +486,7 @@ class PartitionRuntime(Generic[ShardT]):
             await self._in_flight.wait_until_none()
 
     def _handle_first(self, first: Queued) -> Outcome[Any]:
-        """Take the first request from the line and handle it."""
+        """Remove the first request from the queue and handle it."""
         assert self._shard is not None
         del self._queue[first.caller]
         try:
@@ -486,7 +502,7 @@ class PartitionRuntime(Generic[ShardT]):
         self._form_line(partial(self._finish, rest))
 
     async def _finish(self, rest: Rest) -> None:
-        """Take the steps that a call has left, yielding between them, and append its outcome."""
+        """Take the remaining steps of a call, yielding between them, and append its outcome."""
         shard, time_slice = self._shard, TimeSlice()
         while True:
             try:
@@ -506,7 +522,7 @@ class PartitionRuntime(Generic[ShardT]):
             await self._append_long(outcome)
 
     async def _append_long(self, outcome: Outcome[Any]) -> None:
-        """Append a long outcome: one batch that a thread makes, or several with a yield between them."""
+        """Append a long outcome: one batch built in a thread, or several batches with a yield after each."""
         shard, timestamp_ms = self._shard, self._runtime.timestamp_ms()
         pieces = await batches_of(outcome, self._kind.encode, timestamp_ms, self._runtime.run_in_thread)
         while (
@@ -520,7 +536,7 @@ class PartitionRuntime(Generic[ShardT]):
     # ------------------------------------------------------------------ load and unload
 
     async def load(self) -> None:
-        """Rebuild the shard from the log; retries after any error."""
+        """Rebuild the shard from the log; after an error, retry later."""
         if self._shard is not None:
             return  # somebody else has asked for it, too
         self._absent = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -577,7 +593,7 @@ class PartitionRuntime(Generic[ShardT]):
         self._runtime.spawn(self._runtime.load_after, pause_s, self)
 
     def unload(self, error: ErrorCode, absent: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
-        """Unload the shard. Waiting requests are answered with `error`, later ones with `absent`."""
+        """Unload the shard. Waiting requests are answered with `error`, later requests with `absent`."""
         # All at once and before anybody is answered, because an answer calls back into its connection.
         shard, self._shard, self._absent = self._shard, None, absent
         self._has_line = self._is_completing = self._is_unfinished = False
@@ -593,7 +609,7 @@ class PartitionRuntime(Generic[ShardT]):
         Farewell(replies, self._place).begin(self._runtime.spawn if self._runtime.is_running else None)
 
     def _start_over(self, shard: ShardT | None, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
-        """Unload and reload the shard, which may contradict the log. No-op if it is unloaded already."""
+        """Unload `shard`, which may contradict the log, and load it again. No-op if it is unloaded already."""
         if self._shard is shard:
             self.unload(error, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             self._runtime.load_soon(self)
