@@ -98,7 +98,7 @@ def _subject_name_strategy(part: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class LogConfig:
-    """One topic's settings, with defaults for all that are not set."""
+    """A topic's settings; settings that the topic does not set have their defaults."""
 
     cleanup_policy: tuple[str, ...] = setting(
         ("delete",),
@@ -325,7 +325,7 @@ class LogConfig:
         return "delete" in self.cleanup_policy
 
     def with_overrides(self, overrides: Mapping[str, str]) -> Self:
-        """Put a topic's own settings over this configuration; raises InvalidSetting."""
+        """Return this configuration with a topic's own settings on top. Raises InvalidSetting."""
         if not overrides:
             return self
         known = settings_of(type(self))
@@ -339,7 +339,7 @@ class LogConfig:
         return changed
 
     def check_consistency(self) -> None:
-        """The rules that concern more than one setting."""
+        """Check rules that concern several settings. Raises InvalidSetting."""
         lags = (self.min_compaction_lag_ms, self.max_compaction_lag_ms)
         if lags[0] > lags[1]:
             message = (
@@ -356,7 +356,7 @@ class LogConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicationConfig:
-    """Settings of the replica manager and the controller, for all partitions."""
+    """Settings of the replica manager and the controller."""
 
     num_partitions: int = _positive(1, doc="Partitions of a topic created without saying how many.")
     default_replication_factor: int = setting(1, doc="Replicas of a topic created without saying how many.")

@@ -11,7 +11,7 @@ from ottla.wire.time_slice import TimeSlice
 
 
 class KeyedLock:
-    """Locks by key, which exist only while a task holds or awaits them. Waiters are served in order."""
+    """Locks by key; a lock exists only while tasks hold or await it. Waiting tasks get it in order."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, ParkingLot | None] = {}  # for each name that is held; None: no task has waited for it
@@ -21,7 +21,7 @@ class KeyedLock:
 
     @asynccontextmanager
     async def hold(self, names: Iterable[str]) -> AsyncIterator[None]:
-        """Hold the lock of each name; taken in order, so that two requests cannot wait for each other."""
+        """Hold the locks of all names; locks are taken in sorted order, so that two tasks cannot deadlock."""
         taken: list[str] = []
         time_slice = TimeSlice()
         try:

@@ -17,21 +17,21 @@ _UUID_BYTES = 16
 
 
 def random_uuid() -> bytes:
-    """Random UUID."""
+    """Return a random UUID."""
     return uuid_of(int.from_bytes(os.urandom(_UUID_BYTES), "big"))
 
 
 def uuid_of(bits: int) -> bytes:
-    """Random UUID made from 128 random bits."""
+    """Return the random UUID (version 4) with these 128 random bits."""
     for mask, value in (_VERSION, _VARIANT):
         bits = bits & ~mask | value
     return bits.to_bytes(_UUID_BYTES, "big")
 
 
 class UuidSupply:
-    """Random UUIDs by the thousand.
+    """Source of random UUIDs that gets random bytes for about a thousand UUIDs in one system call.
 
-    The system is not asked for each: after such a call the event loop may have to wait for every thread that computes.
+    A system call for each UUID would be slow: after it the event loop may have to wait for all computing threads.
     """
 
     def __init__(self, asked_at_once: int = 1024) -> None:
@@ -39,11 +39,11 @@ class UuidSupply:
         self._left = memoryview(b"")
 
     def clear(self) -> None:
-        """Discard unused bytes of the last system call."""
+        """Discard the unused bytes of the last system call."""
         self._left = memoryview(b"")
 
     def take(self) -> bytes:
-        """Random UUID."""
+        """Return a random UUID."""
         if not self._left:
             self._left = memoryview(os.urandom(self._bytes_at_once))
         bits, self._left = self._left[:_UUID_BYTES], self._left[_UUID_BYTES:]
@@ -57,7 +57,7 @@ os.register_at_fork(after_in_child=_topic_ids.clear)
 
 
 def random_topic_id() -> bytes:
-    """Random topic id, neither of the two that Kafka reserves."""
+    """Return a random topic id that is not one of Kafka's two reserved ids."""
     while (topic_id := _topic_ids.take()) in RESERVED_IDS:
         pass
     return topic_id

@@ -20,7 +20,7 @@ Log = Callable[..., Any]
 
 
 def log_with_count(untold: int, log: Log, text: str, *arguments: object) -> None:
-    """Log the line with the number of suppressed similar lines."""
+    """Log a line; append `untold`, the number of suppressed similar lines, unless it is 0."""
     if untold:
         log(text + MORE, *arguments, untold)
     else:
@@ -28,10 +28,11 @@ def log_with_count(untold: int, log: Log, text: str, *arguments: object) -> None
 
 
 class Reminders:
-    """Rate limits by name, such as an address: at most `kept_max` names a minute; all further names share one.
+    """Rate limits by name: each name, such as an address, is logged once a minute.
 
-    `source` is the peer that chooses the names, such as a client its client ids. In a minute at most SOURCE_MAX names of a
-    source are logged, and its other names count as one. So it takes no room from those who have something to tell.
+    At most `kept_max` names a minute have a limit of their own; all further names share one. `source` is the peer that
+    chooses the names, such as a client that chooses client ids. At most SOURCE_MAX names of a source are logged in a
+    minute, and its other names count as one name, so that a source cannot crowd out the names of others.
     """
 
     __slots__ = ("_clock_s", "_due", "_kept_max", "_names_of", "_others", "_source_of", "_untold")
@@ -46,17 +47,17 @@ class Reminders:
         self._others: Reminders | None = None
 
     def tell(self, name: Hashable, log: Log, text: str, *arguments: object, source: Hashable = None) -> None:
-        """Log the line; only count it if `name` was logged in the last minute. `text` is the argument of `log`."""
+        """Log the line with `log`; if `name` was logged in the last minute, only count the line."""
         untold = self.untold(name, source)
         if untold is not None:
             log_with_count(untold, log, text, *arguments)
 
     def is_due(self, name: Hashable) -> bool:
-        """True if a line about `name` may be logged now; for callers that must do work to build it."""
+        """True if a line about `name` may be logged now, else count it; for lines that are costly to build."""
         return self.untold(name) is not None
 
     def untold(self, name: Hashable, source: Hashable = None) -> int | None:
-        """Number of suppressed lines since the last one, if a line is due; None if none is due, and this one is counted."""
+        """Return the number of lines suppressed since `name` was last logged; None if this line is suppressed, too."""
         now = self._clock_s()
         if name not in self._due:
             own = self._names_of.get(source, {})
@@ -77,7 +78,7 @@ class Reminders:
         return untold
 
     def _forgets_oldest(self, names: Iterable[Hashable], now: float) -> bool:
-        """Forget the oldest name if its minute is over; True if there was one."""
+        """Forget the oldest name if its minute is over; return True if so."""
         oldest = next(iter(names))
         if self._due[oldest] > now:
             return False
@@ -96,7 +97,7 @@ class Reminders:
 
 
 class Reminder:
-    """Rate limit of one line."""
+    """Rate limit of one log line: once a minute."""
 
     __slots__ = ("_reminders",)
 
@@ -104,5 +105,5 @@ class Reminder:
         self._reminders = Reminders()
 
     def tell(self, log: Log, text: str, *arguments: object) -> None:
-        """Log the line; only count it if the last one is less than a minute old."""
+        """Log the line; if the last line is less than a minute old, only count it."""
         self._reminders.tell(None, log, text, *arguments)

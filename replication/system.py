@@ -115,11 +115,11 @@ send_file: Callable[[int, int, int, int], int] = _sendfile if hasattr(os, "sendf
 
 
 class FilePipe:
-    """Pipe through which pages move from files to sockets; each thread has its own. Raises OSError if the system refuses it.
+    """Pipe that moves pages from files to sockets; each thread has its own. Raises OSError if the system refuses it.
 
-    sendfile looks after every 64 KiB whether another process wants the processor. A peer on this machine that the first of them
-    has woken does, takes them, sleeps, and is woken by the next ones. Through a longer pipe the socket gets all it has room for
-    before that: a MiB needs half as many switches of processes.
+    After every 64 KiB sendfile checks whether another process wants the processor. A local peer wakes up with the first
+    pages, takes them, sleeps, and is woken by the next ones. Through a longer pipe the socket gets as much as it has
+    room for before the peer runs, which halves the number of context switches for a MiB.
     """
 
     __slots__ = ("_descriptors", "is_empty")
@@ -142,7 +142,7 @@ class FilePipe:
             raise
 
     def send(self, out: int, descriptor: int, position: int, count: int) -> int:
-        """Like `send_file`, but at most SPLICED_BYTES_MAX bytes."""
+        """Send like `send_file`, but at most SPLICED_BYTES_MAX bytes."""
         reader, writer, _ = self._descriptors
         # Until it is known to be empty, so that it is not used again whatever ends this call, Ctrl-C as well.
         self.is_empty = False
@@ -160,14 +160,14 @@ class FilePipe:
         return sent
 
     def _drop(self, count: int) -> None:
-        """Discard pages that the socket did not accept; they remain in the page cache."""
+        """Discard pages that the socket did not accept; the page cache still holds them."""
         with contextlib.suppress(OSError):
             while count and (dropped := os.splice(self._descriptors[0], self._descriptors[2], count)):
                 count -= dropped
         self.is_empty = not count
 
     def close(self) -> None:
-        """Close the descriptor; dropping the last reference does it too."""
+        """Close the pipe's descriptors; dropping the last reference does so, too."""
         while self._descriptors:
             os.close(self._descriptors.pop())
 
@@ -175,7 +175,7 @@ class FilePipe:
 
 
 class _Pipes(threading.local):
-    """Each thread's pipe, and the number of pieces to send without one after a refusal."""
+    """A thread's pipe, and the number of pieces to send without a pipe after the system has refused one."""
 
     pipe: FilePipe | None = None
     pieces_without = 0
@@ -238,12 +238,12 @@ data_sync: Callable[[int], None] = _of_linux(os, "fdatasync", full_sync)
 
 
 def boot_time() -> float:
-    """Seconds on a clock that also counts while the machine is suspended, where there is one."""
+    """Return the seconds of a clock that also counts while the machine is suspended, if the system has one."""
     return time.clock_gettime(_BOOTTIME)
 
 
 def has_closed_its_side(sock: socket.socket) -> bool:
-    """True if the peer of a TCP connection has closed its sending side; False if the system cannot tell."""
+    """True if the peer has closed its sending side of a TCP connection; False if the system cannot tell."""
     if _TCP_INFO is None:
         return False
     try:
@@ -256,7 +256,7 @@ CAN_CUT_OFF = IS_LINUX
 
 
 def cut_off(sock: socket.socket) -> bool:
-    """Reset a TCP connection, discarding unread data; threads may call this. False if the system cannot."""
+    """Reset a TCP connection and discard unread data; thread-safe. Return False if the system cannot."""
     # To connect to nowhere is to disconnect. Python itself has no address for that.
     nowhere = struct.pack("=H14x", socket.AF_UNSPEC)
     with contextlib.suppress(OSError, AttributeError):
@@ -269,7 +269,7 @@ _PEERCRED = struct.Struct("=iII")  # process, user, group
 
 
 def peer_user(sock: socket.socket) -> int | None:
-    """User id of a Unix socket's peer; None if the system does not tell. OSError."""
+    """Return the user id of a Unix socket's peer; None if the system cannot tell. Raises OSError."""
     if _SO_PEERCRED is not None:
         _, user, _ = _PEERCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, _SO_PEERCRED, _PEERCRED.size))
         return int(user)
@@ -283,7 +283,7 @@ def peer_user(sock: socket.socket) -> int | None:
 
 
 def file_in_memory() -> tuple[int, str] | None:
-    """Descriptor of a new file in memory, and a path that only this user can open; None if unsupported."""
+    """Create a file in memory; return its descriptor and a path for this user alone, or None if unsupported."""
     memfd_create = _of_linux(os, "memfd_create")
     if memfd_create is None:
         return None
@@ -296,12 +296,12 @@ def file_in_memory() -> tuple[int, str] | None:
 
 
 def path_of_open(folder: int) -> str | None:
-    """Short path of an open folder; None if unsupported."""
+    """Return a short path of the open directory with this descriptor; None if unsupported."""
     return f"/proc/self/fd/{folder}" if IS_LINUX else None
 
 
 def memory_bytes() -> tuple[int, int] | None:
-    """Bytes that this process has in memory and has reserved; None: the system does not tell."""
+    """Return the resident and the virtual memory of this process in bytes; None if the system cannot tell."""
     if not IS_LINUX:
         return None
     try:
@@ -314,7 +314,7 @@ def memory_bytes() -> tuple[int, int] | None:
 
 
 def disk_bytes() -> tuple[int, int] | None:
-    """Bytes that this process has read from disks and written to them; None: the system does not tell."""
+    """Return the bytes that this process has read from and written to disks; None if the system cannot tell."""
     if not IS_LINUX:
         return None
     try:
@@ -326,21 +326,21 @@ def disk_bytes() -> tuple[int, int] | None:
 
 
 def _of_c_library(name: str) -> Callable[..., int] | None:
-    """Function of the C library; None if this one does not have it."""
+    """Return a function of the C library; None if the library lacks it."""
     with contextlib.suppress(OSError, AttributeError):
         return getattr(ctypes.CDLL(None), name) if IS_LINUX else None
     return None
 
 
 def keep_little_memory() -> None:
-    """Make the C library return free memory to the system, where it has such a setting."""
+    """Make the C library return free memory to the system early, if it has such settings."""
     if (mallopt := _of_c_library("mallopt")) is not None:
         for parameter, value in _MALLOPT.items():
             mallopt(parameter, value)
 
 
 def give_free_memory_back() -> None:
-    """Return to the system whatever is free now, if the C library can; takes some milliseconds."""
+    """Return all free memory to the system now, if the C library can; takes some milliseconds."""
     if (malloc_trim := _of_c_library("malloc_trim")) is not None:
         malloc_trim(0)
 
@@ -350,13 +350,16 @@ SHARES_PORTS = IS_LINUX and hasattr(socket, "SO_REUSEPORT")
 
 
 def processors() -> int:
-    """Number of processors that this process may use."""
+    """Return the number of processors that this process may use."""
     affinity = _of_linux(os, "sched_getaffinity")
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def dying_with_this_process() -> Callable[[], None]:
-    """Function that makes a child process end with this one, to call first in the child; no-op if the system cannot."""
+    """Return a function that a child process calls first, so that it dies when this process dies.
+
+    The function does nothing more than a check of the parent if the system does not support this.
+    """
     parent, prctl = os.getpid(), _of_c_library("prctl")
 
     def die_with_parent() -> None:
@@ -370,9 +373,9 @@ def dying_with_this_process() -> Callable[[], None]:
 
 @functools.cache
 def bounds_expected_input() -> bool:
-    """True if SO_RCVLOWAT never has a TCP socket wait for more input than it has room for, as on Linux since 4.18.
+    """True if SO_RCVLOWAT cannot make a TCP socket wait for more input than its buffer holds (Linux since 4.18).
 
-    Elsewhere such a socket would never be readable, and its peer could never send the rest.
+    On other systems such a socket would never become readable, and its peer could never send the remaining bytes.
     """
     if not IS_LINUX:
         return False

@@ -28,7 +28,7 @@ ANY_VERSION = -1
 
 
 class CoordinationError(Exception):
-    """Error of a coordination service, with the node's path."""
+    """Error of the coordination service; its text names the node's path."""
 
     def __init__(self, path: str = "") -> None:
         super().__init__(path)
@@ -36,31 +36,31 @@ class CoordinationError(Exception):
 
 
 class NoNode(CoordinationError):
-    """The node, or the parent of a node to create, does not exist."""
+    """The node does not exist, or the parent of a node to create does not exist."""
 
 
 class NodeExists(CoordinationError):
-    """A node to create exists already."""
+    """A node with the path of the new node exists already."""
 
 
 class BadVersion(CoordinationError):
-    """The node has another version than the operation names."""
+    """The node's version differs from the version that the operation requires."""
 
 
 class NotEmpty(CoordinationError):
-    """A node with children cannot be deleted, and an ephemeral node cannot have any."""
+    """A node with children cannot be deleted, or an ephemeral node was to get a child."""
 
 
 class SessionExpired(CoordinationError):
-    """The session ended, and with it the ephemeral nodes of this broker."""
+    """The session has ended, and the service deletes the ephemeral nodes of this broker."""
 
 
 class CoordinationUnavailable(CoordinationError):
-    """The service cannot be reached or cannot store; a write in flight may or may not have happened."""
+    """The service is unreachable or cannot store; it is unknown whether a write in flight was applied."""
 
 
 class WriteRefused(CoordinationUnavailable):
-    """The service has no room. The write did not and will not happen."""
+    """The service has no room for the write; the write was not applied and will not be."""
 
 
 class AccessDenied(CoordinationError):
@@ -68,15 +68,15 @@ class AccessDenied(CoordinationError):
 
 
 class TooLarge(CoordinationError):
-    """More than the service takes in one multi (ZooKeeper: 1 MB with its default jute.maxbuffer)."""
+    """The operations exceed the size limit of one multi (ZooKeeper: 1 MB with its default jute.maxbuffer)."""
 
 
 class Node(NamedTuple):
-    """Data of a node, how often it was changed, and the transaction that created the node.
+    """A node's data, its version and the transaction that created the node.
 
-    `owner` is the id of the session that an ephemeral node belongs to. After a creation whose outcome is unknown it
-    tells whether the node is ours. For other nodes it is 0. `created_ms` is when the node was created by the clock of the
-    service, 0 where that is not kept.
+    `owner` is the id of the session that owns an ephemeral node, 0 for other nodes. A client that does not know whether
+    its creation succeeded learns from `owner` whether the node is its own. `created_ms` is the time of the creation by
+    the service's clock, 0 if the service does not record it.
     """
 
     data: bytes
@@ -88,7 +88,7 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a node below an existing one; a sequential one gets ten digits appended to its name."""
+    """Operation that creates a node below an existing node; a sequential node gets ten digits appended to its name."""
 
     path: str
     data: bytes = b""
@@ -98,7 +98,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class SetData:
-    """Replace a node's data."""
+    """Operation that replaces a node's data."""
 
     path: str
     data: bytes
@@ -107,7 +107,7 @@ class SetData:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove a node without children."""
+    """Operation that deletes a node without children."""
 
     path: str
     version: int = ANY_VERSION
@@ -129,7 +129,7 @@ OPERATIONS_PER_MULTI = 1_000
 
 
 def multis(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
-    """Split independent operations into multis within the size limit of every service."""
+    """Split independent operations into multis small enough for every coordination service."""
     part: list[Operation] = []
     size = 0
     for operation in operations:
@@ -161,31 +161,31 @@ class Coordination(Protocol):
         """Names and data of all children of a node."""
 
     async def multi(self, operations: Sequence[Operation]) -> list[str | int | None]:
-        """Carry out all operations or none; returns the path of each created node and the new version of each set one."""
+        """Apply all operations or none; return the path of each created node and the new version of each set node."""
 
     def watch_node(self, path: str, on_change: OnChange) -> Callable[[], None]:
-        """Watch a node: call `on_change` when it is created, changed or deleted. Returns the function that cancels the watch."""
+        """Call `on_change` when the node is created, changed or deleted. Return a function that cancels the watch."""
 
     def watch_children(self, path: str, on_change: OnChange) -> Callable[[], None]:
-        """Watch children: call `on_change` when one is created or deleted. Returns the function that cancels the watch."""
+        """Call `on_change` when a child of the node is created or deleted. Return a function that cancels the watch."""
 
     @property
     def session_id(self) -> int:
-        """Owner of this session's ephemeral nodes, as in `Node.owner`."""
+        """Id of this session; ephemeral nodes of the session have it as `Node.owner`."""
 
     @property
     def session_sure_until(self) -> float:
-        """The time, by `session_now`, until which the session cannot have ended; moves on with each contact.
+        """Time, by `session_now`, before which the session cannot end; each contact with the service raises it.
 
-        Early enough that a broker which stops then has stopped before its ephemeral nodes can be gone. It says nothing
-        of the past: after the session has ended it is in the past, whatever it was before.
+        A broker that stops at this time stops before the service can delete its ephemeral nodes. After the end of the
+        session the value is always in the past, even if the session lived longer than the value promised before.
         """
 
     def session_now(self) -> float:
         """Session clock in seconds: `trio.current_time()` plus the time that the machine was suspended."""
 
     def watch_session(self, on_change: OnSessionChange) -> Callable[[], None]:
-        """Call `on_change` when the session becomes uncertain or certain again, or ends; returns a function that cancels this."""
+        """Call `on_change` when the session becomes uncertain or certain again, or ends. Return a cancel function."""
 
     async def until_available(self) -> None:
-        """Return when calls can be answered again; raises SessionExpired, or CoordinationUnavailable if they never will."""
+        """Wait until the service answers calls. Raises SessionExpired, or CoordinationUnavailable if it never will."""

@@ -38,7 +38,7 @@ _BEGIN_TRANSACTION, _END_TRANSACTION, _ABORT_TRANSACTION = 23, 24, 25
 
 
 class UnreadableMetadata(Exception):
-    """Record of an unknown form or of a newer version than this reader knows."""
+    """A metadata record has an unknown format or a newer version than this reader supports."""
 
 
 class TopicRecord(Struct, versions="0", flexible="0+"):
@@ -97,7 +97,7 @@ _RECORDS: dict[int, type[Struct]] = {
 
 @dataclass(slots=True)
 class PartitionImage:
-    """Replicas of a partition, and its leader's epoch."""
+    """A partition's replicas and its leader epoch."""
 
     replicas: list[int]
     leader_epoch: int
@@ -105,7 +105,7 @@ class PartitionImage:
 
 @dataclass(slots=True)
 class TopicImage:
-    """A topic that exists."""
+    """An existing topic with its partitions by number."""
 
     name: str
     topic_id: bytes
@@ -114,14 +114,14 @@ class TopicImage:
 
 @dataclass(slots=True)
 class ClusterImage:
-    """State after all records of the log. `configs` is by (resource type, resource name)."""
+    """Cluster state after all records of the log; the keys of `configs` are (resource type, resource name)."""
 
     topics: dict[bytes, TopicImage] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
 
     def apply(self, record: Struct) -> None:
-        """Apply one record."""
+        """Apply a metadata record to this image."""
         _APPLY[type(record)](self, record)
 
     def _add_topic(self, record: TopicRecord) -> None:
@@ -165,7 +165,7 @@ _APPLY: dict[type[Struct], Callable[[ClusterImage, Any], None]] = {
 
 
 def read_cluster_metadata(storage: Storage, log_directory: str) -> ClusterImage | None:
-    """Read the metadata log in a log directory; None if there is none. Raises UnreadableMetadata."""
+    """Read the metadata log in a log directory; return None if there is no such log. Raises UnreadableMetadata."""
     directory = path_in(log_directory, METADATA_DIRECTORY)
     if not storage.is_directory(directory):
         return None
@@ -191,7 +191,7 @@ def read_cluster_metadata(storage: Storage, log_directory: str) -> ClusterImage 
 
 
 def _decode(value: bytes) -> tuple[int, Struct | None]:
-    """The api key of a record, and the record if its kind is of use here."""
+    """Decode a record; return its api key, and the record itself or None if this reader does not use its type."""
     frame_version, position = read_varint(value, 0)
     api_key, position = read_varint(value, position)
     version, position = read_varint(value, position)
@@ -206,7 +206,7 @@ def _decode(value: bytes) -> tuple[int, Struct | None]:
 
 
 def _values(storage: Storage, directory: str) -> Iterator[bytes]:
-    """The values of all records, from the newest snapshot on."""
+    """Yield the values of all records, beginning with the newest snapshot."""
     names = storage.names(directory)
     # The offset has a fixed number of digits, so the last name is that of the newest snapshot.
     snapshots = sorted((match for name in names if (match := _SNAPSHOT.fullmatch(name))), key=lambda match: match[0])
@@ -231,7 +231,7 @@ def _values_of(data: bytes, start: int) -> Iterator[bytes]:
 
 
 def _sound_batches(data: bytes) -> Iterator[tuple[BatchHeader, int]]:
-    """The batches up to the first that is cut off or fails its checksum."""
+    """Yield batches with their positions until a batch is incomplete or fails its checksum."""
     batches = iter_batches(data)
     while True:
         try:

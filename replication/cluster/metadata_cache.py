@@ -42,10 +42,11 @@ class BrokerEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """A live broker with its endpoint on each listener, and Kafka's id of the security protocol spoken there.
+    """A live broker with its endpoint, and Kafka's id of the security protocol, for each listener.
 
-    `epoch` tells its incarnations apart: the transaction that created its node (KIP-380). `features` are the newest levels that
-    it supports. The controller sends these fields to no broker, so they are ignored when two registrations are compared.
+    `epoch` identifies the broker's incarnation: it is the transaction that created the broker's node (KIP-380).
+    `features` are the newest feature levels that the broker supports. Comparisons of registrations ignore `features`,
+    because the controller does not send them to brokers.
     """
 
     node_id: int
@@ -58,11 +59,11 @@ class BrokerRegistration:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """One partition's replicas and leadership, as the controller last decided it.
+    """A partition's replicas and leadership, as the controller last decided them.
 
-    During a reassignment `replicas` holds the replicas that stay, the added and the removed ones (KIP-455).
-    `partition_epoch` is the version of its /state node, `controller_epoch` that of the controller that wrote it.
-    `offline_replicas` are replicas whose broker or disk failed, as far as a controller reported them.
+    During a reassignment `replicas` holds the remaining, the added and the removed replicas (KIP-455).
+    `partition_epoch` is the version of the partition's /state node, and `controller_epoch` the epoch of the controller
+    that wrote the node. `offline_replicas` are the replicas whose broker or disk has failed according to a controller.
     """
 
     leader: int
@@ -107,7 +108,7 @@ class TopicState:
 
 @dataclass(slots=True)
 class MetadataCache:
-    """The cluster as this broker sees it; changed only by the shell of the controller."""
+    """The cluster's metadata as this broker knows it; only the controller shell changes it."""
 
     cluster_id: str = ""
     controller_id: int = NO_CONTROLLER
@@ -120,14 +121,14 @@ class MetadataCache:
     _broker_listeners: dict[object, Callable[[], None]] = field(default_factory=dict, compare=False, repr=False)
 
     def on_topic_change(self, listener: Callable[[str], None]) -> Callable[[], None]:
-        """Call `listener` with the name of each topic after it was added, replaced or removed.
+        """Call `listener` with a topic's name after the topic was added, replaced or removed.
 
-        Returns the function that ends this.
+        Returns the function that removes the listener.
         """
         return _added(self._topic_listeners, listener)
 
     def on_broker_change(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` after live brokers have come or gone. Returns the function that removes it."""
+        """Call `listener` after the set of live brokers has changed. Returns the function that removes the listener."""
         return _added(self._broker_listeners, listener)
 
     def partition(self, topic: str, index: int) -> PartitionState | None:
@@ -164,7 +165,7 @@ class MetadataCache:
         self._notify_brokers()
 
     def put_brokers(self, brokers: Iterable[BrokerRegistration], *, controller_id: int) -> None:
-        """Replace all live brokers."""
+        """Replace the set of live brokers and the controller's id."""
         # Another mapping, so that who holds the former one still sees the brokers that are gone.
         self.brokers = {broker.node_id: broker for broker in brokers}
         self.controller_id = controller_id
@@ -176,19 +177,19 @@ class MetadataCache:
             listener()
 
     def topic_names(self) -> list[str]:
-        """All topic names in order."""
+        """Return all topic names in alphabetical order."""
         # Sorted when somebody asks: while thousands of topics come one after the other, nobody may.
         if self._sorted_names is None:
             self._sorted_names = sorted(self.topics)
         return self._sorted_names
 
     def endpoint(self, node_id: int, listener: str) -> BrokerEndpoint | None:
-        """Address of a live broker for clients of a listener."""
+        """Return a live broker's address on a listener; None if the broker is unknown or lacks the listener."""
         broker = self.brokers.get(node_id)
         return None if broker is None else broker.endpoints.get(listener)
 
     def endpoints(self, listener: str) -> Iterator[BrokerEndpoint]:
-        """All live brokers that clients of a listener can reach."""
+        """Yield the address of each live broker that has the listener."""
         for broker in self.brokers.values():
             if (endpoint := broker.endpoints.get(listener)) is not None:
                 yield endpoint
@@ -211,7 +212,7 @@ def is_internal_topic(name: str) -> bool:
 
 
 def topic_name_problem(name: str) -> str | None:
-    """Problem with a topic name, in Kafka's words; None if it is valid."""
+    """Return Kafka's message about an invalid topic name; None if the name is valid."""
     if not name:
         reason = "the empty string is not allowed"
     elif name in (".", ".."):

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 class PeerUnavailable(Exception):
-    """The broker cannot be reached, hung up, or did not answer in time; the request may have taken effect."""
+    """The broker is unreachable, closed the connection or did not answer in time; the request may have taken effect."""
 
 
 class Peer(Protocol):
-    """Connection to one broker. It connects at the first request, and again after a loss of the connection."""
+    """Connection to one broker, opened by the first request and reopened by the first request after a loss."""
 
     async def ask(self, request: Message, version: int, *, timeout_s: float) -> Any:
-        """Send a request and return its response. Several may be on their way; they are answered in order.
+        """Send a request and return its response. Several requests may be in flight; the broker answers them in order.
 
-        Bytes in the response are views that hold until the next call. Raises PeerUnavailable, after which the connection
-        is gone, and with it whatever else was on its way.
+        Bytes in the response are memory views, valid until the next call. Raises PeerUnavailable when the connection is
+        lost; all other requests in flight fail with it.
         """
 
     async def aclose(self) -> None:
@@ -32,7 +32,7 @@ class Peer(Protocol):
 
 
 class Peers(Protocol):
-    """Makes connections to brokers."""
+    """Factory of connections to brokers."""
 
     def to(self, endpoint: BrokerEndpoint, *, client_id: str) -> Peer:
-        """Connection to the broker at this endpoint. Nothing is sent yet."""
+        """Return a connection to the broker at `endpoint`, without opening it yet."""

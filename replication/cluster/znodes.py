@@ -78,15 +78,15 @@ Kafka 3.9 makes and never uses.
 
 
 class MalformedNode(ValueError):
-    """A node holds data in another format than Kafka's."""
+    """A node's data does not have Kafka's format."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicAssignment:
-    """/brokers/topics/<topic>: the id and the replicas of each partition.
+    """Node /brokers/topics/<topic>: the topic's id and the replicas of each partition.
 
-    Partitions that are being reassigned have among them replicas that are being added and removed; others are not
-    named in those two.
+    `adding_replicas` and `removing_replicas` have entries only for partitions that are being reassigned; the replicas
+    of such a partition include its adding and removing replicas.
     """
 
     topic_id: bytes | None
@@ -97,7 +97,7 @@ class TopicAssignment:
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
-    """/brokers/topics/<topic>/partitions/<partition>/state."""
+    """Node /brokers/topics/<topic>/partitions/<partition>/state: a partition's leader and in-sync replicas."""
 
     leader: int
     leader_epoch: int
@@ -127,7 +127,7 @@ def deleted_topic_path(topic: str) -> str:
 
 
 def _below(parent: str, name: str) -> str:
-    """Path of a child. Raises KafkaError for a name that would lead elsewhere."""
+    """Return the path of a child node. Raises KafkaError if `name` would lead to a node elsewhere in the tree."""
     if "/" in name or name in NO_NAMES:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"there is no node for topic {name[:TOPIC_NAME_LENGTH_MAX]!r}"
@@ -154,17 +154,17 @@ def _any_name(name: str) -> str:
 
 
 def name_of_config(path_element: str) -> str:
-    """Name of the group or subscription from a path element."""
+    """Decode the name of a group or a client metrics subscription from its path element."""
     return unquote(path_element)
 
 
 def entity_path(entity: str) -> str:
-    """The node of an entity such as users/alice."""
+    """Return the path of the settings of an entity such as users/alice."""
     return f"/config/{entity}"
 
 
 def entity_element(name: str | None) -> str:
-    """The part of a path for the name of a user, a client or an address, as Kafka's Sanitizer makes it; None: the default."""
+    """Encode the name of a user, client or address for a path, like Kafka's Sanitizer; None is the default entity."""
     if name is None:
         return DEFAULT_ENTITY
     # No node can have one of NO_NAMES, which Kafka does not encode.
@@ -180,12 +180,12 @@ def broker_path(broker: int) -> str:
 
 
 def entity_name(path_element: str) -> str:
-    """Name of the entity from a child of /config/<type>."""
+    """Decode an entity's name from the name of a child of /config/<type>."""
     return path_element if path_element == DEFAULT_ENTITY else unquote(path_element)
 
 
 def encode_uuid(raw: bytes) -> str:
-    """Kafka's text for a UUID: 22 characters of URL-safe base64."""
+    """Encode a UUID as Kafka does: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(raw).decode("ascii").rstrip("=")
 
 
@@ -261,13 +261,13 @@ def decode_state(data: bytes) -> LeaderAndIsr:
 
 
 def encode_controller(broker: int, timestamp_ms: int) -> bytes:
-    """/controller, version 2, with a field of our own, which Kafka leaves aside: this controller takes Envelope requests."""
+    """Encode node /controller, version 2; an extra field, ignored by Kafka, says that Envelope is supported."""
     node = {"version": 2, "brokerid": broker, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1}
     return _encode(node | {TAKES_ENVELOPES: True})
 
 
 def decode_controller(data: bytes) -> int:
-    """The id of the broker that is the controller."""
+    """Decode the broker id of the controller."""
     try:
         return int(_decode(data)["brokerid"])
     except (KeyError, TypeError, ValueError) as error:
@@ -275,7 +275,10 @@ def decode_controller(data: bytes) -> int:
 
 
 def takes_envelopes(data: bytes) -> bool:
-    """True if the controller of this node takes Envelope requests. Kafka 3.9's does not, nor did Ottla's at first."""
+    """Return True if the controller that wrote this node supports Envelope requests.
+
+    The controllers of Kafka 3.9 and of Ottla's first versions do not.
+    """
     return _decode(data).get(TAKES_ENVELOPES) is True
 
 
@@ -291,7 +294,7 @@ def decode_controller_epoch(data: bytes) -> int:
 
 
 def encode_broker(broker: BrokerRegistration, timestamp_ms: int) -> bytes:
-    """/brokers/ids/<id>, version 5. Host and port are those of a PLAINTEXT listener, for old clients."""
+    """Encode node /brokers/ids/<id>, version 5; for old clients, host and port are those of a PLAINTEXT listener."""
     names = {number: name for name, number in SECURITY_PROTOCOLS.items()}
     protocols = {name: names[broker.security_protocols.get(name, 0)] for name in broker.endpoints}
     plain = next((each for name, each in broker.endpoints.items() if protocols[name] == "PLAINTEXT"), None)
@@ -313,7 +316,7 @@ def encode_broker(broker: BrokerRegistration, timestamp_ms: int) -> bytes:
 
 
 def decode_broker(node_id: int, data: bytes, epoch: int) -> BrokerRegistration:
-    """Decode a broker's registration, as Kafka has written it since 0.8 (versions 1 to 5)."""
+    """Decode a broker's registration in any format that Kafka has written since 0.8 (versions 1 to 5)."""
     node = _decode(data)
     try:
         # Version 1 knows one address, and no listeners.
@@ -353,7 +356,7 @@ def encode_partitions(partitions: Iterable[tuple[str, int]]) -> bytes:
 
 
 def decode_partitions(data: bytes) -> list[tuple[str, int]]:
-    """The partitions of a node that names those to elect preferred leaders for, or those with other in-sync replicas."""
+    """Decode the partitions that a request for preferred leader elections or a notice of ISR changes lists."""
     try:
         return [(str(each["topic"]), int(each["partition"])) for each in _decode(data)["partitions"]]
     except (KeyError, TypeError, ValueError) as error:
@@ -382,7 +385,7 @@ def encode_log_dir_failure(broker: int) -> bytes:
 
 
 def decode_log_dir_failure(data: bytes) -> int:
-    """The broker that lost a log directory."""
+    """Decode the id of the broker that reports the failure of a log directory."""
     node = _decode(data)
     try:
         if node["event"] == _LOG_DIR_FAILURE:
@@ -410,7 +413,7 @@ def encode_config_change(entity_path: str) -> bytes:
 
 
 def decode_config_change(data: bytes) -> str:
-    """The entity whose settings changed, as "topics/<name>"; version 1 named type and entity apart."""
+    """Decode the entity whose settings changed, such as "topics/<name>"; version 1 has type and name in two fields."""
     node = _decode(data)
     path = (
         node.get("entity_path") if node.get("version") == 2 else f"{node.get('entity_type')}/{node.get('entity_name')}"
@@ -436,14 +439,14 @@ def log_dirs_path(broker: int) -> str:
 
 
 class KnownDirectory(NamedTuple):
-    """A log directory as recorded in the tree. `is_new`: the directory may not have its id yet."""
+    """A log directory as the tree records it; `is_new` if its id may not have been written into the directory yet."""
 
     path: str
     is_new: bool = False
 
 
 def encode_log_dirs(known: Mapping[bytes, KnownDirectory]) -> bytes:
-    """Encode a broker's log directories by their ids."""
+    """Encode a broker's log directories, given by their ids."""
     directories = [
         {"id": encode_uuid(directory_id), "path": entry.path} | ({"is_new": True} if entry.is_new else {})
         for directory_id, entry in known.items()
@@ -471,7 +474,7 @@ def encode_producer_id_block(broker: int, first: int, last: int) -> bytes:
 
 
 def decode_producer_id_block(data: bytes) -> tuple[int, int]:
-    """The first and the last id of the block that was given out most recently."""
+    """Decode the first and the last id of the block of producer ids that was allocated last."""
     node = _decode(data)
     try:
         return int(node["block_start"]), int(node["block_end"])

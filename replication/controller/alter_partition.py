@@ -41,7 +41,7 @@ PartitionResponse = AlterPartitionResponse.TopicData.PartitionData
 
 
 def judge(states: PartitionStates, request: AlterPartitionRequest, version: int) -> Decision:
-    """Decide on every partition of a request. Raises KafkaError if the request is wrong as a whole."""
+    """Decide on each partition of an AlterPartition request. Raises KafkaError if the whole request is invalid."""
     sender = states.brokers.get(request.broker_id)
     if sender is None or sender.epoch != request.broker_epoch:
         raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
@@ -75,7 +75,7 @@ def respond(
     decision: Decision,
     failed: Container[TopicPartition] = (),
 ) -> AlterPartitionResponse:
-    """Response after the decision was carried out; `failed`: changes that could not be written."""
+    """Build the response after the decision was written; `failed` are the partitions whose change was not written."""
     response = AlterPartitionResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, topics=[])
     for topic in request.topics:
         if not topic.partitions:
@@ -103,7 +103,7 @@ def _known(states: PartitionStates, partition: TopicPartition) -> PartitionState
 def _judge(
     states: PartitionStates, state: PartitionState, sender: int, requested: PartitionRequest, version: int
 ) -> PartitionState | None:
-    """Next state of a partition; None if it is unchanged. Raises KafkaError."""
+    """Return the next state of a partition; None if the request changes nothing. Raises KafkaError if it is refused."""
     proposed = requested.new_isr if version < 3 else [each.broker_id for each in requested.new_isr_with_epochs]
     isr, recovery = tuple(proposed), requested.leader_recovery_state
     # Who decides here? A leader that knows more has heard of it from another controller.
@@ -134,7 +134,7 @@ def _is_eligible(states: PartitionStates, broker: int) -> bool:
 
 
 def _are_current(states: PartitionStates, requested: PartitionRequest) -> bool:
-    """True if the leader names present incarnations; a leader of Kafka 3.9 in ZooKeeper mode names none (-1)."""
+    """True if the request names present broker incarnations, or none (-1), like leaders of Kafka 3.9 (ZooKeeper)."""
     return all(
         each.broker_epoch in (NO_BROKER_EPOCH, states.brokers[each.broker_id].epoch)
         for each in requested.new_isr_with_epochs

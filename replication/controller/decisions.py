@@ -76,9 +76,11 @@ ControlRequest = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaReques
 
 
 class ControlBatch:
-    """The requests to each broker, as `(partition state, is new)`, `(leader epoch, delete)` and
-    `(partition state, offline replicas)`. A broker in `update_metadata` without partitions gets the live brokers only. A
-    broker in `introduced` gets the whole metadata before it leads or follows a partition.
+    """The requests to send to each broker, by partition.
+
+    `leader_and_isr` holds `(partition state, is new)`, `stop_replica` `(leader epoch, delete)` and `update_metadata`
+    `(partition state, offline replicas)`. A broker in `update_metadata` without partitions gets only the list of live
+    brokers. A broker in `introduced` gets all metadata before it becomes leader or follower of a partition.
     """
 
     __slots__ = ("introduced", "leader_and_isr", "stop_replica", "update_metadata")
@@ -110,7 +112,7 @@ class ControlBatch:
             self.update_metadata.setdefault(broker, {})
 
     def introduce_brokers(self, brokers: Iterable[int]) -> None:
-        """Send the live brokers to receivers that do not know some of them."""
+        """Send the list of live brokers to `brokers`, before they become leader or follower of a partition."""
         for broker in brokers:
             self.update_metadata.setdefault(broker, {})
             self.introduced.add(broker)
@@ -124,7 +126,7 @@ class ControlBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class Sender:
-    """Context of the controller's requests: its id and epochs, brokers and topic ids."""
+    """Builder of the controller's requests; holds the controller's id and epoch, the brokers and the topic ids."""
 
     controller_id: int
     controller_epoch: int
@@ -133,7 +135,7 @@ class Sender:
     topic_ids: Mapping[str, bytes]
 
     def requests(self, batch: ControlBatch, receiver: int) -> Steps[list[ControlRequest]]:
-        """Requests to send to one live broker, in this order."""
+        """Build the requests to one live broker, in the order in which they must be sent."""
         requests: list[ControlRequest] = []
         if (leading := batch.leader_and_isr.get(receiver)) is not None:
             requests.append((yield from self._leader_and_isr(receiver, leading)))
@@ -263,11 +265,12 @@ Answer = PartitionState | KafkaError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateChange:
-    """The next state of a partition, written on top of the one before.
+    """A partition's next state, which replaces the present state.
 
-    `recipients` lead or follow by it, `newcomers` among them had no replica before; `deleted` and `stopped` give up
-    theirs, with and without its log. All live brokers hear of it. `completes` ends a reassignment: the topic's node is to
-    follow. A first state is written below `parents`, which are made with it.
+    `recipients` become leader or follower in this state; `newcomers` are the recipients that had no replica before.
+    Brokers in `deleted` remove their replica with its log, brokers in `stopped` keep the log. All live brokers learn
+    the new state. `completes` is True if the state ends a reassignment; the topic's node is then updated by the next
+    decision. `parents` are the missing parent nodes to create together with a partition's first state.
     """
 
     partition: TopicPartition
@@ -281,7 +284,7 @@ class StateChange:
 
     @property
     def size(self) -> int:
-        """Number of operations."""
+        """Number of write operations."""
         return 1 + len(self.parents)
 
     @property
@@ -307,7 +310,7 @@ class StateChange:
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """New replicas for some partitions of a topic; `version`: the former version of the topic's node."""
+    """New replicas for some of a topic's partitions; `version` is the version of the topic's node before the change."""
 
     topic: str
     version: int
@@ -322,10 +325,10 @@ class TopicChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicCreation:
-    """New topic with first states of its partitions; the rest of the partitions get theirs later.
+    """A new topic with the first states of some partitions; later decisions add the states of the remaining partitions.
 
-    All of it is one write: a topic that could not be stored does not exist. `has_settings`: an earlier topic of this name
-    has left its settings, which give way to the new ones.
+    Everything is written in one multi: if the write fails, the topic does not exist. `has_settings` is True if an
+    earlier topic of this name has left its settings behind, which the new settings replace.
     """
 
     topic: str
@@ -350,7 +353,7 @@ class TopicCreation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicExtension:
-    """New partitions of a topic with their first states, written in one multi like a new topic."""
+    """New partitions of a topic with their first states, written in one multi."""
 
     change: TopicChange
     states: tuple[StateChange, ...]
@@ -370,7 +373,7 @@ class TopicExtension:
 
 @dataclass(frozen=True, slots=True)
 class NodeRemoval:
-    """Nodes of a topic under deletion, children first; `topic` is set if these are its last nodes."""
+    """Removal of nodes of a topic under deletion, children first; `topic` is set if no node of the topic remains."""
 
     paths: tuple[str, ...]
     topic: str | None = None
@@ -390,9 +393,10 @@ Change = StateChange | TopicChange | TopicCreation | TopicExtension | NodeRemova
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Changes to write to the tree, and requests to send to brokers.
+    """Changes to write to the coordination service, and requests to send to brokers.
 
-    `answers`: the result for each partition named by a request, valid if the writes succeed.
+    `answers` holds the result for each partition that a client's request names; the results are valid if the writes
+    succeed.
     """
 
     changes: tuple[Change, ...] = ()
@@ -400,7 +404,7 @@ class Decision:
     answers: Mapping[TopicPartition, Answer] = field(default_factory=dict)
 
     def operations(self, controller_epoch_version: int) -> list[Operation]:
-        """The operations of one multi, which fails if another controller was elected; empty if nothing is to be written."""
+        """Return the operations of a multi that fails if another controller was elected; empty without changes."""
         operations = [operation for change in self.changes for operation in change.operations]
         # A controller that was replaced without hearing of it must not write: its successor has raised the epoch.
         fence = Check(znodes.CONTROLLER_EPOCH, controller_epoch_version)
@@ -408,11 +412,11 @@ class Decision:
 
     @property
     def is_refusable(self) -> bool:
-        """True if the decision only creates topics or partitions; the write may then fail for lack of room without other harm."""
+        """True if the decision only creates topics or partitions, so that it may be refused for lack of room."""
         return bool(self.changes) and all(isinstance(each, TopicCreation | TopicExtension) for each in self.changes)
 
     def parts(self, limit: int = OPERATIONS_PER_MULTI) -> Iterator[Decision]:
-        """Decision in pieces of about `limit` operations; at least one piece."""
+        """Split the decision into parts of about `limit` operations; yields at least one part."""
         batch, changes, size = self.batch, list[Change](), 0
         for change in self.changes:
             changes.append(change)

@@ -29,7 +29,7 @@ class ElectionType(IntEnum):
 def elect_leaders(
     states: PartitionStates, partitions: Iterable[TopicPartition], election_type: ElectionType
 ) -> Decision:
-    """Hold an election for each of these partitions; return a new state or an error for each."""
+    """Elect a leader for each given partition; the decision's `answers` hold a new state or an error for each."""
     answers: dict[TopicPartition, Answer] = {}
     changes: dict[TopicPartition, StateChange] = {}
     for partition in partitions:
@@ -42,7 +42,7 @@ def elect_leaders(
 
 
 def balance_leaders(states: PartitionStates, imbalance_percentage: int) -> Decision:
-    """Plan preferred elections for brokers that lead too few of their partitions (leader.imbalance.per.broker.percentage)."""
+    """Plan preferred elections for brokers that lead too few partitions (leader.imbalance.per.broker.percentage)."""
     by_preferred: dict[int, list[tuple[TopicPartition, PartitionState]]] = {}
     for partition, state in states.partitions():
         # The first replica is the preferred leader, in Kafka as well.
@@ -90,7 +90,7 @@ def _preferred(states: PartitionStates, partition: TopicPartition, state: Partit
 
 
 def single_broker_election(cluster: MetadataCache, topic: str, index: int, election_type: ElectionType) -> KafkaError:
-    """Error of an election in a cluster of one broker, which leads already or cannot."""
+    """Return the error of an election in a cluster of one broker, where an election is unneeded or impossible."""
     known = cluster.topics.get(topic)
     if known is None:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}")
@@ -108,7 +108,7 @@ def single_broker_election(cluster: MetadataCache, topic: str, index: int, elect
 def check_single_broker_reassignment(
     planner: TopicPlanner, topic: str, index: int, replicas: Sequence[int] | None
 ) -> None:
-    """Check a reassignment in a cluster of one broker, which can only be the target. None cancels one."""
+    """Check a reassignment in a cluster of one broker; `replicas` None cancels a reassignment. Raises KafkaError."""
     known = planner.cluster.topics.get(topic)
     if known is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {topic}.")

@@ -29,7 +29,10 @@ from ottla.replication.cluster.metadata_cache import NO_LEADER, RECOVERING, Part
 
 
 def offline_election(state: PartitionState, online: Container[int], *, unclean: bool) -> PartitionState | None:
-    """Elect a leader for a partition without one; an unclean leader has to recover first (KIP-704)."""
+    """Elect a leader for a partition without a leader; None if no replica can lead.
+
+    A leader elected uncleanly has to recover first (KIP-704).
+    """
     in_sync = tuple(broker for broker in state.isr if broker in online)
     if (leader := _first(state.replicas, online, in_sync)) is not None:
         return succeed(state, leader, in_sync)
@@ -40,9 +43,9 @@ def offline_election(state: PartitionState, online: Container[int], *, unclean: 
 
 
 def reassignment_election(state: PartitionState, online: Container[int]) -> PartitionState | None:
-    """State after a completed reassignment; the leader stays if it is among the new replicas.
+    """Return the state after a reassignment; the present leader stays if it is a target replica, in sync and online.
 
-    None while no new replica is online and in sync: the reassignment has to wait then.
+    Returns None if no target replica is online and in sync, so that the reassignment has to wait.
     """
     target = state.target_replicas
     in_sync = tuple(broker for broker in state.isr if broker in target)
@@ -59,7 +62,7 @@ def is_complete(state: PartitionState) -> bool:
 
 
 def preferred_election(state: PartitionState, online: Container[int]) -> PartitionState | None:
-    """The first replica as the leader."""
+    """Elect the first replica as leader; None if it is offline or not in sync."""
     preferred = _first(state.replicas[:1], online, state.isr)
     return None if preferred is None else succeed(state, preferred, state.isr)
 
@@ -67,7 +70,7 @@ def preferred_election(state: PartitionState, online: Container[int]) -> Partiti
 def controlled_shutdown_election(
     state: PartitionState, alive: Container[int], shutting_down: Container[int]
 ) -> PartitionState | None:
-    """Elect a leader in place of one that is shutting down."""
+    """Elect a new leader in place of a leader that is shutting down; None if no other replica can lead."""
     staying = tuple(broker for broker in state.isr if broker not in shutting_down)
     leader = _first(state.replicas, alive, staying)
     return None if leader is None else succeed(state, leader, staying)
@@ -76,7 +79,7 @@ def controlled_shutdown_election(
 def after_loss(
     state: PartitionState, alive: Container[int], online: Container[int], *, unclean: bool
 ) -> PartitionState | None:
-    """State after replicas died: another leader or none, or only a smaller ISR."""
+    """Return the state after replicas died: a new leader, no leader, or a smaller ISR; None if nothing changes."""
     if state.leader not in alive:
         elected = offline_election(state, online, unclean=unclean)
         if elected is not None or state.leader == NO_LEADER:
@@ -88,7 +91,7 @@ def after_loss(
 
 
 def without_replica(state: PartitionState, broker: int) -> PartitionState | None:
-    """The state with the same leader, and an ISR without this follower."""
+    """Remove a follower from the ISR and keep the leader; None if the ISR does not contain it or nothing else."""
     assert broker != state.leader
     in_sync = tuple(each for each in state.isr if each != broker)
     # The last one in sync stays: it has every committed record.
@@ -96,7 +99,7 @@ def without_replica(state: PartitionState, broker: int) -> PartitionState | None
 
 
 def succeed(state: PartitionState, leader: int, isr: tuple[int, ...]) -> PartitionState:
-    """The next state, with epochs of its own."""
+    """Return the next state with this leader and ISR; raises leader epoch and partition epoch by one."""
     assert isr and (leader == NO_LEADER or leader in isr)
     return replace(
         state, leader=leader, isr=isr, leader_epoch=state.leader_epoch + 1, partition_epoch=state.partition_epoch + 1

@@ -84,18 +84,21 @@ Leads = Callable[[TopicPartition, int], bool]
 
 
 def leads_nothing(partition: TopicPartition, leader_epoch: int) -> bool:
-    """Stub for brokers that lead no partition (`leads`): always False."""
+    """Return False: a `Leads` function for brokers that lead no partition."""
     return False
 
 
 def nothing() -> Steps[Decision]:
-    """Empty decision."""
+    """Return an empty decision."""
     yield
     return Decision()
 
 
 class BrokerChanges(NamedTuple):
-    """Differences between live brokers and known ones: pass on `up` first, then `down`, then `bounced` as up again."""
+    """Differences between live and known brokers.
+
+    The controller handles `up` first, then `down`, and then `bounced` (restarted brokers) like `up`.
+    """
 
     up: list[BrokerRegistration]
     down: list[int]
@@ -103,10 +106,10 @@ class BrokerChanges(NamedTuple):
 
 
 class PartitionStates(PartitionTable):
-    """All partitions of the cluster."""
+    """State machine of all partitions of the cluster."""
 
     def start(self, leads: Leads = leads_nothing) -> Steps[Decision]:
-        """The first decision of a new controller, after everything was loaded."""
+        """Make the first decision of a new controller, after the whole state was loaded."""
         # The former controller's requests are unknown, so this one sends everything.
         batch = ControlBatch()
         if len(self.brokers) > 1:
@@ -145,7 +148,7 @@ class PartitionStates(PartitionTable):
     # ------------------------------------------------------------------ brokers
 
     def compare(self, registrations: Mapping[int, BrokerRegistration]) -> BrokerChanges:
-        """Compare the children of /brokers/ids with the known brokers."""
+        """Compare the live brokers in /brokers/ids with the known brokers."""
         changes = BrokerChanges([], [], [])
         for node_id, broker in sorted(registrations.items()):
             known = self.brokers.get(node_id)
@@ -199,14 +202,18 @@ class PartitionStates(PartitionTable):
         return self._losses((partition, state) for partition, state in self.partitions() if gone & {*state.replicas})
 
     def broker_updated(self, broker: BrokerRegistration) -> Decision:
-        """Update the endpoints of a broker within one incarnation."""
+        """Replace the endpoints of a broker whose incarnation is unchanged."""
         self.brokers[broker.node_id] = broker
         batch = ControlBatch()
         batch.announce_brokers(self.brokers)
         return self.decision([], batch)
 
     def controlled_shutdown(self, broker: int, broker_epoch: int) -> Steps[Decision]:
-        """Elect other leaders for a broker's partitions; after the commit `led_by` lists those that it still leads."""
+        """Elect other leaders for a broker's partitions.
+
+        After the commit `led_by` lists the partitions that the broker still leads. Raises KafkaError if the broker or
+        its epoch is not current.
+        """
         known = self.brokers.get(broker)
         if known is None:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"Broker id {broker} does not exist.")
@@ -250,7 +257,7 @@ class PartitionStates(PartitionTable):
     # ------------------------------------------------------------------ log directories
 
     def log_dir_failed(self, broker: int) -> Steps[Decision]:
-        """A broker lost a log directory: ask it about all its replicas; the answer goes to `replicas_answered`."""
+        """Ask a broker that lost a log directory about all its replicas; its answer goes to `replicas_answered`."""
         # The broker knows these states already. Their answers count: replicas on the failed directory are refused with
         # KAFKA_STORAGE_ERROR, and a log that could not be made before is made now.
         batch = ControlBatch()
@@ -263,7 +270,7 @@ class PartitionStates(PartitionTable):
         return self.decision([], batch)
 
     def replicas_answered(self, broker: int, errors: Mapping[TopicPartition, int]) -> Steps[Decision]:
-        """Take in a broker's answer to LeaderAndIsr, which names replicas on a failed log directory."""
+        """Process a broker's response to LeaderAndIsr, which says which replicas are on a failed log directory."""
         if broker not in self.brokers:
             return nothing()
         offline = self.offline.setdefault(broker, set())
@@ -308,7 +315,7 @@ class PartitionStates(PartitionTable):
     # ------------------------------------------------------------------ topics
 
     def topic(self, name: str) -> TopicState | None:
-        """Topic after the last decision; raises KafkaError while it is being deleted or reassigned."""
+        """Return a topic as of the last decision; raises KafkaError while it is being deleted or reassigned."""
         if (known := self.topics.get(name)) is None:
             return None
         if name in self.deletions:
@@ -321,7 +328,7 @@ class PartitionStates(PartitionTable):
     def create_topic(
         self, name: str, topic_id: bytes, replicas: Sequence[Sequence[int]], configs: Mapping[str, str]
     ) -> TopicCreation:
-        """Create a topic; raises KafkaError if there is one of this name."""
+        """Create a topic; raises KafkaError if the name is taken."""
         if name in self.topics or self.nodes.get(znodes.topic_path(name)):
             self.forget_nodes(name)  # by the next attempt it may be gone
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
@@ -337,7 +344,7 @@ class PartitionStates(PartitionTable):
         )
 
     def add_partitions(self, name: str, replicas: Sequence[Sequence[int]]) -> TopicExtension:
-        """Add partitions with these replicas to a topic."""
+        """Add partitions to a topic, with the given replicas for each new partition."""
         known = self.topics[name]
         first, end = len(known.partitions), len(known.partitions) + len(replicas)
         assignment = TopicAssignment(known.topic_id, {first + number: list(ids) for number, ids in enumerate(replicas)})
@@ -348,7 +355,7 @@ class PartitionStates(PartitionTable):
         )
 
     def elect_new(self, name: str, partitions: Iterable[int]) -> Decision:
-        """Elect first leaders of partitions that have no state yet."""
+        """Elect the first leaders of the given partitions, which have no state yet."""
         known = self.topics.get(name)
         if known is None or name in self.deletions:
             return self.decision([])
@@ -361,7 +368,7 @@ class PartitionStates(PartitionTable):
         return self.decision(changes)
 
     def _first_states(self, name: str, new: Mapping[int, PartitionState]) -> tuple[StateChange, ...]:
-        """First states of new partitions, except those without a live replica."""
+        """Return the first states of new partitions, without the partitions that have no live replica."""
         made: set[str] = set()
         elected: dict[int, StateChange | None] = {}
         changes = []
@@ -374,9 +381,9 @@ class PartitionStates(PartitionTable):
         return tuple(changes)
 
     def topic_changed(self, name: str, assignment: TopicAssignment, version: int) -> Steps[Decision]:
-        """Take over a changed topic node: elect leaders of its new partitions.
+        """Load a topic's node after somebody changed it, and elect leaders for its new partitions.
 
-        Changes to existing partitions in the node are ignored: only the controller reassigns replicas.
+        The node's changes to existing partitions are ignored: only the controller reassigns replicas.
         """
         topic = self.topics[name]
         topic.version = version
@@ -387,7 +394,10 @@ class PartitionStates(PartitionTable):
         return self.elect_offline([name])  # those without a state have no leader either
 
     def elect_offline(self, topics: Iterable[str] | None = None) -> Steps[Decision]:
-        """Elect leaders for offline partitions of some topics or all, for instance when unclean elections become allowed."""
+        """Elect leaders for offline partitions of the given topics; None: of all topics.
+
+        Called for instance when unclean elections become allowed.
+        """
         wanted = None if topics is None else set(topics)
         changes = list[Change]()
         for partition, state in self.partitions():
@@ -398,7 +408,7 @@ class PartitionStates(PartitionTable):
         return self.decision(changes)
 
     def delete_topics(self, names: Iterable[str]) -> Decision:
-        """Begin to delete topics that are marked in /admin/delete_topics; `pending` continues it."""
+        """Begin the deletion of topics marked in /admin/delete_topics; later decisions of `pending` continue it."""
         for name in names:
             if name in self.topics:
                 self.deletions.add(name, self.topics[name].partitions)
@@ -408,7 +418,7 @@ class PartitionStates(PartitionTable):
         return self.decision([])
 
     def replicas_deleted(self, broker: int, errors: Mapping[TopicPartition, int]) -> Decision:
-        """Take in a broker's answer to StopReplica with deletion."""
+        """Process a broker's response to StopReplica with deletion."""
         for partition, code in errors.items():
             # What could not be deleted holds the topic up until its broker comes up again.
             if code == ErrorCode.NONE:
@@ -416,7 +426,7 @@ class PartitionStates(PartitionTable):
         return self.decision([])
 
     def pending(self) -> Decision | None:
-        """Next decision that earlier ones require, or None; call it after the last part of each decision."""
+        """Return the next decision that earlier decisions require, or None; call this after a decision's last part."""
         if names := self.deletions.not_started():
             return self._deletion_start(self._some(names))
         # Each reassignment and each deletion takes one step: the topic's node follows a reassignment that is complete,
@@ -428,7 +438,7 @@ class PartitionStates(PartitionTable):
         return self.decision(changes) if changes else None
 
     def _some(self, names: Sequence[str]) -> Iterator[str]:
-        """First topics, up to the limit of one decision."""
+        """Yield the first topics in `names`, up to the limit of one decision."""
         left = DELETED_PER_DECISION
         for name in names[:DELETIONS_PER_DECISION]:
             yield name
@@ -475,7 +485,10 @@ class PartitionStates(PartitionTable):
     # ------------------------------------------------------------------ parts of decisions
 
     def _elected(self, partition: TopicPartition, state: PartitionState) -> StateChange | None:
-        """Next state of a partition that is new, has lost a leader, or can come online again; None if no change is needed."""
+        """Return the change of a partition that needs an election: new, without a live leader, or back online.
+
+        Returns None if no change is needed.
+        """
         online = self.online(partition, state.replicas)
         # New: there are no records yet, so everybody who is online is in sync from the start.
         if state.partition_epoch == NO_PARTITION_EPOCH:
@@ -497,7 +510,7 @@ class PartitionStates(PartitionTable):
     def _losses(
         self, partitions: Iterable[tuple[TopicPartition, PartitionState]], others: Iterable[Change] = ()
     ) -> Steps[Decision]:
-        """Decide on partitions that lost live replicas; `others` become part of the decision."""
+        """Decide on partitions that lost live replicas; the changes in `others` become part of the decision."""
         batch = ControlBatch()
         # Everybody hears which brokers are left, even if no leader changes.
         batch.announce_brokers(self.brokers)
@@ -518,7 +531,7 @@ class PartitionStates(PartitionTable):
 
 # A view and no copy, which would be as long as the list of all topics, for every batch.
 class TopicIds(Mapping[str, bytes]):
-    """The ids of topics as they are known now."""
+    """Live mapping from topic names to the present topic ids."""
 
     def __init__(self, states: PartitionStates) -> None:
         self._states = states

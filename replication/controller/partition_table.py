@@ -28,14 +28,15 @@ from ottla.wire.schema import ZERO_UUID
 
 
 class TopicDeletions:
-    """Topics under deletion with their remaining replicas. Sans-IO; part of `PartitionStates`.
+    """Topics under deletion, with the replicas that are still to be deleted. Sans-IO; part of `PartitionStates`.
 
-    Like Kafka's TopicDeletionManager, with fewer states, because nothing is decided on such a topic any more. A topic is
-    *queued* once it is marked below /admin/delete_topics. It is *started* when the controller has sent every broker that it
-    has no leader any more (-2), and the brokers of its replicas that they delete them. It is *finished* when each of these
-    brokers has answered that it did. Then its nodes are removed, the mark last. A broker that is dead, or failed to delete,
-    holds this up until it comes up again and gets the request once more. A new controller repeats all steps: deleting an
-    already deleted replica succeeds. Reassignments of the topic end with it.
+    Works like Kafka's TopicDeletionManager with fewer states, because no further decision is made on such a topic. A
+    topic is *queued* once it is marked below /admin/delete_topics. It is *started* when the controller has announced to
+    all brokers that the topic has no leader (-2), and has asked the brokers of its replicas to delete them. It is
+    *finished* when each of these brokers has confirmed. Then the topic's nodes are removed, the mark last. A broker
+    that is dead or failed to delete a replica blocks the deletion until it restarts and gets the request again. A new
+    controller repeats all steps: deleting a replica that is gone succeeds. The deletion ends reassignments of the
+    topic.
     """
 
     def __init__(self) -> None:
@@ -73,7 +74,7 @@ class TopicDeletions:
             self._left[name].discard((index, broker))
 
     def left_on(self, broker: int) -> list[TopicPartition]:
-        """Replicas of a topic under deletion that a broker still has. The controller asks again when the broker restarts."""
+        """Replicas under deletion that a broker still has; the controller asks again when the broker restarts."""
         return [
             (name, index) for name in sorted(self._started) for index, at in sorted(self._left[name]) if at == broker
         ]
@@ -81,7 +82,7 @@ class TopicDeletions:
     def announce(
         self, batch: ControlBatch, partition: TopicPartition, state: PartitionState, brokers: Iterable[int]
     ) -> None:
-        """Announce a deleted topic to brokers: no leader, and no epochs, as in Kafka."""
+        """Tell brokers that a topic is deleted: no leader, and no epochs, as in Kafka."""
         # Thousands of partitions of a topic have the same state.
         if self._announced is None or self._announced[0] is not state:
             gone = replace(state, leader=LEADER_DURING_DELETE, leader_epoch=0, partition_epoch=0)
@@ -94,7 +95,7 @@ class TopicDeletions:
             batch.stop(broker, partition, EPOCH_DURING_DELETE, delete=True)
 
     def removal(self, name: str, paths: list[str]) -> list[NodeRemoval]:
-        """Remove all nodes in order."""
+        """Build the changes that remove a topic's nodes in the given order."""
         starts = range(0, len(paths), OPERATIONS_PER_MULTI)
         # Only the last part names the topic: the controller forgets it when all of its nodes are gone.
         last = starts[-1]
@@ -106,7 +107,7 @@ class TopicDeletions:
 
 @dataclass(slots=True)
 class ControlledTopic:
-    """Topic with the contents and version of its node."""
+    """A topic with the contents and the version of its node."""
 
     name: str
     topic_id: bytes
@@ -115,7 +116,7 @@ class ControlledTopic:
 
 
 class PartitionTable:
-    """All partitions of the cluster. `is_unclean(topic)` says whether a topic allows unclean elections."""
+    """All partitions of the cluster; `is_unclean(topic)` says whether a topic allows unclean elections."""
 
     def __init__(self, *, controller_epoch: int, is_unclean: Callable[[str], bool] = lambda _: False) -> None:
         self.controller_epoch = controller_epoch
@@ -137,29 +138,29 @@ class PartitionTable:
         return None if topic is None else topic.partitions.get(partition[1])
 
     def partitions(self) -> Iterator[tuple[TopicPartition, PartitionState]]:
-        """All partitions, except those of topics under deletion."""
+        """All partitions, except partitions of topics under deletion."""
         for name, topic in self.topics.items():
             if name not in self.deletions:
                 for index, state in topic.partitions.items():
                     yield (name, index), state
 
     def alive(self, partition: TopicPartition, replicas: Iterable[int]) -> set[int]:
-        """The replicas that have a session and a working log directory."""
+        """Return the brokers in `replicas` that are alive and whose log directory of this partition works."""
         return {
             broker for broker in replicas if broker in self.brokers and partition not in self.offline.get(broker, ())
         }
 
     def online(self, partition: TopicPartition, replicas: Iterable[int]) -> set[int]:
-        """The replicas that are alive and on a broker that is not shutting down."""
+        """Return the brokers in `replicas` that are alive (see `alive`) and not shutting down."""
         return self.alive(partition, replicas) - self.shutting_down
 
     def led_by(self, broker: int) -> list[TopicPartition]:
-        """Partitions that a broker leads and other brokers replicate: the remainder of a controlled shutdown."""
+        """Partitions with other replicas that a broker leads; a controlled shutdown still has to move these."""
         # A sole replica cannot be handed over. If it counted, a broker that stops would ask again in vain.
         return [name for name, state in self.partitions() if state.leader == broker and len(state.replicas) > 1]
 
     def reassignments(self) -> dict[TopicPartition, PartitionState]:
-        """The partitions that are being reassigned."""
+        """Partitions that are being reassigned."""
         return {name: state for name, state in self.partitions() if state.is_being_reassigned}
 
     def topic_ids(self) -> dict[str, bytes]:
@@ -177,7 +178,7 @@ class PartitionTable:
         version: int,
         states: Mapping[int, tuple[LeaderAndIsr, int]],
     ) -> None:
-        """Load a topic from the tree: its node, and its partitions' states with their versions."""
+        """Load a topic from its node and its partitions' states; each state comes with its node's version."""
         topic_id = assignment.topic_id or ZERO_UUID
         topic = ControlledTopic(name, topic_id, version, assigned_all(assignment, assignment.partitions))
         for index, known in states.items():
@@ -196,16 +197,17 @@ class PartitionTable:
         self.unwritten.discard(name)
 
     def note_node(self, path: str, *, exists: bool) -> None:
-        """Correct the known existence of a node after a failed write, for the next attempt.
+        """Record whether a node exists, after a failed write, so that the next attempt is correct.
 
-        Kafka's controllers make and remove a topic's nodes one by one, so that one who fails leaves some behind.
+        Kafka's controllers create and remove a topic's nodes one by one, so a controller that fails leaves some nodes
+        behind.
         """
         self.nodes[path] = exists
 
     # ------------------------------------------------------------------ from decision to fact
 
     def commit(self, decision: Decision) -> ControlBatch:
-        """Apply a decision, whose writes are durable. Returns the requests to the brokers."""
+        """Apply a decision after its writes are durable; return the requests to the brokers."""
         batch = decision.batch
         for change in decision.changes:
             if isinstance(change, StateChange):
@@ -257,7 +259,7 @@ class PartitionTable:
         self.unwritten.discard(change.topic)
 
     def forget_topic(self, name: str) -> None:
-        """Forget a topic, whose nodes are gone."""
+        """Forget a topic after its nodes were removed."""
         topic = self.topics.pop(name)
         self.topic_names.pop(topic.topic_id, None)
         self.deletions.remove(name)
@@ -270,7 +272,7 @@ class PartitionTable:
         self.forget_nodes(name)
 
     def forget_nodes(self, name: str) -> None:
-        """Forget what failed writes have revealed about a topic's nodes."""
+        """Forget the existence of a topic's nodes as recorded by `note_node`."""
         self.nodes = {path: exists for path, exists in self.nodes.items() if not _belongs(path, name)}
 
     def _note_reassignment(self, partition: TopicPartition, state: PartitionState) -> None:
@@ -282,7 +284,7 @@ class PartitionTable:
     # ------------------------------------------------------------------ parts of decisions
 
     def topic_change(self, name: str, states: Mapping[int, PartitionState] | None = None) -> TopicChange:
-        """Write a topic's node, with other replicas for some of its partitions."""
+        """Build the write of a topic's node; `states` holds new replicas for some partitions."""
         topic = self.topics[name]
         merged = {**topic.partitions, **(states or {})}
         # Kafka names in the last two only partitions that are being reassigned.
@@ -304,7 +306,7 @@ class PartitionTable:
         deleted: Iterable[int] = (),
         completes: bool = False,
     ) -> StateChange:
-        """State change decided by this controller. Recipients without a log of the partition are newcomers."""
+        """Build a state change with this controller's epoch; recipients that may lack a log become newcomers."""
         # A newcomer makes its log even where one of its log directories has failed, because the log cannot be in
         # there. Version 0 is the first state of a partition: no broker had a log before.
         receivers = tuple(sorted(recipients))
@@ -337,7 +339,7 @@ class PartitionTable:
         return Decision(changes=tuple(placed), batch=batch or ControlBatch())
 
     def _placed(self, change: StateChange, made: set[str], partition: TopicPartition | None = None) -> StateChange:
-        """First state of a partition, with the parent nodes that do not exist yet."""
+        """Add the missing parent nodes to a change that writes a partition's first state."""
         if change.state.partition_epoch:
             return change
         partition = partition or change.partition
@@ -363,7 +365,7 @@ def _belongs(path: str, topic: str) -> bool:
 
 
 def _arriving(state: PartitionState) -> tuple[int, ...]:
-    """Replicas that may have no log of this partition yet."""
+    """Return the added replicas that are not in sync yet and may have no log of the partition."""
     return tuple(broker for broker in state.adding_replicas if broker not in state.isr)
 
 
@@ -381,9 +383,9 @@ def assigned(assignment: TopicAssignment, index: int) -> PartitionState:
 
 
 def assigned_all(assignment: TopicAssignment, partitions: Iterable[int]) -> dict[int, PartitionState]:
-    """Initial states of partitions, before any election. Partitions with equal replicas share one state.
+    """Return the states of partitions before any election. Partitions with equal replicas share one state object.
 
-    To make one for each of ten thousand partitions would hold the event loop.
+    Making an object for each of ten thousand partitions would block the event loop.
     """
     if assignment.adding_replicas or assignment.removing_replicas:
         return {index: assigned(assignment, index) for index in partitions}

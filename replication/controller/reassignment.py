@@ -37,7 +37,7 @@ REPLICAS_MAX = 1000
 def plan_reassignments(
     states: PartitionStates, targets: Targets, *, allow_replication_factor_change: bool = True
 ) -> Decision:
-    """Start, replace or (None) cancel reassignments; returns new states, or errors of single partitions."""
+    """Start, replace or (target None) cancel reassignments; the decision's `answers` hold new states or errors."""
     answers: dict[TopicPartition, Answer] = {}
     planned: dict[str, list[StateChange]] = {}
     assigned: dict[str, dict[int, PartitionState]] = {}
@@ -70,7 +70,7 @@ def plan_reassignments(
 
 
 def reassigned(state: PartitionState, target: Iterable[int]) -> PartitionState:
-    """Replicas during the move to `target`: the target's first, in its order."""
+    """Return the state while `target` is reassigned: first the target replicas in their order, then the others."""
     # What a reassignment that is going on was adding does not count as held before: this one replaces it.
     wanted, origin = tuple(target), state.origin_replicas
     replicas = tuple(dict.fromkeys((*wanted, *origin)))
@@ -98,7 +98,7 @@ def _state(
 
 
 def _check_target(states: PartitionStates, state: PartitionState | None, target: Sequence[int]) -> None:
-    """Check the new replicas as Kafka 3.9 does; refuse lists too long to check and quote."""
+    """Check a reassignment's target replicas as Kafka 3.9 does; also refuse lists too long to check and quote."""
     if len(target) > REPLICAS_MAX:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -124,7 +124,7 @@ def _check_target(states: PartitionStates, state: PartitionState | None, target:
 def _begun(
     states: PartitionStates, partition: TopicPartition, before: PartitionState, assignment: PartitionState
 ) -> StateChange | None:
-    """State that informs the leader of the new replicas; None if the partition never had a leader."""
+    """Return the state that tells the leader about the new replicas; None if the partition never had a leader."""
     if before.partition_epoch == NO_PARTITION_EPOCH:
         return None
     # Added by the reassignment that is replaced, and not wanted any more.

@@ -24,12 +24,13 @@ from ottla.wire.errors import ErrorCode, KafkaError
 def place_replicas(
     racks: Mapping[int, str | None], *, partition_count: int, replication_factor: int, start: int = 0
 ) -> list[tuple[int, ...]]:
-    """Choose the replicas of each new partition. `racks` holds the usable brokers, `start` where in the row to begin.
+    """Choose replicas for new partitions; `racks` holds the usable brokers and their racks, `start` the first position.
 
-    Brokers are put in a row in which neighbours come from different racks as far as possible. Each partition takes the next
-    `replication_factor` brokers of the row, passing over those in whose rack it has more replicas than in another, and its
-    first replica, the preferred leader, moves on by one from partition to partition. After a whole round the followers are
-    shifted by one more, so that the partitions of one leader do not all share the same followers.
+    Brokers are put in a row in which neighbours come from different racks as far as possible. Each partition takes the
+    next `replication_factor` brokers of the row; it skips brokers in a rack that holds more of its replicas than
+    another rack. Its first replica, the preferred leader, moves on by one from partition to partition. After each round
+    over all brokers the followers are shifted by one more, so that the partitions of one leader do not all share the
+    same followers.
     """
     if replication_factor <= 0:
         raise _refused(f"Invalid replication factor {replication_factor}: the replication factor must be positive.")
@@ -66,7 +67,7 @@ def _replicas(row: list[int], racks: Mapping[int, str | None], number: int, coun
 
 
 def _alternating(racks: Mapping[int, str | None]) -> list[int]:
-    """Brokers with one of each rack in turn; without racks, by id."""
+    """Order brokers by taking one from each rack in turn; without racks, by id."""
     by_rack: dict[str, list[int]] = {}
     for broker in sorted(racks):
         by_rack.setdefault(racks[broker] or "", []).append(broker)
@@ -84,7 +85,7 @@ RECORDS_PER_REQUEST_MAX = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class NewTopic:
-    """A topic to create: counts of -1 ask for the broker's defaults, assignments replace both counts."""
+    """A requested topic: counts of -1 mean the broker's defaults; assignments replace both counts."""
 
     name: str
     partition_count: int = -1
@@ -95,7 +96,7 @@ class NewTopic:
 
 @dataclass(frozen=True, kw_only=True)
 class TopicPlan:
-    """Planned change of one topic; `before` None: its creation. `first_new`: number of the first new partition."""
+    """Planned change of a topic; `before` is None for a creation, `first_new` is the first new partition's number."""
 
     before: TopicState | None
     after: TopicState
@@ -117,7 +118,7 @@ class TopicPlanner:
         start: int = 0,
         is_cordoned: Callable[[int], bool] = lambda node_id: False,
     ) -> None:
-        """`is_cordoned`: tells if a broker gets new replicas only by explicit request."""
+        """Create a planner; `is_cordoned(broker)` is True if a broker gets replicas only when a request names it."""
         self._is_cordoned = is_cordoned
         self.cluster = cluster
         self.partition_count = partition_count
@@ -132,7 +133,7 @@ class TopicPlanner:
     # ------------------------------------------------------------------ creation
 
     def check_partition_total(self, topics: Iterable[NewTopic]) -> None:
-        """Refuse a request that would create more partitions than one decision may hold."""
+        """Raise KafkaError if the request would create more partitions than one decision can hold."""
         total = 0
         for topic in topics:
             requested = self.partition_count if topic.partition_count == -1 else max(topic.partition_count, 0)
@@ -141,13 +142,13 @@ class TopicPlanner:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
 
     def check_batch(self, plans: Iterable[TopicPlan]) -> None:
-        """Refuse creations that together are too large; Kafka counts a record for each topic, setting and partition."""
+        """Raise KafkaError if the creations need too many records: one for each topic, setting and partition."""
         counts = (1 + len(plan.configs or ()) + len(plan.after.partitions) for plan in plans)
         if sum(counts) > RECORDS_PER_REQUEST_MAX:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
 
     def check_name(self, name: str) -> None:
-        """Refuse names that are invalid, collide, or are taken."""
+        """Raise KafkaError if a topic name is invalid, collides with another one in metrics, or is taken."""
         if name == CLUSTER_METADATA_TOPIC:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
         if (problem := topic_name_problem(name)) is not None:
@@ -162,7 +163,7 @@ class TopicPlanner:
                 )
 
     def plan_creation(self, topic: NewTopic, topic_id: bytes) -> TopicPlan:
-        """A new topic, its name and settings already checked."""
+        """Plan a new topic, whose name and settings the caller has checked."""
         replicas = self._assigned(topic) if topic.assignments else self._placed(topic)
         state = TopicState(
             name=topic.name,
@@ -173,7 +174,10 @@ class TopicPlanner:
         return TopicPlan(before=None, after=state, configs=dict(topic.configs or {}))
 
     def check_extension_total(self, requested: Iterable[tuple[str, int]]) -> None:
-        """Refuse too many new partitions in one request, given as (topic, new count); extensions refused anyway do not count."""
+        """Raise KafkaError if one request adds too many partitions; `requested` holds (topic, new count).
+
+        Extensions that are refused for another reason do not count.
+        """
         total = 0
         for name, count in requested:
             if (topic := self.cluster.topics.get(name)) is not None:
@@ -186,7 +190,7 @@ class TopicPlanner:
     def plan_partitions(
         self, topic: TopicState | None, count: int, assignments: Sequence[Sequence[int]] | None = None
     ) -> TopicPlan:
-        """Plan more partitions for a topic; None: the topic does not exist."""
+        """Plan additional partitions for a topic; `topic` is None if it does not exist."""
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         present = len(topic.partitions)
@@ -214,7 +218,7 @@ class TopicPlanner:
         return assignments
 
     def _assigned(self, topic: NewTopic) -> list[Sequence[int]]:
-        """Replicas named by a request, checked together."""
+        """Return the replicas that a request assigns to partitions; raises KafkaError if they are invalid."""
         for value, text in ((topic.replication_factor, "replication factor"), (topic.partition_count, "numPartitions")):
             if value != -1:
                 raise KafkaError(
@@ -266,7 +270,7 @@ class TopicPlanner:
         return placed
 
     def check_assignment(self, ids: Sequence[int], factor: int | None = None) -> None:
-        """Check the replicas named for a partition: `factor` brokers, or any number."""
+        """Check the replicas assigned to one partition; `factor` is their required number, None: any number."""
         problem = None
         ordered = sorted(ids)
         if not ordered:
@@ -308,7 +312,7 @@ class TopicPlanner:
     # ------------------------------------------------------------------ from plan to fact
 
     def begin(self, plan: TopicPlan) -> None:
-        """Take the topic's name until `abandon`."""
+        """Reserve the name of a planned topic until `abandon` is called."""
         assert plan.name not in self._planned
         self._planned[plan.name] = plan
         self._note_name(plan.name)
@@ -317,7 +321,7 @@ class TopicPlanner:
         return name in self._planned
 
     def abandon(self, plan: TopicPlan) -> None:
-        """Forget a requested topic, when the cluster shows it or its creation failed; may be called twice."""
+        """Release the name of a planned topic after its creation or the creation's failure; may be called twice."""
         # A second call must not give up a later plan of the same name.
         if self._planned.get(plan.name) is plan:
             del self._planned[plan.name]
@@ -346,7 +350,7 @@ class TopicPlanner:
 
 
 def _unified(name: str) -> str:
-    """Key of a name in which metrics cannot distinguish `.` and `_`."""
+    """Return the form of a topic name in metrics, where `.` and `_` are the same."""
     return name.replace(".", "_")
 
 

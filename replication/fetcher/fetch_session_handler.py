@@ -60,7 +60,7 @@ WireKey = tuple[str | bytes, int]  # the topic's id or name, and the partition
 
 
 class FetchParameters(NamedTuple):
-    """Fetch parameters of a partition as the leader's session has them."""
+    """A partition's fetch parameters as known to the leader's fetch session."""
 
     leader_epoch: int
     fetch_offset: int
@@ -70,7 +70,7 @@ class FetchParameters(NamedTuple):
 
 
 class PartitionFetchState:
-    """Fetch state of a partition in one leader epoch; another epoch has another object."""
+    """Fetch state of a partition during one leader epoch; each later epoch gets a new object."""
 
     __slots__ = (
         "complaint",
@@ -103,7 +103,7 @@ class PartitionFetchState:
 
     @property
     def is_wanted(self) -> bool:
-        """True if the partition still follows this leader in this epoch."""
+        """True if the partition is still to be fetched from this leader in this epoch."""
         partition = self.partition
         return (
             self.is_current
@@ -114,13 +114,13 @@ class PartitionFetchState:
 
     @property
     def awaits_answer(self) -> bool:
-        """True if the answer to the last request fits the present log end."""
+        """True if the response to the last request can still be used: the log ends where that request started."""
         # A log that was cut, or that another epoch has changed, must not get records that follow something else.
         requested = self.requested
         return requested is not None and self.partition.log.log_end_offset == requested.fetch_offset and self.is_wanted
 
     def fetch_parameters(self, max_bytes: int) -> FetchParameters:
-        """Build the fetch parameters that the log needs now."""
+        """Build fetch parameters from the log's present state."""
         # The epoch of the last record is how the leader notices that the two logs have parted.
         log = self.partition.log
         return FetchParameters(
@@ -128,7 +128,7 @@ class PartitionFetchState:
         )
 
     def wire_key(self, uses_topic_ids: bool) -> WireKey:
-        """Key of the partition in requests."""
+        """Key of the partition in requests and in the session: topic id or topic name, and partition number."""
         # The id is that of the time of `__init__`: the key must not change while the session holds it.
         topic_id = self.topic_id
         partition = self.partition
@@ -136,7 +136,7 @@ class PartitionFetchState:
 
 
 class FetchSessionHandler:
-    """Partitions and session of one fetcher, with one request in flight at a time."""
+    """The partitions that one fetcher fetches, and its fetch session; at most one request is in flight."""
 
     def __init__(self, node_id: int, leader_id: int, throttle: ReplicationThrottle) -> None:
         self._node_id = node_id
@@ -189,29 +189,29 @@ class FetchSessionHandler:
         self._changed[following] = None
 
     def delay(self, following: PartitionFetchState, until_ms: int) -> None:
-        """Fetch a partition no earlier than this time."""
+        """Exclude a partition from fetches until `until_ms`."""
         if following.is_current:
             self._delayed[following] = until_ms
             # It leaves the session. Else the leader would go on to answer every fetch at once, with the same error.
             self._changed[following] = None
 
     def delay_all(self, until_ms: int) -> None:
-        """Fetch all partitions no earlier than this time."""
+        """Exclude all partitions from fetches until `until_ms`."""
         for following in self._followed.values():
             self.delay(following, until_ms)
 
     def fail(self, following: PartitionFetchState) -> None:
-        """Do not fetch a partition until it is added again."""
+        """Exclude a partition from fetches until it is added again."""
         if following.is_current:
             self._failed.add(following)
             self._changed[following] = None
 
     def has_failed(self, following: PartitionFetchState) -> bool:
-        """True if `fail` was called for the partition."""
+        """True if `fail` was called for this fetch state."""
         return following in self._failed
 
     def note_fetched(self, following: PartitionFetchState, *, is_in_sync: bool) -> None:
-        """Record that a response has changed the log."""
+        """Record that a response has changed the partition's log."""
         following.is_in_sync = is_in_sync
         following.complaint, following.refusals = None, 0
         key = (following.partition.topic, following.partition.index)
@@ -222,7 +222,7 @@ class FetchSessionHandler:
             self._changed[following] = None
 
     def note_unused(self, following: PartitionFetchState) -> None:
-        """Record that a response was not used: the leader must send the data again."""
+        """Renew the session after a response was not used, so that the leader sends the data again."""
         # A replacement counts as well: in the leader's session it has
         # the same key, and the leader believes that it was answered.
         if following.is_current or (following.partition.topic, following.partition.index) in self._followed:
@@ -233,7 +233,7 @@ class FetchSessionHandler:
     def next_request(
         self, config: ReplicationConfig, broker_epoch: int, now_ms: int
     ) -> tuple[FetchRequest, int] | None:
-        """Next fetch request with its version; None if no partition is ready."""
+        """Build the next fetch request; return it with its version, or None if no partition is ready."""
         self._look_around(now_ms)
         uses_topic_ids = not self._without_topic_id
         # One request names all its topics by id or all by name, and a session keeps to that.
@@ -254,14 +254,14 @@ class FetchSessionHandler:
         return self._request(changed, forgotten, config, broker_epoch), version
 
     def due_ms(self, now_ms: int, backoff_ms: int) -> int | None:
-        """Time in ms when delayed or throttled partitions are checked next; None if there are none."""
+        """Time in ms of the next check of delayed and throttled partitions; None if there are no such partitions."""
         # No event reports the end of a throttle, so it is polled.
         if self._throttled:
             return now_ms + backoff_ms
         return min(self._delayed.values(), default=None)
 
     def _look_around(self, now_ms: int) -> None:
-        """Check for changes that no event reports: ended delays, throttles, settings."""
+        """Detect changes that no event reports: the end of a delay or of throttling, and new settings."""
         for following, until_ms in list(self._delayed.items()):
             if until_ms <= now_ms:
                 del self._delayed[following]
@@ -357,11 +357,14 @@ class FetchSessionHandler:
     # --- answers
 
     def renew(self) -> None:
-        """End the session; the next request begins another."""
+        """End the fetch session; the next request begins a new session."""
         self._session_epoch = INITIAL_EPOCH
 
     def take(self, response: FetchResponse) -> list[tuple[PartitionFetchState, PartitionData]] | None:
-        """Match a response with the requested partitions; None if no part is usable. Skips partitions without `awaits_answer`."""
+        """Match a response with the requested partitions; None if the response is unusable.
+
+        The caller must skip partitions for which `awaits_answer` is False.
+        """
         if response.error_code != ErrorCode.NONE:
             self._on_session_error(response.error_code)
             return None

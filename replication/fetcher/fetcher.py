@@ -62,7 +62,7 @@ Connect = Callable[[int, int], Peer]
 
 @dataclass(frozen=True)
 class FetcherContext:
-    """Settings, clock and connections of all fetchers of a broker."""
+    """Settings, clock and connections that all fetchers of a broker share."""
 
     node_id: int
     connect: Connect
@@ -73,7 +73,7 @@ class FetcherContext:
 
 
 class Fetcher:
-    """Task that fetches from one leader."""
+    """Task that fetches partitions from one leader."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Fetcher:
         before_round: Callable[[], None],
         on_end: Callable[[Fetcher], None],
     ) -> None:
-        """`before_round` is called before each request; `on_end` when no partition is left."""
+        """Create a fetcher; it calls `before_round` before each request and `on_end` when it has no partitions left."""
         self.leader_id = leader_id
         self.number = number
         self._context = context
@@ -100,12 +100,12 @@ class Fetcher:
     # --- what may be called at any time
 
     def add(self, following: PartitionFetchState) -> None:
-        """Fetch this partition, too."""
+        """Add a partition to this fetcher."""
         self._fetch.add(following)
         self._interrupt()
 
     def remove(self, following: PartitionFetchState) -> None:
-        """Stop fetching a partition."""
+        """Remove a partition from this fetcher."""
         self._fetch.remove(following)
         # While others are left, the next request forgets this one.
         # Without any, the task would wait at the leader for nothing.
@@ -113,18 +113,18 @@ class Fetcher:
             self._interrupt()
 
     def has_failed(self, following: PartitionFetchState) -> bool:
-        """True if the partition is not fetched until it is added again."""
+        """True if fetching the partition has failed for good: it must be added again to be fetched."""
         return self._fetch.has_failed(following)
 
     def _interrupt(self) -> None:
-        """Interrupt the wait for the leader's response, because there is more to fetch."""
+        """Interrupt the wait for the leader's response, because a partition was added."""
         self._wake.set()
         self._leader.interrupt()
 
     # --- the task
 
     async def run(self) -> None:
-        """Fetch until no partition is left."""
+        """Fetch in a loop until this fetcher has no partitions left."""
         try:
             while True:
                 # No event reports a change of num.replica.fetchers, so every round checks it.
@@ -220,7 +220,7 @@ class Fetcher:
             await self._find_place(out_of_range)
 
     async def _use_data(self, following: PartitionFetchState, data: PartitionData, slice_bytes: int) -> int:
-        """Append a response's data to the partition; returns the used part of this time slice."""
+        """Apply a response's data to the partition; return the bytes of work done so far in this time slice."""
         records: Any = data.records
         size = len(records or b"")
         slice_bytes += PARTITION_BYTES + (size if size <= SLICE_BYTES else 0)
@@ -253,7 +253,7 @@ class Fetcher:
     async def _append_pieces(
         self, following: PartitionFetchState, records: memoryview, data: PartitionData, slice_bytes: int
     ) -> int:
-        """Append data beyond one time slice in pieces; returns the used part of the last slice."""
+        """Append data too large for one time slice in pieces; return the bytes of work done in the last time slice."""
         # The log refuses to write more than a segment holds in one go.
         for piece in pieces(records, min(SLICE_BYTES, following.partition.log.config.segment_bytes)):
             # Others had their turn at the checkpoint: the controller
@@ -268,7 +268,7 @@ class Fetcher:
         return slice_bytes
 
     def _append(self, following: PartitionFetchState, records: memoryview, data: PartitionData) -> bool:
-        """Append whole batches; True if there were any."""
+        """Append the complete batches in `records`; return True if there were any."""
         context = self._context
         partition = following.partition
         now_ms = context.clock_ms()
@@ -316,7 +316,7 @@ class Fetcher:
     async def _cut(self, following: PartitionFetchState, offset: int) -> bool:
         """Truncate the log to `offset`, a few segments at a time; False if the partition left this fetcher meanwhile.
 
-        What has to be read for it is read in a thread. KafkaError: not all could be dropped.
+        A thread reads the data needed for this. Raises KafkaError if the truncation could not be completed.
         """
         partition = following.partition
         while True:
@@ -360,7 +360,7 @@ class Fetcher:
     # --- out of range
 
     async def _find_place(self, out_of_range: list[PartitionFetchState]) -> None:
-        """Truncate to the leader's log end, or restart at its log start, after OFFSET_OUT_OF_RANGE."""
+        """Truncate logs to the leader's end, or restart them at its log start offset, after OFFSET_OUT_OF_RANGE."""
         try:
             # Phase 1: replicas that are beyond the leader's end drop the rest.
             latest = await self._leader_offsets(out_of_range, LATEST_TIMESTAMP)
@@ -376,7 +376,7 @@ class Fetcher:
     async def _leader_offsets(
         self, wanted: list[PartitionFetchState], timestamp: int
     ) -> dict[PartitionFetchState, int]:
-        """Request one offset of the leader's log for each partition; partitions that the leader refuses are delayed."""
+        """Request the first or last offset of the leader's log for each partition; delay partitions with an error."""
         offsets: dict[PartitionFetchState, int] = {}
         for each, (code, offset) in (await self._leader.list_offsets(wanted, timestamp)).items():
             if code == ErrorCode.NONE and offset >= 0:
@@ -386,7 +386,7 @@ class Fetcher:
         return offsets
 
     async def _cut_off(self, following: PartitionFetchState, leader_end: int | None) -> bool:
-        """Truncate records that the leader does not have; True if no further truncation is needed."""
+        """Truncate records beyond the leader's log end; return False if the log does not extend beyond it."""
         # The log may have moved on while the leader was asked. Its answer would cut what is right.
         if leader_end is None or not following.awaits_answer:
             return True
@@ -402,7 +402,7 @@ class Fetcher:
         return True
 
     async def _start_at(self, following: PartitionFetchState, leader_start: int | None) -> None:
-        """Restart the log at the leader's log start offset if this replica ends before it; else request the offset again."""
+        """Restart the log at the leader's log start offset if this replica ends before it; otherwise fetch again."""
         if leader_start is None or not following.awaits_answer:
             return
         partition = following.partition
@@ -443,7 +443,7 @@ _PASSING = _UNDER_WAY | {ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INCONSISTENT_T
 
 
 def cut_to_high_watermark(following: PartitionFetchState, *, now_ms: int) -> None:
-    """Truncate a log without leader epochs at its end to the high watermark. Raises KafkaError if impossible now."""
+    """Truncate a log whose last records have no leader epoch to the high watermark. Raises KafkaError if this fails."""
     partition = following.partition
     logger.info("Truncating %s-%d to its high watermark", partition.topic, partition.index)
     partition.truncate_to(partition.high_watermark, now_ms=now_ms)
@@ -451,7 +451,7 @@ def cut_to_high_watermark(following: PartitionFetchState, *, now_ms: int) -> Non
 
 
 def pieces(records: memoryview, size_max: int) -> Iterator[memoryview]:
-    """Cut records between batches, into pieces of at most `size_max` bytes where the batches allow it."""
+    """Split records into pieces of at most `size_max` bytes between batches; a larger batch is a piece of its own."""
     start = end = 0
     size = len(records)
     while size - end > _LOG_OVERHEAD:
@@ -469,9 +469,9 @@ def pieces(records: memoryview, size_max: int) -> Iterator[memoryview]:
 
 
 async def _until_synced(following: PartitionFetchState) -> None:
-    """Wait until the fetched records are synced, cannot be synced, or the partition left this fetcher.
+    """Wait until the records fetched so far are synced, cannot be synced, or the partition left this fetcher.
 
-    Not for what comes after it: a partition that is led here by now may never be synced to its end.
+    Records appended later are not waited for: if this broker has become the leader, they may keep arriving forever.
     """
     partition, log = following.partition, following.partition.log
     end_offset = log.log_end_offset  # what this answer brought, and no more

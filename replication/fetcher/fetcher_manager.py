@@ -35,7 +35,7 @@ class ReplicaFetcherManager:
         broker_epoch: Callable[[], int],
         throttle: ReplicationThrottle,
     ) -> None:
-        """`connect(leader id, fetcher number)` makes a new connection after each loss; it may raise PeerUnavailable."""
+        """Create the manager; `connect(leader id, fetcher number)` opens a connection and may raise PeerUnavailable."""
         self._context = FetcherContext(node_id, connect, config, clock_ms, broker_epoch, throttle)
         self._count = config().num_replica_fetchers
         self._fetchers: dict[tuple[int, int], Fetcher] = {}
@@ -44,11 +44,11 @@ class ReplicaFetcherManager:
 
     @property
     def partition_count(self) -> int:
-        """Number of followed partitions."""
+        """Number of partitions that this broker fetches as a follower."""
         return len(self._followed)
 
     def follow(self, partition: Partition) -> None:
-        """Fetch from the partition's leader in its present epoch, and stop the former fetch."""
+        """Fetch a partition from its leader in the current leader epoch; a former fetch of the partition ends."""
         key = (partition.topic, partition.index)
         if key in self._followed:
             fetcher, following = self._followed[key]
@@ -79,7 +79,7 @@ class ReplicaFetcherManager:
             fetcher.remove(following)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Fetch until cancelled."""
+        """Run the fetchers until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             try:

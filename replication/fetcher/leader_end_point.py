@@ -25,10 +25,10 @@ INTERRUPTION_S = 0.1  # for the answer to a fetch after one that was given up; t
 
 
 class LeaderEndPoint:
-    """Connection of one fetcher to one leader; each method but `interrupt` is for the fetcher's task alone."""
+    """Connection of a fetcher to its leader; only the fetcher's task may call methods other than `interrupt`."""
 
     def __init__(self, node_id: int, *, connect: Callable[[], Peer], config: Callable[[], ReplicationConfig]) -> None:
-        """`connect` opens a new connection after each loss; it may raise PeerUnavailable."""
+        """Create the end point; it calls `connect`, which may raise PeerUnavailable, first and after each loss."""
         self._node_id = node_id
         self._connect = connect
         self._config = config
@@ -38,7 +38,7 @@ class LeaderEndPoint:
         self._interruptions = 0  # since the last answer
 
     def interrupt(self) -> None:
-        """Interrupt the wait for the response to a fetch, because there is more to fetch."""
+        """Interrupt the wait for a fetch response, because there is more to fetch."""
         if self._asking is None:
             return
         soon = trio.current_time() + GRACE_S
@@ -50,7 +50,7 @@ class LeaderEndPoint:
         self._asking.deadline = min(self._asking.deadline, soon)
 
     async def fetch(self, request: Any, version: int) -> Any:
-        """Send a fetch; None if it was interrupted before the answer came. Raises PeerUnavailable."""
+        """Send a fetch and return its response; None if it was interrupted first. Raises PeerUnavailable."""
         with trio.CancelScope() as self._asking:
             try:
                 response = await self._ask(request, version)
@@ -67,7 +67,10 @@ class LeaderEndPoint:
     async def list_offsets(
         self, wanted: Sequence[PartitionFetchState], timestamp: int
     ) -> dict[PartitionFetchState, tuple[ErrorCode, int]]:
-        """Ask for an end of the leader's log for each partition: an error, or its offset. Raises PeerUnavailable."""
+        """Request the leader's offset for `timestamp` (earliest or latest): (error code, offset) for each partition.
+
+        Raises PeerUnavailable.
+        """
         topics: dict[str, ListOffsetsTopic] = {}
         for each in wanted:
             topic = topics.setdefault(each.partition.topic, ListOffsetsTopic(name=each.partition.topic, partitions=[]))

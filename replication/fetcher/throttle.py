@@ -27,7 +27,7 @@ ALL_REPLICAS = "*"
 
 
 class Limit(NamedTuple):
-    """A rate in bytes per second, and the windows it is measured over."""
+    """Limit in bytes per second, with the number and length of the windows over which the rate is measured."""
 
     bytes_per_second: int
     window_count: int
@@ -43,9 +43,9 @@ class _Window:
 
 
 class ReplicationThrottle:
-    """One replication quota and the replicas that it limits. Both may change at run time.
+    """A replication quota and the replicas that it limits; both can change at run time.
 
-    `throttled_replicas(topic)` is the topic's setting.
+    `throttled_replicas(topic)` returns the topic's setting that lists its throttled replicas.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ReplicationThrottle:
         return bool(listed) and (listed == (ALL_REPLICAS,) or f"{index}:{self._node_id}" in listed)
 
     def is_exceeded(self, now_ms: int) -> bool:
-        """True if more was moved than may be."""
+        """True if the measured rate exceeds the limit."""
         # Nothing was moved lately. The settings need not be looked up.
         if not self._windows:
             return False
@@ -77,7 +77,7 @@ class ReplicationThrottle:
         return moved * 1000 > limit.bytes_per_second * elapsed_ms
 
     def record(self, size: int, now_ms: int) -> None:
-        """Record bytes moved for throttled replicas."""
+        """Record bytes transferred for throttled replicas."""
         limit = self._limit()
         windows = self._windows
         # Whole windows, not single answers: their number, and with it the cost of `is_exceeded`, stays bounded.
@@ -88,14 +88,14 @@ class ReplicationThrottle:
         windows[-1].last_ms = now_ms
 
     def _forget_old_windows(self, limit: Limit, now_ms: int) -> None:
-        """Forget windows; one that began before the measured time but reaches into it still counts as a whole."""
+        """Drop windows outside the measured time; a window that overlaps its start is kept and counted in full."""
         oldest_ms = now_ms - limit.window_count * limit.window_seconds * 1000
         while self._windows and self._windows[0].last_ms <= oldest_ms:
             self._windows.popleft()
 
 
 class ReplicationThrottles:
-    """A broker's three throttles."""
+    """A broker's three replication throttles: of leaders, of followers and of moves between log directories."""
 
     def __init__(
         self, node_id: int, *, config: Callable[[], ReplicationConfig], log_config: Callable[[str], LogConfig]

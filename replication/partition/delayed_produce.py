@@ -22,7 +22,7 @@ Settle = Callable[["ErrorCode"], None]
 
 
 class DelayedProduce:
-    """Request that waits at one partition. `settle` becomes None after its call or a cancellation."""
+    """A produce request that waits for one partition; `settle` is None after its call or a cancellation."""
 
     __slots__ = ("_queue", "next_offset", "settle")
 
@@ -39,7 +39,7 @@ class DelayedProduce:
 
 
 class ProducePurgatory:
-    """All requests that wait, by partition and by whether they wait for all in-sync replicas."""
+    """All waiting produce requests, grouped by partition and by whether they need all in-sync replicas."""
 
     def __init__(self) -> None:
         self._queues: dict[tuple[Partition, bool], _Queue] = {}
@@ -48,7 +48,7 @@ class ProducePurgatory:
         return sum(map(len, self._queues.values()))
 
     def add(self, partition: Partition, next_offset: int, required_acks: int, settle: Settle) -> DelayedProduce:
-        """Add a request whose acknowledgement is not decided yet."""
+        """Add a request that is not acknowledged yet; `settle` is called with its error code."""
         # acks=1 looks at this replica alone and may go on while acks=-1 waits, so one queue could not be asked at its
         # head alone.
         key = (partition, required_acks == -1)
@@ -61,7 +61,7 @@ class ProducePurgatory:
 
 
 class _Queue:
-    """Requests that wait for one partition with the same acks. It watches the partition until there are none."""
+    """Produce requests that wait for one partition with equal acks; watches the partition while requests wait."""
 
     __slots__ = ("_acks", "_is_over", "_numbers", "_on_empty", "_partition", "_waits")
 
@@ -85,7 +85,7 @@ class _Queue:
         heapq.heappush(self._waits, (wait.next_offset, next(self._numbers), wait))
 
     def look(self) -> None:
-        """Settle requests whose records are committed or can never be."""
+        """Call `settle` of requests whose records are committed, or can no longer be committed."""
         waits = self._waits
         while waits:
             wait = waits[0][2]
@@ -106,7 +106,7 @@ class _Queue:
         self._end()
 
     def remove_who_gave_up(self) -> None:
-        """Drop requests that gave up from the front; in the middle they are passed over later."""
+        """Remove cancelled requests at the front of the queue; `look` skips cancelled requests further behind."""
         waits = self._waits
         # From the middle of a heap nothing can be taken cheaply.
         while waits and waits[0][2].settle is None:

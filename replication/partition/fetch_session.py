@@ -60,7 +60,7 @@ _by_place = attrgetter("place")
 # |        |                            |                             | when it is too large, or when others evict it |
 # | closed | `close`                    | FETCH_SESSION_ID_NOT_FOUND  | with the answer to its last fetch             |
 class FetchSession:
-    """The partitions of one session, in serving order."""
+    """Partitions of one fetch session, in the order in which they are read."""
 
     __slots__ = (
         "_awake",
@@ -140,14 +140,14 @@ class FetchSession:
         return len(self._awake) < len(self.targets)
 
     def awake(self) -> list[FetchTarget]:
-        """Targets that a fetch has to read, in order."""
+        """Return the targets that the next fetch has to read, in reading order."""
         # Partitions wake up in any order. While none is idle, the dict has them in order already.
         return sorted(self._awake, key=_by_place) if self.has_idle else list(self.targets.values())
 
     def let_idle(
         self, target: FetchTarget, partition: Partition, role: tuple[object, ...], follower: Follower | None
     ) -> None:
-        """Leave a partition idle: skip it in fetches until it changes."""
+        """Skip a partition in fetches until it changes."""
         del self._awake[target]
         target.idle = IdleTarget(target, partition, role, follower, self._on_change)
         target.idle.begin(self.last_fetch)
@@ -158,7 +158,7 @@ class FetchSession:
             self.on_wake(idle)
 
     def wake(self, target: FetchTarget) -> None:
-        """Wake an idle partition: read it again with the next fetch."""
+        """Read an idle partition again in the next fetch."""
         idle, target.idle = target.idle, None
         if idle is not None:
             idle.end(self.last_fetch)
@@ -170,7 +170,7 @@ class FetchSession:
                 self.wake(target)
 
     def close(self) -> None:
-        """Close the session; only the response to its last fetch can still be sent."""
+        """Close the session; only its last fetch may still send a response."""
         self.is_closed = True
         self.on_wake = None
         # Else the watchers of idle partitions would keep a session that is unusable.
@@ -178,7 +178,7 @@ class FetchSession:
 
 
 class FetchContext:
-    """Targets of one fetch request, and the relation of its response to a session."""
+    """Partitions to read for one fetch request, and the fetch session that its response belongs to."""
 
     __slots__ = ("_begin", "_epoch", "error", "session", "targets")
 
@@ -190,7 +190,7 @@ class FetchContext:
         session: FetchSession | None = None,
         begin: Callable[[list[FetchTarget]], FetchSession | None] | None = None,
     ) -> None:
-        """`session`: the one that an incremental fetch continues; `begin` creates one for a full fetch."""
+        """Create a context; an incremental fetch continues `session`, a full fetch creates its session with `begin`."""
         self.targets = targets
         self.error = error
         self.session = session
@@ -204,7 +204,7 @@ class FetchContext:
         return self.session.session_id if self.session is not None else NO_SESSION
 
     def begin(self, answers: list[tuple[FetchTarget, PartitionData]]) -> bool:
-        """Begin a session with the targets of `answers` if the request wants one. False: send none of `answers`."""
+        """Create a full fetch's session with the targets of `answers`; return False if `answers` must not be sent."""
         if self._begin is not None:
             # The session holds the partitions in the order of the answer.
             self.session = session = self._begin([target for target, _ in answers])
@@ -213,14 +213,14 @@ class FetchContext:
         return self.goes_on()
 
     def goes_on(self) -> bool:
-        """True if this is the session's latest request; the response to any other is an error."""
+        """True if the session has no newer request; otherwise the response becomes an error."""
         if self.session is not None and self.session.epoch != self._epoch:
             self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
             return False
         return True
 
     def select(self, answers: list[tuple[FetchTarget, PartitionData]]) -> list[tuple[FetchTarget, PartitionData]]:
-        """Choose the partitions of the response and remember their state as sent. Call after `begin`."""
+        """Choose the partitions of the response and remember what was sent. Call this after `begin`."""
         if self._begin is not None:
             # A full fetch is told everything. `has_news` is called only because it remembers what is told.
             for target, data in answers:
@@ -239,18 +239,18 @@ class FetchContext:
 
     @property
     def has_idle(self) -> bool:
-        """True if the session has partitions beyond `targets`."""
+        """True if the session has idle partitions, which are not in `targets`."""
         return self.session is not None and self.session.has_idle
 
     @property
     def may_look_at_idle(self) -> bool:
-        """True if idle partitions are so few that all may be read at once."""
+        """True if the session has idle partitions, and few enough partitions to read all of them."""
         session = self.session
         return session is not None and self.may_let_idle and session.has_idle and len(session.targets) <= IDLE_READ_MAX
 
     @property
     def may_let_idle(self) -> bool:
-        """True if the session is large and this request is its latest."""
+        """True if the session is large enough for idle partitions and this request is its latest."""
         session = self.session
         return (
             session is not None
@@ -260,7 +260,7 @@ class FetchContext:
         )
 
     def confirm(self, circumstances: object, now_ms: int) -> None:
-        """Wake all idle partitions if `circumstances` differ from those of the last fetch, or are None."""
+        """Wake all idle partitions if `circumstances` is None or differs from the last fetch's circumstances."""
         session = self.session
         if session is not None and session.has_idle:
             if circumstances is None or circumstances != session.circumstances:
@@ -280,31 +280,31 @@ class FetchContext:
         follower: Follower | None,
         circumstances: object,
     ) -> None:
-        """Let `target` idle until its partition changes; call after `select`, if `may_let_idle` allows it."""
+        """Skip `target` in fetches until its partition changes. Call this after `select`, only if `may_let_idle`."""
         assert self.session is not None
         self.session.circumstances = circumstances
         self.session.let_idle(target, partition, role, follower)
 
     def on_wake(self, listener: Callable[[IdleTarget], None] | None) -> None:
-        """Set the function to call for idle partitions that change from now on."""
+        """Set the function to call when an idle partition changes; None removes it."""
         # An older request that still waits must not take the listener of a newer one away.
         if self.session is not None and self.session.epoch == self._epoch and not self.session.is_closed:
             self.session.on_wake = listener
 
     def add_woken(self, target: FetchTarget) -> None:
-        """Read one more partition."""
+        """Add a woken partition to the targets of this fetch."""
         self.targets.append(target)
 
 
 def random_session_id(random_bytes: Callable[[int], bytes]) -> int:
-    """Random positive int32 that cannot be predicted."""
+    """Return a random, unpredictable positive int32."""
     while (session_id := int.from_bytes(random_bytes(4)) & _INT_MAX) == NO_SESSION:
         pass
     return session_id
 
 
 class FetchSessionCache:
-    """All sessions of this broker. `new_id` gives a random positive int32."""
+    """All fetch sessions of this broker; `new_id` returns a random positive int32."""
 
     def __init__(
         self,
@@ -332,7 +332,10 @@ class FetchSessionCache:
         principal: str,
         named: NamedPartitions | None = None,
     ) -> FetchContext:
-        """Context of a request by the table in the module's docstring. `named`: the request's partitions, if read already."""
+        """Return the context of a fetch request by the table in the module's docstring.
+
+        `named` holds the request's partitions if the caller has read them already.
+        """
         changed = _targets(request, version, cluster) if named is None else named.targets
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             # A client that begins again does not come back to its old session. Without this it would keep a slot for
@@ -389,7 +392,7 @@ class FetchSessionCache:
         return FetchContext(targets, session=session)
 
     def _has_room(self, size: int, more: int) -> bool:
-        """True if a session of this size, with so many additional partitions, fits."""
+        """True if a session may have `size` partitions and the cache can take `more` additional partitions."""
         # Counted again each time, because sessions begin and grow seldom.
         held = sum([len(session.targets) for session in self._sessions.values()])
         return size <= self._session_partitions_max and held + more <= self._partitions_max
@@ -418,7 +421,11 @@ class FetchSessionCache:
         return session
 
     def _evict(self, size: int, is_follower: bool, now_ms: int) -> bool:
-        """Make room for a session of `size` partitions: evict the least recently used one if stale, else a smaller, older one."""
+        """Make room for a session of `size` partitions; return False if no session may be evicted.
+
+        Evicts the least recently used session if that is stale; otherwise a session of lower rank that is old enough.
+        Followers rank above consumers, large sessions above small ones.
+        """
         if not self._sessions:
             return False
         # Kafka's order: first unused sessions, then what is worth least. Followers are worth more than
@@ -442,7 +449,7 @@ def _topic_name(cluster: MetadataCache, topic_id: bytes) -> str | None:
 
 
 def _targets(request: FetchRequest, version: int, cluster: MetadataCache) -> list[FetchTarget]:
-    """Targets of the request, each once: position of the first mention, parameters of the last."""
+    """Return a request's targets; a partition named twice keeps its first position and its last parameters."""
     targets: dict[Key, FetchTarget] = {}
     for topic in request.topics:
         _add_targets(targets, topic, topic.partitions, version, cluster)
@@ -473,7 +480,7 @@ def _keys(topic: ForgottenTopic, partitions: Iterable[int], version: int) -> lis
 
 
 class NamedPartitions:
-    """Partitions of a very long request, read in steps."""
+    """Partitions of a very long fetch request, read in steps."""
 
     def __init__(self, request: FetchRequest, version: int, cluster: MetadataCache) -> None:
         self._request = request
@@ -484,11 +491,11 @@ class NamedPartitions:
 
     @property
     def targets(self) -> list[FetchTarget]:
-        """Targets that were read so far."""
+        """Targets read so far."""
         return list(self._targets.values())
 
     def steps(self) -> Iterator[None]:
-        """Read everything."""
+        """Read the request's partitions; yield after each step."""
         for topic in self._request.topics:
             # A topic without partitions is a step as well, so that very many of them give way, too.
             for start in range(0, len(topic.partitions) or 1, NAMED_PER_STEP):

@@ -37,7 +37,7 @@ IsEligible = Callable[[int, int], bool]
 
 
 class Holder(NamedTuple):
-    """An in-sync follower that holds the offset a consumer fetches."""
+    """An in-sync follower that holds the offset that a consumer fetches."""
 
     broker: int
     log_end_offset: int
@@ -45,7 +45,7 @@ class Holder(NamedTuple):
 
 
 class LastFetch:
-    """Time of the last use of a fetch session, for the followers that rest on it; see `idle_partitions.py`."""
+    """Time of the last fetch in a session; it counts for followers with idle partitions (see `idle_partitions.py`)."""
 
     __slots__ = ("at_ms",)
 
@@ -79,19 +79,19 @@ class Follower:
 
     @property
     def caught_up_ms(self) -> int:
-        """Time when the follower last held the leader's whole log."""
+        """Time in ms when the follower last held the leader's whole log."""
         last_fetch = self.rests_on
         return self._caught_up_ms if last_fetch is None else max(self._caught_up_ms, last_fetch.at_ms)
 
     def wake(self, last_fetch: LastFetch) -> None:
-        """End the follower's idle state: the partition is about to change, or has changed since its last fetch."""
+        """End the follower's idle state, because the partition changes or its own fetches count again."""
         # What the session has shown so far is kept, since its later fetches say nothing about this partition.
         if self.rests_on is last_fetch:
             self._caught_up_ms = self.caught_up_ms
             self.rests_on = None
 
     def begin_epoch(self, leader_end_offset: int, *, is_in_sync: bool, now_ms: int) -> None:
-        """Begin a leader epoch: an in-sync replica gets time to fetch; others count only after a fetch."""
+        """Begin a leader epoch; an in-sync replica gets time to fetch, another one counts only after a fetch."""
         # A follower that has not fetched from this leader has no earlier fetch that could count.
         if self.log_end_offset != UNKNOWN_OFFSET:
             self.leader_end_at_fetch = leader_end_offset
@@ -131,9 +131,9 @@ class Follower:
 
 
 class Followers:
-    """The followers of a partition that this broker leads, and the in-sync replicas.
+    """The followers and the in-sync replicas of a partition that this broker leads.
 
-    `is_eligible(broker, broker_epoch)` says whether that incarnation of a broker lives and may be in sync.
+    `is_eligible(broker, broker_epoch)` is True if this incarnation of the broker is alive and may be in sync.
     """
 
     __slots__ = ("_is_eligible", "_lag_ms", "_local_id", "by_id", "isr", "now_ms", "proposed")
@@ -148,14 +148,14 @@ class Followers:
         self.now_ms = 0  # as of the latest fetch, decision or look at the laggards
 
     def assign(self, replicas: Iterable[int], isr: tuple[int, ...]) -> None:
-        """Adopt the replicas and the ISR from the controller. A pending proposal ends."""
+        """Adopt the controller's replicas and ISR; a pending ISR proposal ends."""
         others = [broker for broker in replicas if broker != self._local_id]
         # Who stays a replica keeps what is known of it. Who is none any more must not hold the high watermark back.
         self.by_id = {broker: self.by_id.get(broker) or Follower() for broker in others}
         self.isr, self.proposed = isr, None
 
     def begin_epoch(self, leader_end_offset: int, *, is_new_leader: bool, now_ms: int) -> None:
-        """Begin a leader epoch; a new leader has no state of its followers yet."""
+        """Begin a leader epoch; a new leader forgets earlier states of its followers."""
         self.now_ms = now_ms
         # What was heard in an earlier time as leader may be of records that have been cut off since.
         if is_new_leader:
@@ -173,9 +173,10 @@ class Followers:
         broker_epoch: int,
         now_ms: int,
     ) -> bool:
-        """Record that a follower holds everything below `fetch_offset`; True if that is new. Raises UNKNOWN_LEADER_EPOCH.
+        """Record that a follower holds everything below `fetch_offset`; return True if that is new.
 
-        A fetch that the broker sent before it restarted may come late. It says nothing about the present log.
+        Ignores a fetch that the broker sent before it restarted: such a fetch says nothing about the present log.
+        Raises KafkaError (UNKNOWN_LEADER_EPOCH) if the broker has no replica.
         """
         follower = self.by_id.get(broker)
         if follower is None:
@@ -190,21 +191,21 @@ class Followers:
         return known != (fetch_offset, log_start_offset)
 
     def in_sync(self, broker: int) -> Follower | None:
-        """A follower that is in the committed ISR."""
+        """Return a follower's state if the follower is in the committed ISR, else None."""
         return self.by_id.get(broker) if broker in self.isr else None
 
     # --- what they hold together
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
-        """The committed ISR and the followers that are about to join it."""
+        """The committed ISR plus the followers proposed to join it."""
         proposed = self.proposed
         # A shorter proposal counts only when the controller has agreed: until then the one that leaves may still be
         # elected leader.
         return self.isr if proposed is None or len(proposed) < len(self.isr) else proposed
 
     def common_end(self, local_offset: int, leader_end_offset: int) -> int:
-        """Next high watermark: every replica that is in sync, or joining, holds the log up to this offset."""
+        """Return the next high watermark: the offset up to which all in-sync and joining replicas hold the log."""
         # The log's own part first: nothing is committed that this replica does not hold for sure.
         lowest, maximal = local_offset, self.maximal_isr
         for broker, follower in self.by_id.items():
@@ -222,13 +223,13 @@ class Followers:
         return lowest
 
     def common_start(self, log_start_offset: int, is_alive: Callable[[int], bool]) -> int:
-        """The lowest log start offset of all live replicas. DeleteRecords waits for it."""
+        """Return the lowest log start offset of all live replicas, for which DeleteRecords waits."""
         # A dead replica would hold DeleteRecords up for as long as it is dead.
         starts = [follower.log_start_offset for broker, follower in self.by_id.items() if is_alive(broker)]
         return min([log_start_offset, *starts])
 
     def holders(self, offset: int) -> list[Holder]:
-        """The in-sync followers that hold a record of this offset, or end there."""
+        """Return the in-sync followers that hold `offset` or end at it."""
         return [
             Holder(broker, follower.log_end_offset, follower.caught_up_ms)
             for broker, follower in self.by_id.items()
@@ -239,7 +240,7 @@ class Followers:
     # --- changing who is in sync
 
     def joiner(self, broker: int, high_watermark: int, epoch_start_offset: int) -> tuple[int, ...] | None:
-        """ISR including this follower, if it has caught up."""
+        """Return the ISR extended by a follower that has caught up; None if the follower may not join now."""
         # One proposal at a time: the next one has to build on the answer to this one.
         if self.proposed is not None or broker in self.isr:
             return None
@@ -254,7 +255,7 @@ class Followers:
         return self.now_ms >= follower.ineligible_until_ms and self._is_eligible(broker, follower.broker_epoch)
 
     def without_laggards(self, leader_end_offset: int, now_ms: int) -> tuple[int, ...] | None:
-        """The ISR without lagging followers, if there are any."""
+        """Return the ISR without lagging followers; None if no follower lags or a proposal is pending."""
         self.now_ms = now_ms
         if self.proposed is not None:
             return None
@@ -263,7 +264,7 @@ class Followers:
         return kept if len(kept) < len(self.isr) else None
 
     def excuse(self, refused_ms: int, now_ms: int) -> None:
-        """Exclude the time in which this broker refused its followers from their lag."""
+        """Do not count the time in which this broker refused fetches (`refused_ms`) as lag of its followers."""
         for broker in self.isr:
             if (follower := self.by_id.get(broker)) is not None:
                 follower.excuse(refused_ms, now_ms)
@@ -284,10 +285,10 @@ class Followers:
         self.isr, self.proposed = isr, None
 
     def withdraw(self, *, are_ineligible: bool = False) -> None:
-        """Withdraw a proposal that the controller has refused and that no other controller can have applied.
+        """Withdraw an ISR proposal that the controller refused and that no other controller can have applied.
 
-        Who is not eligible holds nothing back and is not proposed again for a while: the controller may know, before
-        anybody else does, that a broker is going.
+        `are_ineligible`: for a while the proposed followers do not hold back the high watermark and are not proposed
+        again, because the controller may be the first to know that a broker is shutting down.
         """
         if are_ineligible:
             for broker in set(self.proposed or ()) - set(self.isr):
@@ -296,6 +297,6 @@ class Followers:
         self.proposed = None
 
     def broker_epoch(self, broker: int) -> int:
-        """The incarnation that last fetched, or -1."""
+        """Return the epoch of the broker incarnation that last fetched; -1 if unknown."""
         follower = self.by_id.get(broker)
         return UNKNOWN_BROKER_EPOCH if follower is None else follower.broker_epoch

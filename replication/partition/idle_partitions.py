@@ -36,7 +36,7 @@ IDLE_FROM = 4  # partitions in a session: reading two or three again costs no mo
 
 
 class FetchTarget:
-    """One partition of a fetch: its last request, and the offsets last sent (-1 for none yet)."""
+    """A partition of a fetch, with its last requested parameters and the offsets last sent (-1: nothing sent yet)."""
 
     __slots__ = ("asked", "idle", "key", "place", "told_high_watermark", "told_log_start_offset", "topic", "topic_id")
 
@@ -53,7 +53,7 @@ class FetchTarget:
         self.idle: IdleTarget | None = None
 
     def has_news(self, data: PartitionData) -> bool:
-        """A partition without new data for one session, with the watcher that wakes it."""
+        """Return True if `data` has news for the client, and remember the offsets in `data` as sent."""
         # No early return: what is told has to be remembered below in any case. As in Kafka, a last stable offset that
         # moved alone is no news.
         news = bool(data.records) or data.preferred_read_replica >= 0 or data.diverging_epoch.epoch >= 0
@@ -67,7 +67,7 @@ class FetchTarget:
 
 
 class IdleTarget:
-    """A partition without news for one session, and the watcher that wakes it up."""
+    """A partition without news for one fetch session, and the watcher that wakes it when it changes."""
 
     __slots__ = ("_follower", "_on_change", "partition", "role", "target")
 
@@ -79,7 +79,7 @@ class IdleTarget:
         follower: Follower | None,
         on_change: Callable[[IdleTarget], None],
     ) -> None:
-        """`role` is the partition's role when it became idle (`server/api/fetch/waiting.py:role_of`)."""
+        """Create an idle target; `role` is the partition's role now (`server/api/fetch/waiting.py:role_of`)."""
         self.target = target
         self.partition = partition
         self.role = role
@@ -87,7 +87,7 @@ class IdleTarget:
         self._on_change = on_change
 
     def begin(self, last_fetch: LastFetch) -> None:
-        """Watch the partition from now on."""
+        """Begin to watch the partition; from now on the session's fetches count as fetches of its follower."""
         if self._follower is not None:
             # Until the partition changes each fetch of the session counts as a fetch of the log end. One object for all idle
             # partitions of the session: a fetch notes its time once and not for each of them.
@@ -95,7 +95,7 @@ class IdleTarget:
         self.partition.watchers.add(self._changed)
 
     def end(self, last_fetch: LastFetch) -> None:
-        """Stop watching."""
+        """Stop watching the partition; from now on only the follower's own fetches count."""
         self.partition.watchers.discard(self._changed)
         if self._follower is not None:
             # The follower keeps the time up to which it rested. From now on its own fetches count.

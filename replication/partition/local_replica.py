@@ -32,10 +32,10 @@ Watcher = Callable[[], None]
 
 
 class Watchers:
-    """Ordered set of callbacks, which may be added and removed while they are called.
+    """Ordered set of callbacks; callbacks may be added and removed while the set is called.
 
-    A call may lead to another round of calls before this one is over: a watcher makes an answer ready, and the connection
-    goes on to a request that changes the same partition. Who leaves in the inner round is not called in the outer one.
+    Calls may nest: a watcher prepares a response, and its connection goes on to a request that changes the same
+    partition. A watcher removed during the inner call is not called by the outer call.
     """
 
     __slots__ = ("_functions",)
@@ -64,7 +64,7 @@ class Watchers:
 
 
 class LocalReplica:
-    """A log and its high watermark."""
+    """A partition's log and high watermark on this broker."""
 
     __slots__ = (
         "_request_flush",
@@ -111,35 +111,35 @@ class LocalReplica:
 
     @property
     def topic_id(self) -> bytes | None:
-        """The topic's id, as the log's directory has it."""
+        """Topic id recorded in the log's directory; None if none is recorded."""
         return self.log.topic_id
 
     # --- what it holds ------------------------------------------------------------------------------------------------
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that can be read."""
+        """First offset that can be read."""
         return self.log.log_start_offset
 
     @property
     def log_end_offset(self) -> int:
-        """The offset the next record gets."""
+        """Offset of the next record."""
         return self.log.log_end_offset
 
     @property
     def last_stable_offset(self) -> int:
-        """Last stable offset: all transactions below it are decided."""
+        """Offset below which all transactions are decided, at most the high watermark."""
         unstable = self.log.first_unstable_offset
         high_watermark = self.high_watermark
         return high_watermark if unstable is None or unstable > high_watermark else unstable
 
     def _local_offset(self) -> int:
-        """Offset up to which this replica is certain to hold the log."""
+        """Return the offset up to which this replica holds the log for certain: synced, if flushes are required."""
         log = self.log
         return min(log.recovery_point, self.durability_limit) if log.is_flush_required else log.log_end_offset
 
     def _check_offsets(self) -> None:
-        """Assert the offsets' invariant, before a change of role and after a truncation."""
+        """Assert that the high watermark is within the log."""
         start = self.log.log_start_offset
         assert start <= self.high_watermark <= max(start, self.log.log_end_offset), self
 
@@ -147,13 +147,13 @@ class LocalReplica:
 
     @property
     def watchers(self) -> Watchers:
-        """Functions to call after every change."""
+        """Callbacks to call after each change of this replica."""
         if self._watchers is None:
             self._watchers = Watchers()
         return self._watchers
 
     def notify_watchers(self) -> None:
-        """Call the watchers after any change, such as a failed disk."""
+        """Call the watchers; also after changes outside this object, such as a disk failure."""
         if self._watchers:
             self._watchers.call()
 
@@ -162,7 +162,10 @@ class LocalReplica:
     def append_as_follower(
         self, records: memoryview, *, leader_high_watermark: int, leader_log_start_offset: int, now_ms: int
     ) -> AppendInfo:
-        """Append the leader's records and adopt its high watermark and log start. KafkaError: no record is written."""
+        """Append the leader's records and adopt its high watermark and log start offset.
+
+        Raises KafkaError if no record was written.
+        """
         log = self.log
         # Only a log without records can begin again at another offset.
         if log.log_end_offset == log.log_start_offset:
@@ -179,7 +182,7 @@ class LocalReplica:
         return info
 
     def take_over(self, leader_high_watermark: int, leader_log_start_offset: int) -> None:
-        """Adopt the leader's high watermark and log start, as far as this log reaches."""
+        """Adopt the leader's high watermark and log start offset, as far as this log reaches."""
         log = self.log
         # This replica may be far behind, and a watermark beyond its end would count records that it does not have.
         high_watermark = min(leader_high_watermark, log.log_end_offset)
@@ -201,17 +204,18 @@ class LocalReplica:
             log.truncate_fully_and_start_at(first[0].base_offset, log_start_offset=start, now_ms=now_ms)
 
     def divergence(self, epoch: int, end_offset: int) -> int:
-        """Find the offset at which this log leaves the leader's, which ends at `end_offset` in `epoch`.
+        """Return the offset from which this log must be truncated to match the leader's log.
 
-        That is the largest epoch the leader knows that is not above ours. What is beyond has to be dropped, never by the
-        high watermark, and then to be fetched from there (KIP-595).
+        `epoch` is the largest epoch known to the leader that is not above this log's last epoch, and `end_offset` its
+        end on the leader. Records beyond the result are dropped and fetched again from there, whatever the high
+        watermark is (KIP-595).
         """
         return divergence_from_leader(self.log, epoch, end_offset)
 
     def truncate_to(self, offset: int, *, now_ms: int, truncation: Truncation | None = None) -> None:
-        """Truncate the log to `offset`, where it diverges from the leader's.
+        """Truncate the log to `offset`, where it diverges from the leader's log.
 
-        `truncation`: data that a thread has read for this.
+        `truncation` holds data that a thread has read for this.
         """
         # The watermark falls here only because the records above it are gone. It never decides where to cut.
         if self.log.truncate_to(offset, now_ms=now_ms, truncation=truncation):
@@ -220,7 +224,7 @@ class LocalReplica:
             self.notify_watchers()
 
     def restart_at(self, offset: int, *, now_ms: int) -> None:
-        """Restart as an empty log at the leader's log start `offset`, which is beyond this log's end."""
+        """Empty the log and restart it at `offset`, the leader's log start offset, which is beyond this log's end."""
         self.log.truncate_fully_and_start_at(offset, now_ms=now_ms)
         # The log is empty and begins there, so both of its ends are this offset.
         self.high_watermark = offset
@@ -231,7 +235,7 @@ class LocalReplica:
     # --- on the disk --------------------------------------------------------------------------------------------------
 
     def _flush_finished(self) -> None:
-        """Flush a segment that was finished for an append, even if the append itself has failed."""
+        """Request a flush if the last append has finished a segment, even if that append failed."""
         if self.log.has_rolled:
             self._flush()
 
@@ -241,7 +245,7 @@ class LocalReplica:
             self._request_flush(self)
 
     def replace_log(self, log: PartitionLog) -> None:
-        """Switch to a log in another directory that holds the same records."""
+        """Replace the log by a log in another directory that holds the same records."""
         self.log = log
         if log.has_rolled or (log.is_flush_required and log.recovery_point < log.log_end_offset):
             self._flush()
@@ -250,7 +254,10 @@ class LocalReplica:
     def delete_old_segments(
         self, now_ms: int, *, limit: int = SEGMENTS_MAX, is_enough: Callable[[], bool] = lambda: False
     ) -> int:
-        """Apply the topic's retention; returns how many segments went, at most `limit`, fewer where that `is_enough`."""
+        """Apply the topic's retention; return the number of deleted segments.
+
+        Deletes at most `limit` segments, and stops early when `is_enough()` is True.
+        """
         start = self.log.log_start_offset
         count = self.log.delete_old_segments(now_ms, self.high_watermark, limit=limit, is_enough=is_enough)
         # Segments below the start may go without moving it, and no request waits for that.

@@ -61,7 +61,7 @@ NO_LEADER_EPOCH = -1  # in a request that does not fence
 
 
 class Partition(LocalReplica):
-    """A partition of which this broker has a replica."""
+    """A partition with a replica on this broker."""
 
     __slots__ = (
         "_is_eligible",
@@ -116,12 +116,12 @@ class Partition(LocalReplica):
 
     @property
     def is_leader(self) -> bool:
-        """True if this broker leads."""
+        """True if this broker is the partition's leader."""
         return self.leader_id == self._local_id and not self.is_deleted
 
     @property
     def is_under_min_isr(self) -> bool:
-        """True if too few replicas are in sync."""
+        """True if the ISR is smaller than min.insync.replicas."""
         return len(self.isr) < self.min_isr
 
     # --- roles --------------------------------------------------------------------------------------------------------
@@ -135,7 +135,10 @@ class Partition(LocalReplica):
         isr: tuple[int, ...],
         now_ms: int = 0,
     ) -> bool:
-        """Become leader; returns True if this broker was not leader before. A lone broker may omit the time."""
+        """Make this broker the leader; return True if it was not the leader before.
+
+        A broker without followers may omit `now_ms`.
+        """
         self._check_offsets()
         if partition_epoch < self.partition_epoch:
             return False
@@ -168,7 +171,7 @@ class Partition(LocalReplica):
     def make_follower(
         self, *, leader_id: int, leader_epoch: int, partition_epoch: int, replicas: tuple[int, ...]
     ) -> bool:
-        """Become follower; returns True if the leader epoch is new."""
+        """Make this broker a follower of `leader_id`; return True if the leader epoch is new."""
         self._check_offsets()
         if partition_epoch < self.partition_epoch:
             return False
@@ -199,14 +202,14 @@ class Partition(LocalReplica):
         self.followers.assign(self.replicas, self.isr)
 
     def mark_deleted(self) -> None:
-        """Mark the partition as deleted; all requests to it get errors."""
+        """Mark the partition as deleted; all later requests get errors."""
         self.is_deleted = True
         # Appends compare only the leader's id, so this also lets none in any more.
         self.leader_id = NO_LEADER
         self.notify_watchers()
 
     def set_config(self, config: LogConfig) -> None:
-        """Take over changed settings of the topic."""
+        """Adopt changed settings of the topic."""
         # First, because min.insync.replicas is read from there.
         self.log.config = config
         self._set_replicas(self.replicas, self.isr)
@@ -218,7 +221,7 @@ class Partition(LocalReplica):
             self.notify_watchers()
 
     def leading_log(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> PartitionLog:
-        """The log, for a request that only the leader answers."""
+        """Return the log for a request to the leader. Raises KafkaError if this broker does not lead."""
         if current_leader_epoch not in (NO_LEADER_EPOCH, self.leader_epoch):
             raise self._other_epoch(current_leader_epoch)
         if self.leader_id != self._local_id:
@@ -226,7 +229,7 @@ class Partition(LocalReplica):
         return self.log
 
     def _readable_log(self, current_leader_epoch: int, *, only_from_leader: bool) -> PartitionLog:
-        """The log, for a reader that accepts a follower's (KIP-392)."""
+        """Return the log for a reader; a follower's log is enough unless `only_from_leader` (KIP-392)."""
         if only_from_leader:
             return self.leading_log(current_leader_epoch)
         if current_leader_epoch not in (NO_LEADER_EPOCH, self.leader_epoch):
@@ -261,7 +264,7 @@ class Partition(LocalReplica):
         transaction_version: int = 0,
         guard: VerificationGuard | None = None,
     ) -> AppendInfo:
-        """Append a batch. KafkaError: no record was appended. `acknowledgement` tells when it is committed."""
+        """Append a batch; `acknowledgement` says when it is committed. Raises KafkaError if nothing was appended."""
         # This covers a deleted partition, too; see `mark_deleted`.
         if self.leader_id != self._local_id:
             raise self._not_leader()
@@ -326,7 +329,7 @@ class Partition(LocalReplica):
         return True
 
     def acknowledgement(self, next_offset: int, required_acks: int) -> ErrorCode | None:
-        """Answer for a producer whose records end before `next_offset`; None: it must wait."""
+        """Return the error code for a producer whose records end before `next_offset`; None while it must wait."""
         # Failures come first: a disk that is gone, or another leader's truncation, may have taken the records away
         # again, whatever the offsets say.
         if self.log.log_directory.failure is not None:
@@ -344,11 +347,9 @@ class Partition(LocalReplica):
         return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if len(in_sync) < self.min_isr else ErrorCode.NONE
 
     def is_held_in_sync(self, next_offset: int) -> bool:
-        """True if all in-sync replicas hold everything below an offset, even below min ISR.
+        """True if all in-sync replicas hold everything below `next_offset`, even if the ISR is below min ISR.
 
-        KafkaError: this replica does not lead.
-
-        No leader that is elected among them cuts it off.
+        No leader elected from the ISR will truncate these records. Raises KafkaError if this broker does not lead.
         """
         log = self.leading_log()
         if log.log_directory.failure is not None:
@@ -363,7 +364,7 @@ class Partition(LocalReplica):
     def on_follower_fetch(
         self, broker: int, fetch_offset: int, log_start_offset: int, *, broker_epoch: int = -1, now_ms: int
     ) -> None:
-        """Record that a follower holds everything below `fetch_offset`. KafkaError: the broker is no follower here."""
+        """Record that a follower holds everything below `fetch_offset`. Raises KafkaError if it is no follower."""
         log = self.leading_log()
         if self.followers is None:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"Nobody follows {self.topic}-{self.index}")
@@ -376,19 +377,19 @@ class Partition(LocalReplica):
             self.notify_watchers()
 
     def joining_isr(self, broker: int) -> tuple[int, ...] | None:
-        """The ISR to propose now that this follower has fetched, if it may join."""
+        """Return the ISR extended by a follower that has just fetched; None if it may not join."""
         if self.followers is None or not self.is_leader:
             return None
         return self.followers.joiner(broker, self.high_watermark, self.leader_epoch_start_offset)
 
     def shrunk_isr(self, now_ms: int) -> tuple[int, ...] | None:
-        """The ISR to propose without lagging replicas, if there are any."""
+        """Return the ISR without lagging replicas, to be proposed to the controller; None if it does not shrink."""
         if self.followers is None or not self.is_leader:
             return None
         return self.followers.without_laggards(self.log.log_end_offset, now_ms)
 
     def settle_isr(self, isr: tuple[int, ...], *, leader_epoch: int, partition_epoch: int) -> bool:
-        """Adopt an ISR that the controller has accepted; True if it still concerns this leader epoch."""
+        """Adopt an ISR that the controller has accepted; return False if either epoch is outdated."""
         # A late answer: LeaderAndIsr has told of a newer state since the question was sent.
         if self.followers is None or leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
             return False
@@ -402,7 +403,7 @@ class Partition(LocalReplica):
         return True
 
     def reconsider(self) -> None:
-        """Advance the high watermark after a change of the replicas that may be waited for."""
+        """Advance the high watermark if possible, after brokers became eligible or ineligible for the ISR."""
         if self.is_leader and self._advance_high_watermark():
             self.notify_watchers()
 
@@ -421,9 +422,10 @@ class Partition(LocalReplica):
         last_fetched_epoch: int = -1,
         aborted_max: int = ABORTED_MAX,
     ) -> ReadInfo:
-        """Batches from `fetch_offset` on, for a consumer or for a follower. KafkaError as Kafka's fetch.
+        """Read batches from `fetch_offset` on, for a consumer or a follower. Raises KafkaError like Kafka's fetch.
 
-        `aborted_max`: the most aborted transactions in the result; if there are more, fewer records are read.
+        `aborted_max` is the maximum number of aborted transactions in the result; if there are more, fewer records are
+        read.
         """
         log = self._readable_log(current_leader_epoch, only_from_leader=only_from_leader)
         if log.log_directory.failure is not None:
@@ -454,7 +456,7 @@ class Partition(LocalReplica):
         return self.followers is not None and broker in self.followers.by_id
 
     def refuse_follower(self, current_leader_epoch: int) -> NoReturn:
-        """Refuse a broker that fetches as a follower but holds no replica of this partition."""
+        """Raise the error for a broker that fetches as a follower but has no replica of this partition."""
         self.leading_log(current_leader_epoch)
         is_newer = current_leader_epoch >= 0  # the asker may know of a reassignment that has not come here yet
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if is_newer else ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -469,7 +471,7 @@ class Partition(LocalReplica):
         only_from_leader: bool = True,
         search: TimestampSearch | None = None,
     ) -> TimestampedOffset | TimestampSearch:
-        """Look an offset up as `look_up` does, which may be a search for a thread. A replica's latest is the log end."""
+        """Look up an offset like `look_up`, which may return a search; a replica's latest offset is the log end."""
         log = self._readable_log(current_leader_epoch, only_from_leader=only_from_leader)
         log.log_directory.check_online()
         # A replica asks where the log ends, not what is committed.
@@ -482,18 +484,21 @@ class Partition(LocalReplica):
         return look_up(log, timestamp, bound=bound, leader_epoch=self.leader_epoch, is_behind=is_behind, search=search)
 
     def holders(self, offset: int) -> list[Holder]:
-        """Followers to which a consumer may be redirected for this offset; none if this broker does not lead."""
+        """Return followers that may serve a consumer at this offset; empty if this broker does not lead."""
         return [] if self.followers is None or not self.is_leader else self.followers.holders(offset)
 
     def low_watermark(self, is_alive: Callable[[int], bool]) -> int:
-        """First offset of the log on all live replicas. KafkaError: this broker does not lead."""
+        """Return the lowest log start offset of all live replicas. Raises KafkaError if this broker does not lead."""
         log = self.leading_log()
         log.log_directory.check_online()
         start = log.log_start_offset
         return start if self.followers is None else self.followers.common_start(start, is_alive)
 
     def end_offset_for_epoch(self, epoch: int, *, current_leader_epoch: int = NO_LEADER_EPOCH) -> tuple[int, int]:
-        """The largest epoch at or below `epoch` and its end offset; (-1, -1): unknown."""
+        """Return the largest epoch at or below `epoch`, and its end offset; (-1, -1) if there is none.
+
+        Raises KafkaError if this broker does not lead.
+        """
         log = self.leading_log(current_leader_epoch)
         log.log_directory.check_online()
         return log.end_offset_for_epoch(epoch)
@@ -501,7 +506,7 @@ class Partition(LocalReplica):
     # --- deleting -----------------------------------------------------------------------------------------------------
 
     def delete_records(self, offset: int) -> int:
-        """Raise the log start offset to `offset`, or to the high watermark for -1; returns the new log start offset."""
+        """Raise the log start offset to `offset` (-1: to the high watermark); return the new log start offset."""
         log = self.leading_log()
         log.log_directory.check_online()
         if log.config.is_compacted and not log.config.is_deleting:

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class ReadInfo(NamedTuple):
-    """Result of a read. `aborted_transactions` is None unless the isolation level is read_committed.
+    """Result of a read; `aborted_transactions` is None unless the isolation level is read_committed.
 
-    `diverging_epoch` is (epoch, end offset) when the reader's log has left ours; then there are no records.
-    `bytes_available` and `is_behind` are a `LogRead`'s.
+    `diverging_epoch` is (epoch, end offset) if the reader's log has diverged from this log; there are no records then.
+    `bytes_available` and `is_behind` are copied from the `LogRead`.
     """
 
     records: FileRegion | bytes
@@ -51,10 +51,11 @@ def look_up(
     is_behind: bool,
     search: TimestampSearch | None = None,
 ) -> TimestampedOffset | TimestampSearch:
-    """Look up the offset of a timestamp, or of a special value, below the reader's `bound`.
+    """Look up the offset for a timestamp or a special value such as -1 (latest), below `bound`.
 
-    `is_behind`: a new leader does not know yet what was committed before its epoch; some answers have to wait for that.
-    Where that takes long the answer is a search, which is to `run` in a thread; then ask again with it.
+    `is_behind` is True while a new leader does not know yet how much was committed before its epoch; some lookups then
+    raise OFFSET_NOT_AVAILABLE. If a lookup takes long, the result is a search: `run` it in a thread and call again with
+    `search`.
     """
     # The start does not depend on what is committed, so a leader that `is_behind` answers as well.
     if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
@@ -91,7 +92,10 @@ def _not_available(log: PartitionLog) -> KafkaError:
 
 
 def diverging_epoch_of(log: PartitionLog, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
-    """Largest epoch that both logs may share, with its end here; None if the fetcher's log has not diverged (KIP-595)."""
+    """Return the largest epoch that both logs may share, and its end in this log; None if the logs agree (KIP-595).
+
+    Raises KafkaError (OFFSET_OUT_OF_RANGE) if this log cannot tell.
+    """
     # What is unknown here comes first, as in Kafka: an end offset that is a guess would make the follower drop good
     # records.
     epoch, end_offset = log.end_offset_for_epoch(last_fetched_epoch)
@@ -109,7 +113,7 @@ def diverging_epoch_of(log: PartitionLog, fetch_offset: int, last_fetched_epoch:
 
 
 def divergence_from_leader(log: PartitionLog, epoch: int, end_offset: int) -> int:
-    """Offset from which on this log must be truncated to match the leader's, which ends at `end_offset` in `epoch`."""
+    """Return the offset from which this log must be truncated; the leader's log ends at `end_offset` in `epoch`."""
     local_epoch, local_end = log.end_offset_for_epoch(epoch)
     # An epoch this replica never saw: it parts where its own last epoch before that one ends, and asks again.
     known_end = log.log_end_offset if local_epoch == UNDEFINED_EPOCH else local_end
@@ -123,10 +127,11 @@ ABORTED_MAX = 3_000
 def with_aborted(
     log: LogReader, fetch_offset: int, read: LogRead, aborted_max: int, *, at_least_one_batch: bool
 ) -> tuple[LogRead, list[AbortedTransaction]]:
-    """Add the aborted transactions to a read of committed data, and shorten it if there are more than `aborted_max`.
+    """Return the aborted transactions of a committed read, and a shorter read if there are more than `aborted_max`.
 
-    A transaction of one record takes 150 bytes of a log, so a read of 50 MB might have to tell of 350,000 that were aborted.
-    A reader of so many gets fewer records, and comes again. There are more than `aborted_max` only if one batch has to come.
+    A transaction with one record takes 150 bytes of a log, so a read of 50 MB may contain 350,000 aborted transactions.
+    The reader gets fewer records then, and reads again. More than `aborted_max` are returned only if one batch needs
+    them.
     """
     if not read.region:
         return read, []

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def in_same_rack(rack: str, leader: int, holders: Iterable[Holder], rack_of: Callable[[int], str | None]) -> int | None:
-    """The in-sync follower in the consumer's rack with the highest offset (KIP-392); None: read from the leader."""
+    """Return the in-sync follower in the consumer's rack with the highest offset (KIP-392); None: the leader."""
     if not rack or rack_of(leader) == rack:
         return None
     near = [each for each in holders if rack_of(each.broker) == rack]

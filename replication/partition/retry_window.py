@@ -71,7 +71,10 @@ Place = tuple[str, bytes, int]
 
 
 class _Gap(NamedTuple):
-    """A producer's gap in its sequences, if it has written no batch in a leader epoch."""
+    """Missing sequence numbers before a batch of a producer that has not written in this leader epoch.
+
+    Until `unproven_until` the batches in the gap may still arrive.
+    """
 
     producer_epoch: int
     leader_epoch: int
@@ -79,7 +82,7 @@ class _Gap(NamedTuple):
 
 
 class _Run:
-    """Refused batches of one producer in one partition, in the order of their sequence numbers."""
+    """Refused batches of one producer in one partition, ordered by sequence number."""
 
     __slots__ = ("codes", "epoch", "sequences")
 
@@ -89,12 +92,12 @@ class _Run:
         self.codes: list[ErrorCode] = []
 
     def position(self, sequence: int) -> int:
-        """Number of batches in the run before `sequence`; sequences wrap after the highest."""
+        """Return the number of batches in this run before `sequence`; sequence numbers wrap around."""
         # By distance and not by value, because the numbers of a run may wrap to 0 in its middle.
         return bisect_left(self.sequences, 0, key=lambda each: _distance(sequence, each))
 
     def insert(self, sequence: int, code: ErrorCode) -> None:
-        """Record a refused batch, or replace the error of a recorded one."""
+        """Record a refused batch with its error; replaces the error of a recorded batch."""
         position = self.position(sequence)
         if position < len(self.sequences) and self.sequences[position] == sequence:
             self.codes[position] = code
@@ -104,18 +107,18 @@ class _Run:
             self.codes.insert(position, code)
 
     def drop_before(self, sequence: int) -> None:
-        """Forget the batches before `sequence`."""
+        """Forget batches before `sequence`."""
         position = self.position(sequence)
         del self.sequences[:position], self.codes[:position]
 
     def drop_from(self, sequence: int) -> None:
-        """Forget the batch with this sequence and all later ones."""
+        """Forget the batch at `sequence` and all later batches."""
         position = self.position(sequence)
         del self.sequences[position:], self.codes[position:]
 
 
 class RetryWindow:
-    """Runs of refused batches, of all producers and partitions."""
+    """Refused batches of all producers and partitions, which the producers must send again."""
 
     __slots__ = ("_gaps", "by_producer", "count")
 
@@ -127,7 +130,7 @@ class RetryWindow:
         self._gaps: dict[tuple[int, Place], _Gap] = {}
 
     def note(self, place: Place, batch: BatchHeader, code: ErrorCode) -> None:
-        """Record a batch that was refused before any of it was written."""
+        """Record a batch that was refused before any part of it was written."""
         run = self._run(place, batch)
         # The producer sends in order. If it sends this batch, it has those behind it to send as well, and each will be
         # noted when it comes.
@@ -136,14 +139,17 @@ class RetryWindow:
             run.insert(batch.base_sequence, code)
 
     def note_late(self, place: Place, batch: BatchHeader, code: ErrorCode) -> None:
-        """Record an appended batch whose acknowledgement is pending; later batches may have been refused before."""
+        """Record an appended batch whose acknowledgement has failed; later batches may have been refused already."""
         run = self._run(place, batch)
         # Nothing is dropped here: the batches behind this one may have been refused while it waited for its commit.
         if run is not None:
             run.insert(batch.base_sequence, code)
 
     def missing(self, place: Place, batch: BatchHeader, entry: ProducerEntry | None) -> ErrorCode | None:
-        """Error of an earlier refused batch that must be resent before this one; `entry`: the log's state of the producer."""
+        """Return the error of an earlier refused batch that must be sent again before `batch`, or None.
+
+        `entry` is the producer's state in the log.
+        """
         # Three cases in which the run says nothing: none, a batch of an older epoch, which the log refuses, and a newer
         # one.
         run = self.by_producer.get(batch.producer_id, {}).get(place)
@@ -170,9 +176,9 @@ class RetryWindow:
     def may_come_yet(
         self, place: Place, batch: BatchHeader, entry: ProducerEntry | None, leader_epoch: int, start: int, now_s: float
     ) -> bool:
-        """True if earlier batches that the log lacks may still arrive from the previous leader.
+        """True if earlier batches that this log lacks may still be sent again, after the previous leader refused them.
 
-        `start`: where this leader's epoch begins in the log.
+        `start` is the offset at which this leader's epoch begins in the log.
         """
         # An unknown producer may begin anywhere, so it has no gap. One that has written in this epoch knows this
         # leader, and the leader would remember what it refused.
@@ -194,7 +200,7 @@ class RetryWindow:
         return now_s < gap.unproven_until
 
     def _run(self, place: Place, batch: BatchHeader) -> _Run | None:
-        """Run of a batch's epoch; None if a later epoch has one, or the topic name is invalid."""
+        """Return the run for a batch's producer epoch; None if a newer epoch has a run or the topic name is invalid."""
         # A name is kept here although no topic may have it, so its length is bounded.
         if len(place[0]) > TOPIC_NAME_LENGTH_MAX:
             return None
@@ -224,5 +230,5 @@ class RetryWindow:
 
 
 def _distance(start: int, end: int) -> int:
-    """Distance from `start` to `end` on the circle of sequence numbers, below zero if `end` is before."""
+    """Return the distance from `start` to `end` in circular sequence numbers; negative if `end` is earlier."""
     return ((end - start + _HALF) & SEQUENCE_MAX) - _HALF

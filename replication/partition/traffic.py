@@ -20,7 +20,7 @@ COUNTS = (
 
 
 class TopicTraffic:
-    """Counts of one topic's partitions since the topic came to this broker. Requests are counted by partition."""
+    """Counters of a topic's partitions since the topic came to this broker; requests count once per partition."""
 
     __slots__ = COUNTS
 
@@ -39,7 +39,7 @@ class TopicTraffic:
             setattr(self, name, 0)
 
     def add(self, other: TopicTraffic) -> None:
-        """Add the counts of another one."""
+        """Add the counters of `other` to this object."""
         for name in COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -52,20 +52,20 @@ class Traffic:
         self.gone = TopicTraffic()
 
     def of(self, topic: str) -> TopicTraffic:
-        """Counts of a topic; created if missing."""
+        """Return a topic's counters; creates them if missing."""
         found = self.by_topic.get(topic)
         if found is None:
             found = self.by_topic[topic] = TopicTraffic()
         return found
 
     def forget(self, topic: str) -> None:
-        """Add the counts of a topic without partitions here to `gone`."""
+        """Move the counters of a topic that has no partitions here any more to `gone`."""
         left = self.by_topic.pop(topic, None)
         if left is not None:
             self.gone.add(left)
 
     def total(self) -> TopicTraffic:
-        """Sum over all topics, deleted ones included."""
+        """Return the sum over all topics, including deleted topics."""
         total = TopicTraffic()
         for each in (self.gone, *self.by_topic.values()):
             total.add(each)

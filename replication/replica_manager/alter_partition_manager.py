@@ -74,7 +74,7 @@ AskController = Callable[..., Awaitable[AlterPartitionResponse]]
 
 
 class Proposal(NamedTuple):
-    """Proposed in-sync replicas of one partition, and its state at the proposal."""
+    """A proposed ISR of one partition, with the partition's epochs at the time of the proposal."""
 
     partition: Partition
     followers: Followers
@@ -85,7 +85,7 @@ class Proposal(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """True if the proposal is still current."""
+        """True if the controller's answer to this proposal still matters: the proposal is the partition's latest."""
         # By identity: a new term as leader has other followers, and an equal proposal can be made later.
         return self.partition.followers is self.followers and self.followers.proposed is self.proposed
 
@@ -114,7 +114,7 @@ class AlterPartitionManager:
         self._news = trio.Event()
 
     def on_follower_fetch(self, partition: Partition, broker_id: int) -> None:
-        """Propose a follower that has fetched for the in-sync replicas if it has caught up."""
+        """Propose to add a follower that has just fetched to the ISR, if it has caught up."""
         # This runs with every fetch of a follower, and has to be quick for those who are in sync.
         if broker_id in partition.isr:
             return
@@ -123,7 +123,7 @@ class AlterPartitionManager:
             self._propose(partition, isr)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Shrink ISRs of lagging followers and send proposals to the controller, until cancelled."""
+        """Remove lagging followers from ISRs and send ISR proposals to the controller, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._shrink_forever)
             nursery.start_soon(self._ask_forever)
@@ -188,7 +188,7 @@ class AlterPartitionManager:
                 self._news.set()
 
     async def _ask(self, proposals: list[Proposal]) -> bool:
-        """Send proposals and act on the answers; False if some have to be sent again."""
+        """Send proposals and apply the answers; return False if some proposals have to be sent again."""
         try:
             response = await self._ask_controller(self._request(proposals), VERSION, timeout_s=ANSWER_TIMEOUT_S)
         except PeerUnavailable as error:
@@ -229,7 +229,7 @@ class AlterPartitionManager:
         )
 
     def _conclude(self, proposal: Proposal, answer: PartitionResponse) -> bool:
-        """Act on the answer to a proposal; False if it has to be sent again."""
+        """Apply the answer to a proposal; return False if the proposal has to be sent again."""
         partition, code = proposal.partition, answer.error_code
         # The outcome is unknown, so the same request is sent again.
         if code and proposal.is_open and code not in _REFUSED_WITHOUT_EFFECT and code not in _OVERTAKEN:

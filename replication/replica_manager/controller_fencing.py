@@ -55,13 +55,13 @@ NEVER = float("-inf")
 
 
 class KnownTopic(NamedTuple):
-    """A topic as the tree has it."""
+    """A topic in the coordination tree: its id and number of partitions."""
 
     topic_id: bytes
     partition_count: int
 
     def refusal(self, topic_id: bytes, index: int) -> ErrorCode:
-        """The error for a partition of this number under this topic id; NONE if the tree has it."""
+        """Return the error for a topic id and partition number; NONE if the tree has this partition."""
         # A side that knows no id contradicts nothing: topics from before Kafka 2.8 have none at first.
         if ZERO_UUID not in (topic_id, self.topic_id) and topic_id != self.topic_id:
             return ErrorCode.INCONSISTENT_TOPIC_ID
@@ -72,7 +72,7 @@ NO_TOPIC = KnownTopic(ZERO_UUID, 0)
 
 
 class Claim(NamedTuple):
-    """A request's claim about a topic: its id, and the highest number of a partition."""
+    """A topic id and highest partition number that a request claims for a topic."""
 
     topic_id: bytes
     highest_index: int
@@ -82,7 +82,7 @@ class Claim(NamedTuple):
 
 
 class ControllerFencing:
-    """Verifies controller requests against the tree, one at a time; `since`: arrival time of the request."""
+    """Verifier of controller requests: compares them with the coordination tree, one request at a time."""
 
     def __init__(self, coordination: Coordination, node_id: int) -> None:
         self._coordination = coordination
@@ -97,7 +97,7 @@ class ControllerFencing:
     # ------------------------------------------------------------------ the controller
 
     async def is_controller(self, controller_id: int, epoch: int, *, since: float) -> bool:
-        """True if a broker is the controller of this epoch."""
+        """True if `controller_id` is the elected controller of `epoch`; `since` is the request's arrival time."""
         # 1. What was verified before costs no read.
         if self._is_elected(controller_id, epoch):
             return True
@@ -115,7 +115,7 @@ class ControllerFencing:
         return self._is_elected(controller_id, epoch)
 
     def _is_elected(self, controller_id: int, epoch: int) -> bool:
-        """True if the tree names this controller and epoch; without a controller, the last epoch's still counts."""
+        """True if the tree, as last read, names this controller and epoch, or this epoch and no controller."""
         return epoch == self._epoch and self._controller_id in (NO_CONTROLLER, controller_id)
 
     async def _read_controller(self) -> None:
@@ -135,7 +135,7 @@ class ControllerFencing:
     async def live_brokers(
         self, received: Mapping[int, BrokerRegistration], known: Collection[int]
     ) -> Mapping[int, BrokerRegistration]:
-        """Live brokers among `received`, and `known` ones that the tree lists; this broker has registered `known` before."""
+        """Return the brokers in `received` or `known` that the tree lists; `known` are brokers of earlier requests."""
         # The tree may have brokers that no controller has introduced. They do not count before one does.
         named = {*received, *known}
         # First what was read before, then a plain look, then one behind a barrier. What agrees ends it.
@@ -164,7 +164,7 @@ class ControllerFencing:
     # ------------------------------------------------------------------ topics
 
     async def topics(self, claims: Mapping[str, Claim]) -> Mapping[str, KnownTopic]:
-        """The tree's entry of each topic, or the cached one if it agrees with the claim; NO_TOPIC if there is none."""
+        """Return topics from the cache where it agrees with the claims, else from the tree; NO_TOPIC if missing."""
         # First a look that may be out of date. Topics that do not agree with it get a second one, behind a barrier.
         await self._learn([name for name, claim in claims.items() if not claim.agrees(self._known(name))])
         doubtful = [name for name, claim in claims.items() if not claim.agrees(self._known(name))]
@@ -177,7 +177,7 @@ class ControllerFencing:
         return known
 
     def forget_topic(self, name: str) -> None:
-        """Forget a deleted topic."""
+        """Remove a deleted topic from the cache."""
         self._topics.pop(name, None)
 
     def _known(self, name: str) -> KnownTopic:
@@ -199,7 +199,7 @@ class ControllerFencing:
             await trio.lowlevel.checkpoint()
 
     async def to_delete(self, partitions: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
-        """Partitions whose local replica the controller wants deleted."""
+        """Return the partitions whose local replica the controller wants deleted, according to the tree."""
         wanted = set(partitions)
         going = await self._going(wanted)
         # Nothing is deleted in doubt, but the server may not have seen the mark yet.
@@ -240,13 +240,13 @@ class ControllerFencing:
         return await self._patiently(lambda: self._coordination.get_all(wanted))
 
     async def _barrier(self) -> None:
-        """Make the next read see all writes that any broker made before this call."""
+        """Make the next read see all writes that any broker has completed before this call."""
         # If the node is missing, the multi fails, but it has passed through the leader all the same.
         with suppress(NoNode):
             await self._patiently(lambda: self._coordination.multi([Check(znodes.CONTROLLER_EPOCH, ANY_VERSION)]))
 
     async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Retry a call until it succeeds in some session."""
+        """Repeat a call until it succeeds, in a new session if necessary. Raises NoNode."""
         while True:
             try:
                 return await call()

@@ -77,7 +77,7 @@ ControllerRequest = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataReq
 
 
 class NewPartition(NamedTuple):
-    """A partition that the controller assigns to this broker, which has no log of it yet."""
+    """A partition that the controller assigns to this broker and that has no log here yet."""
 
     topic: str
     number: int
@@ -86,7 +86,7 @@ class NewPartition(NamedTuple):
 
 
 class Fetchers(Protocol):
-    """Replica fetchers as the controller's requests need them."""
+    """The replica fetchers, as far as controller requests use them."""
 
     def follow(self, partition: Partition) -> None: ...
 
@@ -94,7 +94,7 @@ class Fetchers(Protocol):
 
 
 class NoFetchers:
-    """Stub for fetchers of a lone broker, which never follows."""
+    """Fetchers of a broker without peers, which never follows: no-ops."""
 
     def follow(self, partition: Partition) -> None:
         pass
@@ -104,7 +104,7 @@ class NoFetchers:
 
 
 class LeadershipListener(Protocol):
-    """The coordinators, which work on partitions that this broker leads."""
+    """Coordinators to notify when this broker becomes leader of a partition or stops being its leader."""
 
     def on_election(self, partition: Partition) -> None: ...
 
@@ -113,11 +113,11 @@ class LeadershipListener(Protocol):
     def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None: ...
 
     def on_logs_missing(self) -> None:
-        """Make the controller resend requests: a log could not be created, or a role not assumed, for a transient reason."""
+        """Make the controller repeat its requests, after a transient failure to create a log or to assume a role."""
 
 
 class ControllerRequests:
-    """Handler of the controller's requests. `registered` must be set with the first broker epoch."""
+    """Handler of controller requests; requests wait until `registered` is set, with the first broker epoch."""
 
     def __init__(
         self,
@@ -133,10 +133,10 @@ class ControllerRequests:
         fencing: ControllerFencing | None = None,
         is_alone: bool = False,
     ) -> None:
-        """Without `fencing` every sender counts as the controller.
+        """Create a handler; without `fencing` every sender is accepted as the controller.
 
-        `is_alone`: a log on a failed directory counts as deleted. Kafka's single node does not wait for it either, and when
-        the directory is back the log is put aside, because no topic claims it.
+        `is_alone`: a log on a failed directory counts as deleted. Kafka's single node does not wait for such a log
+        either; when the directory is back, the log is set aside, because no topic claims it.
         """
         self.registered = trio.Event()  # until it is set, all requests wait
         self.controller_epoch = 0
@@ -154,7 +154,7 @@ class ControllerRequests:
         self._lock = trio.Lock()  # held by the request that is being carried out
 
     def begin_anew(self) -> None:
-        """Resign from all partitions after a new registration, as another broker may lead them by now."""
+        """Resign from all partitions after a new registration, because other brokers may lead them now."""
         for partition in self._replicas.partitions():
             if partition.is_leader:
                 partition.must_hear = True
@@ -165,7 +165,7 @@ class ControllerRequests:
 
     @asynccontextmanager
     async def _admitted(self, request: ControllerRequest) -> AsyncGenerator[ErrorCode]:
-        """Hold the lock for a request; yields the error that refuses it as a whole, or NONE."""
+        """Hold the lock for a request; yield the error that refuses the whole request, or NONE."""
         # Before any waiting: a look at the tree that begins while this request waits is recent enough for it.
         since = trio.current_time()
         await self.registered.wait()
@@ -210,7 +210,7 @@ class ControllerRequests:
     # --- lead and follow ----------------------------------------------------------------------------------------------
 
     async def lead_and_follow(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        """Carry out LeaderAndIsr, v5 and later."""
+        """Handle LeaderAndIsr, version 5 or later."""
         async with self._admitted(request) as error:
             if error:
                 return _refused(request, error)
@@ -234,7 +234,7 @@ class ControllerRequests:
     async def _make_missing_logs(
         self, request: LeaderAndIsrRequest, time_slice: TimeSlice
     ) -> dict[TopicPartition, ErrorCode]:
-        """Create the logs of new partitions with their topics' settings; returns those that failed."""
+        """Create the logs of new partitions with their topics' settings; return an error for each log that failed."""
         unmade: dict[TopicPartition, ErrorCode] = {}
         missing: list[tuple[str, int, bytes]] = []
         for name, index, topic_id, is_new in await self._new_partitions(request, unmade, time_slice):
@@ -268,7 +268,7 @@ class ControllerRequests:
     async def _new_partitions(
         self, request: LeaderAndIsrRequest, refused: dict[TopicPartition, ErrorCode], time_slice: TimeSlice
     ) -> list[NewPartition]:
-        """Partitions that this broker has to host and has no log of; impossible ones go to `refused`."""
+        """Return the request's partitions that need a log on this broker; put errors of invalid ones into `refused`."""
         found: list[NewPartition] = []
         claims: dict[str, Claim] = {}
         for topic in request.topic_states:
@@ -297,7 +297,7 @@ class ControllerRequests:
         return [each for each in found if (each.topic, each.number) not in refused]
 
     def _apply_or_refuse(self, name: TopicPartition, topic_id: bytes, state: LeaderAndIsrPartitionState) -> ErrorCode:
-        """Apply the state of a partition; returns a failure, so that the other partitions can proceed."""
+        """Apply the state of a partition; return an error code instead of raising, so that other partitions proceed."""
         try:
             return self._apply(name, topic_id, state)
         except KafkaError as error:
@@ -342,7 +342,7 @@ class ControllerRequests:
         return ErrorCode.NONE
 
     def _confirm(self, partition: Partition) -> None:
-        """Serve a partition again after the controller has confirmed its role since this broker's registration."""
+        """Resume serving a partition after the controller has confirmed its role since this broker's registration."""
         if partition.must_hear:
             partition.must_hear = False
             if partition.is_leader:
@@ -380,14 +380,14 @@ class ControllerRequests:
             self._fetchers.follow(partition)
 
     def _resign(self, partition: Partition) -> None:
-        """End the work on a partition that another broker now leads, or that has no replica here any more."""
+        """Stop fetching and coordinating a partition that another broker leads or that has no replica here any more."""
         self._fetchers.forget(partition)
         self._listener.on_resignation(partition.topic, partition.index)
 
     # --- stop ---------------------------------------------------------------------------------------------------------
 
     async def stop(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """Carry out StopReplica, v3 and later."""
+        """Handle StopReplica, version 3 or later."""
         async with self._admitted(request) as error:
             if error:
                 return StopReplicaResponse(error_code=error, partition_errors=[])
@@ -412,7 +412,7 @@ class ControllerRequests:
             return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=_stop_errors(codes))
 
     async def _kept(self, request: StopReplicaRequest) -> set[TopicPartition]:
-        """Replicas in a deletion request that the tree still assigns to this broker."""
+        """Return the replicas that the request would delete although the tree still assigns them to this broker."""
         named = {
             (topic.topic_name, state.partition_index)
             for topic in request.topic_states
@@ -446,7 +446,7 @@ class ControllerRequests:
     # --- what is ------------------------------------------------------------------------------------------------------
 
     async def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-        """Carry out UpdateMetadata, v7 and later: update the metadata cache."""
+        """Handle UpdateMetadata, version 7 or later: update the metadata cache."""
         async with self._admitted(request) as error:
             if not error and (deleted := await self._metadata.update(request)):
                 self._listener.on_topics_deleted(deleted)
@@ -454,7 +454,7 @@ class ControllerRequests:
 
 
 def _refused(request: LeaderAndIsrRequest, error: ErrorCode) -> LeaderAndIsrResponse:
-    """Answer the whole request and each of its partitions with one error, as Kafka's brokers do."""
+    """Build a response that refuses the request and each of its partitions with `error`, as Kafka's brokers do."""
     topics = [
         LeaderAndIsrTopicError(
             topic_id=topic.topic_id,

@@ -54,11 +54,11 @@ NOT_OURS = frozenset(("__cluster_metadata",))  # KRaft's own log; it is no topic
 
 
 class LogDirectoryProblem(Exception):
-    """A reason why a broker cannot start on its log directories; one sentence for the operator."""
+    """A log directory problem that prevents the broker's start; the text is one sentence for the operator."""
 
 
 class FoundPartition(NamedTuple):
-    """A partition's directory as found. `topic_id` is None if the directory does not state it."""
+    """A partition's directory found on disk; `topic_id` is None if the directory has no readable record of it."""
 
     name: str
     parsed: PartitionDirectory
@@ -67,9 +67,10 @@ class FoundPartition(NamedTuple):
 
 
 class OffsetCheckpoints(NamedTuple):
-    """Contents of a directory's checkpoint files, by (topic, partition).
+    """Contents of a log directory's checkpoint files, by (topic, partition).
 
-    A log that is missing from readable recovery points is new. Where they cannot be read nothing is known of any log.
+    If the recovery points are readable, a log without a recovery point is new. If they are unreadable, the recovery
+    point of every log is unknown.
     """
 
     are_recovery_points_known: bool
@@ -80,7 +81,7 @@ class OffsetCheckpoints(NamedTuple):
 
 
 class HeldDirectory:
-    """Log directory that this process has locked, unless it failed before."""
+    """A log directory locked by this process, or one that failed before it could be locked."""
 
     def __init__(self, log_directory: LogDirectory, lock: DirectoryLock | None, meta: MetaProperties | None) -> None:
         self.log_directory = log_directory
@@ -99,9 +100,10 @@ class HeldDirectory:
         return path_in(self.log_directory.path, name)
 
     def settle(self, *, node_id: int, cluster_id: str, directory_id: bytes | None = None) -> None:
-        """Claim a new directory for this broker, and give it an id if it has none.
+        """Claim a new directory for this broker, and give the directory an id if it has none.
 
-        Version 0 is what Kafka's brokers want to find that know of ZooKeeper; those of KRaft need a formatted directory.
+        Writes meta.properties of version 0, which Kafka's ZooKeeper brokers accept; KRaft brokers need a formatted
+        directory.
         """
         if self.meta is None:
             self._begin_recovery_points()
@@ -116,7 +118,7 @@ class HeldDirectory:
             self._write_meta(self.meta._replace(directory_id=directory_id))
 
     def _begin_recovery_points(self) -> None:
-        """Write recovery points for a directory without logs; a log that is missing there later is known to be new."""
+        """Write empty recovery points for a directory without logs; logs without entries then count as new."""
         # Before the properties, because the sync of their name is this one's, too. Half a file counts as none.
         path = self._in(RECOVERY_POINT_CHECKPOINT)
         if not self._storage.exists(path) and not self.found_partitions():
@@ -127,7 +129,7 @@ class HeldDirectory:
         self.meta = meta
 
     def found_partitions(self) -> list[FoundPartition]:
-        """All partition directories, marked ones too."""
+        """Return all partition directories, including directories with a mark such as `-delete`."""
         return [
             FoundPartition(name, parsed, self._topic_id(path), path)
             for name, parsed in self._parsed_names()
@@ -135,12 +137,12 @@ class HeldDirectory:
         ]
 
     def stray_names(self) -> list[str]:
-        """The directories of partitions that were put aside."""
+        """Return the names of partition directories that were set aside as strays."""
         marked = [name for name, parsed in self._parsed_names(STRAY_MARK) if parsed.mark == STRAY_MARK]
         return sorted(name for name in marked if self._storage.is_directory(self._in(name)))
 
     def _parsed_names(self, end: str = "") -> Iterator[tuple[str, PartitionDirectory]]:
-        """Parsed names of partition directories with this suffix."""
+        """Yield the parsed names of partition directories that end with `end`."""
         for name in self._storage.names(self.path):
             parsed = parse_partition_directory(name) if name.endswith(end) else None
             if parsed is not None and parsed.topic not in NOT_OURS:
@@ -154,7 +156,7 @@ class HeldDirectory:
             return None
 
     def take_clean_shutdown_mark(self) -> bool:
-        """Remove the clean-shutdown mark; True if there was one."""
+        """Remove the clean-shutdown mark; return True if it existed."""
         if not self._storage.exists(self._in(CLEAN_SHUTDOWN)):
             return False
         self._storage.remove(self._in(CLEAN_SHUTDOWN))
@@ -164,11 +166,11 @@ class HeldDirectory:
         return True
 
     def leave_clean_shutdown_mark(self, broker_epoch: int) -> None:
-        """Write the clean-shutdown mark: all data is on the disk."""
+        """Write the clean-shutdown mark, which says that all data is on the disk."""
         self._storage.replace(self._in(CLEAN_SHUTDOWN), encode_clean_shutdown(broker_epoch))
 
     def read_checkpoints(self) -> OffsetCheckpoints:
-        """The checkpoints; an unreadable one counts as empty, which costs time but no records."""
+        """Read the checkpoints; an unreadable checkpoint counts as empty, which costs time but no records."""
         checkpoints = [self._read_checkpoint(name) for name in CHECKPOINTS]
         self._recorded = {name: set(each or ()) for name, each in zip(CHECKPOINTS, checkpoints, strict=True)}
         return OffsetCheckpoints(checkpoints[0] is not None, *(each or {} for each in checkpoints))
@@ -184,7 +186,7 @@ class HeldDirectory:
             return None
 
     def write_checkpoint(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Write one of the checkpoints if its contents changed."""
+        """Write a checkpoint file if its contents have changed."""
         data = encode_offsets(offsets)
         # Checkpoints are due again and again, and in a quiet broker they always say the same.
         if self._written.get(name) != data:
@@ -196,11 +198,11 @@ class HeldDirectory:
             self._recorded[name] = set(offsets)
 
     def mentions(self, logs: Collection[tuple[str, int]]) -> bool:
-        """True if a checkpoint may have an entry of one of these logs."""
+        """True if a checkpoint may have an entry for one of the logs."""
         return any(not recorded.isdisjoint(logs) for recorded in self._recorded.values())
 
     def release(self) -> None:
-        """Release the lock of the directory."""
+        """Release the directory's lock."""
         if self._lock is not None:
             self._lock.release()
 
@@ -208,9 +210,9 @@ class HeldDirectory:
 def hold_directories(
     paths: Iterable[str], storage: Storage, *, node_id: int, descriptors: Descriptors | None = None
 ) -> list[HeldDirectory]:
-    """Lock log directories; missing ones are created. LogDirectoryProblem if that is impossible.
+    """Lock log directories; create missing directories. Raises LogDirectoryProblem if one cannot be used.
 
-    Those whose disk fails are offline from the start; one must be left.
+    A directory whose disk fails is offline from the start; at least one directory must be online.
     """
     # Phase 1: each directory by itself. One bad disk must not keep a broker from starting on the others.
     held: list[HeldDirectory] = []
@@ -253,7 +255,7 @@ def _hold(log_directory: LogDirectory, node_id: int) -> HeldDirectory:
 
 
 def make_directories(path: str, storage: Storage) -> None:
-    """Make a directory and those above it, where they are missing."""
+    """Make a directory and its missing parents."""
     # One by one, because the port to the disk makes a single directory at a time.
     for parent in (*reversed(PurePath(path).parents), PurePath(path)):
         if storage.is_directory(str(parent)):

@@ -43,16 +43,15 @@ class _Flush(NamedTuple):
 
 
 class Flusher:
-    """Makes many partitions' appends durable by one round of syncs, side by side in threads.
+    """Group commit for many partitions: one round of syncs, in several threads, makes their appends durable.
 
-    A log that a passing shortage keeps from being synced is tried again. A sync that failed takes its log directory offline.
-
-    Partitions that ask while a round is under way share the next one, which is group commit. On the event loop each log says
-    which files are to be synced and hears the outcome; threads only sync.
+    Partitions that request a flush during a round share the next round. The event loop asks each log for the files to
+    sync and reports the outcome to the log; threads only sync. A log that cannot be synced because of a transient
+    shortage is retried; a failed sync takes the log directory offline.
     """
 
     def __init__(self, run_in_thread: RunInThread, files_max: int) -> None:
-        """`files_max`: how many files may be open for a flush."""
+        """Create a flusher that has at most about `files_max` files open at a time."""
         self._run_in_thread = run_in_thread
         self._files_max = files_max
         self._requests: dict[Partition, None] = {}  # in order, and each partition once however often it asks
@@ -61,18 +60,18 @@ class Flusher:
         self._reminder = Reminder()
 
     def request(self, partition: Partition) -> None:
-        """Flush a partition with the next round."""
+        """Request a flush of a partition in the next round."""
         # This is called with every append to a topic that is flushed, so it does as little as possible.
         self._requests[partition] = None
         self._wanted.set()
 
     def forget(self, partition: Partition) -> None:
-        """Drop requests for a partition that is given up."""
+        """Drop requests for a deleted partition."""
         self._requests.pop(partition, None)
         self._postponed.pop(partition, None)
 
     async def run(self) -> None:
-        """Flush logs on request, until cancelled."""
+        """Flush the requested partitions in rounds, until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 await self._wanted.wait()
@@ -88,7 +87,7 @@ class Flusher:
                     nursery.start_soon(self._try_again_later, postponed)
 
     async def _try_again_later(self, postponed: dict[Partition, KafkaError]) -> None:
-        """Request the postponed flushes again after a pause; the task flushes other logs during the pause."""
+        """Request the postponed flushes again after a pause."""
         text = "%d logs cannot be flushed for now, and are tried again: %s"
         self._reminder.tell(logger.warning, text, len(postponed), next(iter(postponed.values())))
         await trio.sleep(FLUSH_RETRY_S)
@@ -96,12 +95,12 @@ class Flusher:
             self.request(partition)
 
     async def flush(self, partitions: Sequence[Partition], *, include_active: bool | None = None) -> None:
-        """Sync logs to their end, and advance their high watermarks. Logs that cannot be synced now are skipped."""
+        """Sync logs to their end and advance the high watermarks; skip logs that cannot be synced now."""
         while partitions:
             partitions = await self._flush_some(partitions, include_active)
 
     async def _flush_some(self, partitions: Sequence[Partition], include_active: bool | None = None) -> list[Partition]:
-        """Sync each log, or a part of a long one; return the logs that need another round."""
+        """Sync each log, or a part of a long one; return the partitions that need another round."""
         waiting = deque(partitions)
         unfinished: list[Partition] = []
         while waiting:
@@ -112,7 +111,7 @@ class Flusher:
         return unfinished
 
     def _prepare(self, waiting: deque[Partition], include_active: bool | None) -> list[_Flush]:
-        """Take as many logs as may have their files open at once."""
+        """Remove partitions from `waiting` and prepare their flushes, as many as may have their files open together."""
         flushes: list[_Flush] = []
         files = 0
         for _ in range(min(LOGS_PER_ROUND, len(waiting))):
@@ -171,7 +170,7 @@ _shortage = Reminder()
 
 
 class NotedLog(NamedTuple):
-    """A log to be noted in the checkpoints of its directory. A thread may be writing to a future one."""
+    """A log whose offsets go into its directory's checkpoints; a thread may be writing to a future log meanwhile."""
 
     log: PartitionLog
     high_watermark: int
@@ -179,7 +178,7 @@ class NotedLog(NamedTuple):
 
 
 class CheckpointWriter:
-    """Writes checkpoints; `logs_in` says which logs are in a directory."""
+    """Writer of checkpoint files; `logs_in` returns the logs of a directory."""
 
     def __init__(self, run_in_thread: RunInThread, logs_in: Callable[[HeldDirectory], Iterable[NotedLog]]) -> None:
         self._run_in_thread = run_in_thread
@@ -190,12 +189,12 @@ class CheckpointWriter:
         self._was_cut = trio.Event()
 
     def note_cut(self, held: HeldDirectory) -> None:
-        """Record a log truncated below its recovery point, or in its compacted part, so that old checkpoints become invalid."""
+        """Request new checkpoints after a log was truncated below its recovery point or within its compacted part."""
         self._cut.add(held)
         self._was_cut.set()
 
     async def run(self) -> None:
-        """Write the checkpoints of directories in which logs were cut, at once; until cancelled."""
+        """Write checkpoints promptly for directories in which a log was truncated; until cancelled."""
         while True:
             await self._was_cut.wait()
             # Replaced before the writing: a cut during it sets the new one.
@@ -211,13 +210,14 @@ class CheckpointWriter:
                 await trio.sleep(CHECKPOINT_RETRY_S)
 
     async def write_all(self, held: HeldDirectory) -> bool:
-        """Write every checkpoint of one directory; True if all are on the disk."""
+        """Write all checkpoints of a directory; return True if all are on the disk."""
         return all([await self.write(held, name) for name in CHECKPOINTS])
 
     async def forget(self, logs: Collection[tuple[str, int]], directories: Iterable[HeldDirectory]) -> None:
-        """Drop requests for a partition that is given up.
+        """Remove deleted logs from the checkpoints. Raises OSError if a checkpoint cannot be written.
 
-        Else, after a kill, a new log would begin at the old one's start offset, and records below it would be lost.
+        Otherwise, after a crash, a new log of the same name would begin at the old log's start offset, and lose the
+        records below it.
         """
         # A thread that is about to write a checkpoint may not have begun, so that nothing tells of these logs yet.
         if not self._under_way.keys().isdisjoint(logs):
@@ -231,7 +231,7 @@ class CheckpointWriter:
                 )
 
     async def write(self, held: HeldDirectory, name: str) -> bool:
-        """Write one checkpoint of one directory; False if it could not be written now.
+        """Write one checkpoint of a directory; return False if it cannot be written now.
 
         A broken disk takes the directory offline.
         """
@@ -263,7 +263,7 @@ class CheckpointWriter:
         return True
 
     async def write_epochs(self, held: HeldDirectory) -> None:
-        """Write leader epochs and index entries that are only in memory."""
+        """Write leader epochs and index entries that exist only in memory."""
         jobs: list[EpochsJob] = []
         time_slice = TimeSlice()
         for log, _, is_future in self._logs_in(held):

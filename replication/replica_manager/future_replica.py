@@ -50,7 +50,7 @@ LAST_BYTES = 512 * 1024  # by the event loop itself, when the future log takes o
 
 
 class Job(NamedTuple):
-    """Work of a thread for a future log, and how many bytes it copies."""
+    """Work of a thread on a future log; `size` is the number of bytes to copy."""
 
     run: Callable[[], None]
     size: int = 0
@@ -89,17 +89,17 @@ class FutureReplica:
 
     @property
     def source(self) -> LogDirectory:
-        """The current log, which is copied."""
+        """Log directory of the current log, which is copied."""
         return self.partition.log.log_directory
 
     @property
     def offset_lag(self) -> int:
-        """Number of offsets still to copy; negative after a truncation of the current log."""
+        """Number of offsets that are not copied yet; negative after a truncation of the current log."""
         return self.partition.log_end_offset - self.log.log_end_offset
 
     @property
     def was_cut(self) -> bool:
-        """True if the current log lost records that were being copied."""
+        """True if the current log lost records that are copied already or being copied."""
         return self._cut_to is not None
 
     def _look_at_current(self) -> None:
@@ -114,7 +114,10 @@ class FutureReplica:
     # --- on the event loop --------------------------------------------------------------------------------------------
 
     def next_job(self) -> Job | None:
-        """The next job; None if the future log may take over now. KafkaError: the current log cannot be read."""
+        """Return the thread's next job; None if the future log may replace the current log now.
+
+        Raises KafkaError if the current log cannot be read.
+        """
         # State copying: what the current log has lost is cut off before anything else is appended.
         if self._cut_to is not None:
             offset, self._cut_to = self._cut_to, None
@@ -158,16 +161,16 @@ class FutureReplica:
 
     @staticmethod
     def _config(config: LogConfig) -> LogConfig:
-        """Topic settings without retention: a future log deletes only records that the current log has deleted."""
+        """Remove retention from topic settings: a future log deletes only what the current log has deleted."""
         return replace(config, retention_ms=-1, retention_bytes=-1)
 
     def finish_job(self) -> None:
-        """Record that the thread has finished its job."""
+        """Update the limit on acknowledgements after the thread has finished a job."""
         if self._floor is not None:
             self._hold_acknowledgements()
 
     def pause(self) -> None:
-        """Pause the move: no further copy job starts."""
+        """Return from the final phase to copying, so that acknowledgements do not wait for the copy."""
         self._floor = None
         self._synced_to = -1
         self.let_acknowledge()
@@ -178,12 +181,12 @@ class FutureReplica:
         self.partition.on_flushed()
 
     def let_acknowledge(self) -> None:
-        """Lift the partition's limit on acknowledgements, and acknowledge the records that waited."""
+        """Remove the limit on acknowledgements, and acknowledge the records that waited for it."""
         self.partition.durability_limit = LONG_MAX
         self.partition.on_flushed()
 
     def take_over(self, name_of_deleted: str) -> PartitionLog:
-        """Replace the current log by the future log; returns the old one. KafkaError: nothing has changed."""
+        """Replace the current log by the future log; return the old log. Raises KafkaError if nothing has changed."""
         partition, log, old = self.partition, self.log, self.partition.log
         # Phase 1: what may fail. Until the old log has its new name
         # the move can go on later, as if nothing had happened.
@@ -213,7 +216,7 @@ class FutureReplica:
         return old
 
     def give_up(self) -> None:
-        """End the move; the replica stays in its directory."""
+        """Cancel the move; the current log stays where it is."""
         self.is_over = True
         self.partition.watchers.discard(self._look_at_current)
         self.let_acknowledge()
@@ -262,7 +265,7 @@ class FutureReplica:
         self.sync()
 
     def sync(self) -> None:
-        """Sync the whole future log."""
+        """Sync the future log and the names of its files."""
         log = self.log
         end_offset = log.log_end_offset
         log.flush()
@@ -272,7 +275,7 @@ class FutureReplica:
         self._synced_to = end_offset
 
     def close(self) -> None:
-        """Close the future log as in an orderly shutdown."""
+        """Sync and close the future log."""
         self.sync()
         self.log.close()
 
@@ -280,7 +283,7 @@ class FutureReplica:
 
     @classmethod
     def create_log(cls, current: PartitionLog, target: LogDirectory, name: str, *, now_ms: int) -> PartitionLog:
-        """Create an empty future log, in a thread. OSError if the disk refuses."""
+        """Create an empty future log; called in a thread. Raises OSError if the disk fails."""
         return PartitionLog.create(
             target.apart(),
             current.topic,
@@ -294,7 +297,7 @@ class FutureReplica:
 
 
 def common_end(current: PartitionLog, future: PartitionLog, high_watermark: int) -> int:
-    """Offset up to which two logs of one partition agree, by their leader epochs."""
+    """Return the offset up to which two logs of a partition agree according to their leader epochs."""
     end = min(future.log_end_offset, current.log_end_offset)
     epoch = min(future.latest_leader_epoch, current.latest_leader_epoch)
     if epoch == UNDEFINED_EPOCH:  # written before there were epochs: only what is committed is sure to be the same

@@ -46,10 +46,10 @@ RunInThread = Callable[..., Awaitable[Any]]
 
 
 class Repairer:
-    """Rebuilds damaged indexes for readers, one segment after the other, in a thread.
+    """Background worker that rebuilds damaged indexes, one segment at a time, in a thread.
 
-    A reader that meets damaged indexes of a large segment, or needs a timestamp that is not read yet, gets `DamagedIndexes` and
-    has to retry. The log asks here for the repair, and learns the new indexes when they are made.
+    Readers that meet a large segment's damaged indexes, or need timestamps that are not loaded yet, get
+    `DamagedIndexes` and must retry. The log requests the repair here, and gets the new indexes when they are complete.
     """
 
     def __init__(self, run_in_thread: RunInThread) -> None:
@@ -59,17 +59,17 @@ class Repairer:
         self._done = trio.Event()  # of the repair in work; replaced with each
 
     def request(self, log: LogReader, segment: Segment) -> None:
-        """Request a check of a segment, which rebuilds its indexes if they are damaged."""
+        """Request a check of a segment; its indexes are rebuilt if they are damaged."""
         self._requests.setdefault(segment, log)
         self._wanted.set()
 
     async def until_done(self, segment: Segment) -> None:
-        """Wait until a request is done, whether the repair succeeded or not."""
+        """Wait until the request for a segment has succeeded or failed."""
         while segment in self._requests:
             await self._done.wait()
 
     async def run(self) -> None:
-        """Repeat all work, each at its interval, until cancelled."""
+        """Carry out requested repairs, one at a time, until cancelled."""
         while True:
             await self._wanted.wait()
             self._wanted = trio.Event()
@@ -102,10 +102,10 @@ SEGMENTS_PER_SLICE = 16  # that are looked at, or given up
 
 
 async def apply_retention(partitions: Iterable[Partition], repairer: Repairer, clock_ms: Callable[[], int]) -> None:
-    """Delete old segments of all partitions in turn, a few at a time.
+    """Delete old segments of all partitions, a few segments at a time.
 
-    A segment that has no index of its times has to be read through once after a start. The repairer's thread does that, and
-    retention of that partition waits for it.
+    After a start a segment without a time index has to be read once. The repairer's thread reads it, and the retention
+    of its partition waits until then.
     """
     # One budget for all partitions: ten thousand that each take a little would else hold the event loop.
     time_slice = TimeSlice()
@@ -144,7 +144,7 @@ IntervalMs = Callable[["ReplicationConfig"], int]
 
 
 class Housekeeping:
-    """Runs the periodic work. `config` returns the settings in force."""
+    """Runner of periodic background work; `config()` returns the present settings."""
 
     def __init__(
         self,
@@ -171,12 +171,12 @@ class Housekeeping:
 
     @property
     def compacted_now(self) -> int:
-        """Number of logs that are being compacted."""
+        """Number of logs in compaction."""
         return len(self._being_compacted)
 
     @property
     def not_compacted(self) -> int:
-        """Number of compacted logs that are skipped after a failed compaction, for a while or until a restart."""
+        """Number of compacted logs that are skipped after a failed compaction, temporarily or until a restart."""
         return self._cleaner.paused_count if "_cleaner" in self.__dict__ else 0
 
     @cached_property
@@ -186,7 +186,7 @@ class Housekeeping:
         return LogCleaner(self._run_in_thread, self._clock_ms, pay=self._pay_for_compaction)
 
     async def run(self) -> None:
-        """Repeat all work, each at its interval, until cancelled."""
+        """Run each periodic task at its interval, until cancelled."""
         periodic: list[tuple[Work, IntervalMs]] = [
             (self.apply_retention, lambda config: config.log_retention_check_interval_ms),
             (self._checkpoint_high_watermarks, lambda config: config.replica_high_watermark_checkpoint_interval_ms),
@@ -210,12 +210,12 @@ class Housekeeping:
             await trio.sleep(interval_ms(self._config()) / 1000)
 
     async def apply_retention(self) -> None:
-        """Give up segments that are too old or too many. As in Kafka, those of compacted logs are left to the cleaner."""
+        """Delete segments beyond the retention limits; as in Kafka, compacted logs are left to the cleaner."""
         partitions = [each for each in self._registry.partitions() if not each.log.config.is_compacted]
         await apply_retention(partitions, self._repairer, self._clock_ms)
 
     async def compact(self) -> None:
-        """Compact the logs that need it, several at a time if configured, and apply retention to them."""
+        """Compact the logs that need it in log.cleaner.threads tasks, and apply retention to compacted logs."""
         config = self._config()
         if not (config.log_cleaner_enable and config.log_cleaner_threads):
             return
@@ -231,9 +231,9 @@ class Housekeeping:
         await apply_retention(partitions, self._repairer, self._clock_ms)
 
     async def _compact_dirtiest(self, number: int, put_off: set[Partition]) -> None:
-        """Compact the dirtiest log, then the next, while there is one and this many cleaner threads are configured.
+        """Compact the dirtiest log again and again, until no log needs it or cleaner thread `number` is not configured.
 
-        A log whose compaction was not finished is put off until the next round.
+        A log whose compaction is not finished goes into `put_off`, until the next round.
         """
         while self._config().log_cleaner_enable and number < self._config().log_cleaner_threads:
             # Looked for again after each log, because a round over many logs takes long and the dirtiest one changes.
@@ -272,7 +272,7 @@ class Housekeeping:
         return [each for each in found if each[0] not in self._being_compacted and each[1].log is each[0].log]
 
     async def _pay_for_compaction(self, size: int) -> None:
-        """Wait as log.cleaner.io.max.bytes.per.second requires for these bytes, across all logs."""
+        """Sleep until log.cleaner.io.max.bytes.per.second allows `size` more bytes; all logs share the limit."""
         rate = self._config().log_cleaner_io_max_bytes_per_second
         if rate < DOUBLE_MAX:
             self._paid_until = max(self._paid_until, trio.current_time()) + size / max(rate, 1.0)
@@ -283,7 +283,7 @@ class Housekeeping:
         return not partition.is_deleted and self._moves.move_of(partition) is None
 
     def _cleaner_limits(self) -> Limits:
-        """Memory of one cleaner thread: each gets an equal share."""
+        """Return the memory limits of one cleaner thread; the threads get equal shares."""
         from ottla.replication.log.compaction import Limits
 
         config = self._config()
@@ -306,11 +306,11 @@ class Housekeeping:
             await self._checkpoints.write(held, HIGH_WATERMARK_CHECKPOINT)
 
     async def checkpoint_all(self) -> None:
-        """Write every checkpoint of every directory."""
+        """Write all checkpoints of all directories."""
         await self.note_offsets(self._directories.log_directories())
 
     async def note_offsets(self, directories: Iterable[LogDirectory]) -> None:
-        """Write every checkpoint of some directories."""
+        """Write all checkpoints of the given directories."""
         wanted = set(directories)
         for held in self._directories.all:
             if held.log_directory in wanted:

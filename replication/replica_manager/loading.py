@@ -45,9 +45,9 @@ STRAYS_NAMED = 5  # in the one log line that tells of them
 
 @dataclass(frozen=True, slots=True)
 class HostedPartition:
-    """A partition of this broker, with the settings to open or create its log.
+    """A partition assigned to this broker, with the settings to open or create its log.
 
-    Whether this broker leads it or follows, the controller says later.
+    The controller decides later whether this broker is leader or follower.
     """
 
     topic: str
@@ -57,7 +57,7 @@ class HostedPartition:
 
 
 class Load(NamedTuple):
-    """A log to be loaded from a directory of this name."""
+    """A log to load from the directory called `name`."""
 
     name: str
     config: LogConfig
@@ -65,7 +65,7 @@ class Load(NamedTuple):
 
 
 class LoadPlan(NamedTuple):
-    """The logs to load, with their checkpoints. `futures` are the logs of replicas that were moving into this directory."""
+    """Logs to load and their checkpoints; `futures` are logs of replicas that were being moved into this directory."""
 
     loads: list[Load]
     futures: list[Load]
@@ -81,7 +81,7 @@ def plan_loads(
     producer_id_expiration_ms: int,
     new_uuid: Callable[[], bytes],
 ) -> LoadPlan:
-    """Plan a directory's loads. Partitions not hosted are set aside, deleted ones scheduled for removal."""
+    """Plan a directory's loads; set aside partitions that are not hosted, and schedule removals of deleted ones."""
     # Phase 1: the state of the directory as a whole.
     checkpoints = held.read_checkpoints()
     if not checkpoints.are_recovery_points_known and not held.found_partitions():
@@ -122,7 +122,7 @@ def plan_loads(
 async def load_logs(
     held: HeldDirectory, plan: LoadPlan, run_in_thread: Callable[..., Awaitable[Any]], threads_max: int
 ) -> tuple[list[PartitionLog], list[PartitionLog]]:
-    """Load the logs of a plan in threads; returns them, and those of moving replicas. Raises the first OSError."""
+    """Load the planned logs in threads; return the logs and the future logs. Raises the first OSError."""
     logs: list[PartitionLog] = []
     futures: list[PartitionLog] = []
     loads = [*((each, logs) for each in plan.loads), *((each, futures) for each in plan.futures)]
@@ -149,7 +149,7 @@ async def load_logs(
 
 
 def _report_strays(held: HeldDirectory) -> None:
-    """Warn at every start of stray directories, which are never removed automatically."""
+    """Warn about stray partition directories, which are never removed automatically."""
     strays = held.stray_names()
     if strays:
         logger.warning(

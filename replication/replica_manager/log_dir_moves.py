@@ -54,7 +54,7 @@ PREFERRED_MAX = 10_000  # directories remembered for replicas that may never com
 
 
 class LogDirMoves:
-    """Moves of replicas between log directories. `note_offsets` writes all checkpoints of some directories."""
+    """Moves of replicas between log directories; `note_offsets` writes the checkpoints of the given directories."""
 
     def __init__(
         self,
@@ -83,15 +83,15 @@ class LogDirMoves:
     # --- what is going on ---------------------------------------------------------------------------------------------
 
     def move_of(self, partition: Partition) -> FutureReplica | None:
-        """The move of a partition, while it is under way."""
+        """Return the move of a partition; None if it is not being moved."""
         return self._moves.get((partition.topic, partition.index))
 
     def moves_to(self, directory: LogDirectory) -> list[FutureReplica]:
-        """The moves whose future logs are in a directory."""
+        """Return the moves into a directory."""
         return [move for move in self._moves.values() if move.target is directory]
 
     def take_preferred(self, topic: str, index: int) -> LogDirectory | None:
-        """The directory that an operator chose for a new replica, if any."""
+        """Return and forget the directory that an operator chose for a new replica; None if none is usable."""
         path = self._preferred.pop((topic, index), None)
         found = next((each for each in self._directories() if each.path == path), None)
         # A directory that has failed since is no reason to refuse the replica: it goes where there are fewest.
@@ -100,7 +100,7 @@ class LogDirMoves:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def destination(self, topic: str, index: int, path: str) -> LogDirectory:
-        """Directory to which a replica is to move. KafkaError: the move is impossible."""
+        """Return the directory at `path` if a replica may move there, otherwise raise KafkaError."""
         # Kafka refuses such a topic in this way.
         length = len(f"{topic}-{index}.{'-' * UUID_HEX_LENGTH}{FUTURE_MARK}")
         if length > DIRECTORY_NAME_LENGTH_MAX:
@@ -114,14 +114,14 @@ class LogDirMoves:
         return found
 
     def prefer(self, topic: str, index: int, directory: LogDirectory) -> None:
-        """Create an absent replica in this directory when the controller assigns it."""
+        """Remember the directory in which to create a replica that this broker does not have yet."""
         # Clients name partitions that may never come here. The oldest wishes go, so that the table stays bounded.
         while len(self._preferred) >= PREFERRED_MAX:
             self._preferred.popitem(last=False)
         self._preferred[topic, index] = directory.path
 
     async def move(self, partition: Partition, target: LogDirectory) -> None:
-        """Begin or end the move of a replica. KafkaError: the replica stays."""
+        """Begin a move, or end it if the target is the current directory. Raises KafkaError if the replica stays."""
         async with self._lock:
             key = (partition.topic, partition.index)
             # The former move still renames directories of this partition. Another one would look for names that change.
@@ -182,7 +182,7 @@ class LogDirMoves:
         return log
 
     async def resume(self, partition: Partition, target: LogDirectory, log: PartitionLog) -> None:
-        """Resume a move whose future log was found on disk, unless it has no purpose any more."""
+        """Resume a move whose future log was found on disk; delete the future log if it is not needed any more."""
         # The partition is in that directory already, or a longer future log of it goes on.
         if partition.log.log_directory is target or self.move_of(partition) is not None:
             await self._delete(target, log.directory, log)
@@ -194,14 +194,17 @@ class LogDirMoves:
         self._work.set()
 
     def promote(self, log: PartitionLog, directory: LogDirectory) -> None:
-        """Rename a future log to the current log's free directory name. Waits for the disk; raises OSError, KafkaError."""
+        """Rename a future log that has no current log beside it to the current log's name; blocks on the disk.
+
+        Raises OSError or KafkaError.
+        """
         logger.info("%s had taken over when the broker stopped", log.directory)
         log.rename_directory(partition_directory_name(log.topic, log.partition))
         directory.storage.sync_directory(directory.path)
         log.log_directory = directory  # it was loaded with one of its own, because threads work on future logs
 
     async def cancel(self, partition: Partition) -> None:
-        """Cancel the move of a partition, if there is one, and remove its copy."""
+        """Cancel a partition's move, if any, and delete the future log."""
         # Removed before the await, so no worker and no second request takes it up again.
         move = self._moves.pop((partition.topic, partition.index), None)
         if move is not None:
@@ -222,7 +225,7 @@ class LogDirMoves:
         target.remove_later(path, self._clock_ms() + log.config.file_delete_delay_ms)
 
     def on_directory_failure(self, directory: LogDirectory) -> None:
-        """End moves from and to a directory that has failed; their future logs stay for the next start."""
+        """End moves from and to a failed directory; their future logs stay on disk for the next start."""
         # The partition goes on in its present directory if that is well.
         for key, move in list(self._moves.items()):
             if directory in (move.source, move.target):
@@ -232,7 +235,7 @@ class LogDirMoves:
     # --- work ---------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Carry out requested moves, until cancelled."""
+        """Run one worker per log directory, which carry out the moves; until cancelled."""
         async with trio.open_nursery() as nursery:
             for _ in self._directories():
                 nursery.start_soon(self._work_on_moves)
@@ -278,7 +281,7 @@ class LogDirMoves:
             self._work.set()
 
     async def _carry_on(self, move: FutureReplica) -> None:
-        """Take one step of a move."""
+        """Run the next job of a move, or finish the move."""
         job = move.next_job()
         if job is None:
             await self._finish(move)
@@ -291,7 +294,7 @@ class LogDirMoves:
             move.finish_job()
 
     def _judge(self, move: FutureReplica, error: OSError | KafkaError) -> None:
-        """Take the directory offline in which an I/O error happened."""
+        """Report an I/O error of a move to the source or target directory in which it happened."""
         logger.warning("%r cannot go on: %s", move, error)
         # Both directories are read or written in one job, and only the one that failed may go offline.
         if move.source_failure is not None:
@@ -322,7 +325,7 @@ class LogDirMoves:
         await self._note_offsets([old.log_directory, move.target])
 
     async def _settle(self, move: FutureReplica, old: PartitionLog) -> None:
-        """Rename the future log to the plain directory name once the old log has durably lost that name."""
+        """Rename the future log to the current log's name, after the old log's new name is durable."""
         # Phase 1: as long as the old name may come back after a power cut, the old log
         # would count. Where the topic asks for flushes, acknowledgements wait for that.
         await self._sync_names(old.log_directory)
@@ -351,7 +354,7 @@ class LogDirMoves:
             await trio.sleep(RETRY_S)
 
     async def close(self) -> None:
-        """Close future logs as in an orderly shutdown; no move continues."""
+        """Sync and close future logs at shutdown; the next start resumes their moves."""
         # The next start goes on with these moves, and trusts a synced copy without reading it through.
         for move in list(self._moves.values()):
             if move.target.is_online:

@@ -49,7 +49,7 @@ Known = Mapping[bytes, KnownDirectory]
 
 
 class SeenDirectory(NamedTuple):
-    """A log directory as found at the start. `meta` is None if it is unclaimed or offline."""
+    """State of a log directory at the start; `meta` is None if the directory is unclaimed or offline."""
 
     path: str
     is_online: bool
@@ -61,7 +61,7 @@ class SeenDirectory(NamedTuple):
 
 
 class Identities(NamedTuple):
-    """Ids of the online directories by path, and the ids to write into the tree."""
+    """Ids of the online log directories by path, and the directories to record in the tree by id."""
 
     ids: Mapping[str, bytes]
     known: Known
@@ -70,7 +70,7 @@ class Identities(NamedTuple):
 def identify(
     known: Known | None, seen: Sequence[SeenDirectory], *, accepted: Collection[str], new_uuid: Callable[[], bytes]
 ) -> Identities:
-    """Decide the ids of all directories. LogDirectoryProblem: a directory that is not `accepted` has changed."""
+    """Assign ids to all log directories. Raises LogDirectoryProblem if a directory not in `accepted` has changed."""
     # A copy first: with two directories of one id no other question has an answer.
     _refuse_copies(seen)
     if known is None:
@@ -143,7 +143,10 @@ def _refuse_copies(seen: Sequence[SeenDirectory]) -> None:
 
 
 def _refuse_empty_beside_known(seen: Sequence[SeenDirectory], accepted: Collection[str]) -> None:
-    """Refuse an empty directory beside one with an id: it is new or was emptied, as all get ids at once."""
+    """Raise LogDirectoryProblem for an empty directory beside a directory with an id, unless it is `accepted`.
+
+    All directories get their ids together, so an empty directory is new or was emptied.
+    """
     with_id = next(
         (each for each in seen if each.meta is not None and not each.meta.version and each.directory_id), None
     )
@@ -182,7 +185,7 @@ def _remedy(path: str) -> str:
 
 
 class LogDirectoryRegistry:
-    """Log directories of this process: locked, searched and marked at the start, looked up afterwards."""
+    """Log directories of this process: locked, identified and searched at the start, looked up afterwards."""
 
     def __init__(
         self,
@@ -203,12 +206,12 @@ class LogDirectoryRegistry:
         self._run_in_thread = run_in_thread
 
     async def take(self) -> None:
-        """Lock the directories. LogDirectoryProblem says why one cannot be used."""
+        """Lock the log directories. Raises LogDirectoryProblem if one cannot be used."""
         self.all = await self._run_in_thread(self._hold)
         self._cordon()
 
     def cordon(self, log_dirs: Iterable[str]) -> None:
-        """Cordon these directories against new logs; uncordon all others."""
+        """Cordon the directories `log_dirs`, which then get no new logs; uncordon all others."""
         self._cordoned = {os.path.abspath(path) for path in log_dirs}
         self._cordon()
 
@@ -224,7 +227,7 @@ class LogDirectoryRegistry:
         return hold_directories(self._paths, self._storage, node_id=self._node_id, descriptors=self._descriptors)
 
     def log_directories(self) -> list[LogDirectory]:
-        """The log directories, offline ones too."""
+        """Return all log directories, including offline ones."""
         return [held.log_directory for held in self.all]
 
     def online(self) -> list[HeldDirectory]:
@@ -235,11 +238,11 @@ class LogDirectoryRegistry:
         return held
 
     def seen(self) -> list[SeenDirectory]:
-        """The log directories as they were found."""
+        """Return the state of all log directories as found at the start."""
         return [SeenDirectory(held.path, held.log_directory.is_online, held.meta) for held in self.all]
 
     async def mark(self, ids: Mapping[str, bytes], cluster_id: str) -> set[str]:
-        """Write ids into the log directories; returns the paths that now have them."""
+        """Write ids into the log directories; return the paths of the directories that have an id now."""
         # A directory whose disk fails here is left out of the answer, and stays `is_new` in the tree.
         for held in self.online():
             try:
@@ -250,10 +253,10 @@ class LogDirectoryRegistry:
         return {held.path for held in self.online() if held.meta is not None and held.meta.directory_id is not None}
 
     def found_partitions(self) -> list[FoundPartition]:
-        """Partitions on disk, registered or not; call it only before they are loaded.
+        """Return the partitions on disk, registered or not; call this only before the logs are loaded.
 
-        A directory that cannot be read is offline from then on. A broker that took the directory for an empty one would put
-        the logs aside and create new ones.
+        A directory that cannot be read goes offline. If it counted as empty, the broker would set its logs aside and
+        create new ones.
         """
         found: list[FoundPartition] = []
         for held in self.online():

@@ -34,7 +34,7 @@ logger = logging.getLogger("ottla.replication")
 
 
 class PartitionRegistry:
-    """This broker's partitions by topic and number. Owned by the event loop."""
+    """This broker's partitions by topic and number; used only on the event loop."""
 
     def __init__(self) -> None:
         # Nested: those of a topic are found without going through all others.
@@ -42,26 +42,26 @@ class PartitionRegistry:
         self.traffic = Traffic()
 
     def partition(self, topic: str, index: int) -> Partition | None:
-        """A partition this broker has a log of."""
+        """Return a partition with a log on this broker; None if there is none."""
         partitions = self._topics.get(topic)
         return None if partitions is None else partitions.get(index)
 
     def partitions_of(self, topic: str) -> list[Partition]:
-        """The partitions of one topic that are here."""
+        """Return a topic's partitions on this broker."""
         return list(self._topics.get(topic, {}).values())
 
     def topics(self) -> list[str]:
-        """The topics that have partitions here."""
+        """Return the names of topics with partitions on this broker."""
         return list(self._topics)
 
     def partitions(self) -> Iterator[Partition]:
-        """All partitions; safe while partitions are added or removed."""
+        """Yield all partitions; partitions may be added and removed meanwhile."""
         # Copies, because callers give way between two partitions, and topics are made and deleted meanwhile.
         for topic in list(self._topics):
             yield from self.partitions_of(topic)
 
     def partitions_in(self, log_directory: LogDirectory) -> list[Partition]:
-        """Partitions with logs in one directory."""
+        """Return the partitions whose logs are in a directory."""
         return [partition for partition in self.partitions() if partition.log.log_directory is log_directory]
 
     def add(self, partition: Partition) -> None:
@@ -69,7 +69,7 @@ class PartitionRegistry:
         self._topics.setdefault(partition.topic, {})[partition.index] = partition
 
     def remove(self, topic: str, index: int) -> Partition | None:
-        """Forget a partition; returns which it was."""
+        """Remove a partition and return it; None if it is not registered."""
         of_topic = self._topics.get(topic, {})
         partition = of_topic.pop(index, None)
         # An empty entry for each topic that ever was would stay for the life of the broker.
@@ -87,21 +87,21 @@ THREADS_MAX = 2  # with more, the event loop waits too long for the interpreter'
 
 
 class MadeLog(NamedTuple):
-    """Log on the disk, and the partition that it was made for."""
+    """A newly created log, and the partition that it was created for."""
 
     log: PartitionLog
     hosted: HostedPartition
 
 
 class LogCreation:
-    """Creator of logs for new partitions. A log is invisible until the caller registers or discards it.
+    """Creator of logs for new partitions; a log stays invisible until the caller registers or discards it.
 
-    A creation that failed or was killed, and a deletion whose rename failed, can leave a directory that no partition claims. It
-    must not stand in the way of a new partition of that name, nor be taken for it. So the name of a log is cleared before
-    the log is made, in all log directories and in their checkpoints (`forget_former`). A leftover with records is put
-    aside (`-stray`), as at start.
+    A failed or killed creation, and a deletion whose rename failed, can leave a directory that no partition claims.
+    Such a directory must neither block a new partition of its name nor be taken for that partition. So the creator
+    first clears the name in all log directories and in their checkpoints (`forget_former`). A leftover with records is
+    set aside (`-stray`), as at the start.
 
-    `count_logs` says how many logs are in each directory that is online, by its path.
+    `count_logs` returns the number of logs in each online directory, by path.
     """
 
     def __init__(
@@ -127,9 +127,9 @@ class LogCreation:
     async def make(
         self, wanted: Sequence[HostedPartition], on_made: Callable[[Sequence[MadeLog]], None]
     ) -> Mapping[str, OSError | KafkaError]:
-        """Create logs; calls `on_made` with some at a time. Returns errors by topic name.
+        """Create logs and pass them to `on_made` in groups; return the errors by topic name.
 
-        Once one of a topic's logs cannot be made, none of its others is tried.
+        After the failure of one log the remaining logs of its topic are not created.
         """
         try:
             # Before any file is made: after a kill the next start must
@@ -169,7 +169,7 @@ class LogCreation:
         return failures
 
     def _place(self, hosted: HostedPartition, counts: dict[str, int]) -> LogDirectory:
-        """Choose a directory: the preferred one, else the uncordoned one with the fewest logs."""
+        """Choose a log's directory: the preferred one, else the uncordoned one with the fewest logs."""
         preferred = self._take_preferred(hosted.topic, hosted.index)
         online = [directory for directory in self._directories() if directory.is_online]
         if not online:
@@ -187,7 +187,7 @@ class LogCreation:
         failures: dict[str, OSError | KafkaError],
         blamed: dict[str, LogDirectory],
     ) -> None:
-        """Create some logs, in a thread. `blamed` receives the directory of a topic's failure."""
+        """Create some logs; called in a thread. `blamed` gets the directory in which a topic's log failed."""
         for hosted, directory in places:
             if hosted.topic in failures:
                 continue
@@ -228,7 +228,7 @@ class LogCreation:
                 storage.remove_tree(aside)
 
     async def discard(self, made: Sequence[MadeLog]) -> None:
-        """Remove logs that were never served. One that cannot be removed now is removed at the next start."""
+        """Remove logs that were never used; a log that cannot be removed now is removed at the next start."""
         for start in range(0, len(made), LOGS_PER_THREAD_CALL):
             await self._run_in_thread(self._discard_some, made[start : start + LOGS_PER_THREAD_CALL])
 
@@ -245,7 +245,7 @@ class LogCreation:
 
 
 def _reason(failure: OSError) -> OSError:
-    """Error behind a failure. An unremoved leftover is harmless (`_clear_name`)."""
+    """Return the error that caused a failure; a leftover that could not be removed is harmless (`_clear_name`)."""
     cause = failure.__cause__ or failure.__context__
     return cause if isinstance(failure, Irreparable) and isinstance(cause, OSError) else failure
 
@@ -259,11 +259,10 @@ RENAMED_AT_ONCE = 50  # in one call of a thread, so that others get their turn a
 
 
 class LogDeletion:
-    """Asynchronous deletion. A deleted log is renamed soon, so that its name is free, and its files are removed later.
+    """Asynchronous deletion: a deleted log is renamed soon, to free its name; its files are removed later.
 
-    A thread renames, because a rename waits for others who make or remove directories in the same log directory, and for the
-    disk: a hundred milliseconds were seen. A rename that fails leaves its directory online, unless the disk is broken, and is
-    tried again.
+    Renames run in a thread, because they wait for the disk and for other changes in the same log directory; 100 ms were
+    measured. After a failed rename the directory stays online, unless the disk is broken, and the rename is retried.
 
     | a log that was given up                | leaves `_unrenamed` when                                                     |
     |----------------------------------------|------------------------------------------------------------------------------|
@@ -292,13 +291,13 @@ class LogDeletion:
         self._reminder = Reminder()
 
     def give_up(self, log: PartitionLog) -> None:
-        """Take over a deleted log; `free_names` later frees its name and removes its files."""
+        """Accept a deleted log; `free_names` renames it later, and then its files are removed."""
         # Reads may still be under way. From here on, a file that they do not find is not taken for a fault of the disk.
         log.give_up()
         self._unrenamed[log.topic, log.partition] = log
 
     async def free_names(self, names: Iterable[Name]) -> None:
-        """Rename abandoned logs that occupy these names. Failed renames are retried later."""
+        """Rename deleted logs that still occupy these names; failed renames are retried later."""
         logs: defaultdict[LogDirectory, list[PartitionLog]] = defaultdict(list)
         for name in names:
             if (log := self._unrenamed.get(name)) is not None:
@@ -311,7 +310,7 @@ class LogDeletion:
                         await self._rename(directory, in_directory[start : start + RENAMED_AT_ONCE])
 
     async def free_names_for_new_logs(self, names: Sequence[Name]) -> None:
-        """Like `free_names`, but give up a log that cannot be renamed, because a new log needs its name."""
+        """Like `free_names`, but do not retry a failed rename, because a new log needs the name."""
         logs = [log for name in names if (log := self._unrenamed.get(name)) is not None]
         await self.free_names(names)
         # Nothing may rename the directory of that name any more: it is going to be the new log's.
@@ -346,7 +345,7 @@ class LogDeletion:
             self._reminder.tell(logger.error, "%s cannot be deleted yet: %s", log.directory, refusal)
 
     def _path_of_deleted(self, log: PartitionLog) -> str:
-        """Unused path for a deleted log."""
+        """Return an unused path for a deleted log."""
         name = marked_directory_name(log.topic, log.partition, self._new_uuid().hex(), DELETE_MARK)
         return partition_path(log.log_directory.path, name)
 
@@ -369,7 +368,7 @@ class LogDeletion:
             del self._unrenamed[log.topic, log.partition]
 
     async def run(self) -> None:
-        """Delete due logs, until cancelled."""
+        """Rename deleted logs and remove their files when due, until cancelled."""
         while True:
             await self._rename_due()
             for directory in self._directories():
@@ -386,7 +385,7 @@ class LogDeletion:
             await self.free_names(list(self._unrenamed))
 
     def _remove(self, paths: Sequence[str]) -> list[str]:
-        """Delete files and directories; returns those that remain."""
+        """Remove files and directories; return the paths that could not be removed."""
         left = []
         for path in paths:
             try:

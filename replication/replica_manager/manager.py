@@ -141,7 +141,7 @@ class ReplicaManager:
     # --- start --------------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Lock the log directories. LogDirectoryProblem says why one cannot be used."""
+        """Lock the log directories. Raises LogDirectoryProblem if one cannot be used."""
         await self.directories.take()
         # Only now is there anybody to call. `load` looks at the directories that failed while they were taken.
         for held in self.directories.all:
@@ -151,7 +151,7 @@ class ReplicaManager:
                 self.cluster_id = held.meta.cluster_id
 
     async def load(self, hosted: Iterable[HostedPartition], *, cluster_id: str) -> None:
-        """Load every log that `hosted` names, without roles. Partitions that are not hosted are put aside."""
+        """Load the logs of all hosted partitions, without roles; set aside logs of other partitions."""
         # Phase 1: every directory loads what it has.
         wanted = {(each.topic, each.index): each for each in hosted}
         futures: list[PartitionLog] = []
@@ -212,7 +212,7 @@ class ReplicaManager:
         return None if partition is None else partition.log.log_directory.path
 
     def _take_up(self, log: PartitionLog, hosted: HostedPartition) -> None:
-        """Make the partition of a loaded log, and register it."""
+        """Create the partition of a loaded log, and register the partition."""
         if log.topic_id is None and hosted.topic_id != NO_TOPIC_ID:
             try:
                 log.assign_topic_id(hosted.topic_id)
@@ -241,7 +241,7 @@ class ReplicaManager:
         self._registry.add(partition)
 
     async def _take_up_future(self, log: PartitionLog, hosted: HostedPartition) -> None:
-        """Resume the move of a future log; make it the current log if there is no old one."""
+        """Resume the move of a future log; if its partition has no current log, make the future log the current one."""
         (directory,) = (each for each in self.log_directories if each.path == log.log_directory.path)
         partition = self.partition(log.topic, log.partition)
         if partition is not None:
@@ -259,7 +259,7 @@ class ReplicaManager:
     # --- partitions ---------------------------------------------------------------------------------------------------
 
     def is_offline(self, topic: str, index: int) -> bool:
-        """True if a partition is, or may be, on a log directory that has failed."""
+        """True if the partition is on a failed log directory, or may be there because it is on no other."""
         partition = self.partition(topic, index)
         if partition is not None:
             return not partition.log.log_directory.is_online
@@ -275,20 +275,19 @@ class ReplicaManager:
 
     @property
     def traffic(self) -> Traffic:
-        """Counters of the topics that have partitions here."""
+        """Counters of the topics with partitions on this broker."""
         return self._registry.traffic
 
     @property
     def log_directories(self) -> list[LogDirectory]:
-        """The log directories, offline ones too."""
+        """Log directories, including offline ones."""
         return self.directories.log_directories()
 
     async def create_partitions(self, hosted: Sequence[HostedPartition]) -> None:
         """Create the logs of new partitions.
 
-        OSError if the disk refuses some; the remaining logs of their topics are not created.
-
-        KafkaError if one of them has a name that cannot be; then none is made.
+        Raises OSError if the disk fails for some logs; the remaining logs of their topics are not created then. Raises
+        KafkaError if a name is impossible; no log is created then.
         """
         for each in hosted:
             if self.partition(each.topic, each.index) is None:
@@ -309,7 +308,7 @@ class ReplicaManager:
             raise failure
 
     async def _free_names(self, wanted: Sequence[HostedPartition]) -> None:
-        """Free the names of new logs; the caller holds their locks."""
+        """Free the names of new logs; the caller holds the locks of their topics."""
         names = [(each.topic, each.index) for each in wanted]
         # Logs that were prepared for another topic of the same name, or in vain: nobody has come for them.
         await self._creation.discard([each for name in names if (each := self._prepared.pop(name, None)) is not None])
@@ -332,10 +331,7 @@ class ReplicaManager:
             self._take_up(log, hosted)
 
     async def prepare_logs(self, hosted: Sequence[HostedPartition]) -> Mapping[str, OSError | KafkaError]:
-        """Create logs in advance; `create_partitions` of the same topics puts them into service.
-
-        Returns the errors by topic.
-        """
+        """Create logs in advance; `create_partitions` later puts them into service. Return the errors by topic."""
         async with self._locks.hold(each.topic for each in hosted):
             # A directory that is in use would be moved out of the way.
             in_use = {each.topic for each in hosted if self.partition(each.topic, each.index) is not None}
@@ -351,7 +347,7 @@ class ReplicaManager:
             return refused | dict(await self._creation.make(wanted, keep))
 
     def _take_up_prepared(self, wanted: Sequence[HostedPartition]) -> list[HostedPartition]:
-        """Register the wanted logs that were prepared; returns the partitions without a prepared log."""
+        """Register partitions whose logs were prepared; return the partitions without a prepared log."""
         missing = []
         for each in wanted:
             prepared = self._prepared.get((each.topic, each.index))
@@ -365,7 +361,7 @@ class ReplicaManager:
         return missing
 
     async def discard_prepared(self, hosted: Sequence[HostedPartition]) -> None:
-        """Discard prepared logs that are not needed, unless they are of another topic with the same name."""
+        """Discard prepared logs that are not needed; logs of another topic of the same name stay."""
         async with self._locks.hold(each.topic for each in hosted):
             found = [self._prepared.get((each.topic, each.index)) for each in hosted]
             gone = [
@@ -376,7 +372,7 @@ class ReplicaManager:
             await self._creation.discard(gone)
 
     async def delete_partitions(self, partitions: Sequence[tuple[str, int]]) -> None:
-        """Delete partitions: immediately for clients, after file.delete.delay.ms from the disk."""
+        """Delete partitions: immediately for clients, on disk after file.delete.delay.ms."""
         async with self._locks.hold(topic for topic, _ in partitions):
             await self._delete_partitions(partitions)
 
@@ -407,14 +403,17 @@ class ReplicaManager:
         self._deletion.give_up(partition.log)
 
     def update_topic_config(self, topic: str, config: LogConfig) -> None:
-        """The settings of a topic have changed."""
+        """Adopt a topic's changed settings in all its partitions on this broker."""
         for partition in self.partitions_of(topic):
             partition.set_config(config)
 
     async def wait_committed(
         self, partition: Partition, next_offset: int, *, timeout_s: float | None = None, required_acks: int = -1
     ) -> ErrorCode:
-        """Wait until everything below `next_offset` is committed or cannot be; REQUEST_TIMED_OUT after a limit."""
+        """Wait until all records below `next_offset` are committed or cannot be; return the error code.
+
+        Returns REQUEST_TIMED_OUT after `timeout_s`; None means no limit.
+        """
         outcome = partition.acknowledgement(next_offset, required_acks)
         if outcome is not None:
             return outcome
@@ -449,7 +448,7 @@ class ReplicaManager:
     # --- background ---------------------------------------------------------------------------------------------------
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Flush, apply retention, write checkpoints, remove files, forget producers; until cancelled."""
+        """Run background work until cancelled: flushes, checkpoints, repairs, deletions, moves, housekeeping."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._flusher.run)
             nursery.start_soon(self._checkpoint_writer.run)
@@ -462,7 +461,7 @@ class ReplicaManager:
     # --- end ----------------------------------------------------------------------------------------------------------
 
     async def shutdown(self, broker_epoch: int = -1) -> None:
-        """Flush and close all logs; directories where that succeeded get the mark of an orderly shutdown."""
+        """Flush and close all logs; write the clean-shutdown mark into directories where that succeeded."""
         # The order matters: records first, then the files that speak of them, and the mark of an orderly shutdown
         # last. A mark that is on the disk lets the next start skip the recovery of all logs in the directory.
         await self._flusher.flush(list(self.partitions()), include_active=True)
@@ -481,7 +480,7 @@ class ReplicaManager:
             held.release()
 
     async def _close_logs(self) -> set[LogDirectory]:
-        """Close all logs; return the directories of logs that could not be synced completely."""
+        """Close all logs; return the directories with logs that could not be synced to their end."""
         left_behind = set()
         time_slice = TimeSlice()
         for partition in self.partitions():

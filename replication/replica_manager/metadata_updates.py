@@ -42,7 +42,7 @@ highest number of a partition."""
 
 
 class MetadataUpdates:
-    """Applies UpdateMetadata requests one by one, after their admission."""
+    """Handler of admitted UpdateMetadata requests, one request at a time."""
 
     def __init__(
         self,
@@ -52,14 +52,14 @@ class MetadataUpdates:
         *,
         resign: Callable[[Partition], None],
     ) -> None:
-        """`resign` ends the work on a partition that was reassigned to other brokers."""
+        """Create a handler; it calls `resign` for a partition that was reassigned to other brokers."""
         self._replicas = replicas
         self._cluster = cluster
         self._fencing = fencing
         self._resign = resign
 
     async def update(self, request: UpdateMetadataRequest) -> Mapping[str, bytes]:
-        """Apply a request. Returns the topics that are gone: topic ids by name."""
+        """Apply a request; return the deleted topics: ids by name."""
         deleted: dict[str, bytes] = {}
         time_slice = TimeSlice()
         await self._update_brokers(request, time_slice)
@@ -89,7 +89,7 @@ class MetadataUpdates:
                 partition.reconsider()
 
     async def _bounds(self, request: UpdateMetadataRequest, time_slice: TimeSlice) -> Mapping[str, KnownTopic]:
-        """Read the tree's partition counts of topics with more partitions in the request than in the metadata cache."""
+        """Read from the tree the topics that have more partitions in the request than in the metadata cache."""
         claims: dict[str, Claim] = {}
         for topic in request.topic_states:
             known = self._cluster.topics.get(topic.topic_name)
@@ -106,7 +106,7 @@ class MetadataUpdates:
     async def _possible(
         self, topic: UpdateMetadataTopicState, bound: KnownTopic | None, time_slice: TimeSlice
     ) -> list[UpdateMetadataPartitionState]:
-        """Drop states of partitions whose numbers the tree does not have."""
+        """Drop the states of partitions that do not exist according to the tree."""
         possible = []
         for state in topic.partition_states:
             index = state.partition_index
@@ -151,7 +151,8 @@ class MetadataUpdates:
     def _resign_if_moved(self, topic: str, received: UpdateMetadataPartitionState) -> None:
         """Resign from a partition that was reassigned away while the controller could not reach this broker.
 
-        The controller does not speak of it to a broker that is no replica any more. The log stays, as with Kafka.
+        The controller sends no LeaderAndIsr or StopReplica about the partition to a former replica. The log stays, as
+        in Kafka.
         """
         partition = self._replicas.partition(topic, received.partition_index)
         if (
@@ -177,9 +178,9 @@ def _registration(broker: UpdateMetadataBroker) -> BrokerRegistration:
 
 
 def _is_older(received: UpdateMetadataPartitionState, known: PartitionState) -> bool:
-    """True if a later request has overtaken this one, which the controller had resent.
+    """True if a later request has overtaken this state, because the controller sent its request again.
 
-    Apache Kafka would believe it, and show a former leader to clients until the partition changes once more.
+    Apache Kafka would accept the state, and show a former leader to clients until the partition changes once more.
     """
     return (received.leader_epoch, received.zk_version) < (known.leader_epoch, known.partition_epoch)
 
