@@ -54,7 +54,10 @@ EntriesChange = Callable[[Pattern, frozenset[Entry]], frozenset[Entry]]
 
 
 class _Known(NamedTuple):
-    """Rules of a pattern, as its node has them."""
+    """ACL rules of a pattern as read from its node in the coordination tree.
+
+    `version` None: the node does not exist.
+    """
 
     entries: frozenset[Entry]
     version: int | None
@@ -62,7 +65,10 @@ class _Known(NamedTuple):
 
 
 class AclStore:
-    """ACLs of the authorizer in the tree. `refusal` turns a write that failed into the error for its client."""
+    """Store of the authorizer's ACLs in the coordination tree.
+
+    `refusal` maps a failed write's error to the error that the client gets.
+    """
 
     def __init__(
         self,
@@ -73,7 +79,10 @@ class AclStore:
         has_readers: bool,
         clock_ms: Callable[[], int],
     ) -> None:
-        """`has_readers`: other brokers read the same tree and must be notified of changes."""
+        """Create the store.
+
+        `has_readers`: other brokers read the same coordination tree and must be notified of changes.
+        """
         self._authorizer, self._coordination = authorizer, coordination
         self._refusal, self._has_readers = refusal, has_readers
         # Whoever reads or writes rules does so alone: what was read before a write must not come into force after it.
@@ -87,7 +96,7 @@ class AclStore:
     # ------------------------------------------------------------------ what there is
 
     async def matching(self, acl_filter: AclFilter) -> dict[Pattern, list[Entry]]:
-        """Rules that a filter matches, by pattern."""
+        """Return the rules that `acl_filter` matches, by pattern."""
         known = self._authorizer.index.entries
         patterns: Collection[Pattern] = acl_filter.patterns.only or list(known)
         found: dict[Pattern, list[Entry]] = {}
@@ -103,7 +112,7 @@ class AclStore:
     # ------------------------------------------------------------------ changing
 
     async def add(self, acls: Sequence[Acl]) -> list[KafkaError | None]:
-        """Add rules; returns None or an error for each. Existing rules stay."""
+        """Add ACL rules and return, for each, None or an error. Rules that exist already stay."""
         added: dict[Pattern, set[Entry]] = {}
         for acl in acls:
             added.setdefault(acl.pattern, set()).add(acl.entry)
@@ -119,9 +128,12 @@ class AclStore:
         return [errors.get(acl.pattern) for acl in acls]
 
     async def remove(self, filters: Sequence[AclFilter], limit: int) -> list[list[tuple[Acl, KafkaError | None]]]:
-        """Remove the rules that filters match; returns for each filter its rules, and None or an error.
+        """Remove the rules that `filters` match.
 
-        Raises KafkaError if the filters find more than `limit` rules, or the same ones again and again.
+        Return, for each filter, its matched rules, each with None or an error.
+
+        Raises KafkaError if the filters match more than `limit` different rules, or match the same rules too many
+        times.
         """
         removed: list[list[tuple[Acl, KafkaError | None]]] = [[] for _ in filters]
         async with self._lock:
@@ -146,7 +158,10 @@ class AclStore:
         return removed
 
     async def _meant_by(self, filters: Sequence[AclFilter], limit: int) -> dict[Pattern, list[int]]:
-        """Patterns that the filters select, each with the numbers of those filters."""
+        """Return the patterns that `filters` select; each pattern maps to the indexes of the filters that select it.
+
+        Raises KafkaError if the filters match too many rules (see `remove`).
+        """
         meant: dict[Pattern, list[int]] = {}
         matched: set[Acl] = set()
         known: dict[AclFilter, Mapping[Pattern, list[Entry]]] = {}
@@ -171,9 +186,10 @@ class AclStore:
     async def _change(
         self, patterns: Sequence[Pattern], change: EntriesChange, forget: Callable[[], None] = lambda: None
     ) -> KafkaError | None:
-        """Change the rules of some patterns in one multi; returns an error, or None.
+        """Change the rules of `patterns` in one multi (an atomic write of several nodes); return an error, or None.
 
-        `forget` resets `change` before each retry.
+        `change` returns a pattern's new rules. `forget` discards the state that `change` gathered; it is called before
+        each try.
         """
         for attempt in range(TRIES):
             if attempt:
@@ -226,7 +242,7 @@ class AclStore:
     # ------------------------------------------------------------------ reading, and hearing of changes
 
     async def read_all(self) -> None:
-        """Load all rules. Raises CoordinationError, and MalformedNode, since an unreadable rule may be a deny."""
+        """Load all rules. Raises CoordinationError; raises MalformedNode because an unreadable rule may be a deny."""
         await make_missing(self._coordination, acl_znodes.all_paths())
         async with self._lock:
             found: set[Pattern] = set()
@@ -255,7 +271,10 @@ class AclStore:
             self._authorizer.put(pattern, entries)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Follow rule changes for the life of one session; reports `started` after reading all rules. Raises SessionExpired."""
+        """Apply other brokers' rule changes until the session ends; report `started` once all rules are read.
+
+        Raises SessionExpired at the end of the session.
+        """
         await persistently(self._coordination, lambda: make_missing(self._coordination, acl_znodes.all_paths()))
         # Before anything is read, so that no notice is missed in between.
         ends = [self._coordination.watch_children(path, self._changed.set) for path in acl_znodes.CHANGES.values()]
@@ -289,7 +308,7 @@ class AclStore:
 
 
 def _decoded(pattern: Pattern, data: bytes) -> frozenset[Entry]:
-    """Decode a node. Raises MalformedNode, which says where."""
+    """Decode an ACL node. Raises MalformedNode, whose text names the node."""
     try:
         return acl_znodes.decode_entries(data)
     except MalformedNode as error:
@@ -305,7 +324,7 @@ def _named_by(kind: PatternType, notice: bytes) -> Pattern | None:
 
 
 def _pieces(nodes: Mapping[Pattern, Iterable[Entry]]) -> Iterator[list[Pattern]]:
-    """Cut patterns into pieces whose nodes go into one multi."""
+    """Split patterns into groups whose nodes fit into one multi (an atomic write of several nodes)."""
     piece: list[Pattern] = []
     size = 0
     for pattern, entries in nodes.items():

@@ -88,9 +88,10 @@ def _kept_passwords(zookeeper: ZooKeeperConfig) -> KeptPasswords:
 
 
 class Administration:
-    """Creates, extends and deletes topics. `settings` changes those of topics and brokers.
+    """Creates, extends and deletes topics; its attribute `settings` changes the settings of topics and brokers.
 
-    `timeout_s` is how long to wait until a change that was made shows; REQUEST_TIMED_OUT says that it does not yet.
+    `timeout_s` bounds the wait until a change is visible in this broker's metadata. REQUEST_TIMED_OUT means that the
+    change was made but is not visible yet.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class Administration:
         prepared_logs: PreparedLogs | None = None,
         make_topic_id: Callable[[], bytes] = random_topic_id,
     ) -> None:
-        """`prepared_logs` is for a broker that is alone."""
+        """Create the service; `prepared_logs` is given only to a lone broker."""
         self.planner, self.configs, self._member = planner, configs, member
         self._cluster = planner.cluster
         self._coordination, self._prepared_logs = coordination, prepared_logs
@@ -128,7 +129,7 @@ class Administration:
 
     @property
     def is_controller(self) -> bool:
-        """True if topics can be created, extended and deleted here."""
+        """True if this broker is the controller and can thus create, extend and delete topics."""
         return self._member.controller is not None
 
     @property
@@ -150,10 +151,10 @@ class Administration:
         timeout_s: float = math.inf,
         take: Callable[[int], None] = lambda partitions: None,
     ) -> list[PlanOrError]:
-        """Create topics; returns a plan or an error for each.
+        """Create topics; return a plan or an error for each.
 
-        `take` is called with the partitions of each topic that can be created, also if it is only to be validated; it may refuse
-        it.
+        `take` is called with the number of partitions of each topic that can be created, even if `validate_only`. It
+        may raise KafkaError to refuse the topic.
         """
         if (controller := self._member.controller) is None:
             return [KafkaError(ErrorCode.NOT_CONTROLLER) for _ in topics]
@@ -195,10 +196,10 @@ class Administration:
             return bare(error)
 
     async def _refuse_what_is_marked(self, outcomes: list[PlanOrError]) -> None:
-        """Refuse topics under deletion, which still exist although the cluster does not show them.
+        """Refuse new topics whose name belongs to a topic under deletion, after a short wait for the deletion.
 
-        Kafka refuses at once. But metadata omit a topic a moment before its deletion is complete, and a client that sees it
-        missing may create it again at once.
+        Kafka refuses without a wait. But metadata omits a topic shortly before its deletion is complete, and a client
+        that no longer finds the topic may create it again immediately.
         """
         plans = [each for each in outcomes if isinstance(each, TopicPlan)]
         marks = await self._read([znodes.deleted_topic_path(plan.name) for plan in plans])
@@ -245,7 +246,7 @@ class Administration:
     async def _create(
         self, controller: ActiveController, plans: Sequence[TopicPlan], outcomes: list[PlanOrError], timeout_s: float
     ) -> list[TopicPlan]:
-        """Let the controller carry out plans; returns those that failed.
+        """Let the controller carry out `plans`; put errors into `outcomes` and return the plans that failed.
 
         In a cluster a plan may still succeed after the timeout.
         """
@@ -263,14 +264,17 @@ class Administration:
         return [plan for plan in plans if plan.name in refused]
 
     def _resigned(self, error: KafkaError) -> KafkaError:
-        """Error for a client whose request's controller resigns."""
+        """Return the client's error for a request that failed with `error` because the controller resigned."""
         # A broker that is alone is the controller until it has lost its tree.
         if self._is_alone and error.code is ErrorCode.NOT_CONTROLLER:
             return not_stored()
         return bare(error)
 
     async def _await_leaders(self, outcomes: list[PlanOrError], timeout_s: float) -> None:
-        """Wait for leaders of all created partitions; topics without them by the deadline are timed out."""
+        """Wait until all created partitions have leaders.
+
+        Topics without leaders after `timeout_s` get REQUEST_TIMED_OUT.
+        """
         awaited = {plan.name: plan for plan in outcomes if isinstance(plan, TopicPlan)}
 
         def are_led() -> bool:
@@ -301,7 +305,10 @@ class Administration:
         timeout_s: float = math.inf,
         take: Callable[[int], None] = lambda partitions: None,
     ) -> None:
-        """Raise a topic's number of partitions to `count`. `take` receives the number of new ones, and may refuse."""
+        """Increase a topic's number of partitions to `count`.
+
+        `take` is called with the number of new partitions; it may raise KafkaError to refuse the request.
+        """
         if (controller := self._member.controller) is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         if topic_name_problem(name) is not None:
@@ -357,9 +364,9 @@ class Administration:
     async def delete_topics(
         self, names: Sequence[str], *, wanted_ids: Mapping[str, bytes] | None = None, timeout_s: float = math.inf
     ) -> list[KafkaError | None]:
-        """Delete topics; returns None for each deleted topic, else its error.
+        """Delete topics; return None for each deleted topic, or its error.
 
-        `wanted_ids`: topics that the client named by id.
+        `wanted_ids` maps the names of topics that the client requested by id to the requested ids.
         """
         if not self.is_controller:
             return [KafkaError(ErrorCode.NOT_CONTROLLER) for _ in names]
@@ -422,7 +429,7 @@ class Administration:
             raise self.refusal(error) from None
 
     def refusal(self, error: CoordinationError) -> KafkaError:
-        """Error for a client whose change cannot be written."""
+        """Return the client's error for a change that could not be written into the coordination tree."""
         if isinstance(error, (CoordinationUnavailable, SessionExpired)) and not self._is_alone:
             return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The coordination tree cannot be reached.")
         if isinstance(error, BadVersion) and error.path == znodes.CONTROLLER_EPOCH:
@@ -434,7 +441,7 @@ class Administration:
     # ------------------------------------------------------------------ topics that are created by asking for them
 
     def request_creation(self, names: Iterable[str]) -> None:
-        """Request the creation of missing topics in the background; requested and invalid names are skipped."""
+        """Request the creation of missing topics in the background; skip invalid and already requested names."""
         for name in names:
             # Any client can ask for any number of names.
             if len(self._wanted) + len(self._in_creation) >= AUTO_CREATIONS_MAX:
@@ -445,12 +452,12 @@ class Administration:
             self._wakeup.set()
 
     def request_topics(self, topics: Sequence[NewTopic], on_outcome: OnOutcome) -> None:
-        """Request the creation of topics in the background, as for a client, and report each outcome."""
+        """Request the creation of topics in the background, as a client would; call `on_outcome` with each outcome."""
         self._ordered.append((topics, on_outcome))
         self._wakeup.set()
 
     async def run(self) -> None:
-        """Create requested topics, until cancelled."""
+        """Create the topics requested in the background, until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 await self._wakeup.wait()
@@ -485,7 +492,7 @@ class Administration:
     async def _created_somewhere(
         self, topics: Sequence[NewTopic], timeout_s: float, *, is_internal: bool = True
     ) -> Sequence[PlanOrError | None]:
-        """Create topics, as the controller or by a request to it."""
+        """Create topics: directly if this broker is the controller, otherwise by a request to the controller."""
         if not self.is_controller:
             return await self._created_elsewhere(topics, timeout_s)
         try:
@@ -529,7 +536,7 @@ class Administration:
 
 
 def _refuse(outcomes: list[PlanOrError], errors: Mapping[str, KafkaError]) -> None:
-    """Replace the plans of the named topics by errors."""
+    """Replace, in `outcomes`, the plans of the topics in `errors` by their errors."""
     if errors:
         for number, each in enumerate(outcomes):
             if isinstance(each, TopicPlan) and each.name in errors:
@@ -537,14 +544,14 @@ def _refuse(outcomes: list[PlanOrError], errors: Mapping[str, KafkaError]) -> No
 
 
 def _still(planned: TopicPlan, topic: TopicState | None) -> TopicPlan:
-    """The plan if its topic has not changed since; None otherwise."""
+    """Return `planned` if its topic has not changed since the plan was made; else raise UNKNOWN_TOPIC_OR_PARTITION."""
     if topic is None or (topic.topic_id, len(topic.partitions)) != (planned.after.topic_id, planned.first_new):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return planned
 
 
 def _log_refusals(outcomes: Mapping[str, PlanOrError | None]) -> None:
-    """Log one line, even if a client names many topics."""
+    """Log refused topics in one line, however many the client named."""
     refused = {
         name: outcome
         for name, outcome in outcomes.items()
@@ -571,7 +578,10 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
 
 
 async def until_shown(cluster: MetadataCache, is_shown: Callable[[], bool], *, timeout_s: float) -> bool:
-    """Wait until `is_shown`, checked after every change of brokers and topics; False after `timeout_s`."""
+    """Wait until `is_shown` returns True and return True; return False after `timeout_s`.
+
+    `is_shown` is called after every change of brokers or topics in the metadata cache.
+    """
     changed = trio.Event()
 
     def on_change(_: str = "") -> None:

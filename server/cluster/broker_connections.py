@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class LocalPeer:
-    """Peer for this broker itself, which calls handlers without a socket."""
+    """Peer that stands for this broker itself; it calls the request handlers without a socket."""
 
     def __init__(self, broker: BrokerParts, client_id: str) -> None:
         self._broker, self._client_id = broker, client_id
@@ -48,7 +48,7 @@ class LocalPeer:
             return error_answer(request, route.response_class, version, error.code, error.message)
 
     async def aclose(self) -> None:
-        """There is nothing to hang up."""
+        """Do nothing: there is no connection to close."""
 
 
 class BrokerPort(BrokerParts, Protocol):
@@ -65,7 +65,7 @@ class BrokerPort(BrokerParts, Protocol):
 
 
 class BrokerConnections:
-    """Connects to brokers by their ids. To this broker itself it gives a `LocalPeer`."""
+    """Factory of connections to brokers by their ids; for this broker itself it returns a `LocalPeer`."""
 
     def __init__(self, broker: BrokerPort, *, is_alone: bool) -> None:
         self._broker = broker
@@ -89,24 +89,27 @@ class BrokerConnections:
         return broker.environment.make_peers(broker.readiness, config)
 
     def to_broker(self, broker_id: int, *, purpose: str) -> Peer:
-        """Connect to a broker. PeerUnavailable: the controller has not announced that broker."""
+        """Connect to a broker. Raises PeerUnavailable if no controller has announced the broker."""
         endpoint = self._broker.cluster.endpoint(broker_id, self._listener)
         return self._connect(broker_id, endpoint, self._listener, purpose)
 
     def endpoint_of_controller(self, broker_id: int) -> BrokerEndpoint | None:
-        """Address of a broker if it is the controller; None if no controller is known."""
+        """Return broker `broker_id`'s address for requests to a controller; None if the broker is unknown."""
         return self._broker.cluster.endpoint(broker_id, self._control_plane)
 
     def to_controller(self, broker_id: int) -> Peer:
-        """Connect to the broker that is the controller. PeerUnavailable: it is not known."""
+        """Connect to broker `broker_id`, which is the controller. Raises PeerUnavailable if its address is unknown."""
         return self._connect(broker_id, self.endpoint_of_controller(broker_id), self._control_plane, "to-controller")
 
     def controller_channel(self) -> ControllerChannel:
-        """Make a channel to whichever broker is the controller."""
+        """Return a new channel that always connects to the current controller."""
         return ControllerChannel(self.endpoint_of_controller, self.to_controller)
 
     def from_controller(self, registration: BrokerRegistration) -> Peer:
-        """Connect as the controller to a registered broker. PeerUnavailable: it has no such listener."""
+        """Connect, as the controller, to a registered broker.
+
+        Raises PeerUnavailable if it lacks the listener for controllers.
+        """
         endpoint = registration.endpoints.get(self._control_plane)
         return self._connect(registration.node_id, endpoint, self._control_plane, str(self._broker.node_id))
 

@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 async def persistently(coordination: Coordination, action: Callable[[], Awaitable[T]]) -> T:
-    """Repeat an idempotent action until it succeeds. Raises SessionExpired."""
+    """Repeat an idempotent action while the coordination tree is unavailable. Raises SessionExpired."""
     while True:
         try:
             return await action()
@@ -54,7 +54,7 @@ async def persistently(coordination: Coordination, action: Callable[[], Awaitabl
 
 
 class Signal:
-    """Event for one waiting task that can be set repeatedly, by watches too."""
+    """Event that one task awaits and that may be set any number of times; `set` can serve as a watch's callback."""
 
     def __init__(self) -> None:
         self._event = trio.Event()
@@ -63,7 +63,7 @@ class Signal:
         self._event.set()
 
     async def wait(self) -> None:
-        """Wait until set since the last wait."""
+        """Wait until the signal has been set since the last call of `wait`."""
         await self._event.wait()
         self._event = trio.Event()
 
@@ -77,9 +77,9 @@ async def follow(
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
-    """Read everything, then follow changes for the life of one session; calls `ends` to end the watches.
+    """Call `read_everything`, then `read_what_changed` after each change, until the session ends.
 
-    Raises SessionExpired.
+    At the end call `ends`, which cancel the watches. Raises SessionExpired.
     """
     try:
         await persistently(coordination, read_everything)
@@ -93,10 +93,11 @@ async def follow(
 
 
 class ChangeNotices:
-    """Sequential nodes below `parent` that announce changes to other brokers. Times are in ms.
+    """Change notifications to other brokers: sequential nodes below `parent` in the coordination tree.
 
-    Each names what has changed, which is then read itself (Kafka's ZkNodeChangeNotificationListener). Notifications stay
-    for 15 minutes; then any broker that sees one removes it. A notice is *heeded* when this broker has acted on it.
+    A notification names the entity that changed; its reader then reads the entity (as Kafka's
+    ZkNodeChangeNotificationListener does). Notifications stay for 15 minutes; afterwards any broker that finds one
+    deletes it. A notification is *heeded* when this broker has processed it. Times are in ms.
     """
 
     def __init__(self, coordination: Coordination, parent: str, prefix: str, clock_ms: Callable[[], int]) -> None:
@@ -106,15 +107,18 @@ class ChangeNotices:
         self._created_ms: dict[str, int] = {}  # of those that were read
 
     def of(self, data: bytes) -> Create:
-        """Make the operation that leaves a notice."""
+        """Return the operation that creates a notification with this content."""
         return Create(f"{self._parent}/{self._prefix}", data, sequential=True)
 
     async def pass_over(self) -> None:
-        """Mark all present notices as processed. Raises CoordinationError."""
+        """Mark all existing notifications as processed. Raises CoordinationError."""
         self._heeded = max((await self._numbers()).values(), default=-1)
 
     async def read(self) -> tuple[list[bytes], int]:
-        """Read unprocessed notices, and the number to pass to `heeded` afterwards. Raises CoordinationError."""
+        """Return the unprocessed notifications, and the number to call `heeded` with after processing them.
+
+        Raises CoordinationError.
+        """
         numbers = await self._numbers()
         self._created_ms = {name: self._created_ms[name] for name in numbers if name in self._created_ms}
         # Those from before are read once, too, to know their age.
@@ -129,7 +133,7 @@ class ChangeNotices:
         return held, max(numbers.values(), default=self._heeded)
 
     async def heeded(self, number: int) -> None:
-        """Mark notices up to this number as processed, and remove old ones. Raises CoordinationError."""
+        """Mark notifications up to `number` as processed, and delete expired ones. Raises CoordinationError."""
         self._heeded = max(number, self._heeded)
         oldest = self._clock_ms() - EXPIRATION_MS
         # Those whose age is not known stay.
@@ -157,10 +161,11 @@ TOPICS, BROKERS = "topics/", "brokers/"
 
 
 class ConfigNotifications:
-    """Keeps the settings in force in line with the coordination tree.
+    """Listener that applies settings changed in the coordination tree to this broker.
 
-    `on_unclean_allowed` is called with topics (None: any) whose offline partitions may elect a leader that was not in sync,
-    after their settings changed. A broker that is alone (`is_alone`) has read a topic's settings before it shows the topic.
+    `on_unclean_allowed` is called after a settings change with the topics (None: all) that may now elect an out-of-sync
+    leader for an offline partition. A lone broker (`is_alone`) reads a topic's settings before the topic becomes
+    visible.
     """
 
     def __init__(
@@ -182,7 +187,7 @@ class ConfigNotifications:
         self._changed = Signal()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Follow changes for the life of one session; reports `started` after reading all settings. Raises SessionExpired."""
+        """Apply changes until the session ends; report `started` once all settings are read. Raises SessionExpired."""
         # Before anything is read, so that no notice is missed in between.
         ends = [
             self._coordination.watch_children(znodes.CONFIG_CHANGES, self._changed.set),

@@ -22,7 +22,10 @@ MOVE_GRACE_S = 2.0
 async def ask_active_controller(
     channel: ControllerChannel, election: ControllerElection, request: Message, version: int, *, timeout_s: float
 ) -> Any:
-    """Send one request to the controller. Raises PeerUnavailable, even if another broker becomes controller meanwhile."""
+    """Send one request to the controller and return its response. Raises PeerUnavailable.
+
+    If another broker becomes controller meanwhile, the request fails after MOVE_GRACE_S seconds; it is not sent again.
+    """
     answer: Any = None
     controller_id = election.controller_id
     problem: Exception = PeerUnavailable(f"broker {controller_id} is not the controller any more")
@@ -47,8 +50,8 @@ async def ask_active_controller(
 class ControllerChannel:
     """Connection to the active controller (Kafka's NodeToControllerChannelManager).
 
-    The channel reconnects when another broker becomes controller. `endpoint` returns a broker's present address, or None
-    while the address is unknown; `connect` connects to it. Several tasks may send requests at once.
+    The channel reconnects when another broker becomes controller. `endpoint` returns a broker's current address, or
+    None while the address is unknown; `connect` connects to a broker. Several tasks may send requests concurrently.
     """
 
     def __init__(self, endpoint: Callable[[int], BrokerEndpoint | None], connect: Callable[[int], Peer]) -> None:
@@ -57,7 +60,7 @@ class ControllerChannel:
         self._peer: Peer | None = None
 
     async def ask(self, controller_id: int, request: Message, version: int, *, timeout_s: float) -> Any:
-        """Ask once. Raises PeerUnavailable."""
+        """Send one request to broker `controller_id` and return the response. Raises PeerUnavailable."""
         if controller_id == NO_CONTROLLER:
             raise PeerUnavailable("there is no controller")
         wanted = (controller_id, self._endpoint(controller_id))
@@ -76,7 +79,7 @@ class ControllerChannel:
         return await peer.ask(request, version, timeout_s=timeout_s)
 
     async def aclose(self) -> None:
-        """Hang up. The next request opens a new connection."""
+        """Close the connection. The next request opens a new one."""
         peer, self._peer = self._peer, None
         if peer is not None:
             await peer.aclose()

@@ -52,25 +52,34 @@ Listener = Callable[[str, Texts], None]
 
 
 class EntityConfigs:
-    """Settings of entities in the tree. `refusal` turns a write that failed into the error for its client."""
+    """Settings of entities (users, clients, addresses) in the coordination tree.
+
+    `refusal` maps a failed write's error to the error that the client gets.
+    """
 
     def __init__(
         self, coordination: Coordination, refusal: Callable[[CoordinationError], KafkaError], *, has_readers: bool
     ) -> None:
-        """`has_readers`: other brokers read the same tree and must be notified of changes."""
+        """Create the store.
+
+        `has_readers`: other brokers read the same coordination tree and must be notified of changes.
+        """
         self._coordination, self._refusal, self._has_readers = coordination, refusal, has_readers
         self._known: dict[str, Overrides] = {}  # those that have anything
         self._listeners: list[Listener] = []
         self._locks = KeyedLock()
 
     def on_change(self, listener: Listener) -> None:
-        """Call a listener with an entity and its new settings after each change; after the last removal they are empty."""
+        """Call `listener` with each entity's settings now and after every change.
+
+        When an entity's last setting is removed, `listener` gets empty settings.
+        """
         self._listeners.append(listener)
         for entity, overrides in self._known.items():
             listener(entity, overrides.texts)
 
     def texts(self, entity: str) -> Texts:
-        """Settings of an entity."""
+        """Return the settings of an entity; empty if it has none."""
         return self._known.get(entity, NO_OVERRIDES).texts
 
     def __len__(self) -> int:
@@ -79,7 +88,10 @@ class EntityConfigs:
     # ------------------------------------------------------------------ changing
 
     async def alter(self, entity: str, change: Callable[[Texts], Texts]) -> None:
-        """Change an entity's settings. `change` may raise KafkaError, and is called again after a conflicting write."""
+        """Change an entity's settings to the result of `change`, a function of the present settings.
+
+        `change` may raise KafkaError. It is called again if another broker wrote the settings meanwhile.
+        """
         while True:
             async with self._locks.hold([entity]):
                 try:
@@ -103,7 +115,10 @@ class EntityConfigs:
         return _overrides(node)
 
     async def _write(self, entity: str, known: Overrides, texts: Texts) -> Overrides | None:
-        """Write settings; None if another broker has changed the node, or a parent node, since it was read."""
+        """Write settings.
+
+        Return None if another broker has changed the entity's node or a parent node since it was read.
+        """
         path = znodes.entity_path(entity)
         try:
             if not texts and known.version is not None:
@@ -137,7 +152,7 @@ class EntityConfigs:
         return [Create(path) for path, node in zip(paths, nodes, strict=True) if node is None]
 
     async def _tidy_above(self, entity: str) -> None:
-        """Remove empty nodes above the last client of a user."""
+        """Delete the empty parent nodes that remain after a user's last client entity was removed."""
         user, separator, _ = entity.partition(f"{_CLIENTS_OF_USER}/")
         if not separator:
             return
@@ -151,7 +166,7 @@ class EntityConfigs:
     # ------------------------------------------------------------------ reading
 
     async def read_all(self) -> None:
-        """Read all entities again. Raises CoordinationError."""
+        """Load all entities' settings from the coordination tree. Raises CoordinationError."""
         found: dict[str, Node] = {}
         for kind in _KINDS:
             nodes = await self._coordination.children_data(znodes.entity_path(kind))
@@ -180,7 +195,7 @@ class EntityConfigs:
             failures.append(failure)
 
     async def read(self, entities: Iterable[str]) -> None:
-        """Read some entities again after a notification; skip names of other nodes. Raises CoordinationError."""
+        """Load the settings of notified entities; names that are not entities are skipped. Raises CoordinationError."""
         named = [entity for entity in entities if _ENTITY.fullmatch(entity)]
         nodes = await self._coordination.get_all([znodes.entity_path(entity) for entity in named])
         await self._take_all(dict(zip(named, nodes, strict=True)))

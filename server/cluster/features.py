@@ -51,10 +51,12 @@ UNKNOWN_EPOCH = -1
 
 
 class Feature(NamedTuple):
-    """`keys`: the requests that it is about; a broker that does not serve all of them does not advertise the feature.
-    `unfinalized`: the level that
-    a member of a cluster uses while none is finalized; 0 where all brokers have to know it first. `is_alone_only`: members of a
-    cluster do not support it."""
+    """Feature with versioned levels (KIP-584).
+
+    `keys`: API keys of the feature's requests; a broker that does not serve all of them does not advertise the feature.
+    `unfinalized`: level that a member of a cluster uses while no level is finalized; 0 if every broker has to support
+    the feature first. `is_alone_only`: members of a cluster do not support the feature.
+    """
 
     name: str
     latest: int
@@ -80,7 +82,7 @@ KINDS_OF_GROUPS = {"consumer": GROUP_VERSION, "streams": STREAMS_VERSION}
 
 
 def supported_levels(*, is_alone: bool = False) -> dict[str, int]:
-    """The newest level of each feature, as a broker registers it."""
+    """Return the newest supported level of each feature, as a broker registers it."""
     return {each.name: each.latest for each in FEATURES if is_alone or not each.is_alone_only}
 
 
@@ -90,8 +92,9 @@ _ALONE_ONLY = frozenset(each.name for each in FEATURES if each.is_alone_only)
 class Levels(NamedTuple):
     """Content of the node /feature.
 
-    `finalized`: levels above 0. `settled`: features whose level a client has set, which the controller does not change.
-    `is_ours`: whether the controller may raise the others; a node that Kafka wrote leaves that to the operator.
+    `finalized`: levels above 0. `settled`: features whose level a client has set; the controller does not change these.
+    `is_ours`: whether the controller may raise the levels of the other features; if Kafka wrote the node, only the
+    operator may.
     """
 
     finalized: Mapping[str, int] = {}
@@ -99,7 +102,7 @@ class Levels(NamedTuple):
     is_ours: bool = True
 
     def unsupported(self, supported: Mapping[str, int]) -> dict[str, int]:
-        """Finalized levels that are unknown to a broker with these supported levels."""
+        """Return the finalized levels that exceed a broker's `supported` levels."""
         lacking = {name: level for name, level in self.finalized.items() if level > supported.get(name, 0)}
         # A broker that was alone may have left its own here. The others mean nothing by it.
         return {name: level for name, level in lacking.items() if name not in _ALONE_ONLY}
@@ -114,7 +117,7 @@ class Update(NamedTuple):
 
 
 class InvalidUpdate(KafkaError):
-    """Refused update; all others of its request are refused too. The text is Kafka's."""
+    """Error for an invalid feature update, with Kafka's text. It rejects all updates of the request."""
 
     def __init__(self, update: Update, reason: str) -> None:
         message = f"Invalid update version {update.level} for feature {update.name}. {reason}"
@@ -122,7 +125,7 @@ class InvalidUpdate(KafkaError):
 
 
 class Features:
-    """Finalized feature levels as this broker sees them. `read` is called at every start."""
+    """Finalized feature levels as this broker knows them. `read` is called at every start."""
 
     def __init__(
         self,
@@ -132,7 +135,11 @@ class Features:
         kinds_of_groups: Iterable[str] = KINDS_OF_GROUPS,
         beside_kafka: str | None = None,
     ) -> None:
-        """`kinds_of_groups`: group types that this broker serves. `beside_kafka`: release of Kafka's brokers in the cluster."""
+        """Create the levels of this broker.
+
+        `kinds_of_groups`: group types that this broker serves. `beside_kafka`: release of the Apache Kafka brokers in
+        the cluster, None if there are none.
+        """
         served = [each.lower() for each in kinds_of_groups]
         self._not_served = frozenset(name for kind, name in KINDS_OF_GROUPS.items() if kind not in served)
         self.supported_levels = supported_levels(is_alone=is_alone) if beside_kafka is None else {}
@@ -147,31 +154,35 @@ class Features:
     # ------------------------------------------------------------------ asking
 
     def level(self, name: str) -> int:
-        """Level in use on this broker, advertised or not."""
+        """Return the level of feature `name` in use on this broker, even if the feature is not advertised."""
         return self._in_use[name]
 
     def is_served(self, name: str) -> bool:
-        """True if this broker serves the feature's requests: its level is above 0, and no setting disables it.
+        """Return True if this broker serves the feature's requests.
 
-        Features that a setting turns off are still advertised, as in Kafka.
+        The feature's level must be above 0, and no setting may disable the feature. Features that a setting disables
+        are still advertised, as in Kafka.
         """
         return self._in_use[name] > 0 and name not in self._not_served
 
     def supported(self, served_keys: Container[int]) -> list[Feature]:
-        """Features to advertise for a broker that serves these requests; each is supported from level 0 on."""
+        """Return the features to advertise for a broker that serves the requests `served_keys`.
+
+        Each advertised feature is supported from level 0 on.
+        """
         if not self._are_announced:
             return []
         possible = (each for each in FEATURES if self._is_alone or not each.is_alone_only)
         return [each for each in possible if all(key in served_keys for key in each.keys)]
 
     def finalized(self, served_keys: Container[int]) -> dict[str, int]:
-        """Finalized feature levels; features at level 0 are omitted."""
+        """Return the finalized feature levels; features at level 0 are omitted."""
         levels = self._in_use if self._is_alone else self._finalized
         return {each.name: levels[each.name] for each in self.supported(served_keys) if levels.get(each.name)}
 
     @property
     def epoch(self) -> int:
-        """Grows with every change of a level."""
+        """Epoch of the finalized levels; it grows with every change of a level."""
         if self._node is None:
             return 0 if self._is_alone else UNKNOWN_EPOCH
         return self._node.version + 1 if self._is_alone else self._node.version
@@ -179,7 +190,10 @@ class Features:
     # ------------------------------------------------------------------ reading
 
     async def read(self) -> None:
-        """Load the levels from the tree. Raises CoordinationError, JoinProblem."""
+        """Load the levels from the coordination tree. Raises CoordinationError.
+
+        Raises JoinProblem if a finalized level exceeds the levels that this broker supports.
+        """
         (node,) = await self._coordination.get_all([znodes.FEATURE])
         known = self._node
         # A server of the tree may be behind the one that was asked before.
@@ -220,12 +234,15 @@ class Features:
         )
 
     async def catch_up(self) -> None:
-        """Read levels that the controller has just written. If the tree is unavailable, `run` reads them later."""
+        """Load the levels that the controller has just written.
+
+        If the coordination tree is unavailable, `run` loads them later.
+        """
         with suppress(CoordinationError, JoinProblem):
             await self.read()
 
     async def run(self) -> None:
-        """Follow other brokers' changes for the life of one session. Raises SessionExpired."""
+        """Apply other brokers' changes of levels until the session ends. Raises SessionExpired."""
         if self._is_alone:
             await trio.sleep_forever()
         changed = Signal()
@@ -241,7 +258,7 @@ class Features:
             self._has_problem.set()
 
     async def until_broken(self, until_other: Callable[[], Awaitable[str]]) -> str:
-        """Return the reason when a level exceeds this release, or `until_other` returns."""
+        """Wait until a finalized level exceeds this release's levels, or `until_other` returns; return the reason."""
         reasons: list[str] = []
         async with trio.open_nursery() as nursery:
 
@@ -255,7 +272,7 @@ class Features:
 
 
 def in_words(levels: Mapping[str, int]) -> str:
-    """Levels for a line in the log."""
+    """Format feature levels for a log line."""
     return ", ".join(f"{name}={level}" for name, level in sorted(levels.items())) or "none"
 
 
@@ -263,14 +280,17 @@ def in_words(levels: Mapping[str, int]) -> str:
 
 
 def encode_levels(levels: Levels) -> bytes:
-    """Encode as Kafka's FeatureZNode from release 3.3 on. Kafka ignores `set`, the levels that an operator has set."""
+    """Encode levels as Kafka's FeatureZNode of release 3.3 and later.
+
+    The field `set` lists the features whose level an operator has set; Kafka ignores the field.
+    """
     features = {name: {"max_version_level": level} for name, level in sorted(levels.finalized.items()) if level > 0}
     node = {"version": 2, "status": 1, "features": features, "set": sorted(levels.settled)}
     return json.dumps(node, separators=(",", ":")).encode()
 
 
 def decode_levels(data: bytes) -> Levels:
-    """Levels in a node; none if it is unreadable, which is left to the operator."""
+    """Return the levels in a node; no levels if the node is unreadable, which only the operator can repair."""
     try:
         node = json.loads(data)
         features: dict[str, Any] = dict(node["features"]) if node["status"] == 1 else {}

@@ -69,11 +69,14 @@ NO_ADDRESS = bytes(4)
 
 
 class _Refused(Exception):
-    """The controller refuses a request; a retry would not help."""
+    """The controller has refused a request, and a retry would not help."""
 
 
 class ForwardingManager:
-    """Forwards requests to the controller. `connect` opens a channel; `timeout_ms` is request.timeout.ms."""
+    """Forwards clients' requests to the controller.
+
+    `connect` opens a channel to the controller; `timeout_ms` returns request.timeout.ms.
+    """
 
     def __init__(
         self, election: ControllerElection, connect: Callable[[], ControllerChannel], timeout_ms: Callable[[], int]
@@ -86,7 +89,10 @@ class ForwardingManager:
         self._refusals = Reminder()
 
     def answer(self, handler: Handler, request: Any, context: RequestContext[Any]) -> Answer[Any]:
-        """Controller's response. While this broker is the controller, `handler` makes it."""
+        """Return the controller's response to `request`.
+
+        If this broker is the controller, `handler` makes the response.
+        """
         if context.principal == THIS_BROKER or not self._election.takes_envelopes:
             return handler(request, context)
         return self._answer(handler, request, context)
@@ -102,7 +108,12 @@ class ForwardingManager:
         return await finished(handler(request, context)) if response is None else response
 
     async def _tried(self, handler: Handler, request: Any, context: RequestContext[Any]) -> Any:
-        """Handle the request here or at the controller until the deadline; None: no response in time. Raises _Refused."""
+        """Handle the request here or at the controller, with retries until the deadline.
+
+        Return None if no response came.
+
+        Raises _Refused.
+        """
         election, requested_ms = self._election, getattr(request, "timeout_ms", None)
         timeout_ms = self._timeout_ms() if requested_ms is None else min(max(requested_ms, 0), TIMEOUT_MAX_MS)
         deadline, pause_s = trio.current_time() + timeout_ms / 1000, RETRY_S
@@ -126,7 +137,10 @@ class ForwardingManager:
             _shorten(request, deadline)
 
     async def _forwarded(self, request: Any, context: RequestContext[Any], deadline: float) -> EncodedAnswer | None:
-        """Controller's response; None if there is none, or it is not the controller. Raises _Refused."""
+        """Return the controller's response; None if there was no response, or the receiver is not the controller.
+
+        Raises _Refused.
+        """
         answered, given_up_at = None, deadline + GRACE_S
         with trio.move_on_at(given_up_at):
             exchange = await self._exchanges.get(type(request), context.api_version)
@@ -151,9 +165,9 @@ class ForwardingManager:
         return EncodedAnswer(data[start:])
 
     async def _is_large(self, request: Any, context: RequestContext[Any]) -> bool:
-        """True if the request's size counts against the memory budget.
+        """Return True if the request is so large that it counts against the memory budget.
 
-        Such a request is sent once, without waiting for the controller.
+        A large request is sent once; it does not wait for the controller.
         """
         if is_short(request):
             return False
@@ -162,7 +176,12 @@ class ForwardingManager:
 
     @asynccontextmanager
     async def _place(self, address: str) -> AsyncIterator[None]:
-        """Limit the requests of one client address in flight, so that a hanging controller delays no other clients."""
+        """Wait for a free slot among the forwarded requests of client address `address`.
+
+        Hold the slot during the context.
+
+        The limit for each address keeps a hanging controller from delaying other clients.
+        """
         of_address = self._of_address.get(address)
         if of_address is None:
             of_address = trio.Semaphore(IN_FLIGHT_OF_ADDRESS_MAX, max_value=IN_FLIGHT_OF_ADDRESS_MAX)
@@ -193,7 +212,7 @@ class ForwardingManager:
 
 
 def _shorten(request: Any, deadline: float) -> None:
-    """Limit the request's timeout to `deadline`; a timeout of 0 stays."""
+    """Reduce the request's timeout so that it ends at `deadline`; a timeout of 0 stays 0."""
     if getattr(request, "timeout_ms", 0) > 0:
         request.timeout_ms = min(request.timeout_ms, max(round((deadline - trio.current_time()) * 1000), 1))
 
@@ -225,7 +244,7 @@ def _envelope(exchange: Exchange, body: bytes, context: RequestContext[Any]) -> 
 
 
 def _packed(host: str) -> bytes:
-    """An address as bytes. The interface that an IPv6 address may name has no meaning elsewhere."""
+    """Return a client address as bytes, without the interface (%...) of an IPv6 address, which only its host knows."""
     try:
         return socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host.partition("%")[0])
     except OSError:  # the hosts of a simulation have names
@@ -233,7 +252,10 @@ def _packed(host: str) -> bytes:
 
 
 async def carried_out(work: Callable[[], Answer[Any]]) -> Any:
-    """Response after the controller's work; None: this broker is not the controller, or resigned before the end."""
+    """Do the controller's work and return the response.
+
+    None if this broker is not the controller, or resigns meanwhile.
+    """
     try:
         response: Any = await finished(work())
     except KafkaError as error:

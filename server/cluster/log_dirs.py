@@ -31,13 +31,13 @@ async def settle_identities(
     accepted: Collection[str],
     keep: Callable[[], Awaitable[None]],
 ) -> None:
-    """Assign an id to every log directory, and record the ids in the tree. Raises LogDirectoryProblem.
+    """Assign an id to every log directory, and record the ids in the coordination tree. Raises LogDirectoryProblem.
 
     The node is /ottla/log_dirs/<node id>, which brokers of Apache Kafka ignore. The rules are in
-    `replication/replica_manager/log_directory_registry.py`. A broker that is alone keeps its tree in one of its log
-    directories, so the tree can be lost with the disk. `check_journal` finds out what it can then.
+    `replication/replica_manager/log_directory_registry.py`. A lone broker keeps its coordination tree in one of its log
+    directories, so the tree can be lost with the disk; `check_journal` detects some of these losses.
 
-    `keep`: returns when the tree's changes outlive a power cut (`CoordinationTree.keep`).
+    `keep` returns when the tree's changes would survive a power cut (`CoordinationTree.keep`).
     """
     path = znodes.log_dirs_path(replicas.node_id)
     (node,) = await coordination.get_all([path])
@@ -70,7 +70,10 @@ async def _write(coordination: Coordination, path: str, node: Node | None, known
 
 
 def check_journal(held: Sequence[HeldDirectory], accepted: Collection[str]) -> None:
-    """Raise LogDirectoryProblem if a new journal would hide an existing one. Reads the disk."""
+    """Raise LogDirectoryProblem if a new coordination journal would be created although there was one before.
+
+    Reads the disk.
+    """
     first = held[0]
     if not first.log_directory.is_online or _has_journal(first):
         return
@@ -98,16 +101,16 @@ NOTIFY_AGAIN_S = 5.0
 
 
 class LogDirFailures:
-    """Notifies the controller of log directories that fail, by a node below /log_dir_event_notification for each (KIP-112).
+    """Notifier of the controller about failed log directories, by nodes below /log_dir_event_notification (KIP-112).
 
-    The node names the broker and not the directory. The controller asks for all replicas of the broker with LeaderAndIsr, and
-    those that are answered with KAFKA_STORAGE_ERROR are offline from then on. Directories that failed before this broker
-    registered need no node: a broker that comes is asked in any case.
+    A node names the broker and not the directory. The controller then sends LeaderAndIsr for all replicas of the
+    broker; replicas answered with KAFKA_STORAGE_ERROR are offline from then on. A directory that failed before this
+    broker registered needs no node, because the controller sends LeaderAndIsr to every broker that registers.
 
-    A log that could not be made for a passing reason counts as offline, too, until the controller asks for it again. So this
-    broker makes such a node again and again, after a pause, until all logs are made.
+    A log that could not be created for a transient reason counts as offline, too, until the controller sends
+    LeaderAndIsr again. So this broker creates such a node repeatedly, with pauses, until all logs are created.
 
-    `session` outlives the sessions behind it.
+    `session` stays valid when the broker's session with the coordination tree is replaced.
     """
 
     def __init__(self, session: Coordination, node_id: int) -> None:
@@ -119,16 +122,16 @@ class LogDirFailures:
         self._missing = trio.Event()
 
     def note_missing(self) -> None:
-        """Record that logs could not be created although the disks work."""
+        """Record that logs could not be created although the disks work; `run` will notify the controller."""
         self._missing.set()
 
     def note(self, directory: LogDirectory) -> None:
-        """Queue a failed log directory for the report to the controller."""
+        """Queue a failed log directory; `run` will notify the controller."""
         self._unreported.append(directory)
         self._failed.set()
 
     async def run(self) -> None:
-        """Report failed log directories, until cancelled."""
+        """Notify the controller of failed log directories, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._notify_again)
             await self._report_failures()
@@ -149,7 +152,7 @@ class LogDirFailures:
                 logger.warning("Reported failed log directory %s to the controller", self._unreported.pop(0).path)
 
     async def _notify(self) -> None:
-        """Write the notification node, with retries; duplicates do no harm."""
+        """Write the notification node, with retries. Duplicate nodes do no harm."""
         node = Create(PREFIX, znodes.encode_log_dir_failure(self._node_id), sequential=True)
         while True:
             try:

@@ -164,7 +164,7 @@ class ClusterMember:
 
     @cached_property
     def alter_partition_manager(self) -> AlterPartitionManager:
-        """Changes the in-sync replicas of the partitions that this broker leads."""
+        """Sender of AlterPartition requests: changes of the in-sync replicas of partitions that this broker leads."""
         from ottla.replication.replica_manager.alter_partition_manager import (
             AlterPartitionManager,  # here, because most brokers are alone
         )
@@ -193,17 +193,17 @@ class ClusterMember:
 
     @property
     def acls(self) -> AclStore | None:
-        """The rules of the authorizer, if there is one."""
+        """Store of the authorizer's ACLs; None without an authorizer."""
         return self.security.acls
 
     @property
     def tokens(self) -> TokenStore | None:
-        """The delegation tokens, if there may be any."""
+        """Store of the delegation tokens; None if delegation tokens are disabled."""
         return self.security.tokens
 
     @cached_property
     def forwarding(self) -> ForwardingManager:
-        """Forwards requests that only the controller carries out."""
+        """Forwarder of requests that only the controller carries out."""
         from ottla.server.cluster.forwarding import ForwardingManager  # here, because most brokers are alone
 
         return ForwardingManager(
@@ -218,7 +218,7 @@ class ClusterMember:
 
     @property
     def controller(self) -> ActiveController | None:
-        """The controller, if it is here."""
+        """The active controller if it runs on this broker, else None."""
         return self.election.active
 
     @property
@@ -227,7 +227,7 @@ class ClusterMember:
 
     @property
     def is_fenced(self) -> bool:
-        """True if another broker may have replaced this one."""
+        """True if another broker may have taken this broker's place: the registration is not certainly valid."""
         # The session may have ended unheard, or no controller has spoken to this registration yet.
         return not self.session.is_sure or self.controller_requests.confirmed_epoch < self.broker_epoch
 
@@ -240,25 +240,28 @@ class ClusterMember:
     # ------------------------------------------------------------------ connections to brokers
 
     def registration(self, broker_id: int) -> BrokerRegistration | None:
-        """A live broker, as the controller describes it."""
+        """Return the registration of a live broker, as the controller announced it."""
         return self._broker.cluster.brokers.get(broker_id)
 
     def peer(self, broker_id: int, *, purpose: str) -> Peer:
-        """Connect to a broker. PeerUnavailable: the controller has not announced that broker."""
+        """Connect to a broker. Raises PeerUnavailable if no controller has announced the broker."""
         return self._connections.to_broker(broker_id, purpose=purpose)
 
     async def ask_controller(self, request: Message, version: int, *, timeout_s: float) -> Any:
-        """Send a request to the current controller, once. Raises PeerUnavailable."""
+        """Send a request to the current controller, without retries. Raises PeerUnavailable."""
         return await ask_active_controller(self._to_controller, self.election, request, version, timeout_s=timeout_s)
 
     # ------------------------------------------------------------------ sessions
 
     def register(self, registration: BrokerRegistration) -> None:
-        """Note where this broker can be reached."""
+        """Set the endpoints with which this broker registers; the registration itself follows in `hold`."""
         self._registration = replace(registration, features=self.features.supported_levels)
 
     async def hold(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hold a session, and another one after its end. Raises JoinProblem if the first cannot begin."""
+        """Hold a session with the coordination tree; open a new one whenever it ends.
+
+        Raises JoinProblem if a session cannot begin before the broker has joined.
+        """
         problem = await self._hold_one(task_status)
         # Until it has joined, a broker without a session cannot start. Later it waits for one as long as it takes.
         while problem is None or self._has_joined.is_set():
@@ -272,7 +275,7 @@ class ClusterMember:
         raise JoinProblem(str(problem))
 
     async def _hold_one(self, task_status: trio.TaskStatus[None]) -> Exception | None:
-        """Hold one session until it ends; returns the error if it could not begin."""
+        """Hold one session until it ends; return None, or the error if the session could not begin."""
         session = await self._tree.open_session()
         async with trio.open_nursery() as nursery:
             try:
@@ -294,7 +297,7 @@ class ClusterMember:
         life.cancel()
 
     async def _take_part(self, session: Session) -> None:
-        """Register and take part in elections, for the life of one session."""
+        """Register this broker and take part in elections until the session ends."""
         await self._may_join.wait()
         try:
             self.broker_epoch = await self._register(session)
@@ -320,7 +323,10 @@ class ClusterMember:
             self._has_joined.set()  # the election has begun: the controller is known
 
     async def _listen(self, what: str, listen: Callable[[], Awaitable[None]]) -> None:
-        """Follow changes for the life of a session; after any error everything is read again."""
+        """Run `listen`, which applies changes, until the session ends; start it anew after any error.
+
+        `what` is for the log.
+        """
         while True:
             try:
                 await listen()
@@ -331,7 +337,10 @@ class ClusterMember:
                 await trio.sleep(SETTINGS_RETRY_S)
 
     async def _register(self, session: Session) -> int:
-        """Make our node; answers the broker epoch."""
+        """Create this broker's registration node; return its creation id, the broker epoch.
+
+        Raises JoinProblem, SessionExpired.
+        """
         assert self._registration is not None
         path = znodes.broker_path(self._broker.node_id)
         patience = trio.current_time() + self._tree.patience_s
@@ -357,7 +366,11 @@ class ClusterMember:
                 cancel_watch()
 
     async def _wait_for_namesake(self, gone: trio.Event, patience: float) -> None:
-        """Wait for another broker with this id, or this broker's former registration, to disappear."""
+        """Wait until `gone` is set: the registration node of another broker with this broker's id has gone.
+
+        The node may also belong to this broker's former session. Before this broker has joined, raise JoinProblem when
+        the time `patience` is reached.
+        """
         # A broker that has been a member goes on waiting. One that starts gives up below: its id may be given to two
         # brokers.
         if self._has_joined.is_set():
@@ -373,7 +386,7 @@ class ClusterMember:
     # ------------------------------------------------------------------ start and stop
 
     async def open(self) -> None:
-        """Load the cluster's id and settings, and all local logs."""
+        """Load the cluster's id, the settings and all local logs."""
         broker = self._broker
         cluster_id = await self._learn_of_cluster()
         hosted = await self._tree.hosted(self.session)
@@ -382,7 +395,10 @@ class ClusterMember:
         await broker.replicas.load(hosted, cluster_id=cluster_id)
 
     async def _learn_of_cluster(self) -> str:
-        """Read all that a start needs from the tree, retrying while the tree is unavailable; returns the cluster's id."""
+        """Read the state that a start needs from the coordination tree; return the cluster's id.
+
+        While a shared tree is unavailable, retry.
+        """
         while True:
             try:
                 return await self._read_tree()
@@ -423,7 +439,7 @@ class ClusterMember:
             raise JoinProblem(f"the ACLs of the cluster cannot be read: {problem}") from None
 
     async def _settle_identities(self, cluster_id: str) -> None:
-        """Settle the log directories' ids, unless another broker with the same id may own them."""
+        """Assign ids to the log directories, unless another broker with the same node id may own them (JoinProblem)."""
         broker = self._broker
         accepted = broker.configs.started_with.accepted_log_dirs
         (namesake,) = await self.session.get_all([znodes.broker_path(broker.node_id)])
@@ -442,7 +458,7 @@ class ClusterMember:
         return JoinProblem(f"broker.id={self._broker.node_id}: another broker with this id is a member of the cluster")
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run the member's background tasks."""
+        """Run the background tasks of this broker's membership in the cluster."""
         async with trio.open_nursery() as nursery:
             self._background = nursery
             if self.fetchers is not None:
@@ -456,7 +472,7 @@ class ClusterMember:
             task_status.started()
 
     async def join(self) -> None:
-        """Wait until this broker is registered and a controller lists it as live. Raises JoinProblem."""
+        """Wait until this broker is registered and a controller has announced it as live. Raises JoinProblem."""
         self._may_join.set()
         await self._has_joined.wait()
         if self._join_problem:
@@ -471,18 +487,24 @@ class ClusterMember:
         await trio.lowlevel.checkpoint()
 
     async def keep(self) -> None:
-        """Make the decisions of this start durable. CoordinationUnavailable: they are not."""
+        """Make this start's changes to the coordination tree durable.
+
+        Raises CoordinationUnavailable if they cannot be written.
+        """
         await self._tree.keep()
 
     async def until_started(self) -> None:
-        """Wait until clients may be served: this broker has the cluster's metadata, and the start's decisions are durable."""
+        """Wait until clients may be served.
+
+        Before that this broker needs the cluster's metadata, and this start's changes must be durable.
+        """
         await self.await_metadata()
         await self._has_started.wait()
 
     async def await_metadata(self) -> None:
-        """Return when a controller has sent this broker the live brokers, itself among them, and the topics.
+        """Wait until a controller has sent this broker the topics and the live brokers, including this broker.
 
-        A controller that was just elected tells of brokers first, and of partitions when it has looked at them. A client
+        A newly elected controller sends the brokers first, and the partitions after it has processed them. A client
         that gets UNKNOWN_TOPIC_OR_PARTITION before that may drop its unsent records.
         """
         cluster, node_id = self._broker.cluster, self._broker.node_id
@@ -511,7 +533,7 @@ class ClusterMember:
             await trio.sleep(ASK_AGAIN_S)
 
     async def leave(self) -> None:
-        """Hand over leadership (controlled shutdown) as far as possible within the time limit."""
+        """Move leadership to other brokers (controlled shutdown) as far as the time limit allows."""
         config = self._broker.config.member
         if not self._tree.is_shared:  # no other broker can take over
             return
@@ -523,7 +545,7 @@ class ClusterMember:
         await ControlledShutdown(self._broker, self, lambda: self.broker_epoch).run()
 
     async def until_broken(self) -> str:
-        """Return the reason when this broker cannot continue."""
+        """Wait until this broker cannot continue; return the reason."""
         return await self.features.until_broken(self._tree.until_broken)
 
     # ------------------------------------------------------------------ what the controller's word leads to
@@ -542,15 +564,15 @@ class ClusterMember:
             self.controller.unclean_election_changed(topics)
 
     def on_election(self, partition: Partition) -> None:
-        """Note that this broker leads a partition from now on."""
+        """Tell the coordinators that this broker leads a partition from now on."""
         self._broker.coordinators.on_election(partition.topic, partition.index)
 
     def on_resignation(self, topic: str, index: int) -> None:
-        """Note that this broker does not lead a partition any more."""
+        """Tell the coordinators that this broker does not lead a partition any more."""
         self._broker.coordinators.on_resignation(topic, index)
 
     def on_logs_missing(self) -> None:
-        """Report logs that could not be created for a transient reason."""
+        """Notify the controller that logs could not be created for a transient reason."""
         self.log_dir_failures.note_missing()
 
     def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:

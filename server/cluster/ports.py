@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Member(Protocol):
-    """A member of a cluster: this broker."""
+    """This broker as a member of its cluster."""
 
     @property
     def controller(self) -> ActiveController | None:
@@ -33,36 +33,36 @@ class Member(Protocol):
 
     @property
     def features(self) -> Features:
-        """The features that have levels, and the levels in use."""
+        """Feature levels of this broker and of the cluster."""
 
     @property
     def acls(self) -> AclStore | None:
-        """The rules of the authorizer; None without one."""
+        """Store of the authorizer's ACLs; None without an authorizer."""
 
     @property
     def tokens(self) -> TokenStore | None:
-        """The delegation tokens; None if there is no key for them."""
+        """Store of the delegation tokens; None if delegation tokens are disabled."""
 
     @property
     def forwarding(self) -> ForwardingManager:
-        """Forwards requests that only the controller carries out. For members of a cluster."""
+        """Forwarder of requests that only the controller carries out; only for brokers in a cluster of several."""
 
     @property
     def is_fenced(self) -> bool:
-        """True if this broker may have been replaced."""
+        """True if another broker may have taken this broker's place: the registration is not certainly valid."""
 
     @property
     def controller_requests(self) -> ControllerRequests:
-        """Carries out the controller's requests."""
+        """Handler of the controller's requests to this broker."""
 
     @property
     def alter_partition_manager(self) -> AlterPartitionManager: ...
 
     async def await_metadata(self) -> None:
-        """Return when a controller has sent this broker the live brokers, itself among them, and the topics."""
+        """Wait until a controller has sent this broker the topics and the live brokers, including this broker."""
 
     def peer(self, broker_id: int, *, purpose: str) -> Peer:
-        """Connect to a broker. PeerUnavailable: the controller has not announced that broker."""
+        """Connect to a broker. Raises PeerUnavailable if no controller has announced the broker."""
 
     async def ask_controller(self, request: Message, version: int, *, timeout_s: float) -> Any:
-        """Send a request to the current controller, once. Raises PeerUnavailable."""
+        """Send a request to the current controller, without retries. Raises PeerUnavailable."""

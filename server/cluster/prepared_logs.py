@@ -22,16 +22,19 @@ logger = logging.getLogger("ottla.administration")
 
 
 class PreparedLogs:
-    """Logs of new partitions, created before the topic is written to the tree; only a lone broker does this.
+    """Creates the logs of new partitions before the topic is written to the coordination tree, on a lone broker.
 
-    These logs are invisible until the controller says that this broker is to lead them (`ControllerRequests`).
+    The logs are invisible until the controller makes this broker their leader (`ControllerRequests`).
     """
 
     def __init__(self, replicas: ReplicaManager, configs: ConfigRepository) -> None:
         self._replicas, self._configs = replicas, configs
 
     async def make(self, plans: Sequence[TopicPlan]) -> Mapping[str, OSError | KafkaError]:
-        """Create the logs of new partitions; returns errors by topic. No log of a failed topic remains."""
+        """Create the logs of new partitions; return an error for each failed topic.
+
+        No log of a failed topic remains.
+        """
         # A client that leaves must not leave unknown logs behind.
         with trio.CancelScope(shield=True):
             failures = await self._replicas.prepare_logs([each for plan in plans for each in self._added(plan)])
@@ -41,14 +44,14 @@ class PreparedLogs:
         return failures
 
     async def discard(self, plans: Sequence[TopicPlan]) -> None:
-        """Remove logs that were made in vain."""
+        """Delete the logs created for plans that failed later."""
         if not plans:
             return
         with trio.CancelScope(shield=True):
             await self._replicas.discard_prepared([each for plan in plans for each in self._added(plan)])
 
     def _added(self, plan: TopicPlan) -> list[HostedPartition]:
-        """The partitions that a plan adds, with the settings that they begin with."""
+        """Return the partitions that a plan adds, with their initial settings."""
         if plan.before is None:
             config = self._configs.log_config_with(plan.name, plan.configs or {})
         else:

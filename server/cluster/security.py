@@ -25,7 +25,7 @@ SECRET_BYTES = 32
 
 
 async def settle_login_secret(coordination: Coordination) -> bytes:
-    """The secret in the tree, or a new one that is now there. Raises CoordinationError."""
+    """Return the login secret in the coordination tree; create it if there is none. Raises CoordinationError."""
     while True:
         (node,) = await coordination.get_all([LOGIN_SECRET])
         # Whatever somebody has written there will do, if it can be a secret.
@@ -43,7 +43,10 @@ async def settle_login_secret(coordination: Coordination) -> bytes:
 
 
 class Security:
-    """ACLs, tokens and the login secret. `refusal` turns a write that failed into the error for its client."""
+    """ACLs, delegation tokens and the login secret in the coordination tree.
+
+    `refusal` maps a failed write's error to the error that the client gets.
+    """
 
     def __init__(
         self,
@@ -54,7 +57,10 @@ class Security:
         is_controller: Callable[[], bool],
         has_readers: bool,
     ) -> None:
-        """`has_readers`: other brokers read the same tree and must be notified of changes."""
+        """Create the stores.
+
+        `has_readers`: other brokers read the same coordination tree and must be notified of changes.
+        """
         self._broker, self._coordination, self._refusal = broker, coordination, refusal
         self._is_controller, self._has_readers = is_controller, has_readers
         self.login_secret: bytes | None = None
@@ -62,7 +68,7 @@ class Security:
 
     @cached_property
     def acls(self) -> AclStore | None:
-        """The authorizer's rules; None without an authorizer."""
+        """Store of the authorizer's ACLs; None without an authorizer."""
         authorizer = self._broker.authorizer
         if authorizer is None:
             return None
@@ -78,7 +84,7 @@ class Security:
 
     @cached_property
     def tokens(self) -> TokenStore | None:
-        """The delegation tokens, if there is a key for them."""
+        """Store of the delegation tokens; None if there is no key for them."""
         table = self._broker.tokens
         if table is None:
             return None
@@ -96,7 +102,10 @@ class Security:
         )
 
     async def read_all(self) -> None:
-        """Load everything. Raises CoordinationError, and MalformedNode, since an unreadable rule may be a deny."""
+        """Load ACLs, tokens and the login secret. Raises CoordinationError.
+
+        Raises MalformedNode for an unreadable ACL, because it may deny an operation.
+        """
         if self._broker.configs.started_with.sasl and self.login_secret is None:
             self.login_secret = await settle_login_secret(self._coordination)
         if self.acls is not None:
@@ -109,7 +118,7 @@ class Security:
             await self.tokens.read_all()
 
     def listeners(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """Listeners for changes by other brokers, for the life of a session, each with its name for the log."""
+        """Return the tasks that apply other brokers' changes until the session ends, by their names for the log."""
         found: dict[str, Callable[[], Awaitable[None]]] = {}
         if self._has_readers and self.acls is not None:
             found["ACLs"] = self.acls.run

@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 
 
 class JoinProblem(Exception):
-    """The broker cannot join its cluster; the text is one line for the operator."""
+    """The broker cannot join its cluster. The text is one line for the operator."""
 
 
 class Session(Coordination, Protocol):
     """One session with the coordination service."""
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Begin the session, hold it until it ends, and end it if this is cancelled."""
+        """Begin the session and hold it until it ends; when cancelled, end it."""
 
 
 class CoordinationTree(Protocol):
-    """A broker's coordination tree, with the steps of a start that depend on the kind of tree."""
+    """A broker's coordination tree, with the steps of a start that depend on the tree's kind."""
 
     is_shared: bool
     """Whether other brokers use it, too."""
@@ -56,28 +56,31 @@ class CoordinationTree(Protocol):
     """Seconds that a starting broker waits for its former registration to expire."""
 
     async def open_session(self) -> Session:
-        """New session, not begun yet. Raises LogDirectoryProblem if it must not begin."""
+        """Return a new session that has not begun yet. Raises LogDirectoryProblem if it must not begin."""
 
     async def fill(self, tree: Coordination) -> None:
-        """Fill a new tree with the state that this broker already has."""
+        """Copy this broker's existing state into a new tree."""
 
     async def begin(self) -> None:
-        """Commit to this tree after all checks of the start."""
+        """Commit this broker to this tree, after all checks of the start."""
 
     async def hosted(self, tree: Coordination) -> list[HostedPartition]:
-        """The partitions whose logs are to be loaded."""
+        """Return the partitions whose logs the start has to load."""
 
     async def keep(self) -> None:
-        """Return when all that was written into the tree outlives a power cut. CoordinationUnavailable: it does not.
+        """Wait until all writes to the tree would survive a power cut. Raises CoordinationUnavailable.
 
-        Until the start has ended, nothing outside of the tree may rest on what is in it before this.
+        During the start this must return before anything outside of the tree may depend on the tree's content.
         """
 
     async def end_start(self) -> None:
-        """Persist each write before its answer from now on; the broker has joined. Raises as `keep`."""
+        """End the start, because the broker has joined: from now on each write is durable before its acknowledgement.
+
+        Raises CoordinationUnavailable if earlier writes cannot be made durable.
+        """
 
     async def until_broken(self) -> str:
-        """Return the reason when the broker cannot continue."""
+        """Wait until the broker cannot continue with this tree; return the reason."""
 
 
 class ClusterSession:
@@ -86,11 +89,11 @@ class ClusterSession:
         self._registered: Session | None = None
 
     def attach(self, session: Session | None) -> None:
-        """Set the current session; None after its end."""
+        """Set the current session, or None after its end."""
         self._current, self._registered = session, None
 
     def note_registered(self) -> None:
-        """Record that this broker has registered in the current session and awaits the controller's state."""
+        """Record that this broker has registered in the current session and waits for the controller's requests."""
         self._registered = self._current
 
     def _session(self) -> Session:
@@ -109,7 +112,7 @@ class ClusterSession:
 
     @property
     def is_sure(self) -> bool:
-        """True if this broker's registration is certainly valid. Called for every batch."""
+        """True if this broker's registration is certainly valid; read for every batch of records."""
         session = self._registered
         if session is None:
             return False
@@ -154,10 +157,10 @@ NOTHING: Mapping[str, bytes] = MappingProxyType({})
 async def settle_cluster_id(
     coordination: Coordination, make_cluster_id: Callable[[], str], fill: Callable[[], Awaitable[None]] | None = None
 ) -> str:
-    """The cluster's id: the one in the tree, or a new one that is now there.
+    """Return the cluster's id from the coordination tree; store a new id from `make_cluster_id` if there is none.
 
-    `fill` puts what is known already into a tree that is new, which it is until it has a cluster id: a crash halfway
-    means that the next start fills it again.
+    `fill` copies existing state into a new tree before the id is stored. A tree is new until it has a cluster id, so
+    after a crash the next start calls `fill` again.
     """
     # The epoch as well, which a candidate for controller would make: another write, and another wait for the disk.
     epoch = {znodes.CONTROLLER_EPOCH: znodes.encode_controller_epoch(0)}
@@ -179,7 +182,7 @@ async def settle_cluster_id(
 async def make_missing(
     coordination: Coordination, paths: Iterable[str], contents: Mapping[str, bytes] = NOTHING
 ) -> None:
-    """Create missing nodes with their data from `contents`; parents first."""
+    """Create the missing nodes among `paths`, which name parents first; `contents` has the data of some."""
     wanted = list(paths)
     while True:
         found = await coordination.get_all(wanted)
@@ -194,5 +197,5 @@ async def make_missing(
 
 
 def random_cluster_id() -> str:
-    """A random uuid in Kafka's spelling: 22 characters of URL-safe base64."""
+    """Return a random UUID as Kafka writes it: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(random_uuid()).decode().rstrip("=")

@@ -59,11 +59,14 @@ SettingsChange = Callable[[Texts], Texts]
 
 
 class OutdatedSettings(KafkaError):
-    """Another writer has changed the same settings."""
+    """Another writer has changed the settings since they were read."""
 
 
 class _Kind(NamedTuple):
-    """Settings of groups, or subscriptions to metrics of clients. The node `above` them is written with every change."""
+    """Kind of settings: groups' settings or client metrics subscriptions.
+
+    `above`: parent node of the kind's nodes; it is written with every change.
+    """
 
     above: str
     path: Callable[[str], str]
@@ -74,7 +77,10 @@ class _Kind(NamedTuple):
 
 
 class SettingsAdministration:
-    """Changes settings in the tree. `refusal` turns a write that failed into the error for its client."""
+    """Changes settings of topics, brokers, groups and client metrics in the coordination tree.
+
+    `refusal` maps a failed write's error to the error that the client gets.
+    """
 
     def __init__(
         self,
@@ -87,7 +93,11 @@ class SettingsAdministration:
         has_readers: bool,
         passwords: KeptPasswords | None = None,
     ) -> None:
-        """`has_readers`: other brokers read the same tree and must be notified of changes. `passwords` None: stored in clear."""
+        """Create the service.
+
+        `has_readers`: other brokers read the same coordination tree and must be notified of changes. `passwords`
+        encrypts passwords for the tree; if None, they are stored in clear text.
+        """
         self.configs, self._coordination, self._cluster = configs, coordination, cluster
         self._partitions, self._refusal = partitions, refusal
         self._has_readers, self._passwords = has_readers, passwords
@@ -115,7 +125,7 @@ class SettingsAdministration:
     async def alter_topic(
         self, name: str, change: SettingsChange, *, validate_only: bool = False, in_thread: bool = False
     ) -> None:
-        """Change a topic's settings. `in_thread`: the change is so long that a thread is to work it out."""
+        """Change a topic's settings. `in_thread`: compute the change in a thread, because it is long."""
 
         async def read() -> None:
             if name in self._cluster.topics:
@@ -163,9 +173,9 @@ class SettingsAdministration:
         refusal: KafkaError | None = None,
         names_min_insync_replicas: bool = False,
     ) -> None:
-        """Change settings of this broker, or those of all brokers.
+        """Change the settings of this broker or (`for_all`) the defaults of all brokers.
 
-        `refusal`: the error for the client if the change is valid by itself. Nothing but its words is looked at then.
+        `refusal`: the error to raise even if the change is valid by itself; then only the names and values are checked.
         """
         path = znodes.broker_config_path(None if for_all else self._node_id)
 
@@ -198,14 +208,17 @@ class SettingsAdministration:
     async def alter_group(
         self, group_id: str, change: SettingsChange, *, validate_only: bool = False, in_thread: bool = False
     ) -> None:
-        """Change a group's settings. The group need not exist."""
+        """Change a group's settings; the group need not exist.
+
+        `in_thread`: compute the change in a thread, because it is long.
+        """
         alter = partial(self._alter_named, self._groups, group_id, change, validate_only, in_thread)
         await self._until_altered(partial(self.read_groups, [group_id]), alter)
 
     async def alter_client_metrics(
         self, name: str, change: SettingsChange, *, validate_only: bool = False, in_thread: bool = False
     ) -> None:
-        """Change a subscription to metrics of clients."""
+        """Change a client metrics subscription. `in_thread`: compute the change in a thread, because it is long."""
         alter = partial(self._alter_named, self._subscriptions, name, change, validate_only, in_thread)
         await self._until_altered(partial(self._read_named, self._subscriptions, [name]), alter)
 
@@ -225,7 +238,7 @@ class SettingsAdministration:
             kind.put(name, await self._write(notice, path, known, texts, keeps_empty=False))
 
     async def _kept(self, texts: Texts, *, for_all: bool) -> Texts:
-        """Broker settings in the form that the tree stores."""
+        """Return broker settings as stored in the coordination tree: with passwords encrypted if the tree is shared."""
         if self._passwords is None:
             return texts
         from ottla.server.config.passwords import has_passwords  # here, because most brokers are alone
@@ -243,7 +256,11 @@ class SettingsAdministration:
         *,
         keeps_empty: bool = True,
     ) -> Overrides:
-        """Write settings in one multi with the notification. `kept`: their encoded form for the tree, if it differs."""
+        """Write settings and their notification in one multi.
+
+        `kept`: the settings as stored in the tree, if they differ. Raises OutdatedSettings if another broker has
+        changed the settings meanwhile.
+        """
         written = Overrides(dict(texts), 0 if known.version is None else known.version + 1)
         data = znodes.encode_config(texts if kept is None else kept)
         write: Operation = Create(path, data) if known.version is None else SetData(path, data, known.version)
@@ -267,12 +284,12 @@ class SettingsAdministration:
     # ------------------------------------------------------------------ putting into force
 
     def apply_topic(self, name: str, overrides: Overrides) -> None:
-        """Put a topic's settings into force here."""
+        """Apply a topic's settings on this broker."""
         self.configs.put_topic(name, overrides)
         self._partitions.update_topic_config(name, self.configs.log_config(name))
 
     async def apply_broker(self, overrides: Overrides, *, for_all: bool) -> None:
-        """Apply settings of this broker, or of all; raises InvalidSetting."""
+        """Apply the settings of this broker, or (`for_all`) the defaults of all brokers. Raises InvalidSetting."""
         log_before = self.configs.current.log
         self.configs.put_broker(overrides, for_all=for_all)
         # Telling all partitions takes time, so it is done only if the defaults did change.
@@ -280,7 +297,7 @@ class SettingsAdministration:
             await self._spread_defaults()
 
     async def _spread_defaults(self) -> None:
-        """Apply changed defaults to every partition."""
+        """Apply changed topic defaults to the partitions of every topic."""
         for number, name in enumerate(list(self._cluster.topics), 1):
             self._partitions.update_topic_config(name, self.configs.log_config(name))
             if number % TOPICS_PER_SLICE == 0:
@@ -289,21 +306,27 @@ class SettingsAdministration:
     # ------------------------------------------------------------------ reading
 
     async def refresh(self, topics: Sequence[str], groups: Sequence[str] = ()) -> None:
-        """Read the current settings of topics, groups and this broker from the tree."""
+        """Load the current settings of `topics`, `groups` and this broker from the coordination tree.
+
+        Raises KafkaError.
+        """
         await self._up_to_date(partial(self.read_topics, topics))
         await self._up_to_date(partial(self.read_groups, groups))
         for for_all in (True, False):
             await self._up_to_date(partial(self.read_broker, for_all=for_all))
 
     async def _up_to_date(self, read: Callable[[], Awaitable[None]]) -> None:
-        """Read the current settings from the tree; they may be newer than this broker's copy."""
+        """Call `read`, which loads settings from the coordination tree.
+
+        Turn its CoordinationError into a KafkaError.
+        """
         try:
             await read()
         except CoordinationError as error:
             raise self._refusal(error) from None
 
     async def read_all(self) -> None:
-        """Read all settings again and apply them here. Raises CoordinationError."""
+        """Load all settings from the coordination tree and apply them. Raises CoordinationError."""
         # Before those of topics, whose defaults they are.
         for for_all in (True, False):
             await self.read_broker(for_all=for_all)
@@ -321,7 +344,7 @@ class SettingsAdministration:
         await self.read_all_below(znodes.CLIENT_METRICS_CONFIGS)
 
     async def read_all_below(self, above: str) -> None:
-        """Read the settings of all groups, or all client metrics subscriptions, and apply them."""
+        """Load and apply all settings below node `above`: those of groups, or client metrics subscriptions."""
         kind = self._groups if above == znodes.GROUP_CONFIGS else self._subscriptions
         nodes = await self._coordination.children_data(above)
         found = {znodes.name_of_config(element): node for element, node in nodes.items()}
@@ -333,7 +356,7 @@ class SettingsAdministration:
                 await trio.lowlevel.checkpoint()
 
     async def read_groups(self, group_ids: Sequence[str]) -> None:
-        """Read settings of groups again and apply them."""
+        """Load and apply the settings of these groups."""
         await self._read_named(self._groups, group_ids)
 
     async def _read_named(self, kind: _Kind, names: Sequence[str]) -> None:
@@ -342,7 +365,7 @@ class SettingsAdministration:
             kind.put(name, NO_OVERRIDES if node is None else Overrides(_settings(node), node.version))
 
     async def read_topics(self, names: Sequence[str]) -> None:
-        """Read settings of topics again and apply them."""
+        """Load and apply the settings of these topics."""
         found = await self._coordination.get_all([znodes.topic_config_path(name) for name in names])
         for name, node in zip(names, found, strict=True):
             self._take_topic(name, node)
@@ -356,7 +379,7 @@ class SettingsAdministration:
             self.apply_topic(name, Overrides(_settings(node), node.version))
 
     async def read_broker(self, *, for_all: bool) -> None:
-        """Read the settings of this broker, or of all, again and apply them."""
+        """Load and apply the settings of this broker, or (`for_all`) the defaults of all brokers."""
         (node,) = await self._coordination.get_all([znodes.broker_config_path(None if for_all else self._node_id)])
         found = NO_OVERRIDES
         if node is not None:

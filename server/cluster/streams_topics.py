@@ -27,7 +27,10 @@ class StreamsTopics:
         self._failures: dict[str, tuple[str, int]] = {}  # why, and until when it is told
 
     def create(self, topics: Sequence[CreatableTopic], *, pause_ms: int) -> dict[str, str]:
-        """Request the creation of missing topics; returns the errors of recent attempts."""
+        """Request the creation of the missing topics; return errors of recent attempts by topic name.
+
+        `pause_ms`: milliseconds until a failed topic may be tried again.
+        """
         failures = self._failures_of(topics)
         note_outcome = partial(self._note_outcome, pause_ms)
         new = []

@@ -70,7 +70,10 @@ Change = Callable[[DelegationToken], DelegationToken | None]
 
 
 class TokenStore:
-    """Delegation tokens in the tree. `refusal` turns a write that failed into the error for its client."""
+    """Delegation tokens in the coordination tree.
+
+    `refusal` maps a failed write's error to the error that the client gets.
+    """
 
     def __init__(
         self,
@@ -84,7 +87,10 @@ class TokenStore:
         clock_ms: Callable[[], int],
         run_in_thread: Callable[..., Awaitable[Any]],
     ) -> None:
-        """`has_readers`: other brokers read the same tree and must be notified of changes."""
+        """Create the store.
+
+        `has_readers`: other brokers read the same coordination tree and must be notified of changes.
+        """
         self.table, self._config, self._coordination = table, config, coordination
         self._refusal, self._is_controller, self._has_readers = refusal, is_controller, has_readers
         self._clock_ms, self._run_in_thread = clock_ms, run_in_thread
@@ -98,7 +104,7 @@ class TokenStore:
     async def create(
         self, requester: str, owner: str, renewers: tuple[str, ...], lifetime_ms: int
     ) -> tuple[DelegationToken, bytes]:
-        """Make a token; returns it and its HMAC. Raises KafkaError."""
+        """Create a token; return it and its HMAC. Raises KafkaError."""
         token = new_token(requester, owner, renewers, lifetime_ms, self._config, self._clock_ms())
         data = _checked(token)
         async with self._lock:
@@ -113,14 +119,20 @@ class TokenStore:
         return token, self.table.hmac(token.token_id)
 
     async def renew(self, hmac: bytes, principal: str, period_ms: int) -> int:
-        """Postpone a token's expiry; returns the new time. Raises KafkaError."""
+        """Set a token's expiry to `period_ms` from now; return the new expiry time in ms. Raises KafkaError.
+
+        If `period_ms` is 0 or less, the configured period applies.
+        """
         now_ms = self._clock_ms()
         changed = await self._change(hmac, lambda token: renewed(token, principal, period_ms, self._config, now_ms))
         assert changed is not None
         return changed.expires_ms
 
     async def expire(self, hmac: bytes, principal: str, period_ms: int) -> int:
-        """Set a token's expiry, or expire it at once if `period_ms` is negative; returns the time. Raises KafkaError."""
+        """Set a token's expiry to `period_ms` from now; a negative period expires it immediately.
+
+        Return the expiry time in ms. Raises KafkaError.
+        """
         now_ms = self._clock_ms()
         changed = await self._change(hmac, lambda token: expired(token, principal, period_ms, now_ms))
         return now_ms if changed is None else changed.expires_ms
@@ -179,7 +191,7 @@ class TokenStore:
     # ------------------------------------------------------------------ reading, and hearing of changes
 
     async def read_all(self) -> None:
-        """Put all tokens into force. Raises CoordinationError."""
+        """Load all tokens from the coordination tree. Raises CoordinationError."""
         await make_missing(self._coordination, PATHS)
         async with self._lock:
             nodes = await self._coordination.children_data(TOKENS)
@@ -188,7 +200,10 @@ class TokenStore:
             await self._take_all(nodes)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Follow changes for the life of one session; reports `started` after reading all tokens. Raises SessionExpired."""
+        """Apply other brokers' changes until the session ends; report `started` once all tokens are read.
+
+        Raises SessionExpired at the end of the session.
+        """
         await persistently(self._coordination, lambda: make_missing(self._coordination, PATHS))
         # Before anything is read, so that no notice is missed in between.
         ends = [self._coordination.watch_children(CHANGES, self._noticed.set)]
@@ -218,7 +233,7 @@ class TokenStore:
                 await trio.lowlevel.checkpoint()
 
     def _take(self, token_id: str, node: Node | None) -> DelegationToken | None:
-        """Load the token of a node; None if the node holds none."""
+        """Load a token from its node and return it; return None if the node is missing, unreadable or one too many."""
         token = None
         if node is not None:
             try:
@@ -237,7 +252,7 @@ class TokenStore:
     # ------------------------------------------------------------------ in the background
 
     async def work(self) -> None:
-        """Remove expired tokens and prepare login credentials, for the life of the broker."""
+        """Delete expired tokens and prepare login credentials, as long as the broker runs."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._derive)
             nursery.start_soon(self._remove_expired)
@@ -259,7 +274,7 @@ class TokenStore:
                     logger.warning("Delegation tokens that have expired cannot be removed yet: %r", error)
 
     async def remove_expired(self) -> None:
-        """Remove all tokens that are over. Raises CoordinationError."""
+        """Delete all tokens whose lifetime or expiry time has passed. Raises CoordinationError."""
         now_ms = self._clock_ms()
         over = [token.token_id for token in self.table if token.is_over(now_ms)]
         for start in range(0, len(over), REMOVED_AT_ONCE):
@@ -288,7 +303,7 @@ class TokenStore:
 
 
 def _checked(token: DelegationToken) -> bytes:
-    """Encode the node of a new token. Raises KafkaError if it could not be read later."""
+    """Encode the node of a new token. Raises KafkaError if the node is too large or could not be decoded again."""
     data = encode_token(token)
     try:
         if len(data) > NODE_BYTES_MAX or decode_token(token.token_id, data) != token:

@@ -64,7 +64,7 @@ TOPICS_PER_DECISION = 100
 
 
 class ActiveController:
-    """The controller. Requests raise KafkaError NOT_CONTROLLER when it resigns before their turn."""
+    """The active controller. Requests raise KafkaError NOT_CONTROLLER if it resigns before it has carried them out."""
 
     def __init__(
         self,
@@ -82,8 +82,11 @@ class ActiveController:
         on_doubt: Callable[[], None] = lambda: None,
         make_topic_id: Callable[[], bytes] = random_topic_id,
     ) -> None:
-        """`is_alone`: only this process writes topics. `leads` says what this broker leads. `on_doubt` is called when a
-        broker says that there is a newer controller."""
+        """Create the controller.
+
+        `is_alone`: only this process writes topics. `leads` says which partitions this broker leads. `on_doubt` is
+        called when a broker's response says that there is a newer controller.
+        """
         self.epoch, self.epoch_version = epoch, epoch_version
         self.states = PartitionStates(controller_epoch=epoch, is_unclean=is_unclean)
         self._node_id, self._session, self._peer = node_id, session, peer
@@ -102,45 +105,59 @@ class ActiveController:
 
     @property
     def elections(self) -> tuple[int, int]:
-        """Number of leaders that this controller elected as replacements; how many were out of sync (unclean)."""
+        """Numbers of leaders elected as replacements by this controller: all, and the out-of-sync (unclean) ones."""
         return self._writer.elections, self._writer.unclean_elections
 
     # ------------------------------------------------------------------ requests
 
     async def create_topics(self, plans: Sequence[TopicPlan]) -> dict[str, KafkaError | None]:
-        """Create topics; returns None or an error for each name. Raises KafkaError.
+        """Create topics; return None or an error for each name. Raises KafkaError.
 
-        A controller that is alone lets itself be cancelled only before it begins. None was created then.
+        A lone controller can be cancelled only before it begins; cancellation thus means that no topic was created.
         """
         return await self._events.ask(partial(self._topics.create, plans), to_the_end=self._is_alone)
 
     async def add_partitions(
         self, name: str, plan: Callable[[TopicState | None], TopicPlan], *, validate_only: bool = False
     ) -> TopicPlan:
-        """Extend a topic by `plan`, a function of its last decided state (None: no such topic).
+        """Extend a topic and return the plan that was carried out. Raises KafkaError, and the errors of `plan`.
 
-        Raises KafkaError, and what `plan` raises.
+        `plan` gets the topic's last decided state (None: there is no such topic) and returns the plan of the extension.
         """
         extend = partial(self._topics.add_partitions, name, plan, validate_only=validate_only)
         return await self._events.ask(extend, to_the_end=self._is_alone)
 
     async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
-        """Carry out AlterPartition. The response holds errors, NOT_CONTROLLER included."""
+        """Carry out an AlterPartition request.
+
+        The response holds all errors; NOT_CONTROLLER, too, is returned and not raised.
+        """
         try:
             return await self._events.ask(partial(self._requests.alter_partition, request, version))
         except KafkaError as error:
             return AlterPartitionResponse(throttle_time_ms=0, error_code=error.code, topics=[])
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
-        """Move leadership away from a broker; returns replicated partitions that it still leads. Raises KafkaError."""
+        """Move leadership away from a broker; return the replicated partitions that it still leads.
+
+        Raises KafkaError.
+        """
         return await self._events.ask(partial(self._requests.controlled_shutdown, broker_id, broker_epoch))
 
     async def elect_leaders(self, election_type: ElectionType, partitions: Iterable[TopicPartition] | None) -> Outcomes:
-        """Elect leaders for these partitions, or (None) for all that need one; returns the outcome of each. Raises KafkaError."""
+        """Elect leaders for `partitions`, or, if None, for all partitions that need one.
+
+        Return each partition's outcome.
+
+        Raises KafkaError.
+        """
         return await self._events.ask(partial(self._requests.elect_leaders, election_type, partitions))
 
     async def reassign(self, targets: Targets, *, allow_replication_factor_change: bool = True) -> Outcomes:
-        """Begin reassignments, or cancel those given as None; returns the outcome of each. Raises KafkaError."""
+        """Begin or cancel reassignments; return each partition's outcome. Raises KafkaError.
+
+        `targets` maps a partition to its new replicas; None cancels the partition's reassignment.
+        """
 
         async def reassign() -> Outcomes:
             outcomes = await self._requests.reassign(targets, allow_replication_factor_change)
@@ -150,7 +167,7 @@ class ActiveController:
         return await self._events.ask(reassign)
 
     async def reassignments(self) -> dict[TopicPartition, PartitionState]:
-        """The partitions that are being reassigned. Raises KafkaError."""
+        """Return the partitions under reassignment. Raises KafkaError."""
 
         async def look() -> dict[TopicPartition, PartitionState]:
             return self.states.reassignments()
@@ -158,7 +175,7 @@ class ActiveController:
         return await self._events.ask(look)
 
     async def update_features(self, updates: Sequence[Update], *, validate_only: bool) -> None:
-        """Set levels of features, all or none. Raises KafkaError."""
+        """Set feature levels: all of `updates` or none. Raises KafkaError."""
 
         async def update() -> None:
             await self._levels.update(updates, validate_only=validate_only)
@@ -167,7 +184,7 @@ class ActiveController:
         await self._events.ask(update, to_the_end=self._is_alone)
 
     def unclean_election_changed(self, topics: Iterable[str] | None) -> None:
-        """Retry elections after a settings change: topics (None: all) may now elect out-of-sync leaders."""
+        """Retry elections in topics (None: all) that may now elect out-of-sync leaders because a setting changed."""
         names = None if topics is None else list(topics)
         self._events.put(partial(self._carry_out, lambda: self.states.elect_offline(names)))
 
@@ -176,7 +193,7 @@ class ActiveController:
     async def run(self) -> None:
         """Run as the controller. Raises Deposed or SessionExpired at the end.
 
-        CoordinationUnavailable: there is no waiting for the service.
+        Raises CoordinationUnavailable if the coordination tree will never be available again.
         """
         end: Deposed | CoordinationError | None = None
         try:
@@ -245,7 +262,7 @@ class ActiveController:
             self._watch_node(znodes.topic_path(name), partial(self._look_at_topic, name))
 
     def _begin_to_watch(self, topic: str) -> None:
-        """Watch a topic that this controller has written, and read changes made before the watch."""
+        """Watch a topic's node that this controller has written, and read changes made before the watch was set."""
         self._watch_topic(topic)
         if not self._is_alone:
             self._events.look(znodes.topic_path(topic), partial(self._look_at_topic, topic))
@@ -255,7 +272,11 @@ class ActiveController:
             cancel()
 
     async def _load(self) -> None:
-        """Load earlier decisions. Undelivered notifications show in the responses to the first requests."""
+        """Load the state that earlier controllers wrote into the coordination tree.
+
+        Pending notifications of log directory failures and ISR changes are deleted; the brokers' responses to the first
+        requests contain the same information.
+        """
         for path in (znodes.LOG_DIR_EVENTS, znodes.ISR_CHANGES):
             await self._tree.delete_below(path)
         await self._levels.load()
@@ -267,7 +288,7 @@ class ActiveController:
         await self._mark_deletions()
 
     async def _load_topics(self, names: Iterable[str]) -> list[str]:
-        """Read unknown topics; returns those that exist."""
+        """Load the topics among `names` that this controller does not know; return the names of those that exist."""
         new = sorted(set(names) - self.states.topics.keys())
         time_slice = TimeSlice()
         for name in new:
@@ -291,7 +312,10 @@ class ActiveController:
         await self._after()
 
     async def _balance_now_and_then(self) -> None:
-        """Balance leaders (leader.imbalance.check.interval.seconds, leader.imbalance.per.broker.percentage)."""
+        """Move leadership to preferred leaders at intervals of leader.imbalance.check.interval.seconds.
+
+        A broker is rebalanced if its imbalance exceeds leader.imbalance.per.broker.percentage.
+        """
         await trio.sleep(FIRST_BALANCE_S)
         while True:
             if self._config().replication.auto_leader_rebalance_enable:
@@ -327,9 +351,10 @@ class ActiveController:
             self._events.put(partial(self._hear, channel, request, response))
 
     def _is_known(self, broker: int, request: ControlRequest, response: Any) -> bool:
-        """True if a response without error has no news for the controller: an accepted UpdateMetadata, or complete logs.
+        """Return True if a broker's error-free response tells the controller nothing new.
 
-        With work in the queue this is unknown: it may be another answer of the same broker.
+        These are responses to UpdateMetadata, and to LeaderAndIsr if no replica of the broker is offline. While events
+        are queued, the result for LeaderAndIsr is False, because one of them may be an earlier response of the broker.
         """
         if isinstance(request, LeaderAndIsrRequest):
             return (
@@ -462,7 +487,10 @@ class ActiveController:
         await self._carry_out(Decision)  # decides nothing; `pending` does the rest
 
     async def _mark_deletions(self) -> None:
-        """Begin marked deletions; remove marks of unknown topics, or all marks if delete.topic.enable is off."""
+        """Begin the deletions requested in the coordination tree, and remove requests that cannot be carried out.
+
+        These are requests for unknown topics; if delete.topic.enable is off, all requests.
+        """
         names = await self._tree.children(znodes.DELETED_TOPICS)
         known = dict.fromkeys(name for name in names if name in self.states.topics)  # in their order
         if not self._config().replication.delete_topic_enable:

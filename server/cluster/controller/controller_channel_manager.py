@@ -35,7 +35,7 @@ OnAnswer = Callable[["BrokerChannel", ControlRequest, Any], None]
 
 
 class BrokerChannel:
-    """Channel to one incarnation of a broker."""
+    """Channel from the controller to one incarnation (registration) of a broker."""
 
     def __init__(self, broker: BrokerRegistration, connect: Connect, on_answer: OnAnswer, timeout_s: float) -> None:
         self.broker, self._connect = broker, connect
@@ -51,15 +51,15 @@ class BrokerChannel:
         self._arrived.set()
 
     def update(self, broker: BrokerRegistration) -> None:
-        """Use the incarnation's new endpoint from the next connection on."""
+        """Use the broker's new endpoint from the next connection on."""
         self.broker = broker
 
     def close(self) -> None:
-        """Close the channel; unanswered requests are not resent."""
+        """Close the channel; unanswered requests are not sent again."""
         self._scope.cancel()
 
     async def run(self) -> None:
-        """Send until closed."""
+        """Send queued requests until the channel is closed."""
         with self._scope:
             try:
                 while True:
@@ -103,7 +103,7 @@ class BrokerChannel:
 
 
 class ControllerChannelManager:
-    """Channels to all live brokers; their tasks run in the nursery given."""
+    """The controller's channels to all live brokers; `nursery` runs their tasks."""
 
     def __init__(
         self, nursery: trio.Nursery, connect: Connect, on_answer: OnAnswer, timeout_s: Callable[[], float]
@@ -113,7 +113,7 @@ class ControllerChannelManager:
         self._channels: dict[int, BrokerChannel] = {}
 
     def open(self, broker: BrokerRegistration) -> None:
-        """Open a channel to a broker that came up; close the one of its former incarnation."""
+        """Open a channel to a broker that has registered; close the channel to the broker's former incarnation."""
         # What was for its former incarnation must not reach this one: it may not know what went before.
         self.close(broker.node_id)
         channel = BrokerChannel(broker, self._connect, self._on_answer, self._timeout_s())
@@ -128,7 +128,7 @@ class ControllerChannelManager:
         self._channels[broker.node_id].update(broker)
 
     def put(self, node_id: int, requests: list[ControlRequest]) -> None:
-        """Queue a request for a broker; no-op if it is gone."""
+        """Queue requests for a broker; do nothing if the broker has no channel."""
         if (channel := self._channels.get(node_id)) is not None:
             channel.put(requests)
 
@@ -137,7 +137,7 @@ class ControllerChannelManager:
 
 
 def deleted_replicas(request: StopReplicaRequest, response: StopReplicaResponse) -> dict[TopicPartition, int]:
-    """Results of a broker's response for each replica that the broker had to delete."""
+    """Return the error codes in a StopReplica response, for each replica that the broker was told to delete."""
     asked = {
         (topic.topic_name, each.partition_index)
         for topic in request.topic_states

@@ -51,7 +51,7 @@ AFTER_FAILURE_S = 1.0
 
 
 class Term(NamedTuple):
-    """Term of an elected controller: its epoch, and the version of /controller_epoch that it writes under."""
+    """Term of an elected controller: its epoch, and the version of /controller_epoch that its writes check."""
 
     epoch: int
     epoch_version: int
@@ -71,8 +71,12 @@ class ControllerElection:
         leads: Leads = leads_nothing,
         clock_ms: Callable[[], int] = system_clock_ms,
     ) -> None:
-        """`peer` connects to a broker that is registered (to this one as well); `is_unclean` says whether a topic allows
-        unclean elections; `is_alone`: no other broker uses the tree; `leads`: what this broker leads, since which epoch."""
+        """Create the election of this broker.
+
+        `peer` connects to a registered broker, this broker included. `is_unclean` says whether a topic allows unclean
+        elections. `is_alone`: no other broker uses the coordination tree. `leads` says which partitions this broker
+        leads, and since which leader epoch.
+        """
         self.active: ActiveController | None = None
         self.controller_id = NO_CONTROLLER
         self.takes_envelopes = True
@@ -86,9 +90,9 @@ class ControllerElection:
         self._changed = trio.Event()  # of /controller or the session; replaced each time
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Take part in elections for the life of one session.
+        """Take part in elections until the session ends.
 
-        Started once it is known who is the controller, or that the session was over before that.
+        Report `started` once the controller is known, or once the session has ended before that.
         """
         watches: list[Callable[[], None]] = []
         try:
@@ -122,7 +126,10 @@ class ControllerElection:
     # ------------------------------------------------------------------ watching and standing
 
     async def _look(self) -> Term | None:
-        """Find the controller or stand for election; returns this broker's term, None if another broker is the controller."""
+        """Find the controller, or stand for election if there is none.
+
+        Return this broker's term if it is the controller; None if another broker is, or no election is possible.
+        """
         while True:
             try:
                 epoch = await self._epoch()
@@ -155,7 +162,7 @@ class ControllerElection:
         self.moved = trio.Event()
 
     async def _stand(self, before: Term) -> Term | None:
-        """Stand for election; None if this broker lost, or the result is unknown."""
+        """Stand for election; return this broker's term, or None if another broker was faster."""
         self._note_controller(NO_CONTROLLER)
         epoch = before.epoch + 1
         node = znodes.encode_controller(self._node_id, self._clock_ms())
@@ -227,7 +234,10 @@ class ControllerElection:
             await self._step_down(term)
 
     async def _watch_controller(self, office: trio.CancelScope) -> None:
-        """End the term when /controller names another broker or is gone: an operator may have deleted it to force an election."""
+        """Cancel `office`, which ends the term, when /controller names another broker or is gone.
+
+        An operator may have deleted /controller to force an election.
+        """
         is_ours = True
         while is_ours:
             changed = self._changed  # before the look, as in `run`
@@ -244,7 +254,10 @@ class ControllerElection:
         office.cancel()
 
     async def _is_available_again(self) -> bool:
-        """Wait until the coordination service is available; False if the session expires first."""
+        """Wait until the coordination service is available and return True.
+
+        Return False if the session expires first.
+        """
         try:
             await self._session.until_available()
         except SessionExpired:

@@ -59,7 +59,10 @@ ATTEMPTS_MAX = 100  # after as many the controller gives up its office: what it 
 
 @dataclass(slots=True)
 class CarriedOut:
-    """Outcome of an input. `decision`: the last one made for it; `written`: results of all writes."""
+    """Outcome of a controller event.
+
+    `decision`: the last decision made for it; `written`: the partition states written.
+    """
 
     decision: Decision = field(default_factory=Decision)
     written: dict[TopicPartition, PartitionState] = field(default_factory=dict)
@@ -67,7 +70,7 @@ class CarriedOut:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of partitions by outcome."""
+    """Counts of changed partitions by outcome, for log lines."""
 
     led: int = 0
     offline: int = 0
@@ -75,14 +78,17 @@ class Tally:
     deleted: list[str] = field(default_factory=list)
 
     def take_leaders(self) -> str:
-        """Number of leaders that have changed since the last call."""
+        """Return a text for the log with the numbers of changed and lost leaders since the last call."""
         text = f"{self.led} partitions have another leader, {self.offline} have none any more"
         self.led = self.offline = 0
         return text
 
 
 class DecisionWriter:
-    """Writes decisions, commits them and notifies the brokers. `notify` gives a batch to the channels."""
+    """Writes the controller's decisions into the coordination tree, commits them, and notifies the brokers.
+
+    `notify` passes a batch of requests to the channels to the brokers.
+    """
 
     def __init__(
         self,
@@ -97,7 +103,10 @@ class DecisionWriter:
         self.elections = self.unclean_elections = 0  # leaders that were chosen, and those that were not in sync before
 
     async def carry_out(self, decide: Decide) -> CarriedOut:
-        """Carry out a decision and all that follow from it. Raises the errors of `decide`, and WriteRefused."""
+        """Carry out a decision and all decisions that follow from it.
+
+        Raises WriteRefused, and the errors of `decide`.
+        """
         outcome = await self.do(decide)
         # What follows may have consequences of its own: a complete reassignment is settled, a deletion that has begun
         # ends.
@@ -112,7 +121,10 @@ class DecisionWriter:
         return lambda: decisions.pop() if decisions else self._states.pending() or Decision()
 
     async def do(self, decide: Decide) -> CarriedOut:
-        """Write one decision, commit it and notify the brokers; `pending` decisions stay pending. Raises as `carry_out`."""
+        """Write one decision, commit it and notify the brokers; decisions that follow from it stay pending.
+
+        Raises WriteRefused, and the errors of `decide`.
+        """
         outcome = CarriedOut()
         for _ in range(ATTEMPTS_MAX):
             # After a failed attempt it decides on what was read again. What was written before that counts already.
@@ -124,7 +136,10 @@ class DecisionWriter:
         raise RuntimeError(f"nothing comes of {ATTEMPTS_MAX} attempts to write {outcome.decision.changes[:3]}")
 
     async def _do_parts(self, parts: Iterable[Decision], outcome: CarriedOut) -> bool:
-        """Write the parts; False if a write failed and the state was read again."""
+        """Write and commit the parts of a decision.
+
+        Return False if a part conflicted and the state was loaded again.
+        """
         for part in parts:
             try:
                 await self._write(part)
@@ -190,7 +205,7 @@ class DecisionWriter:
             self._states.note_node(path, exists=node is not None)
 
     async def read_again(self, names: Iterable[str]) -> None:
-        """Load topics again, and notify brokers of changes."""
+        """Load these topics' states again, and notify the brokers of differences."""
         wanted = [name for name in names if name in self._states.topics]
         found = await self._reader.topics(wanted)
         batch = ControlBatch()
@@ -214,7 +229,7 @@ class DecisionWriter:
             await self._notify(batch)
 
     def _restate(self, batch: ControlBatch, name: str, before: Mapping[int, PartitionState]) -> None:
-        """Notify the brokers of a topic's partitions whose states differ from `before`."""
+        """Add notifications to `batch` for the topic's partitions whose states differ from `before`."""
         for partition, state in _led(self._states.topics[name]):
             known = before.get(partition[1])
             if state == known:
@@ -249,22 +264,22 @@ Outcomes = dict[str, KafkaError | None]
 
 
 def not_stored() -> KafkaError:
-    """Error for a client if the tree has no room for its change."""
+    """Return the client's error for a change for which the coordination tree has no room."""
     return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The change cannot be stored.")
 
 
 class TopicRequests:
     """Creates and extends topics as the controller: turns a `TopicPlan` into nodes of the tree and requests to brokers.
 
-    | step                                      | if there is no room for it, or it is too large                     |
+    | step                                      | if the tree has no room for the step, or the step is too large     |
     |-------------------------------------------|--------------------------------------------------------------------|
-    | one write: node, settings, first states   | KAFKA_STORAGE_ERROR, and there is no such topic or partition       |
-    | more writes: the states of partitions     | they wait until there is room: the topic exists since the first one |
+    | 1. one write: node, settings, first states | KAFKA_STORAGE_ERROR; the topic or its partitions do not exist     |
+    | 2. more writes: the states of partitions  | step 2 waits for room: the topic exists since step 1               |
     | beyond the first FIRST_STATES_PER_WRITE   |                                                                    |
 
-    A request ends with the first step, so it never waits for room. The others are events of their own, later.
+    A request ends with step 1, so no request waits for room. The writes of step 2 are later events of the controller.
 
-    `watch` is called with each topic that was written, `later` with what is to be done then.
+    `watch` is called with the name of each topic that step 1 has written, `later` with each action of step 2.
     """
 
     def __init__(
@@ -324,7 +339,10 @@ class TopicRequests:
     async def add_partitions(
         self, name: str, plan: Callable[[TopicState | None], TopicPlan], *, validate_only: bool
     ) -> TopicPlan:
-        """Extend a topic; returns the plan that was carried out. Raises KafkaError."""
+        """Extend a topic; return the plan that was carried out. Raises KafkaError.
+
+        `plan` gets the topic's last decided state (None: there is no such topic) and returns the plan of the extension.
+        """
         planned: list[TopicPlan] = []
 
         def decide() -> Decision:
@@ -343,7 +361,7 @@ class TopicRequests:
         return planned[0]
 
     def _complete(self, plan: TopicPlan) -> None:
-        """Set first states of partitions that exceeded the first write."""
+        """Queue the writes of those first partition states that exceeded the topic's first write."""
         count = len(plan.after.partitions)
         logger.info("Topic %s %s, %d partitions", plan.name, "has grown" if plan.before else "was created", count)
         self._watch(plan.name)
@@ -359,7 +377,7 @@ def _created(plan: TopicPlan) -> tuple[str, bytes, list[tuple[int, ...]], Mappin
 
 
 def _in_groups(plans: Sequence[TopicPlan], partitions_max: int) -> Iterator[list[TopicPlan]]:
-    """Group plans that together have about so many partitions."""
+    """Group plans so that a group has at most `partitions_max` partitions, unless a single plan has more."""
     group: list[TopicPlan] = []
     size = 0
     for plan in plans:

@@ -20,10 +20,10 @@ Action = Callable[[], Awaitable[Any]]
 
 
 class _Request:
-    """An action whose outcome a caller awaits.
+    """Controller action whose caller waits for the outcome.
 
-    Of an error it keeps the code and the message. The error itself holds frames, the frames hold this object, and so none of
-    them would ever be freed.
+    A failed request keeps the error's code and message instead of the error: the error refers to stack frames, and the
+    frames refer to this object, so neither would ever be freed.
     """
 
     __slots__ = ("_action", "_refusal", "_settled", "_value", "has_begun")
@@ -36,7 +36,7 @@ class _Request:
         self._value: Any = None
 
     async def __call__(self) -> None:
-        """Carry out the action. A KafkaError goes to the caller, any other error to the controller."""
+        """Carry out the action. A KafkaError is raised in the caller, any other error in the controller."""
         self.has_begun = True
         try:
             self._value = await self._action()
@@ -57,7 +57,7 @@ class _Request:
 
 
 class ControllerEvents:
-    """Queue of events with many producers and one consumer task."""
+    """The controller's queue of events; many tasks add events, one task carries them out."""
 
     def __init__(self) -> None:
         self._queue: deque[tuple[str | None, Action]] = deque()
@@ -71,7 +71,7 @@ class ControllerEvents:
         return bool(self._queue)
 
     def look(self, key: str, action: Action) -> None:
-        """Queue a read of the state that `key` names."""
+        """Queue `action`, which reads the state that `key` names, unless a read with this key is queued already."""
         # A look reads everything that its key stands for, so one that waits covers later changes as well.
         if key not in self._waiting:
             self._waiting.add(key)
@@ -81,10 +81,11 @@ class ControllerEvents:
         self._put(None, action)
 
     async def ask(self, action: Callable[[], Awaitable[T]], *, to_the_end: bool = False) -> T:
-        """Queue an action and wait for its outcome. Raises KafkaError.
+        """Queue an action, wait for its outcome and return it. Raises KafkaError.
 
-        Cancelled: an action that has not begun will not begin. With `to_the_end` an action that has begun cannot be left:
-        this returns its outcome all the same. So Cancelled means that nothing was done.
+        An action whose caller is cancelled before the action has begun is not carried out. With `to_the_end`,
+        cancellation is ignored once the action has begun: the call returns the outcome, so Cancelled means that nothing
+        was done.
         """
         if self._is_over:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
@@ -114,7 +115,7 @@ class ControllerEvents:
             self._arrived.set()
 
     async def next(self) -> Action:
-        """Next action, after a yield to other tasks."""
+        """Yield to other tasks, then wait for the next action and return it."""
         await trio.lowlevel.checkpoint()
         while not self._queue:
             self._arrived = trio.Event()
@@ -126,7 +127,7 @@ class ControllerEvents:
         return action
 
     def close(self) -> None:
-        """Refuse everything from now on."""
+        """Refuse all queued and all later requests with NOT_CONTROLLER."""
         self._is_over = True
         self._queue.clear()
         for request in self._requests:

@@ -47,7 +47,7 @@ PARTITIONS_PER_STEP = 500
 
 
 class FinalizedLevels:
-    """Finalized feature levels, as the controller raises and sets them. Raises Deposed and SessionExpired."""
+    """Finalized feature levels, as read and written by the controller. Methods raise Deposed and SessionExpired."""
 
     def __init__(self, tree: ControllerTree, states: PartitionStates, node_id: int, *, is_alone: bool) -> None:
         self._tree, self._states = tree, states
@@ -59,14 +59,14 @@ class FinalizedLevels:
         self._lacking: set[int] = set()
 
     async def load(self) -> None:
-        """Read the node."""
+        """Read the node /feature."""
         self._node = await self._tree.get(znodes.FEATURE)
         self._levels = Levels() if self._node is None else decode_levels(self._node.data)
 
     # ------------------------------------------------------------------ brokers
 
     def admitted(self, registrations: Mapping[int, BrokerRegistration]) -> dict[int, BrokerRegistration]:
-        """Brokers that support all finalized feature levels; each other broker is logged once."""
+        """Return the brokers that support all finalized feature levels; log each other broker once."""
         return {node_id: each for node_id, each in registrations.items() if self._is_admitted(each)}
 
     def _is_admitted(self, broker: BrokerRegistration) -> bool:
@@ -86,7 +86,7 @@ class FinalizedLevels:
     # ------------------------------------------------------------------ raised by itself
 
     async def raise_newest(self) -> None:
-        """Finalize the features that no operator has set, at the highest level that all brokers support."""
+        """Raise features that no operator has set to the highest level that all brokers support."""
         while not self._is_alone and self._levels.is_ours:
             self._log_who_lacks()
             raised = self._raised()
@@ -112,7 +112,7 @@ class FinalizedLevels:
         return levels
 
     def _wanted(self) -> dict[str, int]:
-        """Newest level of each feature that no operator has set."""
+        """Return this release's newest level of each feature that no operator has set."""
         return {name: latest for name, latest in supported_levels().items() if name not in self._levels.settled}
 
     def _log_who_lacks(self) -> None:
@@ -127,7 +127,7 @@ class FinalizedLevels:
         self._lacking = lacking
 
     async def _is_anybody_away(self) -> bool:
-        """True if a broker with a replica is not registered; logs each such broker once."""
+        """Return True if a broker that holds replicas is not registered; log each such broker once."""
         time_slice, holders = TimeSlice(), set[int]()
         for number, (_, state) in enumerate(self._states.partitions(), 1):
             holders.update(state.replicas)
@@ -144,7 +144,7 @@ class FinalizedLevels:
     # ------------------------------------------------------------------ set by somebody
 
     async def update(self, updates: Sequence[Update], *, validate_only: bool) -> None:
-        """Set levels, all or none. Raises KafkaError: none is set."""
+        """Set feature levels: all of `updates` or, with KafkaError, none."""
         while True:
             levels, settled = dict(self._levels.finalized), set(self._levels.settled)
             for each in updates:
@@ -161,7 +161,7 @@ class FinalizedLevels:
                 raise KafkaError(ErrorCode.FEATURE_UPDATE_FAILED) from None
 
     def _checked(self, update: Update) -> int:
-        """The new level of a feature; raises InvalidUpdate."""
+        """Return the new level of a feature. Raises InvalidUpdate."""
         if update.upgrade_type not in UPGRADE_TYPES:
             raise InvalidUpdate(update, "The controller does not support the given upgrade type.")
         if update.level < 0:
@@ -200,7 +200,10 @@ class FinalizedLevels:
         return self._levels.finalized.get(name, 0)
 
     async def _write(self, levels: Levels) -> bool:
-        """Write the levels; False if another writer was faster and the node was read again. Raises WriteRefused."""
+        """Write the levels; return False if another writer was faster, after reading its levels.
+
+        Raises WriteRefused.
+        """
         data = encode_levels(levels)
         write = (
             Create(znodes.FEATURE, data) if self._node is None else SetData(znodes.FEATURE, data, self._node.version)

@@ -41,7 +41,7 @@ Outcomes = dict[TopicPartition, KafkaError | None]
 
 
 class PartitionRequests:
-    """Carries out requests about partitions, each in the turn that the controller gives it."""
+    """Carries out requests about partitions. The controller calls one method at a time, from its event queue."""
 
     def __init__(
         self, states: PartitionStates, writer: DecisionWriter, tree: ControllerTree, reader: TreeReader
@@ -95,7 +95,10 @@ class PartitionRequests:
         return outcomes
 
     async def look_at_reassignments(self) -> None:
-        """Carry out /admin/reassign_partitions, which old tools write; the node keeps the unfinished reassignments."""
+        """Begin the reassignments that old tools wrote to /admin/reassign_partitions.
+
+        The node keeps the unfinished reassignments.
+        """
         if (read := await self._reader.reassignments()) is not None:
             # Those that are on their way there are not begun again.
             wanted = {name: target for name, target in read[0].items() if not self._has_target(name, target)}
@@ -105,7 +108,7 @@ class PartitionRequests:
             await self.settle_reassignments()
 
     async def settle_reassignments(self) -> None:
-        """Remove reassignments from /admin/reassign_partitions that have ended or were replaced by another target."""
+        """Remove reassignments from /admin/reassign_partitions that have ended, or have another target by now."""
         if (read := await self._reader.reassignments()) is None:
             return
         targets, version = read
@@ -134,7 +137,7 @@ class PartitionRequests:
 
 
 def in_parts(names: Sequence[T], size: int = PARTITIONS_PER_DECISION) -> Iterator[Sequence[T]]:
-    """Cut partitions into parts, so that a large request does not hold the event loop."""
+    """Split `names` into parts of at most `size`, so that a large request does not block the event loop."""
     for start in range(0, len(names), size):
         yield names[start : start + size]
 

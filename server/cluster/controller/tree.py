@@ -42,11 +42,14 @@ RETRY_S = 0.1
 
 
 class Deposed(Exception):
-    """Another controller was elected: /controller_epoch has a newer version."""
+    """Another broker was elected controller: /controller_epoch has a newer version."""
 
 
 class ControllerTree:
-    """Reads and fenced writes of the controller. Every method raises SessionExpired when the session is over."""
+    """The controller's reads of the coordination tree, and its writes, which are fenced by /controller_epoch.
+
+    Every method raises SessionExpired once the session has ended.
+    """
 
     def __init__(self, session: Coordination, epoch_version: int) -> None:
         self._session, self.epoch_version = session, epoch_version
@@ -61,7 +64,7 @@ class ControllerTree:
         return await self._patiently(lambda: self._session.get_all(paths))
 
     async def children(self, path: str) -> list[str]:
-        """Names of a node's children; empty if the node does not exist."""
+        """Return the names of a node's children; empty if the node does not exist."""
         try:
             return await self._patiently(lambda: self._session.children(path))
         except NoNode:
@@ -87,9 +90,9 @@ class ControllerTree:
     # ------------------------------------------------------------------ writing
 
     async def write(self, operations: Sequence[Operation], *, can_be_refused: bool = False) -> None:
-        """Write all operations if this broker is still the controller. Raises Deposed, and the operations' own errors.
+        """Write all operations if this broker is still the controller. Raises Deposed and the operations' errors.
 
-        If the store has no room, wait until it has; with `can_be_refused` raise WriteRefused instead.
+        If the store has no room, wait until it has; with `can_be_refused`, raise WriteRefused instead.
         """
         fenced = [Check(znodes.CONTROLLER_EPOCH, self.epoch_version), *operations]
         while operations:  # none at all: there was only something to tell
@@ -114,7 +117,7 @@ class ControllerTree:
         return all(map(_shows, nodes, operations))
 
     async def delete(self, paths: Sequence[str]) -> None:
-        """Delete nodes that may be gone already."""
+        """Delete nodes; skip nodes that do not exist."""
         # A multi fails as a whole if one of its nodes is missing.
         present = [path for path, node in zip(paths, await self.get_all(paths), strict=True) if node is not None]
         for start in range(0, len(present), OPERATIONS_PER_MULTI):
@@ -125,7 +128,7 @@ class ControllerTree:
                 await self.delete(some)  # somebody else has removed one of them: look again
 
     async def delete_below(self, path: str) -> None:
-        """Delete all that is below a node."""
+        """Delete all nodes below a node."""
         for name in await self.children(path):
             child = f"{path}/{name}"
             try:
@@ -136,7 +139,7 @@ class ControllerTree:
 
 
 def _shows(node: Node | None, operation: Operation) -> bool:
-    """True if a node's state matches an operation's result."""
+    """Return True if `node` is in the state that `operation` would have left."""
     match operation:
         case Create(data=data):
             return node is not None and (node.data, node.version) == (data, 0)  # nobody has written it since
@@ -152,7 +155,7 @@ TOPICS_PER_STEP = 50
 
 
 class ReadTopic(NamedTuple):
-    """A topic's node, its version, and the states of its partitions with theirs."""
+    """Topic as read from the coordination tree: its node and its partitions' states, each with the node's version."""
 
     assignment: TopicAssignment
     version: int
@@ -160,9 +163,9 @@ class ReadTopic(NamedTuple):
 
 
 class TreeReader:
-    """Reads for the controller: brokers, topics with their states, and requests left in the tree.
+    """Reads the controller's input: brokers, topics with their states, and requests written by tools and brokers.
 
-    A node that Kafka would not have written is left out, with a line in the log.
+    A node that cannot be decoded is skipped and logged.
     """
 
     def __init__(self, tree: ControllerTree, make_topic_id: Callable[[], bytes]) -> None:
@@ -172,7 +175,7 @@ class TreeReader:
         return sorted(int(name) for name in await self._tree.children(znodes.BROKER_IDS) if name.isdecimal())
 
     async def brokers(self, node_ids: Sequence[int]) -> dict[int, BrokerRegistration]:
-        """The brokers among these that have a session."""
+        """Return the registrations of the brokers `node_ids` that are registered."""
         nodes = await self._tree.get_all([znodes.broker_path(node_id) for node_id in node_ids])
         found: dict[int, BrokerRegistration] = {}
         for node_id, node in zip(node_ids, nodes, strict=True):
@@ -185,7 +188,7 @@ class TreeReader:
         return found
 
     async def topics(self, names: Iterable[str]) -> dict[str, ReadTopic]:
-        """Read the topics that exist among these. A topic without an id gets one (KIP-516)."""
+        """Read the topics among `names` that exist. A topic without an id gets one (KIP-516)."""
         found = await self._assignments(list(names))
         named = [(name, index) for name, (assignment, _, _) in found.items() for index in assignment.partitions]
         nodes = await self._tree.get_all([znodes.state_path(name, index) for name, index in named])
@@ -223,21 +226,21 @@ class TreeReader:
         return ReadTopic(assignment, node.version + 1, {})
 
     async def reassignments(self) -> tuple[dict[TopicPartition, list[int]], int] | None:
-        """Contents of /admin/reassign_partitions and its version; None if there is no such node."""
+        """Return the content of /admin/reassign_partitions and its version; None if the node does not exist."""
         node = await self._tree.get(znodes.REASSIGNMENTS)
         if node is None:
             return None
         return _decoded(znodes.REASSIGNMENTS, znodes.decode_reassignments, node.data) or {}, node.version
 
     async def preferred_elections(self) -> list[TopicPartition] | None:
-        """Contents of /admin/preferred_replica_election; None if there is no such node."""
+        """Return the content of /admin/preferred_replica_election; None if the node does not exist."""
         node = await self._tree.get(znodes.PREFERRED_ELECTION)
         if node is None:
             return None
         return _decoded(znodes.PREFERRED_ELECTION, znodes.decode_partitions, node.data) or []
 
     async def log_dir_failures(self) -> tuple[set[int], list[str]]:
-        """Brokers that lost a log directory, and the nodes that report it."""
+        """Return the ids of brokers that lost a log directory, and the paths of the nodes that report this."""
         brokers: set[int] = set()
         nodes = await self._tree.children_data(znodes.LOG_DIR_EVENTS)
         for name, node in nodes.items():
@@ -246,7 +249,10 @@ class TreeReader:
         return brokers, [f"{znodes.LOG_DIR_EVENTS}/{name}" for name in nodes]
 
     async def isr_changes(self) -> tuple[set[TopicPartition], list[str]]:
-        """Partitions whose leaders wrote their state themselves (before Kafka 2.7), and the nodes that report them."""
+        """Return the partitions whose leaders wrote the ISR themselves, and the nodes that report this.
+
+        Leaders did so before Kafka 2.7.
+        """
         partitions: set[TopicPartition] = set()
         nodes = await self._tree.children_data(znodes.ISR_CHANGES)
         for name, node in nodes.items():

@@ -80,7 +80,10 @@ RunInThread = Callable[..., Awaitable[Any]]
 
 
 class Writer:
-    """A multi that a caller awaits. `outcome`: its results or the error to raise; None until it is done."""
+    """Queued multi (an atomic write of several nodes) whose caller waits for the outcome.
+
+    `outcome`: the multi's results, or the error to raise; None until the multi is done.
+    """
 
     __slots__ = ("is_end", "operations", "outcome", "session_id")
 
@@ -89,7 +92,7 @@ class Writer:
         self.outcome: list[Result] | CoordinationError | None = None
 
     def take_outcome(self) -> list[Result]:
-        """Return the results, or raise the error."""
+        """Return the multi's results, or raise its error."""
         outcome, self.outcome = self.outcome, []
         assert outcome is not None
         if not isinstance(outcome, CoordinationError):
@@ -103,7 +106,10 @@ class Writer:
 
 
 class EmbeddedCoordination:
-    """The `Session` of a broker that is alone. It lives as long as the process."""
+    """The `Session` of a lone broker, whose coordination tree is in a journal on its disk.
+
+    It lasts as long as the process.
+    """
 
     session_sure_until = math.inf
 
@@ -119,10 +125,10 @@ class EmbeddedCoordination:
         is_served: bool = False,
         last_incarnation: int = 0,
     ) -> None:
-        """`is_served`: other processes may have sessions, whose ids must never repeat.
+        """Create the session of the journal in `directory`.
 
-        `last_incarnation`: the journal is that of a holder of this incarnation, or of a later one. 0: perhaps no broker has held
-        it yet.
+        `is_served`: other processes have sessions with this tree; their ids must never repeat. `last_incarnation`: the
+        lowest incarnation that the journal may have; 0 if perhaps no broker has used it yet.
         """
         self.session_id = self._last_session_id = SESSION_ID
         self.is_served, self._last_incarnation = is_served, last_incarnation
@@ -150,11 +156,11 @@ class EmbeddedCoordination:
 
     @property
     def incarnation(self) -> int:
-        """Incarnation number; raised each time the tree is opened."""
+        """Incarnation number of the tree; it is raised each time the tree is opened."""
         return self._tree.incarnation
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Open the tree, and close it when this is cancelled."""
+        """Open the tree; close it when cancelled."""
         await self._run_in_thread(self.open)
         task_status.started()
         try:
@@ -163,9 +169,9 @@ class EmbeddedCoordination:
             self.close()
 
     def open(self) -> None:
-        """Read the journal and rewrite it. Blocks: call it before serving, or in a thread.
+        """Read the journal and rewrite it. Blocks: call this in a thread, or before clients are served.
 
-        OSError if that cannot be, LogDirectoryProblem if the journal must not be used.
+        Raises OSError if the journal cannot be read or written, LogDirectoryProblem if it must not be used.
         """
         # Step 1: the tree as the journal tells it.
         for changes in self._journal.read():
@@ -186,7 +192,10 @@ class EmbeddedCoordination:
         self._is_open = True
 
     def _rewrite_old(self) -> None:
-        """Rewrite the journal at a start (step 2), to bound its growth. OSError if impossible."""
+        """Rewrite the journal at a start (step 2), to bound its growth.
+
+        Raises OSError if this fails and the old file cannot be used further.
+        """
         try:
             self._journal.rewrite(self._snapshot())
             self._is_rewritten = True
@@ -200,16 +209,19 @@ class EmbeddedCoordination:
             logger.warning("%s is not rewritten: %s", self.path, error)
 
     def close(self) -> None:
-        """Close the journal. Unanswered multis were not applied."""
+        """Close the journal. Multis that were not acknowledged were not applied."""
         self._is_open = False
         self._journal.close()
 
     def write_later(self) -> None:
-        """Delay journal writes, before `open`: multis change the tree at once, and `keep` writes them, until `write_at_once`."""
+        """Delay journal writes until `write_at_once`. Call this before `open`.
+
+        Until then a multi changes only the tree in memory, and `keep` writes the delayed changes to the journal.
+        """
         self._unwritten = []
 
     async def keep(self) -> None:
-        """Wait until all changes are on the disk. CoordinationUnavailable: they are not."""
+        """Wait until all changes are on the disk. Raises CoordinationUnavailable if they cannot be written."""
         async with self._lock:
             with trio.CancelScope(shield=True):
                 try:
@@ -221,7 +233,10 @@ class EmbeddedCoordination:
                     raise CoordinationUnavailable(self.path) from None
 
     def _write_unwritten(self) -> None:
-        """Write the delayed changes in a thread while no task changes the tree. OSError: no further change was written."""
+        """Write the delayed changes.
+
+        Runs in a thread while no task changes the tree. Raises OSError if they are not written.
+        """
         if self._unwritten:
             was_rewritten = self._is_rewritten
             if not was_rewritten:
@@ -234,12 +249,15 @@ class EmbeddedCoordination:
         self._journal.sync_name()
 
     async def write_at_once(self) -> None:
-        """Write the delayed changes, and from now on write each multi before its answer. Raises as `keep`."""
+        """Write the delayed changes, and from now on write each multi before its acknowledgement.
+
+        Raises CoordinationUnavailable if the delayed changes cannot be written.
+        """
         await self.keep()
         self._unwritten = None
 
     async def until_broken(self) -> OSError:
-        """Return the reason when the journal cannot be written any more."""
+        """Wait until the journal cannot be written any more; return the error."""
         await self._broken.wait()
         assert self._journal.failure is not None
         return self._journal.failure
@@ -266,13 +284,13 @@ class EmbeddedCoordination:
         return await self.outcome_of(self.ask_for(self.session_id, operations))
 
     def ask_for(self, session_id: int, operations: Sequence[Operation]) -> Writer:
-        """Queue a multi of this session behind all others; the caller must await `outcome_of`."""
+        """Queue a multi of session `session_id`; the caller must await `outcome_of` with the returned `Writer`."""
         writer = Writer(operations, session_id)
         self._queue.append(writer)
         return writer
 
     async def outcome_of(self, writer: Writer) -> list[Result]:
-        """Await a queued multi. Raises as `multi`."""
+        """Wait for a queued multi; return its results or raise its error (see `multi`)."""
         try:
             await self._until_decided(writer)
         except trio.Cancelled:
@@ -286,13 +304,16 @@ class EmbeddedCoordination:
         return writer.take_outcome()
 
     def new_session(self) -> int:
-        """An id that no session has, or ever had."""
+        """Return a session id that was never used before."""
         assert self.is_served
         self._last_session_id += 1
         return self._last_session_id
 
     def end_session(self, session_id: int) -> Writer:
-        """Queue the deletion of a session's ephemeral nodes behind its requests; the caller must await `outcome_of`."""
+        """Queue the deletion of a session's ephemeral nodes behind the session's requests.
+
+        The caller must await `outcome_of` with the returned `Writer`.
+        """
         assert session_id
         writer = Writer([EndSession()], session_id, is_end=True)
         self._queue.append(writer)
@@ -330,7 +351,7 @@ class EmbeddedCoordination:
     # ------------------------------------------------------------------ plan, write, change
 
     async def _write_some(self) -> None:
-        """Write queued multis, as many as one journal entry holds; the caller holds the lock."""
+        """Write as many queued multis as one journal entry holds. The caller holds the lock."""
         # The thread cannot be called back. Its outcome has to reach
         # the tree, or the tree would not be what is on the disk.
         with trio.CancelScope(shield=True):
@@ -392,7 +413,7 @@ class EmbeddedCoordination:
             logger.error("%s cannot be written. Changes are refused until it can: %s", self.path, error)
 
     def _carry_out(self, writers: Sequence[Writer], rehearsed: Sequence[Rehearsed]) -> None:
-        """Apply the synced multis to the tree, and notify all watchers."""
+        """Apply multis that the journal holds to the tree, and call the watches."""
         if self._is_refusing:
             self._is_refusing = False
             logger.info("%s can be written again", self.path)
@@ -409,7 +430,7 @@ class EmbeddedCoordination:
     # ------------------------------------------------------------------ the journal's contents
 
     async def _rewrite(self) -> None:
-        """Rewrite the journal. Writers of the tree wait for the lock during this."""
+        """Rewrite the journal while the server runs. Writers of the tree wait meanwhile."""
         try:
             await self._run_in_thread(lambda: self._journal.rewrite(self._snapshot()))
         except OSError as error:
@@ -419,7 +440,7 @@ class EmbeddedCoordination:
                 self._notify_watches(error)
 
     def _snapshot(self) -> Iterator[JournalChange]:
-        """Every node that outlives the process, parents first."""
+        """Yield all nodes that are not ephemeral, in the journal's format, parents first."""
         for path, node in self._tree.nodes.items():
             if not node.owner:
                 data = node.data.decode("latin-1")
@@ -451,7 +472,7 @@ class EmbeddedCoordination:
 
 
 def _journalled(rehearsed: Sequence[Rehearsed]) -> list[JournalChange]:
-    """Changes to persist, in the journal's form."""
+    """Return the changes to persist, in the journal's format."""
     entry: list[JournalChange] = []
     for each in rehearsed:
         changes = [] if isinstance(each, CoordinationError) else [one for one in each if not one.ephemeral]

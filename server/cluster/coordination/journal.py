@@ -56,7 +56,7 @@ JournalChange = list[Any]
 
 
 class DamagedJournal(LogDirectoryProblem):
-    """Acknowledged entries are unreadable."""
+    """A damaged entry of the journal is followed by valid entries, so acknowledged changes are unreadable."""
 
     def __init__(self, path: str, position: int, size: int) -> None:
         super().__init__(
@@ -66,7 +66,7 @@ class DamagedJournal(LogDirectoryProblem):
 
 
 class NewerJournal(LogDirectoryProblem):
-    """A journal of a later version, which this Ottla might misread."""
+    """The journal has a format of a newer Ottla, which this release might misread."""
 
     def __init__(self, path: str, version: object) -> None:
         super().__init__(
@@ -76,7 +76,7 @@ class NewerJournal(LogDirectoryProblem):
 
 
 class Journal:
-    """Journal of changes to the tree. `failure`: the reason why it is broken, else None."""
+    """Journal of changes to the coordination tree. `failure`: the error that broke the journal, else None."""
 
     def __init__(self, storage: Storage, directory: str) -> None:
         self.path = path_in(directory, JOURNAL_NAME)
@@ -92,10 +92,10 @@ class Journal:
     # ------------------------------------------------------------------ reading
 
     def read(self) -> Iterator[list[JournalChange]]:
-        """Changes of all whole entries, in order. An invalid last entry counts as never written.
+        """Yield the changes of each valid entry, in order; an invalid last entry counts as never written.
 
-        DamagedJournal: whole ones follow a bad one. Nothing is appended behind an entry that is not on the disk.
-        NewerJournal: nothing was read.
+        Raises DamagedJournal if a valid entry follows an invalid one: an entry is appended only after the entries
+        before it are on the disk. Raises NewerJournal before yielding anything.
         """
         content = self._storage.read(self.path) if self._storage.exists(self.path) else b""
         self._size = 0
@@ -117,7 +117,7 @@ class Journal:
             logger.warning("%s: the last %d bytes are no whole entry", self.path, len(content) - self._size)
 
     def _without_version(self, changes: list[JournalChange]) -> list[JournalChange]:
-        """The changes without the leading version. Raises NewerJournal."""
+        """Return the changes of the first entry without the format version that precedes them. Raises NewerJournal."""
         if not changes or changes[0][0] != NEXT_MULTI:
             return changes  # written by an Ottla that knew no versions
         version = changes[0][1] if len(changes[0]) == 2 else None
@@ -127,23 +127,26 @@ class Journal:
 
     @property
     def is_there(self) -> bool:
-        """True if there is a file to append to."""
+        """True if the journal has an open file, to which entries can be appended."""
         return self._file is not None
 
     @property
     def is_name_synced(self) -> bool:
-        """True if this file, and not its predecessor, survives a power cut."""
+        """True if the rewritten file survives a power cut; if False, the file before the rewrite may come back."""
         return self._is_name_synced
 
     def resume(self) -> None:
-        """Append to the file that was read."""
+        """Open the file that `read` has read, to append to it; do nothing if there is none."""
         if self._storage.exists(self.path):
             self._file = self._storage.open(self.path, private=True)
 
     # ------------------------------------------------------------------ writing
 
     def append(self, changes: Sequence[JournalChange]) -> None:
-        """Append one entry durably. OSError: the entry is not in the file, or the journal is broken."""
+        """Append one entry and sync the file.
+
+        Raises OSError if the entry is not in the file, or the journal is broken.
+        """
         content = _entry(changes)
         # Step 1: the file ends with a whole entry. Behind half an entry nothing could ever be read again.
         file = self._prepared()
@@ -163,7 +166,7 @@ class Journal:
         self.appended += len(changes)
 
     def _prepared(self) -> StorageFile:
-        """Open file, truncated after its last whole entry, with a durable name."""
+        """Return the open file, truncated after its last valid entry and with its name synced. Raises OSError."""
         if self.failure is not None or self._file is None:
             raise self.failure or OSError(f"{self.path} is closed")
         self.sync_name()
@@ -179,7 +182,10 @@ class Journal:
             raise self._judged(error) from None
 
     def sync_name(self) -> None:
-        """Sync the file's name after `rewrite`. OSError: a power cut may bring the old file back."""
+        """Sync the file's name after `rewrite`.
+
+        Raises OSError if this fails: a power cut may bring the old file back.
+        """
         try:
             # While the new name may be lost in a power cut, so is every
             # entry in the new file. Nothing may be acknowledged there.
@@ -196,7 +202,10 @@ class Journal:
             raise self._broken(error) from None
 
     def rewrite(self, changes: Iterable[JournalChange]) -> None:
-        """Replace the journal by a shorter equivalent. OSError: the old file stays, or the journal is broken."""
+        """Replace the journal by a shorter equivalent.
+
+        Raises OSError if the old file stays, or the journal is broken.
+        """
         if self.failure is not None:
             raise self.failure
         try:
@@ -226,7 +235,7 @@ class Journal:
         return file, size
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file = None
 
     # ------------------------------------------------------------------ failures
@@ -246,7 +255,7 @@ def _entry(changes: Sequence[JournalChange]) -> bytes:
 
 
 def _holds_entry(content: bytes, start: int) -> bool:
-    """True if a whole entry follows anywhere from `start` on."""
+    """Return True if a valid entry begins anywhere after `start`."""
     # The length field of a damaged entry says nothing of where the next one begins, so every place is looked at.
     position = content.find(_ENTRY_BEGINS, start + _entry_header.size)
     while position >= 0:

@@ -51,7 +51,7 @@ class LoopQueue:
 
 
 class ServerConnection:
-    """The socket of a connection, as kazoo uses one."""
+    """Connection to a ZooKeeper server, with the socket methods that kazoo calls."""
 
     def __init__(self, sock: socket.socket, on_granted: Callable[[int], None]) -> None:
         self._socket = sock
@@ -77,19 +77,19 @@ class ServerConnection:
         return self._socket.pending() if isinstance(self._socket, ssl.SSLSocket) else 0
 
     def close(self) -> None:
-        """Close the socket, on kazoo's thread."""
+        """Close the socket; called on kazoo's thread."""
         # Not while another thread is about to cut it: the descriptor's number may be another socket's by then.
         with self._closing:
             self._socket.close()
 
     def cut(self) -> None:
-        """End the connection from another thread, as if the peer had closed it."""
+        """End the connection from another thread; kazoo sees it as closed by the peer."""
         with self._closing, contextlib.suppress(OSError):  # it has ended already
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # not SSLSocket's, which drops the TLS state at once
 
 
 class LoopHandler:
-    """kazoo's IHandler for one session."""
+    """kazoo's IHandler for one session; it runs callbacks on the event loop."""
 
     name = "ottla_loop_handler"
     timeout_exception = KazooTimeoutError
@@ -97,7 +97,10 @@ class LoopHandler:
     running = True  # or else kazoo would call back on its own thread
 
     def __init__(self, token: trio.lowlevel.TrioToken, tls: ssl.SSLContext | None, attempt_s: float) -> None:
-        """`attempt_s` bounds the wait for one server to take the connection, and then for its first answer."""
+        """Create the handler.
+
+        `attempt_s` bounds the wait for a connection to one server, and then for its first response.
+        """
         self.completion_queue = self.callback_queue = LoopQueue(token)
         self.granted_ms = 0
         self.last_problem = self.last_server = ""
@@ -108,7 +111,7 @@ class LoopHandler:
     # ------------------------------------------------------------------ for the adapter
 
     def refuse_connections(self) -> None:
-        """Refuse further connections, because the session is over."""
+        """Refuse further connections; called once the session is over."""
         self._refusing = True
 
     def cut_connection(self) -> None:
@@ -210,9 +213,10 @@ _UNKNOWN = object()
 
 
 class _Watch:
-    """Watch on a node or its children; ZooKeeper's one-shot watches are renewed.
+    """Watch on a node or its children that lasts; ZooKeeper's one-shot watch behind it is renewed after each event.
 
-    It is called with the event. This is one object, because kazoo tells watches apart by it, and it holds nothing that holds it.
+    kazoo calls the object with the event and uses it as the watch's identity. The object is in no reference cycle, so
+    it is freed when it is dropped.
     """
 
     __slots__ = ("_on_event", "is_set", "listeners", "of_children", "path", "seen", "was_cut_off")
@@ -236,24 +240,24 @@ class _Watch:
 
 
 class Watches:
-    """Watches of one session that last, over those of ZooKeeper, which fire once and are lost with the connection.
+    """Watches that last as long as the session; ZooKeeper's own fire once and end with the connection.
 
-    A watch is set for the first listener, and set again when it fires, before the listeners are called. So their reads come
-    after the new watch, and no change is missed. kazoo throws its watches away when the connection is lost. They are set
-    again when the session is back, and listeners whose node changed in between are called. A watch whose listeners are gone
-    stays set until it fires.
+    A ZooKeeper watch is set for the first listener. When it fires it is set again before the listeners are called, so
+    that no change between the event and the listeners' reads is missed. kazoo drops all watches when the connection is
+    lost. They are set again once the session is back, and listeners whose node has changed meanwhile are called. A
+    watch without listeners stays set until it fires.
 
-    The children of a node that does not exist cannot be watched; such a watch waits for the node instead.
+    ZooKeeper cannot watch the children of a missing node; such a watch waits for the creation of the node.
     """
 
     def __init__(self, absolute: Callable[[str], str]) -> None:
-        """`absolute` makes the path of a node in ZooKeeper from that of the port."""
+        """Create the watches; `absolute` turns a path of the `Coordination` port into the node's path in ZooKeeper."""
         self._absolute = absolute
         self._client: Any = None  # while connected
         self._known: dict[tuple[bool, str], _Watch] = {}
 
     def resume(self, client: Any) -> None:
-        """Renew the watches on a new connection, ahead of later requests."""
+        """Renew the watches on a new connection, before any later requests."""
         self._client = client
         # kazoo throws its watches away with the connection, so each one is set again.
         for watch in self._known.values():
@@ -302,7 +306,7 @@ class Watches:
         request.rawlink(partial(self._was_set, watch))
 
     def _set_for_creation(self, watch: _Watch) -> None:
-        """Watch for the node: one that does not exist has no children to watch."""
+        """Watch for the creation of a missing node whose children are to be watched."""
         request = self._client.exists_async(self._absolute(watch.path), watch)
         request.rawlink(partial(self._was_set_for_creation, watch))
 
@@ -338,7 +342,7 @@ class Watches:
             logger.error("Cannot watch %s in ZooKeeper: %r", watch.path, answer.exception)
 
     def _compare(self, watch: _Watch, seen: object) -> None:
-        """Find changes without an event after the connection was lost."""
+        """Call the listeners if the node changed while the connection was lost."""
         # A first answer only says where things stand. A listener reads by itself after it has set its watch.
         missed = watch.was_cut_off and seen != watch.seen
         watch.was_cut_off, watch.seen = False, seen

@@ -84,7 +84,7 @@ _WATCHED: Final = ("node", "children")
 
 
 class Malformed(Exception):
-    """A frame or body that does not follow this module's format."""
+    """A frame or body violates this module's format."""
 
 
 class Frame(NamedTuple):
@@ -94,14 +94,14 @@ class Frame(NamedTuple):
 
 
 class Frames:
-    """Splitter of received bytes into frames of at most `limit` bytes."""
+    """Parser that splits received bytes into frames of at most `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Add received bytes; returns complete frames. Raises Malformed."""
+        """Add received bytes and yield the frames that are complete. Raises Malformed."""
         rest, start = self._rest, 0
         rest += data
         try:
@@ -120,12 +120,12 @@ class Frames:
 
 
 def frame(kind: int, number: int, body: bytes | bytearray = b"") -> bytes:
-    """A frame as it is sent."""
+    """Encode a frame of this kind, request number and body."""
     return _HEAD.pack(_REST.size + len(body), kind, number) + body
 
 
 class Body:
-    """Decoder of a body. All methods raise Malformed."""
+    """Decoder of a frame's body. All methods raise Malformed."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -168,7 +168,7 @@ class Body:
             raise Malformed("no UTF-8") from None
 
     def path(self, *, may_be_root: bool) -> str:
-        """The path of a node, as the tree can take it."""
+        """Decode the path of a node. Raises Malformed if it is not a path that the tree accepts."""
         path = self.text()
         if path in ("", "/"):
             if may_be_root:
@@ -179,13 +179,13 @@ class Body:
 
 
 def put(body: bytearray, content: bytes) -> None:
-    """Append bytes with their length."""
+    """Append `content`, preceded by its length, to `body`."""
     body += _SIZE.pack(len(content))
     body += content
 
 
 def texts(*several: str) -> bytes:
-    """Texts, one after another, to the end of the body."""
+    """Encode texts, each preceded by its length."""
     body = bytearray()
     for text in several:
         put(body, text.encode())
@@ -196,7 +196,7 @@ T = TypeVar("T")
 
 
 def _whole(body: bytes, read: Callable[[Body], T]) -> T:
-    """Read one item that must end the body."""
+    """Decode a body of exactly one item. Raises Malformed."""
     reader = Body(body)
     found = read(reader)
     if not reader.is_at_end:
@@ -205,7 +205,7 @@ def _whole(body: bytes, read: Callable[[Body], T]) -> T:
 
 
 def _each(body: bytes, read: Callable[[Body], T]) -> list[T]:
-    """Read items of one kind to the end of the body."""
+    """Decode a body of any number of items of one kind. Raises Malformed."""
     reader, found = Body(body), list[T]()
     while not reader.is_at_end:
         found.append(read(reader))
@@ -220,7 +220,7 @@ def read_texts(body: bytes) -> list[str]:
 
 
 class Hello(NamedTuple):
-    """`last_session`: predecessor of this session, 0 for none; it must be over before this one begins."""
+    """First message of a client. `last_session`: the client's former session, 0 for none; the server ends it first."""
 
     timeout_ms: int
     last_session: int
@@ -262,7 +262,7 @@ def read_watched(body: bytes) -> Watched:
 
 
 def operations(several: Sequence[Operation]) -> bytes:
-    """Encode the body of a multi; raises TooLarge if it exceeds the holder's limit."""
+    """Encode the body of a multi. Raises TooLarge if the body exceeds the server's limit."""
     body = bytearray(_SIZE.pack(len(several)))
     largest, largest_bytes = "", 0
     for each in several:
@@ -335,7 +335,7 @@ def read_greeted(body: bytes) -> Greeted:
 
 
 def in_parts(items: Iterable[bytes]) -> Iterator[bytes]:
-    """Split an answer into frames; there is one at least."""
+    """Group encoded items into bodies of frames; without items there is one empty body."""
     part = bytearray()
     for item in items:
         if part and len(part) + len(item) > PART_BYTES:

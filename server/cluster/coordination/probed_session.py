@@ -24,7 +24,7 @@ SURE_SHARE, PROBE_SHARE, ANSWER_SHARE = 2 / 3, 1 / 6, 1 / 3  # of the session ti
 
 
 class ProbedSession(ABC):
-    """Base of adapters that keeps track of the session's certainty by probes."""
+    """Base class of sessions that track by probes how long they are certainly valid."""
 
     def __init__(self, timeout_s: float) -> None:
         self.session_id = 0
@@ -44,11 +44,14 @@ class ProbedSession(ABC):
 
     @abstractmethod
     def _send_probe(self, sent: float) -> None:
-        """Send a request that only a live session can answer; `_probe_answered` is then called with its send time."""
+        """Send a request that succeeds only in a live session.
+
+        `_probe_answered` is later called with the time `sent`.
+        """
 
     @abstractmethod
     async def _give_up_connection(self) -> None:
-        """Drop the connection after an unanswered probe."""
+        """Drop the connection, because a probe was not answered."""
 
     # ------------------------------------------------------------------ the port
 
@@ -71,7 +74,7 @@ class ProbedSession(ABC):
     # ------------------------------------------------------------------ being sure
 
     async def _keep_sure(self) -> None:
-        """Probe until the session has ended, and notify the listeners when it becomes uncertain."""
+        """Send probes until the session has ended, and notify the listeners when the session becomes uncertain."""
         while not self._ended:
             now = self.session_now()
             # Step 1: prove that the session lives, or give up a connection on which that cannot be proven.
@@ -94,7 +97,7 @@ class ProbedSession(ABC):
                 await self._changed.wait()
 
     def _probe_due(self) -> float:
-        """Time of the next probe, or of giving up the connection."""
+        """Return the time of the next probe or, while a probe is unanswered, the time to give up the connection."""
         return self._probe_sent + self._timeout_s * (ANSWER_SHARE if self._probe_open else PROBE_SHARE)
 
     def _probe(self) -> None:
@@ -112,7 +115,7 @@ class ProbedSession(ABC):
         self._note_contact(sent)
 
     def _note_contact(self, sent: float) -> None:
-        """Record the response to a request sent at that time, which proves that the session was alive then."""
+        """Record a response to a request sent at time `sent`, which proves that the session was alive then."""
         # Never earlier than before: answers to older requests may come later.
         self.session_sure_until = max(self.session_sure_until, sent + self._timeout_s * SURE_SHARE)
         self._session_changed()

@@ -27,14 +27,14 @@ BACKLOG = 64
 
 
 class HeldElsewhere(OSError):
-    """Another process listens on the socket. The message is a line for the operator."""
+    """Another process listens on the socket. The message is one line for the operator."""
 
 
 @contextlib.contextmanager
 def listening(path: str) -> Iterator[socket.socket]:
-    """Listening socket of this user at this path, during the context.
+    """Yield a Unix socket that listens at `path` for this user; remove it at the end of the context.
 
-    OSError: impossible; HeldElsewhere: another process has it.
+    Raises HeldElsewhere if another process listens there, OSError if listening is impossible.
     """
     # Once the lock is held, the former owner of the socket is dead.
     with _locked(path), bound(path) as listener:
@@ -46,7 +46,7 @@ def listening(path: str) -> Iterator[socket.socket]:
 
 
 def bound(path: str) -> socket.socket:
-    """Non-blocking listening socket at this path for its user alone. OSError if impossible.
+    """Return a non-blocking Unix socket that listens at `path` for its user alone. Raises OSError.
 
     An existing socket at the path is replaced, so the caller must hold the lock that excludes a live listener.
     """
@@ -83,7 +83,7 @@ def _locked(path: str) -> Iterator[None]:
 
 
 def is_held(path: str) -> bool:
-    """True if the process that last listened there is alive. OSError: the folder does not exist."""
+    """Return True if a process listens at `path`. Raises OSError if the folder does not exist."""
     try:
         with _locked(path):
             return False
@@ -92,7 +92,7 @@ def is_held(path: str) -> bool:
 
 
 def connected(path: str) -> socket.socket:
-    """Non-blocking connection to the socket's listener. OSError if no process listens."""
+    """Return a non-blocking connection to the listener at `path`. Raises OSError if no process listens there."""
     sock = socket.socket(socket.AF_UNIX)
     try:
         sock.setblocking(False)
@@ -105,7 +105,10 @@ def connected(path: str) -> socket.socket:
 
 
 def is_own(sock: socket.socket) -> bool:
-    """True if this user runs the peer process, or the system cannot tell (the socket file admits only this user then)."""
+    """Return True if the peer process runs as this user.
+
+    Also return True if the system cannot tell; the socket file's permissions then admit only this user.
+    """
     try:
         return system.peer_user(sock) in (None, os.geteuid())
     except OSError:
@@ -114,7 +117,10 @@ def is_own(sock: socket.socket) -> bool:
 
 @contextlib.contextmanager
 def short_path(path: str) -> Iterator[str]:
-    """A path of the same file that is short enough for a socket: by the open folder, if its own is too long."""
+    """Yield a path of the same file that is short enough for a socket's address.
+
+    Too long a path is replaced by one through its folder's open descriptor, if the system has such paths.
+    """
     if len(os.fsencode(path)) <= PATH_BYTES_MAX:
         yield path
         return
@@ -136,7 +142,7 @@ WAITING_BYTES_MAX = 16 << 20  # above which the other side is given up: it does 
 class FramedSocket:
     """Unix socket for frames: one task receives, one sends, and any task may queue frames.
 
-    `sock` does not block, and belongs to this object from now on.
+    `sock` must be non-blocking; this object owns and closes it.
     """
 
     def __init__(self, sock: socket.socket, *, frame_bytes_max: int) -> None:
@@ -155,9 +161,9 @@ class FramedSocket:
     # ------------------------------------------------------------------ sending
 
     def send(self, frame: bytes, *, at_once: bool = True) -> None:
-        """Queue a frame. Only an answer proves its arrival.
+        """Send or queue a frame. Only a response proves its arrival.
 
-        Not `at_once`: many more may follow in this step of the event loop, and they can go together.
+        `at_once` False: always queue it, so that frames of the same step of the event loop are sent together.
         """
         if self.is_closed:
             return
@@ -174,7 +180,7 @@ class FramedSocket:
         self._move()
 
     def _sent(self, pieces: list[memoryview]) -> int:
-        """Send; returns the number of bytes."""
+        """Send as much as possible without blocking; return the number of bytes sent."""
         try:
             return self._sock.sendmsg(pieces)
         except BlockingIOError:
@@ -209,7 +215,7 @@ class FramedSocket:
 
     @property
     def has_room(self) -> bool:
-        """True if little waits to be sent."""
+        """True if few bytes are queued for sending."""
         return self._waiting_bytes <= ROOM_BYTES
 
     async def until_room(self) -> None:
@@ -225,7 +231,10 @@ class FramedSocket:
     # ------------------------------------------------------------------ receiving
 
     async def receive(self) -> Iterator[Frame] | None:
-        """Received frames; None at the end of the connection. Iteration raises Malformed."""
+        """Wait for data and return an iterator of received frames; None at the end of the connection.
+
+        The iterator raises Malformed.
+        """
         while not self.is_closed:
             try:
                 await trio.lowlevel.wait_readable(self._sock)
@@ -239,7 +248,7 @@ class FramedSocket:
 
     @property
     def has_come(self) -> bool:
-        """True if data, or the end of the stream, can be received."""
+        """True if `receive` would return without a wait: data or the end of the stream has arrived."""
         return self.is_closed or bool(self._look_for_input.poll(0))
 
     @property

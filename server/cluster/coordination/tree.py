@@ -38,7 +38,7 @@ class Kind(IntEnum):
 
 
 class NodeChange(NamedTuple):
-    """One applied operation; `Check` changes nothing."""
+    """Change of one node by an applied operation; a `Check` changes nothing."""
 
     kind: Kind
     path: str
@@ -50,7 +50,7 @@ Rehearsed = list[NodeChange] | CoordinationError  # what a multi would change, o
 
 
 class EndSession:
-    """Delete all ephemeral nodes of the requesting session. Always succeeds."""
+    """Operation that deletes all ephemeral nodes of the requesting session. It always succeeds."""
 
     __slots__ = ()
 
@@ -61,7 +61,7 @@ Multi = tuple[Sequence[TreeOperation], int]
 
 
 class TreeNode:
-    """One node of the tree; `owner` is the session of an ephemeral node, else 0."""
+    """One node of the coordination tree. `owner`: the session of an ephemeral node, else 0."""
 
     __slots__ = ("children", "creation_id", "data", "next_sequence", "owner", "version")
 
@@ -84,10 +84,11 @@ INCARNATION_BITS = 32  # of a transaction's number, below the number of its inca
 
 
 class Tree:
-    """The nodes by path, each after its parent, and the number of the last transaction.
+    """Coordination tree in memory: the nodes by path, parents before children, and the number of the last transaction.
 
-    A tree that is served begins an *incarnation* with each opening. Ephemeral nodes leave nothing in the journal, so the numbers of
-    their transactions would come again: as the broker epochs of other lives. Those of a new incarnation are higher than all before.
+    A tree that other processes use begins an *incarnation* each time it is opened. The journal does not record the
+    transactions of ephemeral nodes, so their numbers, which serve as broker epochs, could repeat after a restart. The
+    numbers of a new incarnation are therefore higher than all earlier numbers.
     """
 
     def __init__(self) -> None:
@@ -95,13 +96,16 @@ class Tree:
         self.last_id = 0
 
     def begin_incarnation(self) -> None:
-        """Begin an incarnation with higher transaction numbers; valid once the root is written."""
+        """Begin an incarnation with higher transaction numbers.
+
+        The caller must then write the root node, which records it.
+        """
         # Kept with the root, which has no other use for it: so the journal's format stays, and no node has to be added.
         self.last_id = self.nodes[""].creation_id = ((self.last_id >> INCARNATION_BITS) + 1) << INCARNATION_BITS
 
     @property
     def incarnation(self) -> int:
-        """Number of the last recorded incarnation; 0 if the tree was never served."""
+        """Number of the last recorded incarnation; 0 if other processes have never used the tree."""
         return self.nodes[""].creation_id >> INCARNATION_BITS
 
     @property
@@ -131,17 +135,17 @@ class Tree:
         return {name: self.nodes[f"{parent}/{name}"].seen() for name in self.node(path).children or ()}
 
     def owned_by(self, session_id: int) -> list[str]:
-        """The paths of a session's ephemeral nodes."""
+        """Return the paths of a session's ephemeral nodes."""
         return [path for path, node in self.nodes.items() if node.owner == session_id]
 
     # ------------------------------------------------------------------ writes
 
     def apply(self, operations: Sequence[TreeOperation], session_id: int) -> tuple[list[Result], list[NodeChange]]:
-        """Apply all operations of a session or none (it raises then); returns the results and the changes."""
+        """Apply all operations of a session and return the results and the changes. On an error nothing is applied."""
         return self._apply(operations, session_id, [])
 
     def rehearse(self, multis: Iterable[Multi]) -> list[Rehearsed]:
-        """Results or error of each multi in sequence, without changing the tree."""
+        """Compute the changes or the error of each multi in sequence, without changing the tree."""
         undo: list[Callable[[], None]] = []
         last_id = self.last_id
         rehearsed: list[Rehearsed] = []
@@ -231,7 +235,7 @@ class Tree:
         self.nodes[path] = node  # after its parent, which keeps `nodes` in an order that a journal can replay
 
     def restore(self, path: str, node: TreeNode) -> None:
-        """Insert a node from a compacted journal."""
+        """Insert a node read from a rewritten journal."""
         self.nodes[path] = node
         if path:
             parent_path, _, name = path.rpartition("/")
@@ -262,7 +266,7 @@ class Tree:
 
 
 class Watches:
-    """Listeners by the node or children that they watch."""
+    """Listeners, by the node or children that they watch."""
 
     def __init__(self) -> None:
         self._listeners: dict[Watched, dict[object, OnChange]] = {}
@@ -274,7 +278,7 @@ class Watches:
         return iter(list(self._listeners))
 
     def watch(self, kind: str, path: str, on_change: OnChange) -> Callable[[], None]:
-        """Add a listener; returns the function that cancels it."""
+        """Add a listener; return a function that removes it."""
         watched = (kind, key_of(path))
         token = object()
         self._listeners.setdefault(watched, {})[token] = on_change
@@ -297,7 +301,7 @@ class Watches:
 
 
 def concerned_by(changes: Iterable[NodeChange]) -> Iterable[Watched]:
-    """Watches affected by these changes, each once."""
+    """Return the watches that these changes affect, each once."""
     found: dict[Watched, None] = {}
     for change in changes:
         found["node", change.path] = None

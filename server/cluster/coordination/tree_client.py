@@ -50,7 +50,7 @@ Read = Callable[[bytes], Sequence[Any]]
 
 
 class _Request:
-    """A pending request of one task, with the part of its answer so far."""
+    """Pending request of one task, with the parts of the response received so far."""
 
     __slots__ = ("answered", "error", "found", "read")
 
@@ -61,7 +61,7 @@ class _Request:
         self.answered = trio.Event()
 
     def hear(self, frame: Frame) -> bool:
-        """Process one frame; True if it was the last. Raises Malformed."""
+        """Process one frame of the response; return True if it was the last. Raises Malformed."""
         if frame.kind == FAILED:
             self.fail(messages.read_failure(frame.body))
             return True
@@ -80,12 +80,16 @@ class _Request:
 
 
 class ServedCoordination(ProbedSession):
-    """The `Coordination` port over a Unix socket."""
+    """Client of a coordination tree that another process serves over a Unix socket (the `Coordination` port)."""
 
     def __init__(
         self, path: str, *, timeout_s: float, connection_timeout_s: float | None = None, last_session: int = 0
     ) -> None:
-        """`last_session`: this broker's former session; the holder applies none of its requests after this one begins."""
+        """Create a session with the tree served at `path`.
+
+        `last_session`: this broker's former session; the server applies none of its requests after the new session
+        begins.
+        """
         self._sure_until = self._looked = -math.inf
         super().__init__(timeout_s)
         self._path = path
@@ -165,7 +169,7 @@ class ServedCoordination(ProbedSession):
     # ------------------------------------------------------------------ requests
 
     def _send(self, kind: int, body: bytes = b"") -> int:
-        """Send a frame, unless the session has ended; returns its number."""
+        """Send a frame unless the session has ended; return the frame's number."""
         self._last_number = self._last_number % 0xFFFFFFFF + 1
         if self._connection is not None:
             self._connection.send(messages.frame(kind, self._last_number, body))
@@ -198,9 +202,9 @@ class ServedCoordination(ProbedSession):
     # ------------------------------------------------------------------ the life of the session
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Begin the session, hold it until it ends, and end it if this is cancelled.
+        """Begin the session and hold it until it ends; when cancelled, end it.
 
-        Raises CoordinationUnavailable or AccessDenied, with a line for the operator, if it cannot begin.
+        Raises CoordinationUnavailable or AccessDenied, with a line for the operator, if the session cannot begin.
         """
         deadline = trio.current_time() + self._connection_timeout_s
         connection = await self._connect(deadline)
@@ -246,7 +250,7 @@ class ServedCoordination(ProbedSession):
             return FramedSocket(sock, frame_bytes_max=messages.ANSWER_BYTES_MAX)
 
     async def _log_if_late(self) -> None:
-        """Log a request that has waited long. The holder may hang, or wait for its disk."""
+        """Log a line if the server does not begin the session in time; it may hang, or wait for its disk."""
         await trio.sleep(self._timeout_s)
         if not self.session_id and not self._ended:
             text = (

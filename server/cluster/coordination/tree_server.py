@@ -69,7 +69,7 @@ Answer = Callable[[], Awaitable[None]]
 
 
 class TreeBroken(Exception):
-    """The journal cannot be written any more, for the reason `failure`; one line for the operator."""
+    """The journal cannot be written any more, because of the error `failure`. The text is one line for the operator."""
 
     def __init__(self, path: str, failure: OSError) -> None:
         super().__init__(f"{path} cannot be written: {failure}")
@@ -84,14 +84,17 @@ async def hold_tree(
     on_other_incarnation: Callable[[int], None] = lambda incarnation: None,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Open the tree whose journal is in this directory, and serve it until cancelled. Only one process may do that.
+    """Open the coordination tree whose journal is in `directory`, and serve it until cancelled.
 
-    Reports its incarnation when it serves, and to `on_other_incarnation` each later one, after the tree was reopened.
-    `last_incarnation` is that of the holder before, if there was one: its members wait for this one. Once there are
-    members, a disk without room does not end it. While writes are refused the server recovers by itself. If it cannot go on
-    (a sync failed because the disk was full), or cannot begin, the tree and its server are opened again until they work.
+    Only one process may do this. `where` is the path of the Unix socket, or a listening socket. The tree's incarnation
+    is reported to `task_status` once the tree is served; after the tree was opened again, each later incarnation goes
+    to `on_other_incarnation`. `last_incarnation`: incarnation of the former server, 0 if there was none; if it is above
+    0, members are waiting for this server.
 
-    Raises OSError if the journal or the socket cannot be had, LogDirectoryProblem, and TreeBroken.
+    Once there are members, a full disk does not end this. While writes fail the server goes on by itself. If it cannot
+    go on (a sync failed because the disk was full) or cannot begin, the tree is opened again until this succeeds.
+
+    Raises OSError if the journal or the socket cannot be used, LogDirectoryProblem, and TreeBroken.
     """
     incarnation, patience = last_incarnation, _Patience()
     tell: Callable[[int], None] = task_status.started
@@ -138,22 +141,22 @@ async def _opened(directory: Path, last_incarnation: int, patience: _Patience) -
 
 
 class _Patience:
-    """Give-up rule for a holder with a working disk that lacks room or descriptors.
+    """Retry rule for a server of the tree whose disk works but lacks room, or that lacks file descriptors.
 
-    After a failed sync it is unknown which pages are on the disk. But opening writes the whole tree to a new
-    file, and everything that was acknowledged was synced before.
+    Opening the tree again is safe: after a failed sync it is unknown which pages are on the disk, but opening writes
+    the entire tree to a new file, and everything acknowledged was synced before.
     """
 
     def __init__(self) -> None:
         self.is_over()
 
     def is_over(self) -> None:
-        """Note that the tree is open."""
+        """Reset the delay between attempts, because the tree is open."""
         self._delay_s = RETRY_S
         self._is_logged = False
 
     async def with_(self, problem: OSError | TreeBroken, *, has_members: bool) -> None:
-        """Wait before another attempt, or raise the problem."""
+        """Wait before another attempt; raise `problem` if there are no members, or the disk is broken."""
         failure = problem.failure if isinstance(problem, TreeBroken) else problem
         # Without members no client waits, and the starter of the holder has to see the reason of the failure.
         if not has_members or classify(failure) is Fault.BROKEN:
@@ -174,9 +177,10 @@ async def serve_tree(
     *,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve a tree that is open (`is_served`), until cancelled; `where` is the socket's path, or a socket that listens.
+    """Serve an open tree (`is_served`) until cancelled; `where` is the socket's path, or a listening socket.
 
-    It tells the tree's incarnation when it serves. Raises OSError (HeldElsewhere: another process serves there), and TreeBroken.
+    The tree's incarnation is reported to `task_status` once the tree is served. Raises OSError (HeldElsewhere if
+    another process serves there), and TreeBroken.
     """
     assert embedded.is_served
     with _listener(where) as listener:
@@ -194,7 +198,7 @@ def _listener(where: Path | socket.socket) -> AbstractContextManager[socket.sock
 
 
 class _Service:
-    """The members, and their sessions by id."""
+    """Server of the tree: its members, and their sessions by id."""
 
     def __init__(self, embedded: EmbeddedCoordination, nursery: trio.Nursery) -> None:
         self.embedded, self._nursery = embedded, nursery
@@ -239,7 +243,7 @@ class _Service:
     # ------------------------------------------------------------------ sessions
 
     async def begin(self, member: _Member, last_session: int) -> int:
-        """Begin a member's session after its former one is over and cleaned up."""
+        """Begin a session for a member, after the member's former session has ended; return the new session's id."""
         if (last := self._sessions.get(last_session)) is not None:
             last.hang_up()
         session_id = self.embedded.new_session()
@@ -249,7 +253,7 @@ class _Service:
         return session_id
 
     def end(self, session_id: int) -> None:
-        """Remove a session's ephemeral nodes; the tree's holder need not wait for it."""
+        """End a session: delete its ephemeral nodes in the background."""
         if self._sessions.pop(session_id, None) is not None:
             self._nursery.start_soon(self._carry_out, self.embedded.end_session(session_id))
 
@@ -261,7 +265,7 @@ class _Service:
 
 
 class _Member:
-    """One member's connection: its requests and its session."""
+    """One member's connection to the server, with the member's requests and session."""
 
     def __init__(self, service: _Service, connection: FramedSocket) -> None:
         self._service = service
@@ -276,7 +280,7 @@ class _Member:
         self._decided = trio.Event()  # replaced each time
 
     async def run(self) -> None:
-        """Serve until the connection ends, or has to; raises Malformed."""
+        """Serve the member until its connection ends. Raises Malformed."""
         problem: Malformed | None = None
         try:
             async with trio.open_nursery() as nursery:
@@ -304,7 +308,7 @@ class _Member:
     # ------------------------------------------------------------------ silence
 
     async def _mind_silence(self) -> None:
-        """Close the connection after a member's long silence."""
+        """Close the connection if the member was silent for the session's timeout."""
         while not self._connection.is_closed:
             look = self._silent_since + self._timeout_s
             # In several steps, because a late look tells that this process was away, and heard nobody.
@@ -323,7 +327,7 @@ class _Member:
 
     @property
     def _is_owed(self) -> bool:
-        """True if the holder is late itself: with received bytes to read, or requests to carry out."""
+        """True if the server itself is late: received bytes are unread, or requests are not carried out."""
         connection = self._connection
         return connection.has_room and (self._is_busy or connection.has_come)
 
@@ -400,7 +404,7 @@ class _Member:
             nursery.start_soon(self._answer_reads)
 
     async def _answer_reads(self) -> None:
-        """Answer reads one by one, so that only one at a time adds to the unsent bytes."""
+        """Answer read requests one by one, so that only one response at a time is queued for sending."""
         while self._reads:
             answer, size = self._reads[0]
             await self._connection.until_room()
@@ -412,7 +416,10 @@ class _Member:
         self._connection.send(messages.frame(kind, number, body))
 
     async def _say_all(self, number: int, items: Iterable[bytes]) -> None:
-        """Send an answer of any length in parts, at the peer's pace; other members are served in between."""
+        """Send a response of any length in parts, as fast as the peer receives them.
+
+        Other members are served in between.
+        """
         last: bytes | None = None
         for part in messages.in_parts(items):
             if last is not None:

@@ -84,10 +84,10 @@ _ERRORS: dict[type[Exception], type[CoordinationError]] = {
 
 
 class _PendingCall:
-    """Requests that one task awaits together.
+    """Requests to ZooKeeper whose responses one task awaits together.
 
-    kazoo's answers hold this object. After the wait the object drops its references to the answers; otherwise they would
-    never be freed.
+    kazoo's responses refer to this object. After the wait the object drops its references to them; otherwise none of
+    them would ever be freed.
     """
 
     __slots__ = ("answers", "landed", "missing")
@@ -107,7 +107,7 @@ class _PendingCall:
 
 
 class ZooKeeperCoordination(ProbedSession):
-    """The `Coordination` port over ZooKeeper. Raises InvalidSetting when made."""
+    """Session with ZooKeeper that implements the `Coordination` port. The constructor raises InvalidSetting."""
 
     def __init__(self, config: ZooKeeperConfig) -> None:
         super().__init__(config.zookeeper_session_timeout_ms / 1000)
@@ -127,7 +127,7 @@ class ZooKeeperCoordination(ProbedSession):
     # ------------------------------------------------------------------ the port
 
     def session_now(self) -> float:
-        """Trio's time plus all time of suspension since this session was created."""
+        """Return trio's time plus the time for which the machine was suspended since this session was created."""
         return boot_time() + self._trio_ahead
 
     async def get(self, path: str) -> Node:
@@ -184,9 +184,9 @@ class ZooKeeperCoordination(ProbedSession):
     # ------------------------------------------------------------------ the life of the session
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Begin the session, hold it until it ends, and end it if this is cancelled.
+        """Begin the session and hold it until it ends; when cancelled, end it.
 
-        Raises CoordinationUnavailable or AccessDenied, with a line for the operator, if it cannot begin.
+        Raises CoordinationUnavailable or AccessDenied, with a line for the operator, if the session cannot begin.
         """
         token = trio.lowlevel.current_trio_token()
         # All servers have to be tried before the session may be in doubt, so the time is shared among them.
@@ -243,14 +243,14 @@ class ZooKeeperCoordination(ProbedSession):
             await self._changed.wait()
 
     def _trouble(self) -> str:
-        """Reason for the lack of a connection; names the last tried server if there are several."""
+        """Return the reason why there is no connection; if there are several servers, name the last one tried."""
         problem, server = self._handler.last_problem, self._handler.last_server
         if not problem:
             return "no answer"
         return f"{problem} ({server})" if len(self._servers) > 1 else problem
 
     async def _is_open(self) -> bool:
-        """True after a probe has confirmed the session and the root exists; creates the root."""
+        """Create the root node if it is missing; return True if the session is certainly valid."""
         try:
             await self._make_root()
         except CoordinationUnavailable:  # not yet, or lost again; the next change leads to another look
@@ -258,7 +258,7 @@ class ZooKeeperCoordination(ProbedSession):
         return self.session_now() < self.session_sure_until
 
     async def _make_root(self) -> None:
-        """Make the node that zookeeper.connect ends with, and those above it."""
+        """Create the missing nodes of the path at the end of zookeeper.connect."""
         (answer,) = await self._ask([partial(self._client_now().exists_async, self._root or "/")])
         names = [] if self._value(answer) else self._root.split("/")[1:]
         for depth in range(1, len(names) + 1):
@@ -269,7 +269,7 @@ class ZooKeeperCoordination(ProbedSession):
                 self._value(answer, path)
 
     async def _close(self) -> None:
-        """Close the session at ZooKeeper if it is reachable, so that its ephemeral nodes go at once."""
+        """Close the session in ZooKeeper if a server is reachable, so that its ephemeral nodes go immediately."""
         # Else kazoo would go on to look for a server while it is being stopped.
         if not self._connected:
             self._give_up()
@@ -291,7 +291,7 @@ class ZooKeeperCoordination(ProbedSession):
         self._handler.cut_connection()
 
     def _on_kazoo_state(self, state: str) -> None:
-        """Called on kazoo's thread."""
+        """Process a change of kazoo's connection state; called on kazoo's thread."""
         change: Callable[[], None]
         # At once and on kazoo's thread. kazoo begins a session of
         # its own right after this, with none of the ephemeral nodes.
@@ -375,7 +375,7 @@ class ZooKeeperCoordination(ProbedSession):
     # ------------------------------------------------------------------ requests
 
     def _client_now(self) -> Any:
-        """kazoo's client while it can be called; else raises the error of the `Coordination` port."""
+        """Return kazoo's client while it can be called; otherwise raise the error of the `Coordination` port."""
         if self._ended:
             raise SessionExpired
         # kazoo would keep the request and send it after the connection
@@ -385,7 +385,10 @@ class ZooKeeperCoordination(ProbedSession):
         return self._client
 
     async def _ask(self, requests: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Send requests in one go and wait until all are answered, each with a value or an error."""
+        """Send requests together and wait until all have a response: a value or an error.
+
+        Raises CoordinationUnavailable if the connection is lost first, SessionExpired if the session has ended.
+        """
         pending = _PendingCall(len(requests))
         self._pending.add(pending)
         try:
@@ -431,7 +434,7 @@ class ZooKeeperCoordination(ProbedSession):
         return (self._root or "/") if path in ("", "/") else self._root + path
 
     def _acl(self, path: str) -> list[Any]:
-        """The access rights of a new node, as Kafka sets them."""
+        """Return the ACL of a new node, as Kafka would set it."""
         if not self._config.zookeeper_set_acl or path == WORLD_WRITABLE_PATH:
             return list(OPEN_ACL_UNSAFE)
         return list(CREATOR_ALL_ACL if path.startswith(SECRET_PATHS) else CREATOR_ALL_ACL + READ_ACL_UNSAFE)
@@ -463,7 +466,7 @@ def _node(found: tuple[bytes | None, Any]) -> Node:
 
 
 def _subject(operation: Operation, error: Exception) -> str:
-    """Node that an error concerns; for some errors the parent of the node to create."""
+    """Return the path of the node that `error` concerns: the operation's node, or its parent."""
     about_parent = (kazoo_errors.NoNodeError, kazoo_errors.NoChildrenForEphemeralsError)
     if isinstance(operation, Create) and isinstance(error, about_parent):
         return operation.path.rpartition("/")[0]

@@ -71,7 +71,7 @@ _transaction_value = struct.Struct(">hq")  # version and producer id, the same i
 
 @dataclass(slots=True)
 class FoundTopic:
-    """A topic of the directory's former broker; `leader_epochs` has one entry for each partition."""
+    """Topic found in the log directories of a former broker. `leader_epochs` has one entry for each partition."""
 
     name: str
     topic_id: bytes
@@ -81,7 +81,10 @@ class FoundTopic:
 
 @dataclass(slots=True)
 class FoundCluster:
-    """Metadata of a broker of Apache Kafka. `broker_settings` maps node ids to settings; None stands for all brokers."""
+    """Metadata found in the log directories of an Apache Kafka broker.
+
+    `broker_settings` maps node ids to settings; None stands for the defaults of all brokers.
+    """
 
     topics: list[FoundTopic] = field(default_factory=list)
     broker_settings: dict[int | None, Texts] = field(default_factory=dict)
@@ -95,7 +98,10 @@ def find_cluster(
     configs: ConfigRepository,
     make_topic_id: Callable[[], bytes],
 ) -> FoundCluster:
-    """Search the log directories for a cluster of Apache Kafka; reads the disk. Raises LogDirectoryProblem."""
+    """Search the log directories for the metadata of an Apache Kafka cluster.
+
+    Reads the disk. Raises LogDirectoryProblem.
+    """
     apart = configs.started_with.static.get("metadata.log.dir")
     for path in [directory.path for directory in directories] + ([apart] if apart else []):
         try:
@@ -108,7 +114,10 @@ def find_cluster(
 
 
 async def adopt(coordination: Coordination, cluster: FoundCluster, node_id: int) -> None:
-    """Write the found metadata into the tree. Existing nodes stay, so that the call can be repeated after a crash."""
+    """Write the found metadata into the coordination tree.
+
+    Existing nodes stay, so the call can be repeated after a crash.
+    """
     nodes = [node for topic in cluster.topics for node in _topic_nodes(topic, node_id)]
     others = {znodes.broker_config_path(broker): settings for broker, settings in cluster.broker_settings.items()}
     others |= {znodes.group_config_path(group_id): settings for group_id, settings in cluster.group_settings.items()}
@@ -160,7 +169,7 @@ def _from_metadata(image: ClusterImage, configs: ConfigRepository) -> FoundClust
 
 
 def _of_groups(image: ClusterImage) -> dict[str, Texts]:
-    """Settings of groups. Values beyond this broker's bounds are adopted, too, since bounds are applied on use."""
+    """Return the usable settings of groups. Values outside this broker's bounds are kept; the bounds apply on use."""
     known = group_settings()
     found: dict[str, Texts] = {}
     for (kind, group_id), settings in image.configs.items():
@@ -189,7 +198,7 @@ def _epochs(topic: TopicImage, node_id: int) -> list[int]:
 
 
 def _usable(whose: str, settings: Texts, check: Callable[[Texts], object]) -> Texts:
-    """Settings that this broker supports. Each of the others is logged."""
+    """Return the settings that `check` accepts; log each of the others. `whose` names their owner in the log."""
     usable: dict[str, str] = {}
     for name, text in sorted(settings.items()):
         try:
@@ -265,9 +274,9 @@ def _last_epoch(storage: Storage, path: str) -> int:
 
 
 def _highest_producer_id(storage: Storage, path: str, *, transactions: bool) -> int:
-    """Highest producer id in the newest snapshot and in batches written after it; -1 if there is none.
+    """Return the highest producer id in the newest snapshot and in batches written after it; -1 if there is none.
 
-    In a log of `__transaction_state` the values of all records are searched, too.
+    `transactions`: the log is one of `__transaction_state`, so the values of all its records are searched, too.
     """
     files = [parsed for name in storage.names(path) if (parsed := parse_segment_file(name)) is not None]
     logs = sorted(each.offset for each in files if each.kind == LOG_SUFFIX and not each.suffix)
@@ -280,7 +289,7 @@ def _highest_producer_id(storage: Storage, path: str, *, transactions: bool) -> 
 
 
 def _newest_snapshot(storage: Storage, path: str, files: Sequence[SegmentFile]) -> tuple[int, int]:
-    """Offset of the newest snapshot and the highest producer id in it; 0 and -1 if there is none."""
+    """Return the offset of the newest snapshot and the highest producer id in it; 0 and -1 if there is no snapshot."""
     for offset in sorted(
         (each.offset for each in files if each.kind == SNAPSHOT_SUFFIX and not each.suffix), reverse=True
     ):

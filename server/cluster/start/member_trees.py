@@ -40,9 +40,10 @@ CLUSTER = "/cluster"
 
 
 async def fill_from_journal(coordination: Coordination, directory: Path, passwords: KeptPasswords | None) -> None:
-    """Copy the tree of a broker that was alone, if this is one's data directory, but for the cluster's id.
+    """Copy a lone broker's coordination tree into `coordination`, if `directory` has the journal of one.
 
-    `passwords` says how they are kept there, None: as they are. Raises KafkaError if they cannot be.
+    The cluster's id is not copied. `passwords` encrypts passwords for the new tree; if None, they are copied as they
+    are. Raises KafkaError if encryption fails.
     """
     if not (directory / JOURNAL_NAME).exists():
         return
@@ -73,7 +74,7 @@ async def fill_from_journal(coordination: Coordination, directory: Path, passwor
 
 
 async def set_journal_aside(directory: Path, suffix: str) -> None:
-    """Rename the journal of a broker that joined a cluster, so that no start takes it for the current tree."""
+    """Rename the journal of a broker that has joined a cluster, so that no later start uses the outdated tree."""
     journal = directory / JOURNAL_NAME
     if journal.exists():
         await trio.to_thread.run_sync(journal.rename, directory / (JOURNAL_NAME + suffix))
@@ -104,7 +105,7 @@ LOOK_AGAIN_S: Final = 0.02
 
 
 class _SharedTree:
-    """Shared tree that other processes hold. A broker that loses it waits until it is back."""
+    """Base class of trees that other processes hold. A broker that loses such a tree waits until it is back."""
 
     is_shared = True
     journal_suffix = ""
@@ -114,7 +115,7 @@ class _SharedTree:
         self._broker = broker
 
     async def hosted(self, tree: Coordination) -> list[HostedPartition]:
-        """All partitions on the disks. The controller later assigns or deletes them."""
+        """Return all partitions on the disks. The controller later assigns or deletes them."""
         found = await self._broker.environment.run_in_thread(self._broker.replicas.directories.found_partitions)
         return [
             HostedPartition(
@@ -127,22 +128,22 @@ class _SharedTree:
         ]
 
     async def begin(self) -> None:
-        """Set the journal of the time as a lone broker aside: the broker belongs to the cluster from now on."""
+        """Rename this broker's journal from its time as a lone broker, because it now belongs to the cluster."""
         await set_journal_aside(self._broker.config.log_dirs[0], self.journal_suffix)
 
     async def keep(self) -> None:
-        """Do nothing: writes to this tree are durable at once."""
+        """Do nothing: every acknowledged write to this tree is durable."""
 
     async def end_start(self) -> None:
         """Do nothing: the broker waits for an unavailable tree before and after the start."""
 
     async def until_broken(self) -> str:
-        """Never returns."""
+        """Wait forever: this tree never breaks for good."""
         await trio.sleep_forever()
 
 
 class ZooKeeperTree(_SharedTree):
-    """The `CoordinationTree` that the brokers of a cluster share, in ZooKeeper."""
+    """`CoordinationTree` in ZooKeeper, shared by the brokers of a cluster."""
 
     journal_suffix = MOVED_TO_ZOOKEEPER
 
@@ -155,7 +156,7 @@ class ZooKeeperTree(_SharedTree):
         return self._broker.environment.open_session(self._config)
 
     async def fill(self, tree: Coordination) -> None:
-        """Copy this broker's metadata from its time as a lone broker into ZooKeeper."""
+        """Copy the metadata from this broker's time as a lone broker into ZooKeeper. Raises InvalidSetting."""
         try:
             await fill_from_journal(tree, self._broker.config.log_dirs[0], KeptPasswords.of(self._config))
         except KafkaError as error:
@@ -164,9 +165,9 @@ class ZooKeeperTree(_SharedTree):
 
 
 class ServedTree(_SharedTree):
-    """The `CoordinationTree` that the brokers of one machine share: another process holds it, and serves it over a Unix socket.
+    """`CoordinationTree` shared by brokers of one machine; another process serves it over a Unix socket.
 
-    Passwords are kept as they are: its journal is this user's alone, as that of a lone broker is.
+    Passwords are stored in clear text: the journal is accessible to this user only, as a lone broker's is.
     """
 
     journal_suffix = MOVED_TO_SERVED_TREE
@@ -190,14 +191,15 @@ class ServedTree(_SharedTree):
         return self._last
 
     async def fill(self, tree: Coordination) -> None:
-        """Copy this broker's metadata from its time as a lone broker into the tree."""
+        """Copy the metadata from this broker's time as a lone broker into the tree."""
         await fill_from_journal(tree, self._broker.config.log_dirs[0], None)
 
 
 class WorkersTree(ServedTree):
-    """The `CoordinationTree` of several workers: that of a broker which is alone, held by their start and served to all of them.
+    """`CoordinationTree` shared by several workers: the supervisor process holds it and serves it to them.
 
-    It is the same journal in the same place, so that nothing moves when a broker that was alone gets company, or is left alone.
+    It uses a lone broker's journal at the same path, so no data moves when a lone broker is replaced by workers, or the
+    reverse.
     """
 
     # It was there when the first worker was started. If it is away, its keeper waits for room: a worker that gave up would be
@@ -209,7 +211,7 @@ class WorkersTree(ServedTree):
         self._number = number
 
     async def fill(self, tree: Coordination) -> None:
-        """Adopt what Apache Kafka left in worker 0's log directories; the other workers wait for that."""
+        """Adopt data that Apache Kafka left in the log directories of worker 0; the other workers wait for it."""
         if self._number == 0:
             await take_over(self._broker, tree)
             return

@@ -26,7 +26,7 @@ logger = logging.getLogger("ottla.broker")
 
 
 class OwnTree:
-    """A `CoordinationTree`. Its only session lasts as long as the process."""
+    """`CoordinationTree` of a lone broker, in a journal on its disk. Its only session lasts as long as the process."""
 
     is_shared = False
     patience_s = 0.0  # no other broker can be registered under this broker's id
@@ -39,7 +39,7 @@ class OwnTree:
         )
 
     async def open_session(self) -> Session:
-        """Raises LogDirectoryProblem."""
+        """Return the tree's session, after a check that no journal is missing. Raises LogDirectoryProblem."""
         broker = self._broker
         # Before the journal is opened: that would begin a new one where the old one is missing.
         await broker.environment.run_in_thread(
@@ -51,11 +51,14 @@ class OwnTree:
         return self.coordination
 
     async def keep(self) -> None:
-        """Return when the journal holds all writes. CoordinationUnavailable: it cannot be written."""
+        """Wait until the journal holds all writes. Raises CoordinationUnavailable if it cannot be written."""
         await self.coordination.keep()
 
     async def end_start(self) -> None:
-        """Wait for room on a full disk from now on. A start does not wait, because the operator would not see the reason."""
+        """Make all writes durable, and from now on let writes to a full disk wait for room.
+
+        During the start such writes fail, so that the operator sees the reason.
+        """
         await self.coordination.write_at_once()
         self.coordination.is_patient = True
 
@@ -64,7 +67,10 @@ class OwnTree:
         await take_over(self._broker, tree)
 
     async def hosted(self, tree: Coordination) -> list[HostedPartition]:
-        """Partitions that the tree assigns to this broker. Other partitions on the disks were deleted or never created."""
+        """Return the partitions that the tree assigns to this broker.
+
+        Other partitions on the disks were deleted or never fully created.
+        """
         topics = await tree.children_data(znodes.TOPICS)
         deleted = {*await tree.children(znodes.DELETED_TOPICS)}
         node_id = self._broker.node_id
@@ -79,15 +85,15 @@ class OwnTree:
         return hosted
 
     async def begin(self) -> None:
-        """Do nothing: the tree of a lone broker needs no adoption."""
+        """Do nothing: a lone broker needs no commitment to its tree."""
 
     async def until_broken(self) -> str:
-        """Return the reason when the tree cannot be changed any more."""
+        """Wait until the tree cannot be changed any more; return the reason."""
         return f"{self.coordination.path} cannot be written: {await self.coordination.until_broken()}"
 
 
 async def take_over(broker: BrokerParts, tree: Coordination) -> None:
-    """Fill a new tree with data that Apache Kafka left in the log directories. Raises LogDirectoryProblem."""
+    """Adopt data that Apache Kafka left in the log directories into a new tree. Raises LogDirectoryProblem."""
     replicas, run_in_thread = broker.replicas, broker.environment.run_in_thread
     found = await run_in_thread(replicas.directories.found_partitions)
     if found:
@@ -104,7 +110,10 @@ async def take_over(broker: BrokerParts, tree: Coordination) -> None:
 
 
 async def _forget_unnamed(tree: Coordination, topic: str, named: Container[int]) -> None:
-    """Remove partitions that an older Ottla has written before the topic's node, which a crash kept from naming them."""
+    """Delete the states of partitions that the topic's node does not name.
+
+    An older Ottla wrote the states first; a crash could keep it from writing the topic's node.
+    """
     above = znodes.partitions_path(topic)
     with suppress(NoNode):
         for index in [each for each in await tree.children(above) if int(each) not in named]:

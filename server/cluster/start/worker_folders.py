@@ -46,12 +46,11 @@ DIGITS_MAX: Final = 4
 
 
 def looks(patience_s: float) -> Iterator[int]:
-    """Count attempts, with pauses, at a resource that the kernel frees late, such as a killed process's lock or port.
+    """Yield attempt numbers from 0, with pauses, for `patience_s` seconds: at least one attempt.
 
-    From 0 on: as many as fill this time, at least one.
-
-    They are counted, because a clock goes on while this process, or the one that is ending, gets no processor: after two
-    seconds away there would have been one look.
+    This is for a resource that the kernel frees late, such as a killed process's lock or port. The attempts are counted
+    instead of timed, because the clock goes on while this process, or the ending one, gets no CPU: two seconds without
+    CPU would leave a single attempt.
     """
     for number in range(1 + max(0, math.ceil(patience_s / LOOK_AGAIN_S))):
         if number:
@@ -68,10 +67,10 @@ def hold_folders(
     has_journal: bool,
     readable_by: str = "user",
 ) -> DirectoryLock:
-    """Lock the journal and the folders of these workers until the process ends. Raises LogDirectoryProblem, OSError.
+    """Lock the journal and the folders of `count` workers until this process ends. Raises LogDirectoryProblem, OSError.
 
-    Waits a moment for workers that are about to end. Call it before the journal is opened, which is what it protects;
-    `has_journal` False: these workers have their tree elsewhere. `readable_by` is log.dirs.readable.by.
+    Waits a moment for workers that are about to end. Call this before opening the journal, which the lock protects;
+    `has_journal` False: the workers' coordination tree is elsewhere. `readable_by` is log.dirs.readable.by.
     """
     refuse_shared(log_dirs, count)
     storage = OsStorage(ACCESS[readable_by])
@@ -106,7 +105,10 @@ def _patiently_locked(storage: Storage, folder: Path) -> DirectoryLock:
 
 
 def _await_former_holder(log_dir: Path) -> None:
-    """Wait until no process serves the tree: its former holder ends later than the supervisor and owns the journal until then."""
+    """Wait until no process serves the journal's tree. Raises LogDirectoryProblem after PATIENCE_S seconds.
+
+    The tree's former server owns the journal until it ends, which is later than the end of the former supervisor.
+    """
     for _ in looks(PATIENCE_S):
         if not is_held(str(tree_socket(log_dir))):
             return
@@ -114,7 +116,7 @@ def _await_former_holder(log_dir: Path) -> None:
 
 
 def _await_former_worker(storage: Storage, folder: Path) -> None:
-    """Wait until no process holds the folder: a former worker ends later than its supervisor, whose lock is freed first."""
+    """Wait until no process holds the worker's folder, because a worker ends later than its supervisor."""
     # Without the disk there is no worker to wait for, and the worker itself says what is wrong with it.
     with suppress(OSError):
         if storage.is_directory(str(folder)):
@@ -122,7 +124,10 @@ def _await_former_worker(storage: Storage, folder: Path) -> None:
 
 
 def keep_out_workers(storage: Storage, log_dirs: Sequence[str]) -> DirectoryLock | None:
-    """Take the workers' lock for a lone broker that holds the locks of its directories. Raises LogDirectoryProblem."""
+    """Take the workers' lock for a lone broker, which already has its directories' locks.
+
+    Raises LogDirectoryProblem.
+    """
     home = path_in(log_dirs[0], FOLDER)
     lock = None
     if storage.is_directory(home) and (lock := storage.lock(path_in(home, LOCK))) is None:
@@ -143,7 +148,10 @@ def _used(folder: str) -> LogDirectoryProblem:
 
 
 def refuse_shared(log_dirs: Sequence[Path], count: int) -> None:
-    """Raise LogDirectoryProblem if a folder would belong to two workers or contain the workers' folders; resolves links."""
+    """Raise LogDirectoryProblem if two workers would share a folder, or a log directory is inside a workers' folder.
+
+    Symbolic links are resolved first.
+    """
     homes = {os.path.realpath(each / FOLDER): each for each in log_dirs}
     for each in log_dirs:
         real = os.path.realpath(each)
@@ -163,7 +171,7 @@ def refuse_shared(log_dirs: Sequence[Path], count: int) -> None:
 
 
 def refuse_fewer(storage: Storage, log_dirs: Sequence[str], count: int) -> None:
-    """Raise LogDirectoryProblem if a worker beyond the configured number has partitions."""
+    """Raise LogDirectoryProblem if a worker whose number is `count` or more has partitions."""
     left_out: dict[int, list[str]] = {}
     for log_dir in log_dirs:
         names_of_folders = _directories(storage, path_in(log_dir, FOLDER))
