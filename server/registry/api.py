@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 import trio
@@ -59,6 +59,9 @@ SCHEMA_REGISTRY_VERSION = "8.1.0"
 """Release of Confluent's registry whose API this is."""
 
 EXTRAS_HEADER = "confluent-accept-unknown-properties"
+
+
+T = TypeVar("T")
 
 
 class Call(NamedTuple):
@@ -255,11 +258,14 @@ class RegistryApi(Routes):
         return version_json(found, text=await self._formatted(call, found), has_extras=call.has_extras)
 
     async def _schema(self, call: Call) -> SchemaRequest:
-        """Parse the body of a schema; a long one in a thread, as it holds up others for tens of milliseconds."""
+        return await self._parsed(call, parse_schema)
+
+    async def _parsed(self, call: Call, parse: Callable[[bytes], T]) -> T:
+        """Parse a body; a long one in a thread, as it holds up others for tens of milliseconds."""
         body = call.request.body
         if len(body) < BODY_BYTES_AT_ONCE:
-            return parse_schema(body)
-        return await trio.to_thread.run_sync(parse_schema, body, limiter=self._threads)
+            return parse(body)
+        return await trio.to_thread.run_sync(parse, body, limiter=self._threads)
 
     def _normalizes(self, call: Call, subject: str) -> bool:
         return call.flag("normalize") or self._reading.state.config_in_scope(subject).get("normalize") is True
@@ -377,7 +383,7 @@ class RegistryApi(Routes):
         return self._reading.config(self._scope(call), in_scope=call.flag("defaultToGlobal"))
 
     async def _configure(self, call: Call) -> Any:
-        found = dict(await self._writing.configure(self._scope(call), parse_config(call.request.body)))
+        found = dict(await self._writing.configure(self._scope(call), await self._parsed(call, parse_config)))
         # In requests, and so in their echo, the level has the name that it had first.
         level = found.pop("compatibilityLevel", None)
         return found if level is None else {"compatibility": level, **found}
@@ -389,7 +395,7 @@ class RegistryApi(Routes):
         return self._reading.mode(self._scope(call), in_scope=call.flag("defaultToGlobal"))
 
     async def _set_mode(self, call: Call) -> Any:
-        mode = parse_mode(call.request.body)
+        mode = await self._parsed(call, parse_mode)
         await self._writing.set_mode(self._scope(call), mode, forces=call.flag("force"))
         return {} if mode is None else {"mode": mode}
 

@@ -84,11 +84,14 @@ class Writing:
         names = [subject]
         if context_of(subject) == DEFAULT_CONTEXT:
             names += [Subject(each, subject).qualified for each in self._state.contexts()[1:]]
+        time_slice = TimeSlice()
         if request.text.strip():
             for name in names:
                 found = await self._looked_up(name, request, normalizes=normalizes, with_deleted=with_deleted)
                 if found is not None:
                     return found
+                # A text that is known by now is not parsed again, and no thread is waited for.
+                await time_slice.yield_if_over()
         if not self._state.has_subject(subject, with_deleted=with_deleted):
             raise subject_not_found(subject)
         raise schema_not_found()

@@ -12,10 +12,12 @@ import trio.testing
 from ottla.server.admin.http.server import HttpConnection
 from ottla.server.registry import api
 from ottla.server.registry.api import BODY_BYTES_MAX, RegistryGuard
+from ottla.server.registry.errors import ApiError
 from ottla.server.registry.records import SchemaPut, SchemaValue
 from ottla.server.registry.schemas import compatibility
 from ottla.server.registry.serving import FreePace
 from ottla.server.tests.registry.registry import MemoryRegistry, record
+from ottla.wire.time_slice import TimeSlice
 
 A, AB = record("a"), record("a", "b", b=0)
 TEXT_A = json.dumps(A, separators=(",", ":"))
@@ -330,6 +332,42 @@ async def test_a_body_of_more_than_a_piece_is_parsed_in_a_thread() -> None:
     registry = MemoryRegistry()
     assert await registry.register("s", {**record("a"), "doc": "x" * 300_000}) == 1
     assert len((await registry.ask("GET", "/schemas/ids/1"))["schema"]) > 300_000
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "parser"),
+    [("PUT", "/config/s", "parse_config"), ("PUT", "/mode", "parse_mode"), ("POST", "/subjects/s", "parse_schema")],
+)
+async def test_only_a_long_body_is_parsed_in_a_thread(
+    method: str, path: str, parser: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+
+    def parse(body: bytes) -> None:
+        threads.append(threading.current_thread())
+        raise ApiError(400, "no")
+
+    monkeypatch.setattr(api, parser, parse)
+    registry = MemoryRegistry()
+    for length in (10, 200_000):
+        await registry.request(method, path, b" " * length)
+    assert [each is threading.main_thread() for each in threads] == [True, False]
+
+
+async def test_a_look_up_in_many_contexts_lets_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = MemoryRegistry()
+    for number in range(5):
+        await registry.register(f":.c{number}:s", A)
+    body = {"schemaType": "JSON", "schema": '{"type": "object"}'}
+    assert (await registry.ask("POST", "/subjects/s", body))[0] == 40401
+    passed = []
+
+    async def yield_if_over(time_slice: object) -> None:
+        passed.append(time_slice)
+
+    monkeypatch.setattr(TimeSlice, "yield_if_over", yield_if_over)
+    assert (await registry.ask("POST", "/subjects/s", body))[0] == 40401
+    assert len(passed) == 6
 
 
 async def test_a_decision_that_others_have_overtaken_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
