@@ -40,7 +40,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the load."""
+    """Add the arguments of `ottla bench`: the load to write and read."""
     add_connection(parser)
     add_json(parser)
     parser.add_argument("--records", type=count, default=500_000, metavar="N", help="how many (default: 500000)")
@@ -61,7 +61,7 @@ def _size(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure and print the figures."""
+    """Measure the cluster's speed and print the results."""
     return run_on_cluster(lambda cluster: _bench(cluster, options), options)
 
 
@@ -144,7 +144,7 @@ _NULL_KEY, _NO_HEADERS = b"\x01", b"\0"
 
 
 class Load(NamedTuple):
-    """Load that is written and read."""
+    """Load that the benchmark writes and reads."""
 
     records: int
     size: int
@@ -156,7 +156,7 @@ class Load(NamedTuple):
 
 
 class Rate(NamedTuple):
-    """Speed of a load. `request_ms`: time of each request, sorted."""
+    """Measured speed. `request_ms`: duration of each request in ms, sorted."""
 
     records: int
     size: int
@@ -173,14 +173,14 @@ class Rate(NamedTuple):
 
 
 def percentile(sorted_values: Sequence[float], percent: float) -> float | None:
-    """Return the value that so many percent do not exceed; None for no values."""
+    """Return the value that `percent` of the values do not exceed; None if there are no values."""
     if not sorted_values:
         return None
     return sorted_values[max(0, -(-len(sorted_values) * int(percent * 10) // 1000) - 1)]
 
 
 def measure_writing(cluster: Cluster, topic: str, load: Load, progress: Progress) -> Rate:
-    """Write the load to all partitions, with several requests in flight."""
+    """Write the load to all partitions, with several requests in flight, and return the speed."""
     waits: list[float] = []
     producer = Producer(cluster, topic, load.acks, waits.append)
     per_batch = max(1, min(BATCH_RECORDS_MAX, BATCH_BYTES_MAX // load.size, load.records))
@@ -203,7 +203,7 @@ def measure_writing(cluster: Cluster, topic: str, load: Load, progress: Progress
 
 
 def measure_reading(cluster: Cluster, begins: dict[Partition, int], load: Load, progress: Progress) -> Rate:
-    """Read all records since these offsets, with their checksums."""
+    """Read all records from the offsets `begins` on, verifying checksums, and return the speed."""
     ends = offsets_at(cluster, by_topic(list(begins)), LATEST)
     left = sum(ends[place] - begin for place, begin in begins.items())
     consumer = Consumer(cluster, begins, 0)
@@ -224,7 +224,7 @@ def measure_reading(cluster: Cluster, begins: dict[Partition, int], load: Load, 
 
 
 def measure_round_trips(cluster: Cluster, topic: str, load: Load) -> tuple[float, ...]:
-    """Milliseconds from a write until a waiting reader has the record, sorted."""
+    """Return the times in ms from a write until a waiting consumer has the record, sorted."""
     producer = Producer(cluster, topic, load.acks)
     place = (topic, producer.partitions[0])
     begin = offsets_at(cluster, {topic: [place[1]]}, LATEST)[place]
@@ -252,7 +252,7 @@ def _wait_for_end(batches: Iterator[Batch | AtEnd]) -> None:
 
 
 def _batch(load: Load, count: int) -> bytes:
-    """Encode random bytes, so that no codec has an advantage."""
+    """Encode `count` records with random values, so that no compression codec has an advantage."""
     data = os.urandom(load.size * count)
     values = [data[start : start + load.size] for start in range(0, len(data), load.size)]
     return batch_of(values_area(values, _NULL_KEY, _NO_HEADERS), count, time.time_ns() // 1_000_000, load.codec)

@@ -25,7 +25,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the folder and the names of certificates."""
+    """Add the arguments of `ottla certificates`: the folder and the names in the certificates."""
     add = parser.add_argument
     add("folder", type=Path, metavar="FOLDER", help="where the files go")
     host = "name or address that clients reach a broker by (default: localhost); repeatable"
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make missing certificates, and print the files that were made."""
+    """Create missing certificates, and print the names of the created files."""
     try:
         from ottla.server.launch.certificates_command import CertificatesFailed, check_host, make_certificates
     except ImportError:

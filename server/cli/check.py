@@ -42,7 +42,7 @@ _PROGRESS_S = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the directories and the settings of a start."""
+    """Add the arguments of `ottla check`: the data directories and the settings of the broker."""
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="data directories, all of one broker")
     config = "server.properties with log.dirs and the broker's id"
     parser.add_argument("--config", type=Path, metavar="FILE", help=config)
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Examine the directories, and rehearse a start on them."""
+    """Examine the data directories, and simulate a broker start on them."""
     from ottla.replication.log.locks import share_lock
     from ottla.replication.log.names import LOCK, path_in
     from ottla.server.config.broker_config import ConfigError, load_config
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _start_settings(folders: Sequence[Path], file: Path | None) -> dict[str, str]:
-    """Settings of a start that matter here. Raises ConfigError."""
+    """Collect the settings that the simulated start needs. Raises ConfigError."""
     from ottla.server.config.broker_config import ConfigError
 
     given = given_texts(file, [])
@@ -97,7 +97,7 @@ def _start_settings(folders: Sequence[Path], file: Path | None) -> dict[str, str
 
 
 def _node_id(folders: Sequence[Path]) -> int:
-    """Read the broker id of the first readable meta.properties; without one, the default of a start."""
+    """Return the broker id in the first readable meta.properties; 1, the default, if none is readable."""
     from ottla.replication.log.checkpoints import CorruptCheckpoint, decode_meta_properties
     from ottla.replication.log.names import META_PROPERTIES
     from ottla.server.cli.inspection.dump import read_small
@@ -132,7 +132,7 @@ def _check(folders: Sequence[Path], config: Any, *, is_json: bool) -> int:
 
 
 class _Progress:
-    """Progress line on a terminal: the part of the logs that has been read."""
+    """Progress line on a terminal: percentage of the log bytes that have been read."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -224,7 +224,7 @@ def _start_lines(rehearsal: Rehearsal) -> Iterator[str]:
 
 
 def _is_of_log(change: Change) -> bool:
-    """True if a change is worth a line. Checkpoints of all logs are rewritten all the time."""
+    """Return True if a change is worth a line. Checkpoints of all logs are rewritten constantly and are omitted."""
     return not change.path.endswith("-checkpoint") or change.path.endswith("leader-epoch-checkpoint")
 
 

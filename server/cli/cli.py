@@ -80,7 +80,7 @@ A command says more with --help: ottla start --help
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
+    """Run the command line and return the exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     parser, command = parser_for(given)
     hands_on = hasattr(command, "run_words") and given[0] in COMMANDS and given[1:] not in (["-h"], ["--help"])
@@ -117,7 +117,7 @@ def _done(parser: argparse.ArgumentParser, command: ModuleType | None, options: 
 
 
 def parser_for(words: Sequence[str]) -> tuple[argparse.ArgumentParser, ModuleType | None]:
-    """Make the parser of a command line and import the module of its command; None: it names no command."""
+    """Make the parser of a command line, and import the command's module; None if no command with a module is named."""
     name = next((each for each in words if not each.startswith("-")), None)
     has_module = name in COMMANDS and name != VERSION
     module = ELSEWHERE.get(str(name), f"ottla.server.cli.{str(name).replace('-', '_')}")

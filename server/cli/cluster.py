@@ -48,7 +48,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the number of brokers, their data folder and their settings."""
+    """Add the arguments of `ottla cluster`: the number of brokers, their data folder and settings."""
     add = parser.add_argument
     asked = "ask the cluster that runs in this folder, instead of running one"
     add("action", nargs="?", choices=ACTIONS, metavar="status | start-broker", help=asked)
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the cluster until a stop is requested, or control a running one."""
+    """Run a cluster until a stop is requested, or control a running cluster."""
     if options.status and options.action is None:
         options.action = STATUS
     if (options.action == START_BROKER) != (options.number is not None):

@@ -22,7 +22,7 @@ EXIT_INTERRUPTED = 130  # as shells have it
 
 
 def fail(message: str, code: int) -> int:
-    """Print a failure as one line on stderr; returns the exit code."""
+    """Print a failure as one line on stderr; return `code`, the exit code."""
     line = " ".join(message.split())
     # A name from the file may hold characters that stderr cannot write.
     print(f"ottla: {line}".encode("utf-8", "backslashreplace").decode(), file=sys.stderr)
@@ -33,14 +33,17 @@ _MANY = ("*", "+", argparse.REMAINDER)
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Parser that reports an error in one line on stderr, with the help to ask for. Its subcommands do so too."""
+    """Parser that reports an error as one line on stderr with the --help command. Applies to its subcommands, too."""
 
     def error(self, message: str) -> NoReturn:
         raise SystemExit(fail(f"{message} ({self.prog} --help)", EXIT_USAGE))
 
 
 class PlainFormatter(argparse.RawDescriptionHelpFormatter):
-    """Help formatter that measures the terminal only when it writes help; argparse makes one for each option to look at its metavar."""
+    """Help formatter that measures the terminal only when it formats help.
+
+    argparse creates a formatter for each option, to look at the option's metavar.
+    """
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=80)
@@ -54,7 +57,7 @@ class PlainFormatter(argparse.RawDescriptionHelpFormatter):
 
 @dataclass(slots=True)
 class Place:
-    """Position in a command line."""
+    """Parser state at a position in a command line."""
 
     parser: argparse.ArgumentParser
     """Parser of the command, or of its subcommand."""
@@ -68,7 +71,7 @@ class Place:
     """First word that is neither an option nor a command of this parser."""
 
     def take(self, word: str) -> None:
-        """Go on behind the next word."""
+        """Advance behind `word`."""
         if not self.only_positionals and is_option(word):
             self._take_option(word)
         elif self.awaiting is not None:
@@ -97,7 +100,7 @@ class Place:
 
 
 def walk(parser: argparse.ArgumentParser, words: Sequence[str]) -> Place:
-    """Walk through these words, up to the first unknown one."""
+    """Return the state of the parser after these words, or after the first unknown word."""
     place = Place(parser)
     for word in words:
         place.take(word)
@@ -107,22 +110,22 @@ def walk(parser: argparse.ArgumentParser, words: Sequence[str]) -> Place:
 
 
 def is_option(word: str) -> bool:
-    """Tell whether argparse takes a word for an option."""
+    """Return True if argparse treats a word as an option."""
     return len(word) > 1 and word.startswith("-") and " " not in word and not word[1].isdigit()
 
 
 def options_of(parser: argparse.ArgumentParser) -> Mapping[str, argparse.Action]:
-    """Options of a parser by name, without hidden ones."""
+    """Return the options of a parser by name, without hidden options."""
     return {name: each for each in shown_actions(parser) for name in each.option_strings}
 
 
 def shown_actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    """Arguments of a parser that help shows."""
+    """Return the arguments of a parser that its help shows."""
     return [each for each in parser._actions if each.help is not argparse.SUPPRESS]
 
 
 def option_of(parser: argparse.ArgumentParser, name: str) -> argparse.Action | None:
-    """Find the option of this name, or the only one that begins with it."""
+    """Find the option `name`, or the only option that begins with `name`; None if there is none."""
     options = {each: action for action in parser._actions for each in action.option_strings}
     if name in options:
         return options[name]
@@ -133,13 +136,16 @@ def option_of(parser: argparse.ArgumentParser, name: str) -> argparse.Action | N
 
 
 def commands_of(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
-    """Parsers of subcommands by name; empty if there are none."""
+    """Return the parsers of subcommands by name; empty if there are none."""
     found: Any = next((each for each in parser._actions if isinstance(each, argparse._SubParsersAction)), None)
     return {} if found is None else found.choices
 
 
 def misspelling(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | None:
-    """Suggest the nearest option or command for the first unknown one; None if all are known."""
+    """Return an error for the first unknown option or command, with the nearest known one.
+
+    None if all words are known.
+    """
     place = walk(parser, words)
     if place.unknown is None:
         return None
@@ -158,7 +164,7 @@ TIMEOUT_S_MAX = 3600.0
 
 
 def seconds(text: str) -> float:
-    """Parse a time to wait, as an option's type."""
+    """Parse a duration in seconds; the type of an option."""
     try:
         found = float(text)
     except ValueError:
@@ -169,19 +175,19 @@ def seconds(text: str) -> float:
 
 
 def is_number(text: str, digits_max: int = 9) -> bool:
-    """True if a text is a number of few ASCII digits, such as a broker id or partition."""
+    """Return True if `text` consists of at most `digits_max` ASCII digits, such as a broker id or partition."""
     return text.isascii() and text.isdecimal() and len(text) <= digits_max
 
 
 def count(text: str) -> int:
-    """Parse a number from 1 on, as an option's type."""
+    """Parse an integer of at least 1; the type of an option."""
     if not (is_number(text, 18) and int(text) > 0):
         raise argparse.ArgumentTypeError(f"{text} is not a number from 1 on")
     return int(text)
 
 
 def add_overrides(command: argparse.ArgumentParser, what: str) -> None:
-    """Add the option for settings of a broker."""
+    """Add --override, which overrides a setting of the broker."""
     command.add_argument("--override", action="append", default=[], metavar="name=value", help=what)
 
 
@@ -189,7 +195,7 @@ LOG_LEVELS = ("trace", "debug", "info", "warn", "error", "fatal")
 
 
 def add_logs(command: argparse.ArgumentParser) -> None:
-    """Add the option by which a start accepts a log directory that is empty or another one, and that for the log level of a broker."""
+    """Add --accept-empty-log-dir, which accepts an empty or exchanged log directory, and --log-level."""
     path = "start although this log directory is empty or another one than it was; repeatable"
     option = "--accept-empty-log-dir"
     command.add_argument(option, action="append", default=[], type=os.path.abspath, metavar="PATH", help=path)
@@ -198,7 +204,10 @@ def add_logs(command: argparse.ArgumentParser) -> None:
 
 
 def given_texts(file: Path | None, overrides: Sequence[str], *, with_environment: bool = False) -> dict[str, str]:
-    """Collect settings by name, unparsed: a file's, over them the environment's if wanted, then --override. Raises ConfigError."""
+    """Collect unparsed settings by name; later sources override earlier ones. Raises ConfigError.
+
+    Sources: `file`, the environment if `with_environment`, and `overrides`.
+    """
     from ottla.server.config.broker_config import ConfigError
 
     texts: dict[str, str] = {}

@@ -68,13 +68,13 @@ SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the shell, and the command line up to the cursor that the scripts give."""
+    """Add the arguments of `ottla completion`: the shell, and from its script the command line up to the cursor."""
     parser.add_argument("shell", choices=SCRIPTS, help="the shell that the script is for")
     parser.add_argument("--line", help=argparse.SUPPRESS)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the script, or the candidates for a line."""
+    """Print the shell's completion script, or the candidates for a command line."""
     if options.line is None:
         print(SCRIPTS[options.shell], end="")
         return EXIT_OK
@@ -95,7 +95,7 @@ _BREAKS = "=:"  # where bash begins a new word to complete
 
 
 class Candidate(NamedTuple):
-    """Candidate for the line's last word. `goes_on`: more can be typed after it."""
+    """Candidate for the last word of the command line. `goes_on`: more can be typed after the candidate."""
 
     text: str
     what: str = ""
@@ -106,7 +106,7 @@ FILES = Candidate(":files")
 
 
 def candidates(line: str) -> list[Candidate]:
-    """Complete the last word of a line up to the cursor; FILES alone stands for file names."""
+    """Return the candidates for the last word of a line up to the cursor. FILES alone means any file name."""
     *before, current = _words(line)
     parser, _ = parser_for(before)
     place = walk(parser, before)
@@ -127,14 +127,14 @@ def candidates(line: str) -> list[Candidate]:
 
 
 def behind_word_breaks(line: str, candidate: str) -> str:
-    """Strip the part of a candidate before bash's last word break: bash replaces only the rest."""
+    """Return the part of a candidate after bash's last word break: bash replaces only that part."""
     current = _words(line)[-1]
     last = max(current.rfind(each) for each in _BREAKS)
     return candidate[last + 1 :]
 
 
 def _words(line: str) -> list[str]:
-    """Words behind `ottla`; the last one is empty if the line ends with a space."""
+    """Split a command line into the words after `ottla`. The last word is empty if the line ends with a space."""
     words = _split(line)
     if not words or line[-1:].isspace():
         words.append("")
@@ -192,7 +192,7 @@ def _values(action: argparse.Action, current: str) -> Iterable[Candidate]:
 
 
 def _settings_with_values(current: str) -> list[Candidate]:
-    """Names of broker settings, or behind `name=` the values of a setting that has few."""
+    """Complete the name of a broker setting, or after `name=` a value of a setting that has few values."""
     from ottla.server.config.broker_config import known_names, settings_of_member
     from ottla.wire.settings import BOOLEAN
 

@@ -38,7 +38,7 @@ format fields:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the choice of records and of their format."""
+    """Add the arguments of `ottla consume`: the choice of records and the output format."""
     add_connection(parser)
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help="whose records are read")
     parser.add_argument("-t", "--topic", action="append", default=[], metavar="TOPIC", help="the same; repeatable")
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print records until the end, or until Ctrl-C."""
+    """Print records until the requested end, or until Ctrl-C."""
 
     def consume(cluster: Cluster) -> int:
         with suppress(KeyboardInterrupt):  # how this command usually ends

@@ -31,13 +31,13 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the name and the folder."""
+    """Add the arguments of `ottla example`: the name of the example and the target folder."""
     parser.add_argument("name", nargs="?", metavar="NAME", help="the example (default: list them)")
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="where it is written to (default: ./NAME)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """List the examples, or write one."""
+    """List the examples, or copy one of them to a folder."""
     found = examples()
     if not found:
         return fail(f"the examples are not installed: {EXAMPLES_FOLDER} is not there", EXIT_FAILED)
@@ -66,17 +66,17 @@ def run(options: argparse.Namespace) -> int:
 
 
 def examples() -> dict[str, Path]:
-    """Folders of the examples by name."""
+    """Return the folders of the examples by name."""
     return {path.parent.name: path.parent for path in sorted(EXAMPLES_FOLDER.glob("*/run.sh"))}
 
 
 def summary(folder: Path) -> str:
-    """Summary of an example: the heading of its README after the name."""
+    """Return the summary of an example: the heading of its README, without the name."""
     return (folder / "README.md").read_text(encoding="utf-8").partition("\n")[0].partition(": ")[2]
 
 
 def _write(folder: Path, target: Path) -> int:
-    """Copy the files of an example; returns their number."""
+    """Copy the files of an example to `target`; return the number of files."""
     target.mkdir(parents=True, exist_ok=True)
     names = [path for path in sorted(folder.iterdir()) if path.suffix in KINDS]
     for path in names:

@@ -36,7 +36,7 @@ examples:
 
 
 class FeatureLevels(NamedTuple):
-    """A feature's supported levels of all brokers, and its finalized level, 0 for none."""
+    """Levels of a feature: the range that all brokers support, and the finalized level (0: none)."""
 
     feature: str
     finalized: int
@@ -45,7 +45,7 @@ class FeatureLevels(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the actions; the default describes."""
+    """Add the actions of `ottla features`; the default is `describe`."""
     actions = Actions(parser, "describe", _describe)
     actions.add("describe", "tell which levels are supported and finalized", _describe)
     for name, what in (("upgrade", "raise levels"), ("downgrade", "lower levels; 0 turns a feature off")):
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the action of the command line, by default `describe`."""
+    """Run the action in the command line; without one `describe`."""
     return run_action(options)
 
 

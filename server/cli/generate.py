@@ -78,7 +78,7 @@ created and keeps its records for ever, because the data is of {BEGIN[:10]} unle
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the data and of the topic."""
+    """Add the arguments of `ottla generate`: the options of the data and of the topic."""
     add = parser.add_argument
     add_connection(parser)
     add_json(parser)
@@ -123,7 +123,7 @@ def _rate(text: str) -> int:
 
 
 def _begin(text: str) -> int:
-    """Parse a time, as an option's type; returns ms since 1970."""
+    """Parse a time to ms since 1970; the type of an option."""
     if text == "now":
         return time.time_ns() // 1_000_000
     with contextlib.suppress(ValueError, OverflowError):
@@ -136,14 +136,14 @@ def _begin(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the data and its result."""
+    """Generate the records and the expected result."""
     if options.no_topic:
         return run_reporting(lambda: _generate(None, options))
     return run_on_cluster(lambda cluster: _generate(cluster, options), options)
 
 
 def _generate(cluster: Cluster | None, options: argparse.Namespace) -> int:
-    """Generate to a topic of the cluster; without one only to files."""
+    """Generate records to a topic; if `cluster` is None, write only the files."""
     _check(options)
     shares = Shares(options.late, options.doubled, options.poison)
     rate = options.rate or DATA_RATE
@@ -166,7 +166,7 @@ def _generate(cluster: Cluster | None, options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Raise UsageError for options that exclude each other."""
+    """Raise UsageError if two options exclude each other."""
     if options.late + options.doubled + options.poison > SHARES_MAX:
         raise UsageError(f"--late, --doubled and --poison are more than {SHARES_MAX} together")
     if options.closing and options.kind == "changes":
@@ -195,7 +195,7 @@ def _avro(kind: str, topic: str, registry: str) -> Encoding:
 
 
 class _Result:
-    """Rows of the result; counts them, and writes them if there is a file."""
+    """Counter of the result's rows, which also writes them to `file`, unless `file` is None."""
 
     def __init__(self, file: IO[str] | None) -> None:
         self._file = file
@@ -209,7 +209,10 @@ class _Result:
 
 @contextlib.contextmanager
 def _whole_file(path: Path | None) -> Iterator[IO[str] | None]:
-    """Open a file, which gets its name when it is complete. Raises UsageError if it cannot be written."""
+    """Open a file under a temporary name; it is renamed when it is complete. Yields None if `path` is None.
+
+    Raises UsageError if the file cannot be written.
+    """
     if path is None:
         yield None
         return
@@ -225,7 +228,7 @@ def _whole_file(path: Path | None) -> Iterator[IO[str] | None]:
 
 
 def _prepare_topic(cluster: Cluster, topic: str, options: argparse.Namespace, begin_ms: int) -> None:
-    """Create the topic, or check that an existing one can hold the data."""
+    """Create the topic, or check that the existing topic can hold the data. Raises RequestFailed."""
     from ottla.server.cli.topics import create_topic, describe_topics
 
     configs = {"retention.ms": "-1"}
@@ -291,7 +294,7 @@ def _chunks(arrival: Arrival, size: int, *, has_closing: bool) -> Iterator[list[
 
 
 def _send(producer: Producer, chunk: list[Written], compression: str) -> None:
-    """Send records to the partitions of their keys, one batch for each."""
+    """Send records to the partitions that their keys determine, one batch for each partition."""
     from ottla.server.cli.client.batches import NOBODY
     from ottla.server.cli.client.producer import partition_of
     from ottla.wire.compression import Compression

@@ -45,7 +45,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the actions; the default lists."""
+    """Add the actions of `ottla groups`; the default is `list`."""
     actions = Actions(parser, "list", _list)
     actions.add("list", "list the groups", _list)
     describing = actions.add("describe", "tell members, offsets and lag of groups", _describe)
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the action of the command line, by default `list`."""
+    """Run the action in the command line; without one `list`."""
     return run_action(options)
 
 
@@ -130,7 +130,7 @@ def _described(cluster: Cluster, name: str) -> dict[str, Any]:
 
 
 def _reader(readers: Sequence[str]) -> str | None:
-    """Name the reader of a partition; members of a share group share it."""
+    """Format the readers of a partition: the member's id, or the number of members if several share the partition."""
     return f"{len(readers)} members" if len(readers) > 1 else next(iter(readers), None)
 
 
@@ -203,7 +203,7 @@ def _print_result(
 
 
 def _target(options: argparse.Namespace) -> Callable[[Cluster, Sequence[Partition]], dict[Partition, int]]:
-    """Choose the function that gives each partition its new offset. Raises UsageError."""
+    """Return a function that computes the new offset of each partition from the options. Raises UsageError."""
     if options.to_earliest:
         return lambda cluster, places: offsets_at(cluster, by_topic(places), EARLIEST)
     if options.to_latest:
@@ -243,7 +243,7 @@ def _milliseconds(text: str) -> int:
 
 
 def _places(cluster: Cluster, texts: Sequence[str]) -> list[Partition]:
-    """Parse --topic: all partitions of a topic, or those after a colon. Raises UsageError, RequestFailed."""
+    """Parse the values of --topic: TOPIC for all partitions, TOPIC:N,N for some. Raises UsageError, RequestFailed."""
     wanted: dict[str, set[int] | None] = {}
     for text in texts:
         topic, separator, numbers = text.partition(":")

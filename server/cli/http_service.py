@@ -24,20 +24,20 @@ Serve = Callable[[Callable[[], None], "trio.Event"], Awaitable[None]]
 
 
 def add_listen(parser: argparse.ArgumentParser, default: str) -> None:
-    """Add --listen."""
+    """Add --listen with the default address `default`."""
     where = f"where it is served (default: {default}; port 0: any)"
     parser.add_argument("--listen", default=default, metavar="HOST:PORT", help=where)
 
 
 def add_users_and_certificate(parser: argparse.ArgumentParser, users: str) -> None:
-    """Add the options for the security of the listener; `users` is the help of --users."""
+    """Add the options for users and TLS certificate of the listener. `users`: help text of --users."""
     parser.add_argument("--users", type=Path, metavar="FILE", help=users)
     parser.add_argument("--certificate", type=Path, metavar="FILE", help="serve https: certificate and key, as PEM")
     parser.add_argument("--key", type=Path, metavar="FILE", help="the key, if it is in a file of its own")
 
 
 def add_log_and_connection(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the log and for the cluster."""
+    """Add the options for logging and for the connection to the cluster."""
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="from what level on lines are logged")
     form = "lines for people, or a JSON object a line"
     parser.add_argument("--log-format", choices=("text", "json"), default="text", help=form)
@@ -45,7 +45,7 @@ def add_log_and_connection(parser: argparse.ArgumentParser) -> None:
 
 
 def listening_socket(text: str) -> socket.socket:
-    """Bind to the address of --listen, and listen. Raises UsageError, OSError."""
+    """Bind to the address of --listen and listen. Raises UsageError, OSError."""
     from ottla.server.config.server_config import parse_http_listener
 
     is_port = text.isascii() and text.isdecimal()
@@ -57,7 +57,7 @@ def listening_socket(text: str) -> socket.socket:
 
 
 def tls_context(options: argparse.Namespace) -> ssl.SSLContext | None:
-    """Make the TLS context of --certificate; None without that option. Raises UsageError."""
+    """Make the TLS context from --certificate; None if the option is not given. Raises UsageError."""
     if options.certificate is None:
         return None
     import ssl
@@ -71,7 +71,10 @@ def tls_context(options: argparse.Namespace) -> ssl.SSLContext | None:
 
 
 def serve_until_signal(what: str, scheme: str, sock: socket.socket, serve: Serve) -> int:
-    """Serve until a signal comes, announce "WHAT at URL" on stdout when requests are accepted, and return the exit code."""
+    """Serve until a signal arrives, and return the exit code.
+
+    When requests are accepted, "WHAT at URL" is printed on stdout.
+    """
     import trio
 
     from ottla.server.launch.signals import STOPPING

@@ -30,7 +30,10 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add arguments for files and level of detail; long names are those of kafka-dump-log.sh."""
+    """Add the arguments of `ottla logs`: files and level of detail.
+
+    Long option names are those of kafka-dump-log.sh.
+    """
     parser.add_argument("paths", nargs="+", type=Path, metavar="FILE", help="files, or folders of partitions")
     parser.add_argument("--records", "--print-data-log", action="store_true", help="show the records, too")
     decoders = parser.add_mutually_exclusive_group()
@@ -44,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the rows of all files."""
+    """Print the contents of all given files."""
     from ottla.server.cli.inspection import rows
     from ottla.server.cli.inspection.dump import readable_files
 
@@ -66,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(file: Path, *, is_json: bool, shows_records: bool, decoder: Decoder | None) -> bool:
-    """Print the rows of a file, and its damage on stderr; returns False if there is any."""
+    """Print the rows of a file, and problems of the file on stderr; return False if there are problems."""
     from ottla.server.cli.inspection.dump import NoLogFile, rows_of
     from ottla.server.cli.inspection.rows import as_json_line, as_text, escaped
 

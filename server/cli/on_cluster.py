@@ -27,7 +27,7 @@ Act = Callable[[Cluster, argparse.Namespace], int]
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the cluster's address and its security."""
+    """Add the options for the cluster's address and the security of the connection."""
     group = parser.add_argument_group("connection")
     # Without defaults, because an action's parser would put its own over what was given before the action.
     add = partial(group.add_argument, default=argparse.SUPPRESS)
@@ -42,21 +42,24 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add --json."""
+    """Add --json to the options."""
     parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON, for programs")
 
 
 class Actions:
-    """Actions of a command, such as `ottla topics list`; the common options may stand before or after an action's name."""
+    """Actions of a command, such as `list` in `ottla topics list`.
+
+    The common options may stand before or after an action's name.
+    """
 
     def __init__(self, parser: argparse.ArgumentParser, default: str, act: Act) -> None:
-        """Without an action `act` runs, which is the action called `default`."""
+        """`act` runs if the command line names no action; `default` is the name of that action."""
         _add_common(parser, act)
         about = f"what is done (default: {default})"
         self._parsers = parser.add_subparsers(dest="action", metavar="ACTION", help=about)
 
     def add(self, name: str, what: str, act: Act) -> argparse.ArgumentParser:
-        """Add an action; returns the parser for its own options."""
+        """Add an action; return the parser to which the action's own options are added."""
         parser = self._parsers.add_parser(name, help=what, description=what)
         _add_common(parser, act)
         return parser
@@ -69,30 +72,33 @@ def _add_common(parser: argparse.ArgumentParser, act: Act) -> None:
 
 
 def wants_json(options: argparse.Namespace) -> bool:
-    """Tell whether --json was given, before or after the action."""
+    """Return True if --json was given, before or after the action."""
     return bool(getattr(options, "json", False))
 
 
 def client_settings(options: argparse.Namespace) -> dict[str, str]:
-    """Read the client settings of the options, from a file and from -X. Raises UsageError."""
+    """Return the client settings from --command-config and -X. Raises UsageError."""
     return read_properties(getattr(options, "command_config", None), getattr(options, "properties", []))
 
 
 def bootstrap_addresses(options: argparse.Namespace, texts: Mapping[str, str]) -> list[Address]:
-    """Return the brokers to ask first: of an option, the environment, the client settings, or localhost. Raises UsageError."""
+    """Return the bootstrap brokers: of the option, the environment, the client settings, or localhost.
+
+    Raises UsageError.
+    """
     servers = getattr(options, "bootstrap_server", None) or os.environ.get(BOOTSTRAP_VARIABLE)
     return parse_bootstrap(servers or texts.get("bootstrap.servers") or BOOTSTRAP)
 
 
 def reach(options: argparse.Namespace) -> Cluster:
-    """Connect to the cluster of the options. Raises RequestFailed, UsageError."""
+    """Connect to the cluster that the options name. Raises RequestFailed, UsageError."""
     texts = client_settings(options)
     timeout_s = getattr(options, "timeout", TIMEOUT_S)
     return Cluster.reached(bootstrap_addresses(options, texts), security_of(texts), timeout_s)
 
 
 def run_on_cluster(command: Callable[[Cluster], int], options: argparse.Namespace) -> int:
-    """Connect to the cluster, run a command on it, and return the exit code."""
+    """Connect to the cluster, call `command`, and return the exit code."""
 
     def connected() -> int:
         cluster = reach(options)
@@ -105,7 +111,7 @@ def run_on_cluster(command: Callable[[Cluster], int], options: argparse.Namespac
 
 
 def run_reporting(command: Callable[[], int]) -> int:
-    """Run a command, report its failure in one line, and return the exit code."""
+    """Call `command`, report a failure in one line, and return the exit code."""
     try:
         return command()
     # A message of a broker becomes one line, and its control characters escapes.
@@ -120,6 +126,6 @@ def run_reporting(command: Callable[[], int]) -> int:
 
 
 def run_action(options: argparse.Namespace) -> int:
-    """Run the action that was chosen, or the default one."""
+    """Run the action in the command line, or the default action."""
     act: Act = options.act
     return run_on_cluster(lambda cluster: act(cluster, options), options)

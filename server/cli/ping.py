@@ -38,7 +38,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the address and the options."""
+    """Add the arguments of `ottla ping`: the broker's address and the options."""
     parser.add_argument("address", nargs="?", default=DEFAULT_ADDRESS, metavar="HOST:PORT", help="the broker")
     parser.add_argument("--tls", action="store_true", help="the listener encrypts")
     parser.add_argument("--wait", action="store_true", help="ask again until it answers or the time is up")
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Ping the broker once, or with --wait until it answers."""
+    """Ping the broker once; with --wait until the broker answers or the timeout ends."""
     host, separator, port = options.address.rpartition(":")
     if not separator or not port.isdecimal() or not 0 < int(port) < 65536:
         return fail(f"{options.address}: must be HOST:PORT", EXIT_USAGE)
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _ask(host: str, port: int, timeout_s: float, *, encrypted: bool) -> None:
-    """Ask for the versions of the broker. Raises OSError or ValueError."""
+    """Send an ApiVersions request and check the response. Raises OSError or ValueError."""
     deadline_s = time.monotonic() + timeout_s
     plain = socket.create_connection((host, port), timeout=timeout_s)
     with plain, _encrypted(plain) if encrypted else plain as sock:

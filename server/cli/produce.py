@@ -39,7 +39,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the source of records and their form."""
+    """Add the arguments of `ottla produce`: the source of records and their form."""
     add = parser.add_argument
     add_connection(parser)
     add("names", nargs="*", metavar="TOPIC [FILE ...]", help="the topic, and files that are a record each")
@@ -67,7 +67,7 @@ def _partition(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write until the input ends."""
+    """Write records until the input ends."""
     return run_on_cluster(lambda cluster: _produce(cluster, options), options)
 
 
@@ -109,7 +109,7 @@ def _topic_and_files(options: argparse.Namespace) -> tuple[str, list[str]]:
 
 
 def _source(files: list[str], options: argparse.Namespace, producer: Producer) -> Iterator[list[bytes]]:
-    """Yield lists of records, each for one batch."""
+    """Yield lists of records from files or stdin; each list fits one batch."""
     from ottla.server.cli.client.batches import RECORD_BYTES_MAX, records_in
     from ottla.server.cli.client.formats import unescaped
 
@@ -160,7 +160,7 @@ def _print(records: list[bytes], delimiter: bytes) -> None:
 
 
 class _BatchMaker:
-    """Makes batches of records by the options."""
+    """Maker of batches, configured by the options of the command line."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         from ottla.server.cli.client.batches import header_block, nullable
@@ -179,7 +179,7 @@ class _BatchMaker:
         self._partition: int = options.partition
 
     def choose(self, producer: Producer) -> None:
-        """Choose the partitions for records. Raises RequestFailed if the wanted one does not exist."""
+        """Choose the partitions to write to. Raises RequestFailed if the requested partition does not exist."""
         from ottla.server.cli.client.producer import Spread, partition_of
 
         self._partitions = producer.partitions
@@ -193,7 +193,7 @@ class _BatchMaker:
         self._spread = Spread(self._partitions, random.randrange(len(self._partitions)))
 
     def batches(self, records: list[bytes]) -> dict[int, tuple[bytes, int]]:
-        """Make a batch for each partition that receives records, with its number of records."""
+        """Make a batch for each partition that gets records; return (batch, number of records) by partition."""
         from ottla.server.cli.client.batches import pairs_area, values_area
 
         if self._key_delimiter is None and not (self._null and b"" in records):
@@ -234,6 +234,6 @@ def _not_empty(delimiter: bytes, option: str) -> bytes:
 
 
 def _header(text: str) -> tuple[bytes, bytes | None]:
-    """Parse NAME=VALUE; without an equals sign the value is null, as in kcat."""
+    """Parse a header NAME=VALUE; as in kcat, the value is null if there is no equals sign."""
     name, separator, value = os.fsencode(text).partition(b"=")
     return name, value if separator else None

@@ -36,7 +36,7 @@ _HEADS = ("NAME", "TYPE", "DEFAULT", "CHANGE")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the choice of settings and of their form."""
+    """Add the arguments of `ottla settings`: the choice of settings and the output format."""
     parser.add_argument("name", nargs="?", default="", metavar="SETTING", help="a setting, or a part of its name")
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help="a list of objects, one for each setting")
@@ -74,7 +74,7 @@ def _nothing_found(name: str) -> str:
 
 
 def described(setting: Reference) -> list[str]:
-    """Describe one setting in full, one line for each property."""
+    """Describe one setting in full; return one line for each property."""
     from ottla.server.config.reference import BROKER
 
     notes = [
@@ -97,14 +97,17 @@ def described(setting: Reference) -> list[str]:
 
 
 def shown_default(setting: Reference) -> str:
-    """Format the default for people; an empty text is named."""
+    """Return the default for display; "none" if there is no default, "empty" for an empty text."""
     if setting.default is None:
         return "none"
     return setting.default or "empty"
 
 
 def table(settings: Sequence[Reference], width: int) -> list[str]:
-    """Format a table of at most `width` characters where names allow it; descriptions come last, or below."""
+    """Format settings as a table of at most `width` characters, unless names are longer.
+
+    Descriptions are in the last column, or below the setting if there is too little space.
+    """
     rows = [_cells(each) for each in settings]
     widths = [max(len(row[column]) for row in [_HEADS, *rows]) for column in range(len(_HEADS))]
     left = width - sum(widths) - 2 * len(widths)
@@ -138,7 +141,7 @@ def _joined(cells: Iterable[str], widths: Sequence[int]) -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Wrap a text; a longer word stays whole."""
+    """Wrap a text at `width` characters; a longer word is not split."""
     import textwrap
 
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]

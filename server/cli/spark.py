@@ -43,14 +43,14 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the forms of the output."""
+    """Add the arguments of `ottla spark`: the output formats."""
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--packages", action="store_true", help="print only the connector, as --packages takes it")
     form.add_argument("--json", action="store_true", help="print JSON, for programs")
 
 
 class Spark(NamedTuple):
-    """An installed Spark."""
+    """Spark installation."""
 
     home: Path
     version: str
@@ -60,12 +60,12 @@ class Spark(NamedTuple):
 
     @property
     def connector(self) -> str:
-        """Maven's coordinates of its connector for Kafka."""
+        """Maven coordinates of the Kafka connector for this Spark."""
         return f"org.apache.spark:spark-sql-kafka-0-10_{self.scala}:{self.version}"
 
     @property
     def problem(self) -> str:
-        """Reason why this Spark has no connector; empty if it should have one."""
+        """Reason why this Spark has no Kafka connector; empty if it should have one."""
         last = LAST_WITH_CONNECTOR.get(self.version.partition(".")[0], NEWEST)
         if _numbers(self.version) <= _numbers(last):
             return ""
@@ -80,7 +80,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def find_spark(environment: Mapping[str, str]) -> Spark:
-    """Find Spark: $SPARK_HOME, pyspark of this Python, spark-submit on $PATH. Raises RequestFailed."""
+    """Find Spark in $SPARK_HOME, in pyspark of this Python, or by spark-submit on $PATH. Raises RequestFailed."""
     if home := environment.get("SPARK_HOME"):
         return _spark_in(Path(home), environment.get("PYSPARK_PYTHON") or sys.executable)
     if (spec := find_spec("pyspark")) is not None and spec.origin is not None:
@@ -92,7 +92,10 @@ def find_spark(environment: Mapping[str, str]) -> Spark:
 
 
 def _of_command(command: Path) -> Spark:
-    """Spark of a spark-submit: in the folder above it, or in its virtual environment."""
+    """Find the Spark that a spark-submit belongs to: in the folder above, or in the virtual environment.
+
+    Raises RequestFailed.
+    """
     folder = command.resolve().parent.parent
     beside = command.parent / "python"
     python = str(beside) if beside.exists() else "python3"
@@ -110,7 +113,7 @@ def _spark_in(home: Path, python: str) -> Spark:
 
 
 def java_of(environment: Mapping[str, str]) -> tuple[str, str]:
-    """Find the command java and its version. Raises RequestFailed."""
+    """Find Java; return the command and its version. Raises RequestFailed."""
     if home := environment.get("JAVA_HOME"):
         command = str(Path(home) / "bin" / "java")
     else:
@@ -131,7 +134,7 @@ def java_of(environment: Mapping[str, str]) -> tuple[str, str]:
 
 
 def refuse_old_java(spark: Spark, java_version: str) -> None:
-    """Raise RequestFailed if this Spark needs a later Java."""
+    """Raise RequestFailed if this Spark needs a later Java version."""
     # Java 8 calls itself 1.8.
     major = int(re.sub(r"^1\.", "", java_version).partition(".")[0].partition("-")[0])
     if _numbers(spark.version) >= FIRST_OF_JAVA_17 and major < 17:
@@ -139,7 +142,7 @@ def refuse_old_java(spark: Spark, java_version: str) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show Spark, Java and the connector."""
+    """Print the versions of Spark, Java and the connector."""
     try:
         spark = find_spark(os.environ)
         if spark.problem:

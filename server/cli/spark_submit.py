@@ -63,18 +63,18 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add arguments for the help only; spark-submit parses all but one of them itself."""
+    """Add arguments that only the help shows: spark-submit itself parses all but --with."""
     parser.add_argument(WITH, dest="libraries", metavar="NAMES", help="libraries to add: avro, delta, or avro,delta")
     parser.add_argument("arguments", nargs="*", metavar="FILE", help="arguments of spark-submit, program and its own")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run spark-submit without options, as `run_words` does with any."""
+    """Run spark-submit with arguments that argparse has parsed; `run_words` takes any arguments."""
     return run_words(options.arguments)
 
 
 def run_words(words: Sequence[str]) -> int:
-    """Run spark-submit in place of this process. Returns an exit code only on failure."""
+    """Replace this process by spark-submit. Returns only on failure, with the exit code."""
     try:
         spark = find_spark(os.environ)
         given = read_arguments(words)
@@ -97,18 +97,18 @@ def run_words(words: Sequence[str]) -> int:
 
 
 class Given(NamedTuple):
-    """Arguments of spark-submit, cut into its own and those from the program on."""
+    """Arguments of spark-submit: its own options, and the program with the program's arguments."""
 
     options: list[tuple[str, str | None]]
     program: list[str]
     """The program and its arguments."""
 
     def value(self, name: str) -> str | None:
-        """Return the last value of an option; None if it is not given."""
+        """Return the last value of the option `name`; None if the option is not given."""
         return next((value for option, value in reversed(self.options) if option == name), None)
 
     def setting(self, name: str) -> str | None:
-        """Return the last value given by --conf; None if there is none."""
+        """Return the last value that --conf gives to the setting `name`; None if there is none."""
         found = None
         for option, value in self.options:
             key, _, text = (value or "").partition("=")
@@ -118,12 +118,12 @@ class Given(NamedTuple):
 
     @property
     def libraries(self) -> list[str]:
-        """Names that `--with` has."""
+        """Names that `--with` lists."""
         return [each for option, value in self.options if option == WITH for each in (value or "").split(",")]
 
     @property
     def asks_only(self) -> bool:
-        """True if no program is run: help or version is requested, or no program is named."""
+        """True if no program runs: help or version is requested, or no program is named."""
         return not self.program or any(name in ("-h", "--help", "--version") for name, _ in self.options)
 
     @property
@@ -134,7 +134,7 @@ class Given(NamedTuple):
 
 
 def read_arguments(words: Sequence[str]) -> Given:
-    """Read arguments as spark-submit does: options up to the first word that is not an option."""
+    """Split arguments like spark-submit: options end at the first word that is not an option."""
     options: list[tuple[str, str | None]] = []
     left = list(words)
     while left and left[0].startswith("-"):
@@ -150,7 +150,7 @@ def read_arguments(words: Sequence[str]) -> Given:
 
 
 def added_environment(spark: Spark, given: Given, environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables that spark-submit needs and that are not set."""
+    """Return environment variables that spark-submit needs and that are not set."""
     wanted = {"SPARK_HOME": str(spark.home)}
     # A program may be one of Java; then nobody asks for Python.
     if given.setting("spark.pyspark.python") is None:
@@ -163,7 +163,7 @@ def added_environment(spark: Spark, given: Given, environment: Mapping[str, str]
 
 
 class Library(NamedTuple):
-    """Jars by Maven's coordinates, without the version of Scala."""
+    """Library by its Maven coordinates; `name` does not contain the Scala version."""
 
     group: str
     name: str
@@ -180,12 +180,15 @@ class Library(NamedTuple):
 
 
 def connector_of(spark: Spark) -> Library:
-    """The connector for Kafka."""
+    """Return the Kafka connector for this Spark."""
     return Library("org.apache.spark", CONNECTOR, spark.scala, spark.version)
 
 
 def libraries(spark: Spark, given: Given) -> list[Library]:
-    """Libraries that `--with` names. Raises UsageError for others, RequestFailed if there is none for this Spark."""
+    """Return the libraries that `--with` names.
+
+    Raises UsageError for an unknown name, RequestFailed if there is no library for this Spark.
+    """
     found = []
     for name in given.libraries:
         if name == "avro":
@@ -201,7 +204,7 @@ def libraries(spark: Spark, given: Given) -> list[Library]:
 
 
 def library_settings(given: Given) -> list[str]:
-    """Settings that Delta Lake needs, unless they are given."""
+    """Return --conf arguments for settings that Delta Lake needs and that are not given."""
     if "delta" not in given.libraries:
         return []
     missing = [f"{name}={value}" for name, value in DELTA_SETTINGS.items() if given.setting(name) is None]
@@ -209,12 +212,12 @@ def library_settings(given: Given) -> list[str]:
 
 
 def log_level(given: Given) -> list[str]:
-    """Arguments that keep Spark's own news out of the output of a program, unless a level is given."""
+    """Return arguments that keep Spark's log lines out of a program's output, unless a log level is given."""
     return [] if given.setting(LOG_LEVEL) else ["--conf", f"{LOG_LEVEL}=WARN"]
 
 
 def with_connector(spark: Spark, given: Given) -> list[str]:
-    """Add the connector and libraries to the arguments.
+    """Return the arguments with the connector and libraries added.
 
     Raises UsageError if another version of the connector is given, RequestFailed if there is none.
     """
@@ -235,7 +238,7 @@ def with_connector(spark: Spark, given: Given) -> list[str]:
 
 
 def _listed(given: Given, name: str) -> list[str]:
-    """Packages or jars that are given; the option holds, where there is a setting, too."""
+    """Return packages or jars in the given arguments. The option --`name` takes precedence over the setting."""
     setting = "spark.jars.packages" if name == "packages" else "spark.jars"
     text = given.value(f"--{name}") or given.setting(setting) or ""
     return [each for each in text.split(",") if each]
@@ -279,7 +282,10 @@ POM = """\
 
 
 def library_jars(wanted: Sequence[Library]) -> list[Path]:
-    """Jars in the user's cache, where Maven puts them at first use; empty if some are missing, and there is no Maven."""
+    """Return the jars of libraries in the user's cache; Maven downloads them at first use.
+
+    The list is empty if jars are missing and Maven is not installed.
+    """
     found: dict[str, Path] = {}
     for each in wanted:
         folder = cache_folder(os.environ) / f"{each.artifact}-{each.version}"
@@ -294,13 +300,13 @@ def library_jars(wanted: Sequence[Library]) -> list[Path]:
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
-    """Return the folder for jars in the user's cache."""
+    """Return the user's cache folder for jars."""
     cache = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(cache) / "ottla" / "spark"
 
 
 def _fetch(maven: str, library: Library, folder: Path) -> None:
-    """Download jars to a folder, which appears when complete."""
+    """Download the jars of a library to `folder`, which is created only when the download is complete."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="fetched-") as name:
         pom, jars = Path(name) / "pom.xml", Path(name) / "jars"
@@ -326,7 +332,7 @@ def _fetch(maven: str, library: Library, folder: Path) -> None:
 
 
 def pom_of(library: Library) -> str:
-    """Make the pom.xml that names a library."""
+    """Make a pom.xml that depends on a library."""
     exclusions = "\n".join(
         f"      <exclusion><groupId>{group}</groupId><artifactId>{artifact.format(scala=library.scala)}</artifactId></exclusion>"
         for group, artifact in EXCLUDED

@@ -44,7 +44,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the cluster and the choice of its brokers."""
+    """Add the arguments of `ottla spread`: the cluster and the choice of brokers."""
     add_connection(parser)
     add_json(parser)
     which = parser.add_mutually_exclusive_group()
@@ -63,7 +63,7 @@ def _ids(text: str) -> list[int]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Plan the moves and carry them out."""
+    """Plan the moves of replicas and carry them out."""
     return run_on_cluster(lambda cluster: _spread(cluster, options), options)
 
 

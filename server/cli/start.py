@@ -58,7 +58,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add a file of settings, and options over it."""
+    """Add the arguments of `ottla start`: a settings file, and options that override the file."""
     add = parser.add_argument
     add("file", nargs="?", type=Path, metavar="server.properties", help="settings, one name=value a line")
     add_overrides(parser, "one setting, over the file's; repeatable")
@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Import modules without garbage collection, and freeze them: they stay, and the collector need not scan them."""
+    """Disable garbage collection during imports, then exempt the imported objects from later collections."""
     gc.disable()
     try:
         yield
@@ -133,7 +133,7 @@ def _given(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _registry_url(text: str) -> str:
-    """Return the address of a schema registry that listens at HOST:PORT or PORT. Raises ConfigError."""
+    """Return the URL of the schema registry that `text`, HOST:PORT or PORT, describes. Raises ConfigError."""
     from ottla.server.config.broker_config import ConfigError
     from ottla.server.config.endpoint import host_and_port
     from ottla.server.config.server_config import parse_http_listener
@@ -146,7 +146,10 @@ def _registry_url(text: str) -> str:
 
 
 def _first_users(given: Sequence[str]) -> tuple[FirstUser, ...]:
-    """Parse the users of --add-scram. From a file their passwords do not show in the list of processes."""
+    """Parse the users of --add-scram: texts, or @FILE with one user a line. Raises ConfigError.
+
+    Passwords in a file are not visible in the list of processes.
+    """
     if not given:
         return ()
     from ottla.server.config.broker_config import ConfigError
@@ -212,7 +215,7 @@ def _run_workers(texts: Mapping[str, str], config: BrokerConfig, count: int, log
 
 
 def _announce(broker: Broker) -> None:
-    """Print the running servers and their addresses; scripts wait for the last line."""
+    """Print the running servers and their addresses. Scripts wait for the last line."""
     from ottla.server.config.endpoint import host_and_port
 
     config = broker.config

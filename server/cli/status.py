@@ -32,7 +32,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the cluster."""
+    """Add the arguments of `ottla status`: the cluster."""
     add_connection(parser)
     add_json(parser)
 
@@ -73,7 +73,7 @@ def _named(partitions: list[str]) -> str:
 
 
 def status_of(cluster: Cluster) -> dict[str, Any]:
-    """Collect the status, as `ottla status --json` prints it. Partitions are named topic-number."""
+    """Collect the status that `ottla status --json` prints. Partitions are named topic-number."""
     answer = cluster.metadata(None)
     partitions = [
         (f"{topic.name}-{each.partition_index}", each) for topic in answer.topics for each in topic.partitions

@@ -42,7 +42,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the actions; the default lists."""
+    """Add the actions of `ottla topics`; the default is `list`."""
     parser.set_defaults(internal=False)
     actions = Actions(parser, "list", _list)
     listing = actions.add("list", "list the topics", _list)
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the action of the command line, by default `list`."""
+    """Run the action in the command line; without one `list`."""
     return run_action(options)
 
 
@@ -162,7 +162,7 @@ SERVERS_DEFAULT = -1
 
 
 def topic_summary(topic: MetadataResponseTopic) -> dict[str, Any]:
-    """Summarize one topic for the list."""
+    """Return the summary of one topic for the list."""
     partitions = topic.partitions
     return {
         "name": topic.name,
@@ -177,7 +177,10 @@ def topic_summary(topic: MetadataResponseTopic) -> dict[str, Any]:
 def create_topic(
     cluster: Cluster, name: str, partitions: int, replicas: int, configs: Mapping[str, str], *, only_checks: bool
 ) -> bool:
-    """Create a topic; False if it exists already. Raises RequestFailed if the cluster refuses it for another reason."""
+    """Create a topic; return False if the topic exists already. `only_checks`: validate the request only.
+
+    Raises RequestFailed if the cluster refuses the topic for another reason.
+    """
     wanted = CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -201,7 +204,10 @@ def create_topic(
 
 
 def _has_to_be(cluster: Cluster, name: str, *, is_there: bool) -> None:
-    """Raise TemporaryFailure until the queried broker knows of a change; KRaft brokers lag behind the controller."""
+    """Raise TemporaryFailure if the queried broker does not know of the creation or deletion of the topic `name`.
+
+    KRaft brokers lag behind the controller. `is_there`: the topic was created.
+    """
     topic = only(cluster.metadata([name]).topics, f"topic {name}")
     # Who may make topics may not be one who may see them.
     if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -213,7 +219,7 @@ def _has_to_be(cluster: Cluster, name: str, *, is_there: bool) -> None:
 
 
 def delete_topic(cluster: Cluster, name: str) -> None:
-    """Delete a topic. Raises RequestFailed if it does not exist, or the cluster refuses."""
+    """Delete a topic. Raises RequestFailed if the topic does not exist or the cluster refuses."""
 
     def delete() -> None:
         state = DeleteTopicState(name=name, topic_id=bytes(16))
@@ -228,7 +234,10 @@ def delete_topic(cluster: Cluster, name: str) -> None:
 
 
 def describe_topics(cluster: Cluster, names: Sequence[str], *, with_defaults: bool) -> list[dict[str, Any]]:
-    """Describe topics: partitions, first and last offsets, and settings (`with_defaults`: also those at their default)."""
+    """Describe topics: partitions, first and last offsets, and settings.
+
+    `with_defaults`: also include settings that have their default values.
+    """
     topics = cluster.topics(names)
     places = {topic.name or "": [each.partition_index for each in topic.partitions] for topic in topics}
     led = {
@@ -261,7 +270,7 @@ def describe_topics(cluster: Cluster, names: Sequence[str], *, with_defaults: bo
 
 
 def _id_text(topic_id: bytes) -> str | None:
-    """Format a topic id as Kafka does; None for brokers before 2.8, which have none."""
+    """Format a topic id as Kafka does; None for brokers before 2.8, which have no topic ids."""
     return base64.urlsafe_b64encode(topic_id).decode().rstrip("=") if any(topic_id) else None
 
 

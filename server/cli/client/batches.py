@@ -42,7 +42,7 @@ def _varints() -> list[bytes]:
 
 
 def header_block(headers: Sequence[tuple[bytes, bytes | None]]) -> bytes:
-    """Encode the headers of a record, which are its end."""
+    """Encode the headers of a record, the last part of an encoded record."""
     parts = [encode_varint(len(headers))]
     for key, value in headers:
         parts += (encode_varint(len(key)), key, nullable(value))
@@ -50,12 +50,15 @@ def header_block(headers: Sequence[tuple[bytes, bytes | None]]) -> bytes:
 
 
 def nullable(data: bytes | None) -> bytes:
-    """Encode a key or a value with its length before it; null is the length -1."""
+    """Encode a key or a value with its length as a varint before it; null has the length -1."""
     return b"\x01" if data is None else encode_varint(len(data)) + data
 
 
 def values_area(values: Iterable[bytes], key_part: bytes, headers_part: bytes) -> bytes:
-    """Encode at most BATCH_RECORDS_MAX records with these values, one key (`nullable`) and equal headers."""
+    """Encode at most BATCH_RECORDS_MAX records with the given values.
+
+    `key_part`: key of all records, encoded by `nullable`. `headers_part`: headers of all records.
+    """
     varints = _varints()
     parts: list[bytes] = []
     add = parts.append
@@ -72,7 +75,10 @@ def values_area(values: Iterable[bytes], key_part: bytes, headers_part: bytes) -
 
 
 def pairs_area(pairs: Iterable[tuple[bytes | None, bytes | None]], headers_part: bytes) -> bytes:
-    """Encode at most BATCH_RECORDS_MAX records with these keys and values, and equal headers."""
+    """Encode at most BATCH_RECORDS_MAX records with the given keys and values.
+
+    `headers_part`: headers of all records.
+    """
     varints = _varints()
     parts: list[bytes] = []
     add = parts.append
@@ -87,7 +93,7 @@ def pairs_area(pairs: Iterable[tuple[bytes | None, bytes | None]], headers_part:
 def batch_of(
     area: bytes, count: int, timestamp_ms: int, codec: Compression, producer: tuple[int, int, int] = NOBODY
 ) -> bytes:
-    """Build the batch of an area of records. `producer`: its id, its epoch and the sequence of the first record."""
+    """Build a batch of `count` encoded records. `producer`: producer id, epoch and sequence of the first record."""
     header = BatchHeader(
         0, 0, NO_PARTITION_LEADER_EPOCH, MAGIC_V2, 0, 0, count - 1, timestamp_ms, timestamp_ms,
         *producer, count,
@@ -106,7 +112,10 @@ RECORD_BYTES_MAX = 90 << 20
 
 
 def records_in(descriptor: int, delimiter: bytes, before_wait: Callable[[], None]) -> Iterator[list[bytes]]:
-    """Yield lists of records, one list per batch. `before_wait` runs when no input is ready. Raises RequestFailed."""
+    """Split input at `delimiter` and yield lists of records, one list per batch. Raises RequestFailed.
+
+    `before_wait` is called when no input is ready.
+    """
     rest = bytearray()
     while piece := _piece(descriptor, before_wait):
         # Only in what is new, for the rest has been looked through; a delimiter may begin in it.
@@ -125,7 +134,7 @@ def records_in(descriptor: int, delimiter: bytes, before_wait: Callable[[], None
 
 
 def batches(records: list[bytes]) -> Iterator[list[bytes]]:
-    """Split records into lists that fit one batch each; empty records are left out."""
+    """Split records into lists that fit one batch each; empty records are omitted."""
     records = [each for each in records if each]
     if sum(map(len, records)) <= BATCH_BYTES_MAX:
         for start in range(0, len(records), BATCH_RECORDS_MAX):
@@ -143,7 +152,7 @@ def batches(records: list[bytes]) -> Iterator[list[bytes]]:
 
 
 def _piece(descriptor: int, before_wait: Callable[[], None]) -> bytes:
-    """Read a piece of input, and wait at most LINGER_S for more of it. Empty at the end."""
+    """Read a piece of input, waiting at most LINGER_S for more. Returns b"" at the end of the input."""
     if not select.select([descriptor], [], [], 0)[0]:
         before_wait()
     piece = os.read(descriptor, PIECE_BYTES)

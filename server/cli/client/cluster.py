@@ -37,11 +37,11 @@ T = TypeVar("T")
 
 
 class TemporaryFailure(Exception):
-    """A broker refused a request with a retriable error; the text says why."""
+    """Refusal of a request with a retriable error; the text gives the reason."""
 
 
 def parse_bootstrap(text: str) -> list[Address]:
-    """Parse HOST:PORT,HOST:PORT ...; the port may be left out. Raises UsageError."""
+    """Parse HOST:PORT,HOST:PORT ...; without a port Kafka's default port is used. Raises UsageError."""
     found = []
     for each in filter(None, (part.strip() for part in text.split(","))):
         # kcat and Kafka's own settings may name the protocol before the host.
@@ -59,13 +59,16 @@ def parse_bootstrap(text: str) -> list[Address]:
 
 
 def failed(what: str, code: int, message: str | None = None) -> RequestFailed:
-    """Make the failure of an error code, in the broker's words where it has some."""
+    """Make the exception for an error code.
+
+    `message`: the broker's text; without it Kafka's text of the error is used.
+    """
     error = ErrorCode.of(code)
     return RequestFailed(f"{what}: {message or error.message} ({error.name})")
 
 
 def only(answered: Sequence[T], what: str) -> T:
-    """Return a response's only result. Raises RequestFailed for any other number."""
+    """Return a response's only result. Raises RequestFailed if `answered` has none or several."""
     if len(answered) != 1:
         raise RequestFailed(
             f"{what}: the broker gives {len(answered)} answers, where one is wanted; is it a Kafka broker?"
@@ -74,7 +77,7 @@ def only(answered: Sequence[T], what: str) -> T:
 
 
 class Cluster:
-    """A cluster that was reached by `Cluster.reached`; `close` it at the end."""
+    """Client of a cluster. Create it by `Cluster.reached` and call `close` at the end."""
 
     def __init__(self, first: BrokerConnection, security: Security, timeout_s: float) -> None:
         self.first = first
@@ -86,7 +89,10 @@ class Cluster:
 
     @classmethod
     def reached(cls, servers: Sequence[Address], security: Security, timeout_s: float) -> Cluster:
-        """Connect to the first broker that answers, and learn the others from it. Raises RequestFailed within `timeout_s`."""
+        """Connect to the first server that answers, and learn the other brokers from its metadata.
+
+        Raises RequestFailed within `timeout_s` if no server answers.
+        """
         deadline_s = time.monotonic() + timeout_s
         failure: RequestFailed | None = None
         for index, address in enumerate(servers):
@@ -109,15 +115,15 @@ class Cluster:
     # --- whom to ask
 
     def metadata(self, topics: Iterable[str] | None, *, creates: bool = False) -> MetadataResponse:
-        """Request the metadata of the given topics (None: of all)."""
+        """Request the metadata of `topics`; None: of all topics. `creates`: the broker may create missing topics."""
         answer = self.ask_any(lambda broker: self._metadata_of(broker, topics, creates, ANSWER_TIMEOUT_S))
         self._learn(answer)
         return answer
 
     def topics(self, names: Sequence[str], *, creates: bool = False) -> list[MetadataResponseTopic]:
-        """Request the given topics, with partitions sorted. Raises RequestFailed if one does not exist.
+        """Request the metadata of topics, with partitions sorted. Raises RequestFailed if a topic does not exist.
 
-        `creates`: lets the broker create them, if auto.create.topics.enable is on.
+        `creates`: the broker may create missing topics, if auto.create.topics.enable is on.
         """
 
         def look() -> list[MetadataResponseTopic]:
@@ -135,7 +141,7 @@ class Cluster:
         return topics
 
     def broker(self, node_id: int) -> BrokerConnection:
-        """Return the connection for requests to a broker of the metadata."""
+        """Return the shared connection to a broker that the metadata contains."""
         known = self._connections.get(node_id)
         if known is None:
             is_first = self._addresses.get(node_id) == self.first.address and not self.first.is_closed
@@ -143,7 +149,7 @@ class Cluster:
         return known
 
     def connected(self, node_id: int) -> BrokerConnection:
-        """Open a connection of the caller's own to a broker, for requests in flight while other requests are answered."""
+        """Open a separate connection to a broker, for a caller that keeps requests in flight."""
         if node_id not in self._addresses:
             raise TemporaryFailure(f"broker {node_id} is not there")
         address = self._addresses[node_id]
@@ -156,11 +162,11 @@ class Cluster:
             ) from None
 
     def brokers(self) -> list[int]:
-        """Ids of all brokers in the metadata, sorted."""
+        """Return the ids of all brokers in the metadata, sorted."""
         return sorted(self._addresses)
 
     def controller(self) -> BrokerConnection:
-        """Return the connection for changes; with KRaft any broker forwards them."""
+        """Return the connection to the controller; with KRaft to any broker, which forwards changes."""
         controller_id = self.metadata(()).controller_id
         if controller_id < 0:
             raise TemporaryFailure("there is no controller")
@@ -182,7 +188,7 @@ class Cluster:
     # --- how to ask
 
     def ask_any(self, question: Callable[[BrokerConnection], T]) -> T:
-        """Send a request to the bootstrap broker, or to another one if that one is gone."""
+        """Call `question` with the bootstrap broker; with another broker if the bootstrap broker is gone."""
         failure: ConnectionLost | TemporaryFailure | None = None
         if not self.first.is_closed:
             try:
@@ -202,13 +208,13 @@ class Cluster:
         raise ConnectionLost(str(failure or "no broker is known any more"))
 
     def drop(self, connection: BrokerConnection) -> None:
-        """Close a useless connection; the next request to that broker opens another one."""
+        """Close a broken connection; the next request to that broker opens a new one."""
         connection.close()
         for node_id in [each for each, known in self._connections.items() if known is connection]:
             del self._connections[node_id]
 
     def check(self, what: str, code: int, message: str | None = None) -> None:
-        """Raise TemporaryFailure for a retriable error code, RequestFailed for other errors; 0 is no error."""
+        """Raise TemporaryFailure if `code` is retriable, RequestFailed for any other error; return if `code` is 0."""
         if not code:
             return
         if ErrorCode.of(code).retriable:
@@ -216,7 +222,10 @@ class Cluster:
         raise failed(what, code, message)
 
     def patiently(self, question: Callable[[], T], timeout_s: float = ANSWER_TIMEOUT_S) -> T:
-        """Retry on TemporaryFailure; raises RequestFailed with the last reason after `timeout_s`."""
+        """Call `question`, and retry on TemporaryFailure.
+
+        Raises RequestFailed with the last reason after `timeout_s`.
+        """
         began_s = time.monotonic()
         is_said = False
         while True:
@@ -232,7 +241,10 @@ class Cluster:
                 time.sleep(RETRY_S)
 
     def change(self, request: Message) -> Any:
-        """Send a change to the controller. A former controller answers NOT_CONTROLLER in each result: see `check`."""
+        """Send a change to the controller and return the response.
+
+        A former controller puts NOT_CONTROLLER into each result; pass the results to `check`.
+        """
         return self.patiently(lambda: self.controller().ask(request))
 
     # --- parts
@@ -262,9 +274,9 @@ Partition = tuple[str, int]
 def offsets_at(
     cluster: Cluster, partitions: Mapping[str, Sequence[int]], timestamp: int, *, isolation: int = 0
 ) -> dict[Partition, int]:
-    """Look up each partition's offset at a time in ms, or at EARLIEST or LATEST; -1 if no record is so recent.
+    """Return each partition's offset at `timestamp`: ms, EARLIEST or LATEST; -1 if no record is so recent.
 
-    With READ_COMMITTED the latest one is the last stable offset.
+    With `isolation` READ_COMMITTED, LATEST is the last stable offset.
     """
     found: dict[Partition, int] = {}
 
@@ -281,7 +293,7 @@ def offsets_at(
 
 
 def by_topic(partitions: Sequence[Partition]) -> dict[str, list[int]]:
-    """Group partitions by their topics."""
+    """Group partitions by topic."""
     found: dict[str, list[int]] = {}
     for topic, number in partitions:
         found.setdefault(topic, []).append(number)
@@ -289,7 +301,7 @@ def by_topic(partitions: Sequence[Partition]) -> dict[str, list[int]]:
 
 
 def leaders_of(cluster: Cluster, partitions: Mapping[str, Sequence[int]]) -> dict[int, dict[str, list[int]]]:
-    """Group partitions by their leaders. Raises TemporaryFailure if one has no leader."""
+    """Group partitions by leader. Raises TemporaryFailure if a partition has no leader."""
     leaders: dict[int, dict[str, list[int]]] = {}
     found = {}
     for topic in cluster.metadata(partitions).topics:
@@ -350,7 +362,7 @@ _SINCE = (
 
 
 def release_of(versions: Mapping[int, VersionRange]) -> str:
-    """Return the newest release of Apache Kafka whose requests are served, such as "4.4"."""
+    """Return the newest release of Apache Kafka whose requests the broker supports, such as "4.4"."""
     for release, api_key, version in _SINCE:
         if api_key in versions and version in versions[api_key]:
             return release

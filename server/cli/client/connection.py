@@ -67,7 +67,7 @@ class Address(NamedTuple):
 
 
 class BrokerConnection:
-    """One connection, made by `connect`. All methods raise ConnectionLost when the connection is unusable."""
+    """Connection to a broker, opened by `connect`. All methods raise ConnectionLost if the connection is broken."""
 
     def __init__(self, sock: socket.socket, address: Address) -> None:
         self.address = address
@@ -89,7 +89,10 @@ class BrokerConnection:
         return self.socket.fileno() < 0
 
     def version_of(self, request_class: type[Message], at_most: int = 1000) -> int:
-        """Newest version of a request that both sides support. Raises RequestFailed if there is none."""
+        """Return the newest version of a request that both sides support, up to `at_most`.
+
+        Raises RequestFailed if there is none.
+        """
         ours, theirs = request_class.versions, self.versions.get(request_class.api_key)
         if theirs is not None:
             newest = min(ours.last, theirs.last, at_most)
@@ -103,12 +106,12 @@ class BrokerConnection:
         )
 
     def ask(self, request: Message, *, at_most: int = 1000, timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
-        """Send a request and wait for its answer."""
+        """Send a request and return the response."""
         self.send(request, at_most=at_most)
         return self.receive(timeout_s)
 
     def send(self, request: Message, *, at_most: int = 1000, has_answer: bool = True) -> None:
-        """Send a request, whose answer a later `receive` returns."""
+        """Send a request; a later `receive` returns the response."""
         version = self.version_of(type(request), at_most)
         self._send(request, version, has_answer=has_answer)
 
@@ -164,7 +167,7 @@ class BrokerConnection:
             self._waiting.append((self._last_id, response_class_of(cls), version))
 
     def _frame(self, deadline_s: float) -> int:
-        """Receive one frame to the front of the buffer; returns its length."""
+        """Receive one frame into the buffer, from position 0 on; return the frame's length."""
         self._receive(0, _size.size, deadline_s)
         (size,) = _size.unpack_from(self._buffer)
         if not 4 <= size <= self.frame_bytes_max:
@@ -221,7 +224,7 @@ class BrokerConnection:
         )
 
     def other_protocol(self, begun: bytes) -> str:
-        """Describe a peer that does not speak Kafka's protocol, by the first bytes that it sent."""
+        """Describe a peer that does not speak Kafka's protocol, from the first bytes that the peer sent."""
         if begun == b"HTTP":
             return f"{self.address} speaks HTTP, not Kafka's protocol: give the port of a broker's listener"
         if begun[0] == 0x15 and begun[1] == 3:
@@ -232,7 +235,7 @@ class BrokerConnection:
 
 
 def connect(address: Address, security: Security, timeout_s: float) -> BrokerConnection:
-    """Open a connection and log in. Raises RequestFailed with a reason, at the latest after `timeout_s`."""
+    """Open a connection and log in. Raises RequestFailed with the reason, within `timeout_s`."""
     deadline_s = time.monotonic() + timeout_s
     sock = _connected(address, deadline_s, timeout_s)
     try:
@@ -254,7 +257,10 @@ def connect(address: Address, security: Security, timeout_s: float) -> BrokerCon
 
 
 def _speaks_http(sock: socket.socket) -> bool:
-    """True if the server answers a blank line as HTTP servers do. The caller closes the connection afterwards."""
+    """Return True if the server answers a blank line like an HTTP server.
+
+    The caller closes the connection afterwards.
+    """
     try:
         sock.settimeout(HTTP_PROBE_S)
         sock.sendall(b"\r\n\r\n")
@@ -287,7 +293,7 @@ def _connected(address: Address, deadline_s: float, timeout_s: float) -> socket.
 
 
 def _looked_up(address: Address, deadline_s: float) -> list[Any]:
-    """Resolve a host in a daemon thread, because a look-up cannot be interrupted."""
+    """Resolve a host name in a daemon thread, because a DNS lookup cannot be interrupted. Raises RequestFailed."""
     found: list[Any] = []
     failed: list[Exception] = []
 
@@ -344,7 +350,10 @@ def _learn_versions(connection: BrokerConnection, deadline_s: float) -> None:
 
 
 def _log_in(connection: BrokerConnection, login: PeerLoginConfig | TokenLogin, deadline_s: float) -> None:
-    """Log in: SaslHandshake chooses the mechanism, SaslAuthenticate carries its tokens."""
+    """Log in by SASL: SaslHandshake chooses the mechanism, SaslAuthenticate carries its tokens.
+
+    Raises RequestFailed.
+    """
     from ottla.server.security.mechanism import LoginFailed
     from ottla.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 

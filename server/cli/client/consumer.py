@@ -60,14 +60,14 @@ class Batch(NamedTuple):
 
 
 class AtEnd(NamedTuple):
-    """Notice that the consumer has reached the end of a partition."""
+    """Event: the consumer has reached the end of a partition."""
 
     place: Partition
     offset: int
 
 
 class Consumer:
-    """Consumer that reads its partitions until all are closed."""
+    """Consumer that reads partitions until all of them are closed."""
 
     def __init__(self, cluster: Cluster, begins: Mapping[Partition, int], isolation: int) -> None:
         self.positions = dict(begins)
@@ -90,7 +90,7 @@ class Consumer:
             each.close()
 
     def __iter__(self) -> Iterator[Batch | AtEnd]:
-        """Yield each partition's batches in order, and AtEnd each time a partition's end is reached."""
+        """Yield the batches of each partition in order, and AtEnd whenever the end of a partition is reached."""
         while self.positions:
             try:
                 self._ask_all()
@@ -103,7 +103,7 @@ class Consumer:
     # --- asking
 
     def _ask_all(self) -> None:
-        """Send a request to each leader without one in flight."""
+        """Send a fetch request to each leader that has no request in flight."""
         if any(place not in self._leaders for place in self.positions):
             self._find_leaders()
         for leader in {self._leaders[place] for place in self.positions} - self._under_way:
@@ -152,7 +152,10 @@ class Consumer:
         self._connections.pop(leader).close()
 
     def _answered(self) -> list[int]:
-        """Wait for leaders with a response. A single leader is read directly, with the connection's own time limit."""
+        """Return the leaders whose responses have arrived, after waiting for one.
+
+        A single leader is returned immediately: the read from its connection has a time limit.
+        """
         if len(self._under_way) < 2:
             return list(self._under_way)
         sockets = {self._connections[leader].socket: leader for leader in self._under_way}
@@ -162,7 +165,10 @@ class Consumer:
         return [sockets[each] for each in ready]
 
     def _wait_for_better(self, error: Exception) -> None:
-        """Pause before looking up leaders again. Raises RequestFailed if they are missing for long."""
+        """Pause before the leaders are looked up again.
+
+        Raises RequestFailed if the error lasts for ANSWER_TIMEOUT_S.
+        """
         now_s = time.monotonic()
         if self._failing_since_s is None:
             self._failing_since_s = now_s
@@ -241,7 +247,10 @@ class Consumer:
             raise corrupt(place, error) from None
 
     def _begin_anew(self, place: Partition) -> None:
-        """Reset to an existing offset after OFFSET_OUT_OF_RANGE. Raises TemporaryFailure if the offset does exist."""
+        """Continue at the nearest existing offset after OFFSET_OUT_OF_RANGE.
+
+        Raises TemporaryFailure if the refused offset exists.
+        """
         partition = {place[0]: [place[1]]}
         earliest = offsets_at(self._cluster, partition, EARLIEST)[place]
         latest = offsets_at(self._cluster, partition, LATEST, isolation=self._isolation)[place]
@@ -261,7 +270,10 @@ IsWanted = Callable[[BatchHeader, Any, int], bool]
 
 
 def _committed(part: PartitionData) -> IsWanted:
-    """Filter for committed batches; it must see all batches of a response in order."""
+    """Return a filter that selects batches of committed records.
+
+    The filter must see all batches of a response in order.
+    """
     to_come = sorted(part.aborted_transactions or (), key=lambda each: -each.first_offset)
     aborted: set[int] = set()
 
@@ -280,12 +292,12 @@ def _committed(part: PartitionData) -> IsWanted:
 
 
 def corrupt(place: Partition, error: KafkaError) -> RequestFailed:
-    """Error for a batch with unreadable records."""
+    """Make the exception for a batch whose records cannot be decoded."""
     return failed(f"records of {place[0]}-{place[1]}", error.code, error.message)
 
 
 class Bounds(NamedTuple):
-    """Parsed -o. `kind` is beginning, end, offset, before_end or time."""
+    """Parsed option -o. `kind` is beginning, end, offset, before_end or time."""
 
     kind: str = "beginning"
     number: int = 0
@@ -293,7 +305,10 @@ class Bounds(NamedTuple):
 
 
 def parse_bounds(texts: Sequence[str]) -> Bounds:
-    """Parse -o, which may be given twice, for the beginning and for the end: -o s@TIME -o e@TIME. Raises UsageError."""
+    """Parse the values of option -o, which gives the beginning, or as -o s@TIME -o e@TIME beginning and end.
+
+    Raises UsageError.
+    """
     bounds = Bounds()
     for text in texts:
         if text in ("beginning", "start", "end"):
@@ -317,7 +332,7 @@ def parse_bounds(texts: Sequence[str]) -> Bounds:
 def begin_and_end(
     cluster: Cluster, partitions: Mapping[str, Sequence[int]], bounds: Bounds, isolation: int = READ_COMMITTED
 ) -> dict[Partition, tuple[int, int | None]]:
-    """Resolve bounds to each partition's first offset and end offset (None: no end)."""
+    """Return each partition's first offset and end offset for the bounds. The end is None if there is no end."""
     begins = _begins(cluster, partitions, bounds, isolation)
     if bounds.until_ms is None:
         return {place: (begin, None) for place, begin in begins.items()}
@@ -344,7 +359,7 @@ def _begins(
 def _at_time(
     cluster: Cluster, partitions: Mapping[str, Sequence[int]], timestamp_ms: int, isolation: int
 ) -> dict[Partition, int]:
-    """Request the first offset at or after a time; the present end if there is none."""
+    """Return the first offset at or after `timestamp_ms` in each partition; the current end if there is none."""
     found = offsets_at(cluster, partitions, timestamp_ms)
     late: dict[str, list[int]] = {}
     for (topic, number), offset in found.items():

@@ -26,14 +26,14 @@ _length = struct.Struct(">i")
 
 
 class Piece(NamedTuple):
-    """A part of a format: literal text, or the field of this letter."""
+    """Piece of an output format: a literal text, or the letter of a field."""
 
     text: bytes = b""
     field: str = ""
 
 
 class Place(NamedTuple):
-    """Origin of a record."""
+    """Origin of a record: topic, partition and broker."""
 
     topic: str
     partition: int
@@ -42,19 +42,19 @@ class Place(NamedTuple):
 
 
 class Format(NamedTuple):
-    """Parsed format. `is_null_shown`: a null key or value is printed as NULL, as with -Z."""
+    """Parsed output format. `is_null_shown`: a null key or value is printed as NULL (option -Z)."""
 
     pieces: tuple[Piece, ...]
     is_null_shown: bool = False
 
     @property
     def null(self) -> bytes:
-        """Text for a null key or value."""
+        """Text that is printed for a null key or value."""
         return NULL if self.is_null_shown else b""
 
 
 def unescaped(text: str, option: str) -> bytes:
-    """Decode the escapes of a delimiter or of a format's text. Raises UsageError."""
+    """Decode the escape sequences in a delimiter or a format. `option`: name for errors. Raises UsageError."""
     found = bytearray()
     position = 0
     while position < len(text):
@@ -77,7 +77,7 @@ def unescaped(text: str, option: str) -> bytes:
 
 
 def parse_format(text: str, *, is_null_shown: bool = False) -> Format:
-    """Parse a format string. Raises UsageError for an unknown field."""
+    """Parse an output format. Raises UsageError if a field is unknown."""
     pieces: list[Piece] = []
     literal: list[str] = []
 
@@ -104,7 +104,7 @@ def parse_format(text: str, *, is_null_shown: bool = False) -> Format:
 
 
 def usual_format(delimiter: bytes, key_delimiter: bytes | None, *, is_null_shown: bool = False) -> Format:
-    """Make the format without -f: value and delimiter, after key and its delimiter if one is given."""
+    """Make the default format: value and delimiter; with `key_delimiter`, key and key delimiter come first."""
     key = () if key_delimiter is None else (Piece(field="k"), Piece(text=key_delimiter))
     return Format((*key, Piece(field="s"), Piece(text=delimiter)), is_null_shown)
 
@@ -115,7 +115,7 @@ PrintRecord = Callable[[Record, Place], bytes]
 
 
 def raw_printer(chosen: Format) -> PrintRecord:
-    """Print bytes as they are, for a pipe or a file."""
+    """Return a function that formats records without escapes, for a pipe or a file."""
     null = chosen.null
 
     def printed(record: Record, place: Place) -> bytes:
@@ -125,7 +125,7 @@ def raw_printer(chosen: Format) -> PrintRecord:
 
 
 def shown_printer(chosen: Format) -> PrintRecord:
-    """Print for a terminal: control characters as escapes, huge values cut."""
+    """Return a function that formats records for a terminal: control characters are escaped, very long values cut."""
     null = chosen.null
 
     def printed(record: Record, place: Place) -> bytes:
@@ -143,7 +143,10 @@ def shown_printer(chosen: Format) -> PrintRecord:
 
 
 def json_printer(delimiter: bytes) -> PrintRecord:
-    """Print kcat's JSON envelope, one object a line. It is ASCII, so it cannot control a terminal."""
+    """Return a function that formats records as kcat's JSON envelope, one object a line.
+
+    The text is ASCII, so that it cannot control a terminal.
+    """
 
     def printed(record: Record, place: Place) -> bytes:
         headers = [text for key, value in record.headers for text in (_text(key), _text(value))]

@@ -35,7 +35,7 @@ _NAMES_MAX_VERSION = 9  # of OffsetFetch and OffsetCommit: later ones name topic
 
 
 class Listed(NamedTuple):
-    """Listed group. Brokers before 2.6 return no state, and before 3.8 no type."""
+    """Entry of the list of groups. Brokers before 2.6 return no state, and brokers before 3.8 no type."""
 
     group: str
     kind: str
@@ -45,7 +45,7 @@ class Listed(NamedTuple):
 
 
 def list_groups(cluster: Cluster) -> list[Listed]:
-    """List the groups of all brokers by name. Raises RequestFailed if a broker does not answer."""
+    """List the groups of all brokers, sorted by name. Raises RequestFailed if a broker does not answer."""
     cluster.metadata(())
     asked = [(node_id, partial(cluster.broker, node_id)) for node_id in cluster.brokers()]
     return sorted(
@@ -54,7 +54,7 @@ def list_groups(cluster: Cluster) -> list[Listed]:
 
 
 def find_group(cluster: Cluster, group: str) -> Listed | None:
-    """Find one group in its coordinator's list; None if it does not exist."""
+    """Find a group in the list of its coordinator; None if the group does not exist."""
     coordinator = cluster.coordinator(group)
     found = _listed(cluster, f"group {group}", lambda: coordinator, -1)
     return next((each for each in found if each.group == group), None)
@@ -111,7 +111,7 @@ def starts_of(cluster: Cluster, group: str) -> dict[Partition, int]:
 
 
 def ends_of(cluster: Cluster, partitions: Sequence[Partition]) -> dict[Partition, int]:
-    """Fetch the end offsets of partitions; deleted ones and those without a leader are left out."""
+    """Fetch the end offsets of partitions; deleted partitions and partitions without a leader are omitted."""
     topics = {topic for topic, _ in partitions}
     if not topics:
         return {}
@@ -126,7 +126,7 @@ def ends_of(cluster: Cluster, partitions: Sequence[Partition]) -> dict[Partition
 
 
 def commit(cluster: Cluster, group: str, offsets: Mapping[Partition, int]) -> None:
-    """Commit offsets for a group, which must have no members. Raises RequestFailed."""
+    """Commit offsets for a group without members. Raises RequestFailed."""
     topics = [
         OffsetCommitRequestTopic(
             name=topic,
@@ -161,7 +161,7 @@ _DESCRIBE_MAX_VERSION = 5  # of DescribeGroups: later ones differ in what they s
 
 
 class Task(NamedTuple):
-    """A task of a Streams application: it reads partitions of this number in the topics of its subtopology."""
+    """Task of a Kafka Streams application, which reads partition `number` of its subtopology's topics."""
 
     subtopology: str
     number: int
@@ -171,7 +171,7 @@ class Task(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A member of a group with its assignment: partitions, or tasks in a streams group."""
+    """Member of a group with its assignment: partitions, or tasks in a streams group."""
 
     member_id: str
     client_id: str
@@ -188,7 +188,11 @@ class Members(NamedTuple):
     """Subtopologies of a streams group, by the topic that they read."""
 
     def readers(self, committed: Collection[Partition]) -> dict[Partition, list[str]]:
-        """Map partitions to the members that read them, assigned and committed ones; a share group has several for one."""
+        """Return the members that read each partition, from assigned partitions and tasks.
+
+        `committed`: partitions with committed offsets, which are matched to tasks. In a share group a partition has
+        several members.
+        """
         found: dict[Partition, list[str]] = {}
         owners: dict[Task, str] = {}
         for each in self.all:
@@ -203,7 +207,7 @@ class Members(NamedTuple):
 
 
 def members_of(cluster: Cluster, listed: Listed) -> Members:
-    """Describe the members of a group; empty for an unknown type. Raises RequestFailed."""
+    """Request the members of a group; empty if the group's type is unknown. Raises RequestFailed."""
     ask = _KINDS.get(listed.kind.lower())
     return Members([], {}) if ask is None else cluster.patiently(lambda: ask(cluster, listed.group))
 
@@ -223,7 +227,7 @@ def _member(found: Any, partitions: Iterable[Partition] = (), tasks: Iterable[Ta
 
 
 def assigned(blob: bytes) -> tuple[Partition, ...]:
-    """Decode a classic consumer's assignment; empty if it is malformed, as members may send any bytes."""
+    """Decode the assignment of a classic consumer; empty if malformed, because members may send any bytes."""
     version = int.from_bytes(blob[:2], "big", signed=True)
     if len(blob) < 2 or version < 0:
         return ()
@@ -236,7 +240,7 @@ def assigned(blob: bytes) -> tuple[Partition, ...]:
 
 
 def described(cluster: Cluster, group: str, request: Any) -> Any:
-    """Ask the coordinator to describe one group of a newer type. Raises RequestFailed, TemporaryFailure."""
+    """Request the description of one group from its coordinator. Raises RequestFailed or TemporaryFailure."""
     found = only(cluster.coordinator(group).ask(request).groups, f"group {group}")
     cluster.check(f"group {group}", found.error_code, found.error_message)
     return found

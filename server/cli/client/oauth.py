@@ -63,7 +63,7 @@ Find = Callable[[float], str]
 
 @dataclass(slots=True)
 class TokenLogin:
-    """Login by tokens. `find` retrieves a token when a connection is made and the last one is too old."""
+    """Login by OAUTHBEARER. `find` retrieves a token when a connection is opened and the last token is too old."""
 
     find: Find = field(repr=False)
     extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -72,7 +72,10 @@ class TokenLogin:
     _until_s: float = 0.0
 
     def client(self, timeout_s: float) -> OAuthBearerClient:
-        """Client side of one connection's login. Raises RequestFailed if no token arrives in the given seconds."""
+        """Return the client's part of one SASL exchange.
+
+        Raises RequestFailed if no token arrives within `timeout_s`.
+        """
         if not self._token or time.monotonic() >= self._until_s:
             self._token = checked(self.find(timeout_s))
             self._until_s = time.monotonic() + KEPT_S
@@ -82,7 +85,10 @@ class TokenLogin:
 def token_login(
     texts: Mapping[str, str], jaas: JaasEntry | None, context: Callable[[TlsConfig], ssl.SSLContext]
 ) -> TokenLogin:
-    """Make the login of the settings and the JAAS line. `context` makes the TLS context for https. Raises UsageError."""
+    """Make the login from client settings and a JAAS entry. Raises UsageError.
+
+    `context` makes the TLS context for a token endpoint with https.
+    """
     options = {} if jaas is None else jaas.options
     try:
         login = oauth_login(_as_kafkas(texts, options), "", JaasEntry("", "required", _with_extensions(options)))
@@ -92,7 +98,10 @@ def token_login(
 
 
 def _as_kafkas(texts: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
-    """Translate settings to Kafka's names, and add the handler class that Kafka needs beside an address. Raises UsageError."""
+    """Translate librdkafka's setting names to Kafka's. Raises UsageError.
+
+    If there is a token endpoint, the login callback handler that Kafka requires is added.
+    """
     found = {ours: texts[each] for each, ours in _LIBRDKAFKAS.items() if each in texts}
     if ENDPOINT_NAME in texts:
         found[LOGIN_HANDLER_NAME] = HANDLERS[0]
@@ -104,7 +113,10 @@ def _as_kafkas(texts: Mapping[str, str], options: Mapping[str, str]) -> dict[str
 
 
 def _with_extensions(options: Mapping[str, str]) -> dict[str, str]:
-    """Add each extension by both of Kafka's names: one is read with tokens of an issuer, one with unsecured tokens."""
+    """Add each SASL extension under the two option names of Kafka.
+
+    Kafka reads one name for tokens of an issuer and the other name for unsecured tokens.
+    """
     both = {
         f"{UNSECURED_OPTION}Extension_{name.removeprefix(_EXTENSION)}": text
         for name, text in options.items()
@@ -124,7 +136,7 @@ def _find(login: OAuthLogin, context: Callable[[TlsConfig], ssl.SSLContext]) -> 
 
 
 def checked(token: str) -> str:
-    """Check the form of a token. Raises RequestFailed."""
+    """Return the token if its form is valid. Raises RequestFailed otherwise."""
     try:
         return plain_token(token)
     except FailedRetrieval:
@@ -142,7 +154,7 @@ def _of_file(path: Path) -> str:
 
 
 def _of_issuer(source: ClientCredentials, context: ssl.SSLContext | None, timeout_s: float) -> str:
-    """Request a token in a daemon thread, because the issuer's answer may come byte by byte."""
+    """Request a token from the issuer in a daemon thread, because the response may arrive very slowly."""
     parts = urlsplit(source.url)
     issuer = f"the issuer of tokens at {parts.scheme}://{parts.hostname}"
     found: list[tuple[int, bytes] | str] = []
@@ -161,7 +173,7 @@ def _of_issuer(source: ClientCredentials, context: ssl.SSLContext | None, timeou
 
 
 def _asked(source: ClientCredentials, context: ssl.SSLContext | None, timeout_s: float) -> tuple[int, bytes] | str:
-    """Status and body of the response, or the reason for its absence."""
+    """Return status and body of the issuer's response, or the reason why there is none."""
     import http.client  # here, as files need no HTTP
 
     parts = urlsplit(source.url)

@@ -15,19 +15,19 @@ from typing import Any
 
 
 class RequestFailed(Exception):
-    """Failed or refused request; exit code 1. The text goes to stderr and says what to do."""
+    """Failure or refusal of a request; exit code 1. The text is printed on stderr and suggests a remedy."""
 
 
 class UsageError(Exception):
-    """Wrong usage, independent of the cluster; exit code 2. The text is for stderr."""
+    """Wrong usage of the command, independent of the cluster; exit code 2. The text is printed on stderr."""
 
 
 class ConnectionLost(RequestFailed):
-    """Lost or unresponsive connection. Another broker may still answer."""
+    """Loss of a connection, or a peer that does not respond. Another broker may still answer."""
 
 
 class NoResponse(ConnectionLost):
-    """Connected peer that sends no response."""
+    """Timeout of a connected peer that sends no response."""
 
 
 SHOWN_BYTES_MAX = 8 * 1024
@@ -39,12 +39,12 @@ _HARMFUL = re.compile(
 
 
 def shown_text(text: str) -> str:
-    """Escape the control characters of a text."""
+    """Escape the control characters in a text."""
     return _HARMFUL.sub(_escaped, text)
 
 
 def shown_bytes(data: bytes) -> str:
-    """Escape bytes as text; cut very long ones, and add their size."""
+    """Format bytes as text with escapes. Very long values are cut, and their size is added."""
     size = len(data)
     cut = data[:SHOWN_BYTES_MAX]
     text = shown_text(bytes(cut).decode("utf-8", "backslashreplace"))
@@ -52,7 +52,7 @@ def shown_bytes(data: bytes) -> str:
 
 
 def say(text: str) -> None:
-    """Print one line on stderr, beside the command's own output."""
+    """Print one line on stderr, separate from the command's output."""
     line = " ".join(shown_text(text).split())
     print(f"ottla: {line}".encode("utf-8", "backslashreplace").decode(), file=sys.stderr, flush=True)
 
@@ -68,7 +68,7 @@ Cell = str | int | None
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-    """Print a heading and a line for each row. Columns that hold only numbers are aligned at their right."""
+    """Print headings and rows as a table. Columns that contain only numbers are right-aligned."""
     texts = [[_text(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *texts, strict=True)]
     numeric = [
@@ -83,7 +83,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None
 
 
 def print_pairs(pairs: Sequence[tuple[str, Cell]]) -> None:
-    """Print names and values, one pair a line."""
+    """Print pairs of name and value, one pair a line."""
     names = [_text(name) for name, _ in pairs]
     width = max(map(len, names))
     for name, (_, value) in zip(names, pairs, strict=True):
@@ -91,7 +91,7 @@ def print_pairs(pairs: Sequence[tuple[str, Cell]]) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as one document of JSON."""
+    """Print a value as one JSON document."""
     print(json.dumps(value, indent=2, ensure_ascii=True))
 
 
@@ -100,7 +100,7 @@ def print_line(text: str) -> None:
 
 
 def ids(numbers: Sequence[int]) -> str:
-    """Format ids of brokers or partitions for one cell."""
+    """Format ids of brokers or partitions as the text of one table cell."""
     return ",".join(map(str, numbers)) or "-"
 
 
@@ -114,7 +114,7 @@ INTERVAL_S = 0.5
 
 
 class Progress:
-    """Progress line on stderr, rewritten twice a second; silent without a terminal, or for short work."""
+    """Progress line on stderr, updated twice a second; hidden for short work or without a terminal."""
 
     def __init__(self, *, is_quiet: bool = False) -> None:
         self._is_shown = sys.stderr.isatty() and not is_quiet
@@ -123,7 +123,7 @@ class Progress:
         self._width = 0
 
     def note(self, records: int, size: int) -> None:
-        """Update the records and bytes done."""
+        """Update the number of records and of bytes done so far."""
         if not self._is_shown or (now_s := time.monotonic()) < self._next_s:
             return
         self._next_s = now_s + INTERVAL_S
@@ -133,7 +133,7 @@ class Progress:
         self._width = len(text)
 
     def end(self) -> None:
-        """Clear the line."""
+        """Clear the progress line."""
         if self._width:
             print(f"\r{' ' * self._width}\r", end="", file=sys.stderr, flush=True)
             self._width = 0

@@ -33,7 +33,7 @@ NEVER_MS = (1 << 31) - 1  # there is no transaction that could time out
 
 
 class Place(NamedTuple):
-    """Place of a batch in its producer's sequence: producer id, epoch, and sequence of the first record."""
+    """Position of a batch in a producer's sequence: producer id, epoch, and sequence of the first record."""
 
     producer_id: int
     epoch: int
@@ -48,16 +48,19 @@ class Sequences:
         self._next: dict[int, int] = {}
 
     def take(self, partition: int, count: int) -> Place:
-        """Take sequences for a partition's next batch, which must be written before any later one."""
+        """Reserve `count` sequences for the next batch of a partition.
+
+        Write the batches of a partition in this order.
+        """
         sequence = self._next.get(partition, 0)
         self._next[partition] = (sequence + count) % SEQUENCES
         return Place(self._producer_id, self._epoch, sequence)
 
 
 def producer_sequences(cluster: Cluster, texts: Mapping[str, str], acks: int) -> Sequences | None:
-    """Make the sequences that the settings ask for; None without idempotence. Raises UsageError, RequestFailed.
+    """Request a producer id for an idempotent producer; None if idempotence is off. Raises UsageError, RequestFailed.
 
-    Idempotence is the default, as with Kafka's producer, if all in-sync replicas acknowledge and the cluster allows it.
+    As in Kafka's producer, idempotence is the default if acks is all and the cluster allows it.
     """
     wanted = texts.get(SETTING, "").lower()
     if wanted not in ("", "true", "false"):
@@ -83,7 +86,7 @@ def _ask(cluster: Cluster, broker: BrokerConnection, is_demanded: bool) -> Seque
 
 
 def partition_of(key: bytes, partitions: Sequence[int]) -> int:
-    """Choose the partition of a key among all partitions of a topic, in their order."""
+    """Return the partition of a key. `partitions`: all partitions of the topic, sorted."""
     return partitions[(murmur2(key) & 0x7FFFFFFF) % len(partitions)]
 
 
@@ -97,7 +100,7 @@ _NAMES_MAX_VERSION = 11  # of Produce: 12 is for transactions, and later ones na
 
 @dataclass(slots=True)
 class _Sent:
-    """A request in flight: its batches by partition, each with its number of records."""
+    """Produce request in flight. `batches` maps a partition to the batch and the batch's number of records."""
 
     leader: int
     connection: BrokerConnection
@@ -106,7 +109,10 @@ class _Sent:
 
 
 class Producer:
-    """Writes to one topic; `settle` and `close` it at the end. `acks` is -1 (all in-sync replicas), 1 (leader) or 0 (no answer)."""
+    """Producer for one topic; call `settle` and `close` at the end.
+
+    `acks` is -1 (all in-sync replicas), 1 (leader) or 0 (no answer).
+    """
 
     def __init__(
         self,
@@ -117,7 +123,10 @@ class Producer:
         *,
         sequences: Sequences | None = None,
     ) -> None:
-        """`on_answer` gets the seconds that each request took; with `sequences` batches may be sent again."""
+        """`on_answer` is called with the duration of each request in seconds.
+
+        With `sequences` batches can be retried.
+        """
         self.topic = topic
         self.acknowledged = 0
         """Records; with acks 0 those that were sent."""
@@ -135,7 +144,10 @@ class Producer:
         """All partitions of the topic, in their order."""
 
     def write(self, batches: dict[int, tuple[bytes, int]]) -> None:
-        """Send a batch to each of the given partitions as (batch, number of records). Raises RequestFailed."""
+        """Send one batch, given as (batch, number of records), to each of the given partitions.
+
+        Raises RequestFailed.
+        """
         left = dict(batches)
         while left:
             leader = self._leaders.get(next(iter(left)), -1)
@@ -153,10 +165,10 @@ class Producer:
                 del left[partition]
 
     def _begins(self, batches: Mapping[int, object]) -> bool:
-        """True if the first batch of one of the given partitions is still in flight.
+        """Return True if the first batch of one of the given partitions is still in flight.
 
-        A leader that knows nothing of a producer id takes any sequence of it. If it refused the first batch, because it was not leader
-        yet, it might take the second one, and never the first again.
+        A leader accepts any sequence from an unknown producer id. If the leader refused the first batch, because it was
+        not leader yet, it might accept the second batch, and then never the first batch again.
         """
         return self.sequences is not None and any(
             partition in sent.batches for partition in batches.keys() - self._begun for sent in self._under_way
@@ -172,7 +184,7 @@ class Producer:
             self._write_again(batches)
 
     def settle(self) -> None:
-        """Wait until all batches are acknowledged. Raises RequestFailed if one is refused."""
+        """Wait until all batches are acknowledged. Raises RequestFailed if a batch is refused."""
         while self._under_way:
             self.settle_oldest()
 
@@ -202,13 +214,13 @@ class Producer:
             self.acknowledged += _records(batches)
 
     def _hang_up(self, leader: int) -> None:
-        """Close a connection; its requests in flight count as lost."""
+        """Close the connection to a leader; requests in flight on this connection count as lost."""
         connection = self._connections.pop(leader, None)
         if connection is not None:
             connection.close()
 
     def settle_oldest(self) -> None:
-        """Wait for the answer to the oldest request."""
+        """Wait for the response to the oldest request, and retry refused batches."""
         refused = self._answered()
         if refused:
             # The others were sent after it. Their answers come first, and what they refuse is sent after it again.
@@ -217,7 +229,7 @@ class Producer:
     def _write_again(
         self, last: dict[int, tuple[bytes, int]], first: dict[int, tuple[bytes, int]] | None = None
     ) -> None:
-        """Rewrite these batches one by one, and with them those in flight that are refused or lost."""
+        """Retry batches one by one: `first`, then all batches in flight that are refused or lost, then `last`."""
         again = [first or {}]
         while self._under_way:
             again.append(self._answered())
@@ -226,7 +238,7 @@ class Producer:
                 self._write_anew(partition, batch)
 
     def _answered(self) -> dict[int, tuple[bytes, int]]:
-        """Take the oldest answer; returns the batches to be sent again."""
+        """Receive the response to the oldest request; return the batches to be retried."""
         sent = self._under_way[0]
         try:
             answer = sent.connection.receive()
@@ -274,7 +286,7 @@ class Producer:
         return True
 
     def _write_anew(self, partition: int, batch: tuple[bytes, int]) -> None:
-        """Send one batch until a leader accepts it, with no other request in flight."""
+        """Send one batch until a leader accepts it. No other request may be in flight."""
 
         def write() -> None:
             try:
@@ -316,7 +328,7 @@ def _records(batches: Mapping[int, tuple[bytes, int]]) -> int:
 
 
 class Spread:
-    """Round robin over partitions for batches without keys."""
+    """Round-robin choice of partitions for batches without keys."""
 
     def __init__(self, partitions: Sequence[int], first: int) -> None:
         self._partitions = partitions

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Placed(NamedTuple):
-    """A partition and its replicas, the preferred leader first."""
+    """Partition with its replicas; the first replica is the preferred leader."""
 
     topic: str
     partition: int
@@ -43,11 +43,14 @@ class Placed(NamedTuple):
 
 
 class Impossible(Exception):
-    """More replicas than brokers; the text is one sentence."""
+    """Plan that is impossible, because a partition has more replicas than there are brokers."""
 
 
 def plan_spread(partitions: Sequence[Placed], brokers: Sequence[int]) -> list[Placed]:
-    """Plan the moves: the changed partitions with their new replicas. `brokers`: those that may hold replicas."""
+    """Plan an even spread; return the partitions that change, with their new replicas. Raises Impossible.
+
+    `brokers`: ids of the brokers that may hold replicas.
+    """
     for each in partitions:
         if len(each.replicas) > len(brokers):
             raise Impossible(
@@ -66,7 +69,7 @@ def plan_spread(partitions: Sequence[Placed], brokers: Sequence[int]) -> list[Pl
 
 
 class _Counts:
-    """Partitions of each broker by topic, with their numbers for each topic and for all topics."""
+    """Partitions of each broker, by topic, and their counts for each topic and for all topics together."""
 
     def __init__(self, brokers: Iterable[int]) -> None:
         self.of_topic: dict[str, Counter[int]] = {}
@@ -106,7 +109,7 @@ class _Plan:
         ]
 
     def count_leads(self) -> None:
-        """Count first replicas after the planned moves."""
+        """Count the preferred leaders of each broker after the planned moves of replicas."""
         for number, (each, replicas) in enumerate(zip(self._partitions, self._replicas, strict=True)):
             if replicas:
                 self.leads.add(each.topic, replicas[0], number)
@@ -114,7 +117,7 @@ class _Plan:
     # --- one move
 
     def move_replica(self, topic: str, source: int, target: int) -> bool:
-        """Move one replica of a topic, if possible."""
+        """Move one replica of a topic from `source` to `target`; return False if that is impossible."""
         for number in self.replicas.numbers(topic, source):
             if target not in self._replicas[number]:
                 self._replace(number, source, target)
@@ -128,7 +131,7 @@ class _Plan:
         self.replicas.add(topic, target, number)
 
     def move_lead(self, topic: str, source: int, target: int) -> bool:
-        """Make another replica of a partition the first, if possible."""
+        """Make `target` the preferred leader of a partition that `source` leads. Return False if that is impossible."""
         for number in self.leads.numbers(topic, source):
             replicas = self._replicas[number]
             if target in replicas:
@@ -142,7 +145,7 @@ class _Plan:
     # --- the steps
 
     def empty_others(self) -> None:
-        """Move replicas away from brokers that may not have any (step 1)."""
+        """Move replicas away from brokers that must not hold any (step 1)."""
         allowed = set(self._brokers)
         for number, each in enumerate(self._partitions):
             of_topic, of_all = self.replicas.of_topic.get(each.topic, Counter()), self.replicas.of_all
@@ -152,7 +155,7 @@ class _Plan:
                     self._replace(number, broker, min(free, key=lambda other: (of_topic[other], of_all[other])))
 
     def level(self, counts: _Counts, move: Callable[[str, int, int], bool]) -> None:
-        """Level each topic, then all topics together (steps 2 and 3; 4 for leaders)."""
+        """Even out each topic, then all topics together (steps 2 and 3; for leaders step 4)."""
         for topic, of_topic in counts.of_topic.items():
             self._level_topic(topic, of_topic, counts, move)
         is_better = True
@@ -177,7 +180,10 @@ class _Plan:
             )
 
     def _level_pair(self, source: int, target: int, counts: _Counts, move: Callable[[str, int, int], bool]) -> bool:
-        """Move surplus partitions from one broker to another, of topics in which the source also has more."""
+        """Move surplus partitions from `source` to `target`, of topics in which `source` has more.
+
+        Return True if any moved.
+        """
         is_better = False
         for topic, of_topic in counts.of_topic.items():
             if counts.of_all[source] - counts.of_all[target] <= 1:
@@ -193,7 +199,7 @@ LOOK_AGAIN_S_MAX = 2.0
 
 
 def placed_partitions(cluster: Cluster) -> tuple[list[Placed], list[str]]:
-    """All partitions of the cluster in the order of their names, and the names of those without a leader."""
+    """Return all partitions of the cluster, sorted, and the names of the partitions without a leader."""
     placed, without_leader = [], []
     for topic in sorted(cluster.metadata(None).topics, key=lambda each: each.name or ""):
         for each in sorted(topic.partitions, key=lambda one: one.partition_index):
@@ -204,7 +210,7 @@ def placed_partitions(cluster: Cluster) -> tuple[list[Placed], list[str]]:
 
 
 def moving(cluster: Cluster, partitions: Sequence[Placed] | None = None) -> list[str]:
-    """Names of partitions (None: of all) that are being moved."""
+    """Return the names of those of `partitions` (None: all) that are being reassigned."""
     topics = None
     if partitions is not None:
         topics = [
@@ -221,7 +227,7 @@ def moving(cluster: Cluster, partitions: Sequence[Placed] | None = None) -> list
 
 
 def move(cluster: Cluster, partitions: Sequence[Placed], progress: Callable[[int], None]) -> None:
-    """Reassign partitions and wait for completion. `progress` receives the number of unfinished partitions."""
+    """Reassign partitions and wait for completion. `progress` is called with the number of unfinished partitions."""
     _begin(cluster, partitions)
     wait_s = LOOK_AGAIN_S
     while left := moving(cluster, partitions):
@@ -254,7 +260,7 @@ def _begin(cluster: Cluster, partitions: Sequence[Placed]) -> None:
 
 
 def _have_to_be_there(cluster: Cluster, partitions: Sequence[Placed]) -> None:
-    """Raise TemporaryFailure until the queried broker knows the new replicas."""
+    """Raise TemporaryFailure if the queried broker does not know the new replicas yet."""
     wanted = {(each.topic, each.partition): set(each.replicas) for each in partitions}
     for topic in cluster.metadata({each.topic for each in partitions}).topics:
         for each in topic.partitions:
@@ -266,7 +272,7 @@ def _have_to_be_there(cluster: Cluster, partitions: Sequence[Placed]) -> None:
 
 
 def _lead_first(cluster: Cluster, partitions: Sequence[Placed]) -> None:
-    """Elect each partition's first replica as leader; one that cannot lead leaves the leader unchanged."""
+    """Elect the first replica of each partition as leader. If that replica cannot lead, the leader stays."""
     several = [each for each in partitions if len(each.replicas) > 1]
     if not several:
         return
@@ -292,7 +298,7 @@ def _by_topic(partitions: Sequence[Placed]) -> Iterator[tuple[str, Iterator[Plac
 
 
 def live_brokers(cluster: Cluster) -> list[int]:
-    """Ids of the live brokers."""
+    """Return the ids of the live brokers."""
     found = sorted(each.node_id for each in cluster.metadata(()).brokers)
     if not found:
         raise RequestFailed("the broker knows of no broker; it may just be starting")

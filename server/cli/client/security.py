@@ -33,7 +33,7 @@ _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """Security of connections. None: no encryption, or no login."""
+    """Security of connections to brokers. None means no encryption, or no login."""
 
     protocol: str = "PLAINTEXT"
     encryption: ssl.SSLContext | None = None
@@ -41,7 +41,7 @@ class Security:
 
 
 def read_properties(file: Path | None, given: Sequence[str]) -> dict[str, str]:
-    """Read a client's properties file, and put settings given as NAME=VALUE over it. Raises UsageError."""
+    """Read a client's properties file. Settings in `given`, as NAME=VALUE, override the file's. Raises UsageError."""
     texts: dict[str, str] = {}
     if file is not None:
         from ottla.server.config.properties import MalformedProperties, parse_properties
@@ -61,7 +61,10 @@ def read_properties(file: Path | None, given: Sequence[str]) -> dict[str, str]:
 
 
 def security_of(texts: Mapping[str, str]) -> Security:
-    """Make the security that the settings ask for. Raises UsageError if they, or the files that they name, cannot be used."""
+    """Make the security from client settings.
+
+    Raises UsageError if a setting, or a file that a setting names, cannot be used.
+    """
     protocol = texts.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in _ENCRYPTS:
         raise UsageError(f"security.protocol={protocol}: must be one of {', '.join(_ENCRYPTS)}")
@@ -113,7 +116,7 @@ def _login(texts: Mapping[str, str]) -> PeerLoginConfig | TokenLogin:
 
 
 def _jaas(texts: Mapping[str, str]) -> JaasEntry | None:
-    """Parse the login module's line; None without one."""
+    """Parse the JAAS entry in the client settings; None if there is none."""
     from ottla.server.config.jaas import MalformedJaas, parse_jaas
 
     if "sasl.jaas.config" not in texts:

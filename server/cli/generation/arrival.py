@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 
 class Event(NamedTuple):
-    """Something that happened. A value of None is a tombstone."""
+    """Event of the generated data. The value None is a tombstone."""
 
     key: str
     value: Row | None
@@ -40,7 +40,7 @@ class Event(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Record as it is written."""
+    """Generated record: key, value and timestamp."""
 
     key: bytes
     value: bytes | None
@@ -48,22 +48,22 @@ class Written(NamedTuple):
 
 
 class Kind(Protocol):
-    """Kind of data: generates events in time order, and computes their expected result."""
+    """Kind of generated data: makes events in time order and computes their expected result."""
 
     null_is_poison: bool
 
     def make(self, number: int, time_ms: int, random_source: random.Random, room: int) -> Sequence[Event]:
-        """Generate at most `room` events at a time: one, or several that stay together. They count for the result."""
+        """Make one event, or several that stay together, but at most `room`. All of them count for the result."""
 
     def closing(self, time_ms: int) -> Event | None:
-        """Generate an event that only advances time and belongs to no result; None if the kind has no windows."""
+        """Make an event that only advances event time and is not in the result; None if the kind has no windows."""
 
     def finish(self) -> None:
-        """Give out the last rows of the result."""
+        """Emit the last rows of the result."""
 
 
 class Encoding(Protocol):
-    """Format of the values."""
+    """Encoding of values."""
 
     poison: tuple[str, ...]
     """Names of its kinds of poison but null, which take turns."""
@@ -72,11 +72,11 @@ class Encoding(Protocol):
         """Encode a value."""
 
     def poisonous(self, name: str, number: int, time_ms: int) -> bytes:
-        """Make a value that consumers cannot parse."""
+        """Make a value that consumers cannot parse, of the kind of poison `name`."""
 
 
 class Shares(NamedTuple):
-    """Shares of late, doubled and poisonous records, from 0 to 1."""
+    """Fractions of late, duplicated and poisonous records, from 0 to 1."""
 
     late: float = 0.0
     doubled: float = 0.0
@@ -95,10 +95,10 @@ class _Held(NamedTuple):
 
 
 class Arrival:
-    """Records of one run, in the order of the topic; iterate over it once.
+    """Iterator over the records of one run, in the order of the topic; iterate only once.
 
-    Ways of a position: a held record that is due, or that has to go because no other place is left for it; the rest of several events
-    that stay together; poison; a new event. A late event is put aside, and its position goes to another one.
+    Each position gets one of: a held record that is due, or that has no later position; the remainder of several events
+    that stay together; a poisonous record; a new event. A late event is held, and its position gets another record.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Arrival:
         shares: Shares,
         encoding: Encoding | None = None,
     ) -> None:
-        """`encoding` is JSON without one."""
+        """`encoding`: encoding of values; None means JSON."""
         self.events = self.late = self.doubled = self.tombstones = 0
         self.lateness_ms = 0
         """Longest time between an event and its first arrival."""
@@ -127,7 +127,7 @@ class Arrival:
         self._poisons = [*self._encoding.poison, NULL] if kind.null_is_poison else list(self._encoding.poison)
 
     def time_ms(self, position: int) -> int:
-        """Return the timestamp of a position."""
+        """Return the timestamp of a position in ms."""
         return self._begin_ms + position * 1000 // self._rate
 
     def __iter__(self) -> Iterator[Written]:
@@ -136,7 +136,7 @@ class Arrival:
         self._kind.finish()
 
     def closing(self) -> Written | None:
-        """Generate a final record, a day later, that closes all windows; None if the kind has no windows."""
+        """Make a final record, one day later, that closes all windows; None if the kind has no windows."""
         at_ms = self.time_ms(self._count) + DAY_MS
         event = self._kind.closing(at_ms)
         return None if event is None else Written(event.key.encode(), self._encoded(event.value), at_ms)
@@ -193,7 +193,7 @@ class Arrival:
 
 
 class Json(Encoding):
-    """Values as JSON without spaces."""
+    """JSON encoding of values, without spaces."""
 
     poison = ("cut", "not_utf8", "not_an_object", "bad_time")
 
@@ -213,6 +213,6 @@ class Json(Encoding):
 
 
 def iso(time_ms: int) -> str:
-    """Format a time in UTC with milliseconds, which every reader of JSON takes for a timestamp."""
+    """Format a time as ISO 8601 in UTC with milliseconds, which all JSON readers recognize as a timestamp."""
     seconds, ms = divmod(time_ms, 1000)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{ms:03}Z"

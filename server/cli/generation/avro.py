@@ -65,7 +65,7 @@ SCHEMAS: dict[str, Schema] = {
 
 
 class Avro(Encoding):
-    """Values as framed Avro, by a schema that is registered with this id."""
+    """Avro encoding of values, framed with the id of a registered schema."""
 
     poison = ("cut", "not_framed", "unknown_schema")
 
@@ -89,7 +89,7 @@ class Avro(Encoding):
         return struct.pack(">bI", 0, UNKNOWN_ID) + b"\x02"
 
     def _learn(self, schema: Schema) -> None:
-        """Remember records by their full names, by which a schema may refer to them later."""
+        """Store all record schemas by full name, because a schema may refer to a record by its name."""
         if isinstance(schema, list):
             for each in schema:
                 self._learn(each)
@@ -124,13 +124,13 @@ class Avro(Encoding):
 
 
 def milliseconds(text: str) -> int:
-    """Convert a time as `arrival.iso` formats it to ms since 1970."""
+    """Convert a time that `arrival.iso` has formatted to ms since 1970."""
     moment = datetime.fromisoformat(text)
     return int(moment.replace(microsecond=0).timestamp()) * 1000 + moment.microsecond // 1000
 
 
 def registered(url: str, subject: str, schema: Schema) -> int:
-    """Register a schema; returns its id. Raises UsageError, RequestFailed."""
+    """Register a schema and return its id. Raises UsageError, RequestFailed."""
     request = _request(url, subject, {"schema": json.dumps(schema), "schemaType": "AVRO"})
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
@@ -150,7 +150,7 @@ def registered(url: str, subject: str, schema: Schema) -> int:
 
 
 def _request(url: str, subject: str, body: Row) -> urllib.request.Request:
-    """Make the request; a name and a password before the host log in."""
+    """Make the HTTP request that registers a schema. Name and password in `url` are used for Basic authentication."""
     try:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:

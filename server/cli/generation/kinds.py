@@ -41,12 +41,12 @@ _NAMES = ("Ottla", "Franz", "Elli", "Valli", "Milena", "Max", "Felice", "Dora", 
 
 
 def pick(random_source: random.Random, count: int) -> int:
-    """Draw a number from 0 to count - 1, by `random()` alone."""
+    """Draw an integer from 0 to `count` - 1; uses only `random()`."""
     return int(random_source.random() * count)
 
 
 class Minutes:
-    """Totals by minute and name; a minute is emitted when the next one begins."""
+    """Totals per minute and name; the totals of a minute are emitted when the next minute begins."""
 
     def __init__(self, emit: Emit, row: Callable[[str, tuple[str, ...], list[int]], Row]) -> None:
         self._emit, self._row = emit, row
@@ -54,7 +54,7 @@ class Minutes:
         self._totals: dict[tuple[str, ...], list[int]] = {}
 
     def add(self, time_ms: int, name: tuple[str, ...], value: int) -> None:
-        """Count a value: number, min, max and sum."""
+        """Add a value to the count, minimum, maximum and sum of its minute and name."""
         if time_ms // MINUTE_MS != self._minute:
             self.finish()
             self._minute = time_ms // MINUTE_MS
@@ -65,7 +65,7 @@ class Minutes:
             totals[:] = totals[0] + 1, min(totals[1], value), max(totals[2], value), totals[3] + value
 
     def finish(self) -> None:
-        """Emit the results of the minute that is still open."""
+        """Emit the totals of the minute that is still open."""
         begin = iso(self._minute * MINUTE_MS)
         for name in sorted(self._totals):
             self._emit(self._row(begin, name, self._totals[name]))
@@ -73,7 +73,7 @@ class Minutes:
 
 
 class Clicks(Kind):
-    """Visitors of a shop. Each clicks some ten times, leaves, and may come again."""
+    """Generator of the clicks of visitors of a shop. A visitor clicks about ten times, leaves, and may come again."""
 
     null_is_poison = True
 
@@ -128,7 +128,7 @@ class Clicks(Kind):
 
 
 class Posts(Kind):
-    """Short posts with one to three tags of skewed frequency."""
+    """Generator of short posts with one to three tags, whose frequency is skewed."""
 
     null_is_poison = True
 
@@ -163,12 +163,12 @@ class Posts(Kind):
 
 
 def _common(random_source: random.Random, names: Sequence[str]) -> str:
-    """Choose one, the first ones more often."""
+    """Choose a name; the first names are chosen more often."""
     return names[min(pick(random_source, len(names)), pick(random_source, len(names)))]
 
 
 class Metrics(Kind):
-    """Readings of twenty hosts, whose load goes up and down."""
+    """Generator of the metrics of twenty hosts, whose load rises and falls."""
 
     null_is_poison = True
 
@@ -205,16 +205,17 @@ def _metric_row(begin: str, name: tuple[str, ...], totals: list[int]) -> Row:
 
 
 class Changes(Kind):
-    """Changes of a table of accounts in Debezium's envelope: c, u and d, and a tombstone after each d.
+    """Generator of changes to a table of accounts, in Debezium's envelope.
 
-    `source.lsn` counts up. The change with the highest lsn of a row is in force, even if others come later. Ids are never used
-    again. Rows that existed before come first, as reads of a snapshot: with r, and all with the same lsn.
+    Operations are c, u and d; a tombstone follows each d. `source.lsn` rises. The change with a row's highest lsn is in
+    force, even if other changes arrive later. Ids are never reused. Existing rows come first, as reads of a snapshot:
+    operation r, all with the same lsn.
     """
 
     null_is_poison = False
 
     def __init__(self, emit: Emit, rate: int, seed: int, snapshot: int = 0) -> None:
-        """`snapshot` is the number of rows that were there before."""
+        """`snapshot`: number of rows that existed before the changes."""
         del rate, seed
         self._emit, self._snapshot = emit, snapshot
         self._rows: list[Row] = []
@@ -267,5 +268,5 @@ KINDS: dict[str, Callable[[Emit, int, int], Kind]] = {
 
 
 def names() -> Iterable[str]:
-    """Return the names of the kinds, in the order of the help."""
+    """Return the names of all kinds, in the order of the help."""
     return KINDS

@@ -15,10 +15,10 @@ TABLE = "accounts"
 
 
 class Stated(Kind):
-    """Kind `changes` that also gives out each change as a statement."""
+    """Wrapper of the kind `changes` that also writes each change as an SQL statement."""
 
     def __init__(self, changes: Kind, write: Callable[[str], object]) -> None:
-        """`write` takes a line with its end."""
+        """`write` is called with one line, including the line end."""
         self.null_is_poison = changes.null_is_poison
         self._changes, self._write = changes, write
 
@@ -37,7 +37,7 @@ class Stated(Kind):
 
 
 def statement(change: Row) -> str:
-    """Format the statement of a change in Debezium's envelope. Names have no quotes in them."""
+    """Format a change in Debezium's envelope as an SQL statement. The generated names contain no quotes."""
     before, after = change["before"], change["after"]
     if change["op"] == "d":
         return f"DELETE FROM {TABLE} WHERE id = {before['id']};"

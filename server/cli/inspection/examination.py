@@ -64,7 +64,7 @@ _KNOWN = frozenset(
 
 
 class Finding(NamedTuple):
-    """Problem found. `position` in bytes; None if it concerns the whole file."""
+    """Problem found in a file. `position` in bytes; None if the problem concerns the whole file."""
 
     path: str
     position: int | None
@@ -74,7 +74,10 @@ class Finding(NamedTuple):
 
 @dataclass(slots=True)
 class Examined:
-    """Counts and findings of an examination. More than FINDINGS_MAX findings are only counted."""
+    """Counts and findings of an examination.
+
+    Only the first FINDINGS_MAX findings are stored; the others are counted.
+    """
 
     on_progress: Callable[[int], None] = lambda _: None
     """Callback with the bytes of logs read since its last call."""
@@ -93,13 +96,13 @@ class Examined:
             self.findings.append(Finding(str(path), position, reason, is_damage))
 
     def complain(self, path: Path, reason: str) -> None:
-        """Note a complaint of the readers in `dump.py`, which tell the position in the reason."""
+        """Add a finding from a complaint of `dump.py`, whose text ends with the position."""
         text, _, position = reason.rpartition(" at position ")
         self.note(path, text or reason, int(position) if text and position.isdecimal() else None)
 
 
 def log_bytes(directory: Path) -> int:
-    """Size of all `.log` files, for the progress of an examination."""
+    """Return the size in bytes of all `.log` files, for the progress of an examination."""
     return sum(map(_size, directory.glob(f"*/*{LOG_SUFFIX}")))
 
 
@@ -111,7 +114,7 @@ def _size(path: Path) -> int:
 
 
 def examine(directory: Path, examined: Examined) -> None:
-    """Examine one data directory. Raises OSError if it cannot be read."""
+    """Examine one data directory. Raises OSError if the directory cannot be read."""
     for path in sorted(directory.iterdir()):
         _guarded(_examine_one, path, examined)
 
@@ -206,7 +209,7 @@ def _examine_aborted(path: Path, examined: Examined) -> None:
 
 
 def _examine_segment(path: Path, names: Container[str], expected_offset: int | None, examined: Examined) -> int | None:
-    """Examine a segment and its indexes; returns the offset behind its last batch."""
+    """Examine a segment and its indexes; return the offset after the segment's last batch."""
     examined.segments += 1
     base_offset = base_offset_of(path)
     if expected_offset is not None and expected_offset > base_offset:
@@ -234,7 +237,10 @@ def _examine_segment(path: Path, names: Container[str], expected_offset: int | N
 
 
 def _records_problem(file: ReadOnlyFile, found: FoundBatch) -> str | None:
-    """Compare the records of a batch with its header; None if they fit. Older formats are not read."""
+    """Compare the records of a batch with its header; return the problem, or None.
+
+    Older message formats are not read.
+    """
     header = found.header
     if header.magic != MAGIC_V2:
         return None
@@ -250,7 +256,7 @@ def _records_problem(file: ReadOnlyFile, found: FoundBatch) -> str | None:
 
 
 class _Indexes:
-    """Compares both indexes of a segment with its batches, in order."""
+    """Comparison of both indexes of a segment with the segment's batches, in order."""
 
     def __init__(self, log: Path, names: Container[str], examined: Examined) -> None:
         self._examined = examined
@@ -279,7 +285,7 @@ class _Indexes:
             self._times.take(None if entry[0] == self._latest else problem)
 
     def end(self, size: int) -> None:
-        """Report entries left over behind the last batch."""
+        """Report entries that remain after the last batch."""
         for each in (self._offsets, self._times):
             if each.entry is not None:
                 each.take(f"an entry is about something behind the end of the log, at {size}")
@@ -293,7 +299,7 @@ def _offset_entry_problem(entry: tuple[int, int], header: BatchHeader, position:
 
 
 class _Compared:
-    """Entries of one index, in order; the comparison ends at the first problem."""
+    """Iterator over the entries of one index in a comparison, which ends at the first problem."""
 
     def __init__(self, path: Path, entries: Iterator[tuple[int, int]], examined: Examined) -> None:
         self._path, self._entries, self._examined = path, entries, examined
@@ -301,7 +307,7 @@ class _Compared:
         self._go_on()
 
     def take(self, problem: str | None) -> None:
-        """Note the result of comparing the current entry with its batch."""
+        """Record the result of comparing the current entry with its batch; None means no problem."""
         if problem is None:
             self._go_on()
         else:

@@ -34,13 +34,14 @@ COMPARED_BYTES = 1024 * 1024
 
 
 class NoRoomForCheck(Exception):
-    """The folder for temporary files is full."""
+    """Failure of the check because the folder for temporary files is full."""
 
 
 class Change(NamedTuple):
-    """A change that a start would make. `kind`: created, removed, cut, rewritten or renamed.
+    """Change on disk that a start would make. `kind`: created, removed, cut, rewritten or renamed.
 
-    `before` and `after` are sizes in bytes, where there was or will be a file; `source` is the former path of a renamed file.
+    `before` and `after` are the file's sizes in bytes, or None without a file. `source` is the former path of a renamed
+    file.
     """
 
     kind: str
@@ -51,7 +52,7 @@ class Change(NamedTuple):
 
 
 class _Arena:
-    """Temporary file of all written bytes, one piece behind the other."""
+    """Temporary file that holds all written bytes, appended one after the other."""
 
     def __init__(self) -> None:
         with tempfile.TemporaryFile() as file:
@@ -76,7 +77,7 @@ class _Arena:
 
 
 class _Content:
-    """Content of a file: the first `kept` bytes of the one at `source`, and written pieces behind them."""
+    """Content of a file in the overlay: the first `kept` bytes of the file at `source`, followed by written pieces."""
 
     def __init__(self, arena: _Arena, source: str | None = None, size: int = 0) -> None:
         self.source = source
@@ -163,7 +164,7 @@ class OverlayFile:
             self._content.truncate(size)
 
     def sync(self) -> None:
-        """Do nothing, as the check writes no disk."""
+        """Do nothing, because the check writes nothing to disk."""
 
 
 class _NoLock:
@@ -172,7 +173,7 @@ class _NoLock:
 
 
 class OverlayStorage:
-    """Overlay on the real storage that writes nothing to it. Paths are absolute; threads may share it."""
+    """Storage that keeps all writes in an overlay and changes nothing on disk. Paths are absolute; thread-safe."""
 
     def __init__(self) -> None:
         self._arena = _Arena()
@@ -196,7 +197,7 @@ class OverlayStorage:
         return _Directory(source) if stat.S_ISDIR(status.st_mode) else _Content(self._arena, source, status.st_size)
 
     def _source_of(self, path: str) -> str | None:
-        """Disk path of an unchanged file or directory."""
+        """Return the path on disk of an unchanged file or directory; None if there is none."""
         parent, name = os.path.split(path)
         if not name:
             return path
@@ -338,13 +339,16 @@ class OverlayStorage:
         return usage.f_blocks * usage.f_frsize, usage.f_bavail * usage.f_frsize
 
     def lock(self, path: str) -> _NoLock:
-        """Lock nothing: the check has verified that no broker uses the directory."""
+        """Lock nothing: the check has already verified that no broker uses the directory."""
         return _NoLock()
 
     # ------------------------------------------------------------------ what came of it
 
     def changes(self) -> list[Change]:
-        """List the differences from the disk, by path. Files rewritten with their former content are none."""
+        """Return the differences from the disk, sorted by path.
+
+        A file rewritten with equal content is no difference.
+        """
         with self._lock:
             found = [
                 change
@@ -380,7 +384,10 @@ class OverlayStorage:
             )
 
     def walk(self, directory: str) -> Iterator[tuple[str, int | None]]:
-        """Yield (path, size) of everything in a directory of the overlay; directories have None as their size."""
+        """Yield (path, size) of each file and directory below `directory` in the overlay.
+
+        A directory has the size None.
+        """
         for name in sorted(self.names(directory)):
             path = os.path.join(directory, name)
             if self.is_directory(path):
@@ -402,7 +409,7 @@ _REFUSALS = (LogDirectoryProblem, JoinProblem, InvalidSetting, CoordinationUnava
 
 
 class LoadedRange(NamedTuple):
-    """A log as a start would recover it."""
+    """Log that a start would recover, with its offsets."""
 
     name: str
     directory: str
@@ -411,7 +418,10 @@ class LoadedRange(NamedTuple):
 
 
 class Rehearsal(NamedTuple):
-    """Result of a rehearsed start. `refusal`: why the start would fail; None: it would serve `logs`."""
+    """Result of a rehearsed start.
+
+    `refusal`: reason why the start would fail; if None, the start would serve `logs`.
+    """
 
     refusal: str | None
     changes: list[Change]
@@ -421,7 +431,7 @@ class Rehearsal(NamedTuple):
 
 
 def rehearse(config: BrokerConfig, storage: OverlayStorage) -> Rehearsal:
-    """Start a broker without listening or contacting other brokers, up to the point where it would serve."""
+    """Simulate the start of a broker up to the point where it would serve. Does not listen or contact other brokers."""
     with _listening() as said:
         logs: list[LoadedRange] = []
         refusal = None
@@ -440,7 +450,7 @@ def rehearse(config: BrokerConfig, storage: OverlayStorage) -> Rehearsal:
 
 
 async def open_broker(config: BrokerConfig, storage: Storage) -> list[LoadedRange]:
-    """Open a broker on a storage that keeps its decisions, and return its logs."""
+    """Open a broker on `storage`, which keeps all that the broker writes; return the broker's logs."""
     broker = Broker(config, Environment(storage=storage))
     async with trio.open_nursery() as sessions:
         await broker.open(sessions)
@@ -467,7 +477,7 @@ class _Listener(logging.Handler):
 
 @contextmanager
 def _listening() -> Iterator[list[str]]:
-    """Collect the warnings of this block and keep them out of the log."""
+    """Collect the warnings of this block, and keep them out of the log."""
     said: list[str] = []
     handler, logger = _Listener(said), logging.getLogger("ottla")
     propagated = logger.propagate

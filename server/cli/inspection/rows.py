@@ -23,7 +23,7 @@ Row = dict[str, Any]
 
 
 class OptionalLong(NamedTuple):
-    """Number that may be missing, as Java prints it."""
+    """Integer that may be missing, printed like Java's OptionalLong."""
 
     value: int | None
 
@@ -32,7 +32,7 @@ class OptionalLong(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """JSON decoded from bytes, or a text that says why there is none."""
+    """JSON value decoded from bytes, or a text that explains why decoding failed."""
 
     data: Any
 
@@ -83,19 +83,19 @@ _CONSUMER_PROTOCOL = "consumer"
 
 
 def offsets_decoder(key: bytes | None, value: bytes | None) -> Shown:
-    """Decode records of `__consumer_offsets`."""
+    """Decode a record of `__consumer_offsets`."""
     return _shown(_group_formats(), key, value)
 
 
 def transactions_decoder(key: bytes | None, value: bytes | None) -> Shown:
-    """Decode records of `__transaction_state`."""
+    """Decode a record of `__transaction_state`."""
     from ottla.groupcoord.transactions.records import TRANSACTION_LOG_KEY, TransactionLogKey, TransactionLogValue
 
     return _shown({TRANSACTION_LOG_KEY: (TransactionLogKey, TransactionLogValue)}, key, value)
 
 
 def share_state_decoder(key: bytes | None, value: bytes | None) -> Shown:
-    """Decode records of `__share_group_state`."""
+    """Decode a record of `__share_group_state`."""
     from ottla.groupcoord.share.coordinator import records
 
     formats: Formats = {
@@ -136,7 +136,7 @@ def _number(data: bytes | None) -> int | None:
 
 
 def as_json(value: Struct, version: int) -> dict[str, Any]:
-    """Convert a struct as Kafka's JSON converters do for a version: tagged fields only where they differ from the default."""
+    """Convert a struct to JSON like Kafka's JSON converters; tagged fields only if they differ from the default."""
     found = {}
     for name, declared in type(value).wire_fields.items():
         field_value = getattr(value, name)
@@ -165,7 +165,7 @@ def _camel_case(name: str) -> str:
 
 
 def _with_members(data: dict[str, Any]) -> dict[str, Any]:
-    """Decode subscriptions and assignments of the members of a classic group of consumers."""
+    """Decode the subscriptions and assignments of the members of a classic consumer group."""
     if data.get("protocolType") == _CONSUMER_PROTOCOL:
         for member in data["members"]:
             member["subscription"] = _embedded(ConsumerProtocolSubscription, member["subscription"])
