@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class ResourceType(IntEnum):
-    """Resource types of ACLs. ANY is for filters; UNKNOWN replaces numbers without a meaning."""
+    """Resource types of ACLs. ANY is valid in filters only; UNKNOWN stands for numbers that Kafka does not define."""
 
     UNKNOWN = 0
     ANY = 1
@@ -54,7 +54,10 @@ class ResourceType(IntEnum):
 
 
 class AclOperation(IntEnum):
-    """Kafka's operations of ACLs. ANY is for filters, ALL for rules; UNKNOWN replaces numbers without a meaning."""
+    """Operations of ACLs.
+
+    ANY is valid in filters only, ALL in rules; UNKNOWN stands for numbers that Kafka does not define.
+    """
 
     UNKNOWN = 0
     ANY = 1
@@ -75,7 +78,7 @@ class AclOperation(IntEnum):
 
 
 class Operations(NamedTuple):
-    """All operations that exist for a type of resource."""
+    """Operations that are defined for one type of resource."""
 
     operations: tuple[AclOperation, ...]
     bits: int
@@ -135,11 +138,14 @@ REFUSALS = {
 
 
 class Authorizer(Protocol):
-    """Decides on operations of clients. `principal`: a text such as `User:alice`; `host`: client address after a slash."""
+    """Interface of authorizers, which decide what clients may do.
+
+    `principal`: a text such as `User:alice`; `host`: the client's address after a slash.
+    """
 
     @property
     def version(self) -> int:
-        """Version of the rules, changed with each change of them; cached decisions of another version are void."""
+        """Version of the rules; each change of the rules changes it and invalidates cached decisions."""
 
     def allows(
         self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, name: str, quietly: bool
@@ -152,11 +158,11 @@ class Authorizer(Protocol):
     def operations(
         self, principal: str, host: str, candidates: Sequence[AclOperation], resource_type: ResourceType, name: str
     ) -> int:
-        """Bits of the allowed ones among the operations; nothing is logged."""
+        """Return those operations among `candidates` that are allowed, as a bit set; log nothing."""
 
 
 class Guarded(Protocol):
-    """A broker with an authorizer; `server/ports.py` cannot be named here because it names this file."""
+    """Broker with an authorizer. This protocol is declared here because `server/ports.py` imports this module."""
 
     @property
     def authorizer(self) -> Authorizer | None: ...
@@ -170,7 +176,7 @@ def may(
     *,
     quietly: bool = False,
 ) -> bool:
-    """True if the client may do this operation on the named resource."""
+    """True if the client may do this operation on the named resource. `quietly`: do not log the decision."""
     authorizer = context.broker.authorizer
     if authorizer is None:
         return True
@@ -178,7 +184,7 @@ def may(
 
 
 def require(context: RequestContext[Guarded], operation: AclOperation, resource_type: ResourceType, name: str) -> None:
-    """Raise the resource type's KafkaError if the client may not do this operation."""
+    """Raise the KafkaError for this type of resource if the client may not do the operation."""
     if not may(context, operation, resource_type, name):
         raise KafkaError(REFUSALS[resource_type])
 
@@ -200,7 +206,10 @@ def require_on_cluster(context: RequestContext[Guarded], operation: AclOperation
 
 
 def refusal_on_cluster(context: RequestContext[Guarded], operation: AclOperation, api: str) -> KafkaError | None:
-    """Error of Kafka's controller for a client without this right on the cluster. `api`: Kafka's name, as `CreateAcls`."""
+    """Return the error of Kafka's controller for a client that may not do this operation on the cluster, else None.
+
+    `api`: Kafka's name of the request, such as `CreateAcls`.
+    """
     if may_on_cluster(context, operation):
         return None
     return KafkaError(REFUSALS[ResourceType.CLUSTER], f"Request {api} needs {operation.name} permission.")
@@ -214,7 +223,7 @@ def denied_names(
     *,
     quietly: bool = False,
 ) -> Collection[str]:
-    """Names on which the client may not do this operation, as a set."""
+    """Return the set of names on which the client may not do this operation; empty without an authorizer."""
     authorizer = context.broker.authorizer
     if authorizer is None:
         return ()
@@ -230,7 +239,7 @@ def allowed_names(
     *,
     quietly: bool = True,
 ) -> Collection[str]:
-    """Names on which the client may do this operation, in order; the unchanged collection without an authorizer."""
+    """Return the names on which the client may do this operation, in order; `names` itself without an authorizer."""
     if context.broker.authorizer is None:
         return names
     denied = denied_names(context, operation, resource_type, names, quietly=quietly)
@@ -238,7 +247,7 @@ def allowed_names(
 
 
 def may_on_any(context: RequestContext[Guarded], operation: AclOperation, resource_type: ResourceType) -> bool:
-    """True if the client may do this operation on some possible resource of this type."""
+    """True if the client may do this operation on at least one resource of this type, existing or not."""
     authorizer = context.broker.authorizer
     if authorizer is None:
         return True
@@ -246,7 +255,7 @@ def may_on_any(context: RequestContext[Guarded], operation: AclOperation, resour
 
 
 def authorized_operations(context: RequestContext[Guarded], resource_type: ResourceType, name: str) -> int:
-    """Operations that the client may do on the resource, as bits: bit n stands for operation n."""
+    """Return the operations that the client may do on the resource as a bit set: bit n stands for operation n."""
     everything = OPERATIONS[resource_type]
     authorizer = context.broker.authorizer
     if authorizer is None:
@@ -272,7 +281,10 @@ def decided(
     names: Iterable[str],
     go_on: Callable[[Collection[str]], Answer[R]],
 ) -> Answer[R]:
-    """Call `go_on` with the names that the client may not operate on; each name is authorized once."""
+    """Call `go_on` with the names on which the client may not do this operation; return its answer.
+
+    Each name is authorized once; very many names are authorized in time slices.
+    """
     if context.broker.authorizer is None:
         return go_on(())
     different = list(dict.fromkeys(names))
@@ -300,7 +312,7 @@ async def denied_of(
     *,
     quietly: bool = False,
 ) -> Collection[str]:
-    """Names on which the client may not do this operation."""
+    """Return the names on which the client may not do this operation; authorize them in time slices."""
     if context.broker.authorizer is None:
         return ()
     different = list(dict.fromkeys(names))
@@ -314,14 +326,14 @@ async def denied_of(
 
 
 def hidden_topics(context: RequestContext[Guarded]) -> HiddenTopics | None:
-    """Function that finds topics the client may not describe, for topic patterns; None if it may describe all."""
+    """Return a function that selects the topics that the client may not describe; None if there is no authorizer."""
     if context.broker.authorizer is None:
         return None
     return partial(denied_of, context, AclOperation.DESCRIBE, ResourceType.TOPIC, quietly=True)
 
 
 def completed(answer: Answer[T], finish: Callable[[T], R]) -> Answer[R]:
-    """Apply `finish` to a response, immediately or when it is ready. The response must be a message."""
+    """Apply `finish` to a response, now or when it is ready. `finish` must return a message."""
     if isinstance(answer, Coroutine):
         return _completed_later(answer, finish)
     given: Any = answer

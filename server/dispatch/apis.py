@@ -15,7 +15,7 @@ from ottla.wire.schema import VersionRange
 
 @dataclass(eq=False)
 class Api:
-    """One request that is served."""
+    """Kafka request that this broker serves."""
 
     name: str
     """Kafka's, such as `ListOffsets`."""

@@ -21,7 +21,10 @@ PortT_co = TypeVar("PortT_co", covariant=True)
 
 
 class Charge(Protocol):
-    """The cost of a request for its client's quotas; `server/security/quotas/client_quotas.py` implements it."""
+    """Interface of charges: the cost of one request for the client's quotas.
+
+    `server/security/quotas/client_quotas.py` implements it.
+    """
 
     @property
     def fetched_bytes_max(self) -> float: ...
@@ -38,7 +41,7 @@ class Charge(Protocol):
 
 
 class HasPeer(Protocol):
-    """The socket of a connection."""
+    """Interface of a connection's socket."""
 
     def getpeername(self) -> Any: ...
 
@@ -54,9 +57,9 @@ class TakesComplaints(Protocol):
 
 
 def mutations_of(context: RequestContext[Any], *, strict_since: int) -> Callable[[int], None]:
-    """Charge for partitions to create or delete; raises THROTTLING_QUOTA_EXCEEDED (KIP-599).
+    """Return a function that charges the client for partitions to create or delete (KIP-599).
 
-    Clients of before version `strict_since` do not know that error.
+    The function raises THROTTLING_QUOTA_EXCEEDED if the request's version is `strict_since` or later.
     """
     # Taken now: the context goes on to other requests.
     charge, is_strict = context.charge, context.api_version >= strict_since
@@ -69,10 +72,11 @@ def mutations_of(context: RequestContext[Any], *, strict_since: int) -> Callable
 
 
 class RequestContext(Generic[PortT_co]):
-    """The client, the version and the time of one request, and the broker as far as the handler needs it.
+    """Client, version and time of one request, and the broker as far as the handler needs it.
 
-    A connection keeps one object and refreshes it for each request; as it serves one request at a time, the object is
-    stable while a handler runs, only `now_ms` grows old across an await.
+    A connection has one context, and updates it for each request. Requests of a connection are served one after the
+    other,
+    so the context does not change while a handler runs; only `now_ms` is outdated after an await.
     """
 
     __slots__ = (
@@ -126,7 +130,7 @@ class RequestContext(Generic[PortT_co]):
 
     @property
     def client_port(self) -> int | None:
-        """Client's port; None if the transport does not know it. Looked up on demand."""
+        """Client's port; None if the transport does not know the port."""
         try:
             address = None if self.socket is None else self.socket.getpeername()
         except OSError:
@@ -134,22 +138,22 @@ class RequestContext(Generic[PortT_co]):
         return int(address[1]) if isinstance(address, tuple) else None
 
     def complain(self, what: str) -> None:
-        """Log a client's protocol error, at most once a minute; the connection stays open."""
+        """Log a protocol error of the client, at most once a minute; the connection stays open."""
         if self._complaints is not None:
             self._complaints.note(self.client_host.removeprefix("/"), self.client_id, what)
 
     async def report_bug_of(self, client: RequestContext[Any], error: Exception) -> None:
-        """Log, at most once a minute, a bug that another client's request has triggered; this connection stays open."""
+        """Log a bug in serving a forwarded request of `client`, once a minute; this connection stays open."""
         if self._complaints is not None:
             host = client.client_host.removeprefix("/")
             await self._complaints.report_bug(error, host, client.client_id, is_closing=False)
 
     def on_close(self, leave: Callable[[object], None]) -> None:
-        """Call `leave` with this object at the connection's end; registering twice has no further effect."""
+        """Register a function to call with this context when the connection ends; registering twice has no effect."""
         self._on_close[leave] = None
 
     def close(self) -> None:
-        """The connection has ended."""
+        """Call the functions registered with `on_close`, because the connection has ended."""
         leavers, self._on_close = self._on_close, {}
         for leave in leavers:
             try:

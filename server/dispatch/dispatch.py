@@ -48,11 +48,14 @@ ALL_TIMED, STANDS_FOR = 1024, 16
 
 
 class CloseConnection(Exception):
-    """Raised by a handler to close the connection without a response, as Kafka does for acks=0 errors; says why."""
+    """Raised by a handler to close the connection without a response, as Kafka does for errors with acks=0.
+
+    The text says why.
+    """
 
 
 class Code(NamedTuple):
-    """Message classes and handler of a route."""
+    """Message classes, handler and fast paths of a route."""
 
     request_class: type[Message]
     response_class: type[Message]
@@ -62,7 +65,7 @@ class Code(NamedTuple):
 
 
 class Route(Api):
-    """A served request with its code, loaded at first use, and its counters: plain integers read by metrics."""
+    """Served request with its code, which is imported at first use, and with counters for metrics."""
 
     def __init__(self, api: Api, load: Callable[[], Code]) -> None:
         super().__init__(**vars(api))
@@ -78,7 +81,10 @@ class Route(Api):
 
     @property
     def code(self) -> Code:
-        """Code of the handler, imported at first use; an import error is raised here and the import retried later."""
+        """Code of the handler, imported at first use.
+
+        An import error is raised; the next use tries the import again.
+        """
         if self._code is None:
             self._code = self._load()
             self.times = no_times()
@@ -97,7 +103,10 @@ class Route(Api):
         return self.code.handler
 
     def note_time(self, seconds: float, *, is_answered: bool = True) -> None:
-        """Add to the time of a request that waited; unless it is answered, later time of it follows."""
+        """Add to the time of a request that had to wait.
+
+        `is_answered` False: a later call adds more time of this request.
+        """
         self.seconds += seconds
         if is_answered:
             self._waited += 1
@@ -105,7 +114,10 @@ class Route(Api):
                 self.count_time(seconds)
 
     def count_time(self, seconds: float) -> None:
-        """Count a request's time. After ALL_TIMED requests the caller samples, and each call stands for several."""
+        """Add a request's time to the histogram.
+
+        After ALL_TIMED requests the caller passes only a sample, and each call counts for STANDS_FOR requests.
+        """
         count(self.times, seconds, 1 + self.sparing)
         if self.request_count >= ALL_TIMED:
             self.sparing = STANDS_FOR - 1
@@ -116,7 +128,7 @@ CODE = "__code_of_handlers__"
 
 
 def response_class_of(request_class: type[Message]) -> type[Message]:
-    """The response that is declared beside a request."""
+    """Return the response class that is declared in the module of a request class."""
     name = request_class.__name__.removesuffix("Request") + "Response"
     response_class: type[Message] = getattr(sys.modules[request_class.__module__], name)
     return response_class
@@ -129,11 +141,11 @@ def handles(
     feature: str | None = None,
     turned_off: Handler | None = None,
 ) -> Callable[[HandlerT], HandlerT]:
-    """Register the decorated function for `request_class`; `apis.py` says how it is served.
+    """Register the decorated function as the handler of `request_class`; `apis.py` says where the request is served.
 
-    fast_path    asked first, by version: see `FastPath`
-    feature      answered with UNSUPPORTED_VERSION, at its top level, while that feature is not served
-    turned_off   the handler while that feature is not served, where the answer says so elsewhere
+    fast_path    functions by version that are tried before the handler; see `FastPath`
+    feature      feature that the request needs; while it is off, the request gets UNSUPPORTED_VERSION at its top level
+    turned_off   handler to use while the feature is off, for responses without an error code at their top level
     """
 
     def register(handler: HandlerT) -> HandlerT:
@@ -148,7 +160,7 @@ def handles(
 
 
 def _forwarding(handler: Handler) -> Handler:
-    """Make a handler that answers at the controller, and at other brokers forwards the request to it."""
+    """Return a handler that forwards requests to the controller, and calls `handler` at the controller itself."""
 
     def handle(request: Any, context: RequestContext[Any]) -> Answer[Any]:
         broker = context.broker
@@ -162,7 +174,7 @@ def _forwarding(handler: Handler) -> Handler:
 
 
 def _with_level(handler: Handler, feature: str, turned_off: Handler | None) -> Handler:
-    """Handler as routed, which checks that the operator has not disabled the feature."""
+    """Return a handler that calls `handler` only while the feature is on; see `handles`."""
 
     def handle(request: Any, context: RequestContext[Any]) -> Answer[Any]:
         if context.broker.member.features.is_served(feature):
@@ -176,7 +188,7 @@ def _with_level(handler: Handler, feature: str, turned_off: Handler | None) -> H
 
 @functools.cache
 def all_routes() -> dict[int, Route]:
-    """The whole table, by api key."""
+    """Return the routes of all APIs, by api key."""
     return {api.api_key: Route(api, functools.partial(load, api)) for api in APIS}
 
 
@@ -187,7 +199,7 @@ def load(api: Api) -> Code:
 
 
 def api_name(api_key: int) -> str:
-    """Kafka's name of a request, for people: they do not know the numbers."""
+    """Return Kafka's name of an API for messages and log lines."""
     route = all_routes().get(api_key)
     return route.name if route is not None else NOT_SERVED.get(api_key, f"of the unknown type {api_key}")
 
@@ -195,9 +207,9 @@ def api_name(api_key: int) -> str:
 def served_routes(
     *, is_in_cluster: bool, is_between_brokers: bool = True, has_receiver: bool = False
 ) -> dict[int, Route]:
-    """Routes for a broker in or outside a cluster, on an inter-broker listener or another.
+    """Return the routes of a broker in or outside a cluster, on an inter-broker listener or another one, by api key.
 
-    `has_receiver`: somebody takes metrics of clients.
+    `has_receiver`: a plug-in receives clients' metrics.
     """
     return {
         key: route
@@ -243,31 +255,31 @@ BUCKETS = 51 * PER_OCTAVE
 
 
 def no_times() -> list[int]:
-    """Nothing counted yet."""
+    """Return an empty histogram."""
     return [0] * BUCKETS
 
 
 def count(times: list[int], seconds: float, weight: int = 1) -> None:
-    """Count a duration in a histogram, with a weight."""
+    """Add a duration in seconds to a histogram, `weight` times."""
     mantissa, exponent = frexp(seconds + TINY_S)
     times[(exponent << 3) + int(mantissa * 16) + OFFSET] += weight
 
 
 def upper_end(index: int) -> float:
-    """Upper end of a bucket in seconds; the next one begins there."""
+    """Return the upper end in seconds of the histogram bucket at `index`; the next bucket begins there."""
     octave, eighth = divmod(index, PER_OCTAVE)
     end: float = (9 + eighth) / 16 * 2.0 ** (octave + _FIRST_EXPONENT)
     return end
 
 
 def shorter_than(times: Sequence[int], exponents: Sequence[int]) -> list[int]:
-    """Numbers of requests shorter than 2 ** exponent seconds, for each exponent."""
+    """Return, for each exponent, the number of requests that took less than 2 ** exponent seconds."""
     counted = list(accumulate(times, initial=0))
     return [counted[(exponent - _FIRST_EXPONENT + 1) * PER_OCTAVE] for exponent in exponents]
 
 
 def quantiles(times: Sequence[int], shares: Sequence[float]) -> Iterator[float]:
-    """Quantiles in seconds for ascending shares. At least one request is required."""
+    """Yield the quantiles in seconds for ascending `shares` (0 to 1). The histogram must not be empty."""
     total, counted, index = sum(times), 0, 0
     for share in shares:
         wanted = share * total

@@ -45,7 +45,7 @@ Result = TypeVar("Result")
 
 
 class AddressThreads:
-    """Thread limiter: at most `threads_max` threads in total, and one per address."""
+    """Thread limiter: at most `threads_max` threads in total, and one per client address."""
 
     def __init__(self, threads_max: int) -> None:
         self._threads = trio.CapacityLimiter(threads_max)
@@ -65,7 +65,7 @@ class AddressThreads:
 
 
 class _Limiter:
-    """Limiter for one address; trio calls it before a thread begins and after its end."""
+    """Thread limiter of one address; trio calls it before a thread begins and after the thread's end."""
 
     def __init__(self, threads: trio.CapacityLimiter, limiters: dict[str, _Limiter], address: str) -> None:
         self._threads, self._limiters, self._address = threads, limiters, address
@@ -99,14 +99,14 @@ _steps = AddressThreads(2)  # of mechanisms that work in threads
 
 
 class Frame(NamedTuple):
-    """Bytes of a frame. `is_end`: the stream has ended."""
+    """Received frame. `is_end`: the stream has ended, and there is no frame."""
 
     data: bytes
     is_end: bool = False
 
 
 class Authentication:
-    """First and later authentications of one connection. `send` sends bytes."""
+    """SASL authentication and reauthentication of one connection. `send` sends bytes to the client."""
 
     def __init__(
         self,
@@ -126,9 +126,9 @@ class Authentication:
         self._address = ""
 
     async def run(self, address: str) -> Calls | ExpiringCalls:
-        """Authenticate the client; return the object that serves its later requests.
+        """Authenticate the client, and set the context's principal; return the calls for later requests.
 
-        `context` has its principal then. ConnectionError: the connection is over, and the log has heard why.
+        Raises ConnectionError if the connection must end; the reason is logged already.
         """
         self._address = address
         with (
@@ -172,7 +172,7 @@ class Authentication:
         return ExpiringCalls(self._calls, self, time.monotonic() + (exchange.expires_ms - _now_ms()) / 1000)
 
     def begins_anew(self, api_key: int) -> bool:
-        """True if this request of an authenticated client begins another authentication."""
+        """True if this request of an authenticated client begins a reauthentication."""
         return api_key == SASL_HANDSHAKE_KEY and self._exchange.may_begin_anew(_now_ms())
 
     # ------------------------------------------------------------------ frames
@@ -201,7 +201,10 @@ class Authentication:
         return received.data
 
     def _receive(self) -> Frame | Wait:
-        """Receive when the socket is readable. Frames are copied at once, because the buffer is shared."""
+        """Receive when the socket is readable.
+
+        Return a copy of a complete frame, because the receive buffer is shared.
+        """
         inbox = self._inbox
         try:
             if inbox.receive(self._transport) == 0:
@@ -252,7 +255,7 @@ class Authentication:
         return answer
 
     async def _answered(self, call: Call | None, correlation_id: int, step: Callable[[], Any]) -> Any:
-        """Run a step of the exchange; on failure encode the error response."""
+        """Run a step of the authentication, in a thread if the mechanism needs one. Raises _Refused if it failed."""
         try:
             if self._exchange.works_in_thread and self._exchange.takes_tokens:
                 return await _steps.run(self._address, step)
@@ -274,7 +277,7 @@ class Authentication:
 
 
 class _Refused(ConnectionError):
-    """Refusal that ends the connection. `frame`: response to send first."""
+    """Error that ends the connection. `frame`: response to send before the end."""
 
     def __init__(self, reason: str, frame: bytes = b"") -> None:
         super().__init__(reason)
@@ -282,19 +285,22 @@ class _Refused(ConnectionError):
 
 
 class ExpiringCalls:
-    """Calls of an expiring session: the broker's until the expiry, then only SaslHandshake."""
+    """Calls of a session that expires: all calls of the broker before the expiry, then only SaslHandshake."""
 
     def __init__(self, calls: Calls, authentication: Authentication, end_s: float) -> None:
         self._calls, self._authentication, self._end_s = calls, authentication, end_s
 
     def get(self, key: int) -> Call | None:
-        """Find a call like `Calls.get`; None also for a SaslHandshake that reauthenticates."""
+        """Return a call like `Calls.get`; None also for a SaslHandshake.
+
+        Raises CloseConnection if the session has expired.
+        """
         if time.monotonic() > self._end_s:
             self._check(key >> 16)
         return None if key >> 16 == SASL_HANDSHAKE_KEY else self._calls.get(key)
 
     def find(self, api_key: int, version: int) -> Call | None:
-        """Find a call like `Calls.find`."""
+        """Return a call like `Calls.find`; None for a SaslHandshake that begins a reauthentication."""
         if self._authentication.begins_anew(api_key):
             return None
         return self._calls.get((api_key << 16) + version) or self._calls.find(api_key, version)

@@ -41,7 +41,10 @@ _take_received: Any = native("take_received", None)
 
 
 class BackgroundWorker:
-    """Background thread of one event loop. `watch` makes the loop call a function when a descriptor is readable."""
+    """Background thread that receives for one event loop.
+
+    `watch(descriptor, function)` makes the loop call the function whenever the descriptor is readable.
+    """
 
     __slots__ = ("_end", "_pending", "_thread", "_thread_end", "_tried_again_at", "_watch", "ready_count")
 
@@ -61,7 +64,7 @@ class BackgroundWorker:
         return self._end is not None or (time.monotonic() >= self._tried_again_at and self._start())
 
     def _start(self) -> bool:
-        """Start the thread, which most brokers never need."""
+        """Start the thread at first use, because most brokers never need it. False: the thread could not be started."""
         self._tried_again_at = time.monotonic() + TRIED_AGAIN_S
         try:
             end, thread_end = socket.socketpair()
@@ -81,9 +84,9 @@ class BackgroundWorker:
         return True
 
     async def receive(self, sock: socket.socket, buffer: Any, start: int, size: int) -> int:
-        """Receive into `buffer[start:start + size]`; returns the number of bytes, 0 if the loop must receive itself.
+        """Receive into `buffer[start:start + size]`; return the number of bytes, 0 if the loop must receive itself.
 
-        OSError: the connection is broken. Cancelled is not raised.
+        Raises OSError if the connection is broken. Cancellation waits until the thread is done.
         """
         if self._end is None or self._pending >= PENDING_MAX:
             return 0

@@ -21,7 +21,7 @@ _envelope_flexible = struct.Struct(">iix").pack  # the same with an empty tag se
 
 
 class Call:
-    """Decoder, handler and encoder of one (api key, version), resolved once per process."""
+    """Decoder, handler and encoder for one API key and version."""
 
     __slots__ = (
         "decode",
@@ -64,9 +64,9 @@ class Call:
         self.starts_with_throttle_time = told[:1] == [THROTTLE_TIME]
 
     def decode_large(self, buffer: bytes | bytearray, start: int, end: int) -> Any:
-        """Decode a large frame in a thread, with a limit on its elements except for controllers.
+        """Decode a large frame in a thread. The number of elements is limited, except in requests of controllers.
 
-        A ProtocolViolation is returned: raised across threads it would hold what was decoded up to there for ever.
+        A ProtocolViolation is returned, not raised: raised across threads, it would keep the decoded objects alive.
         """
         cls = self.route.request_class
         # A controller may name all partitions of a great cluster.
@@ -77,22 +77,22 @@ class Call:
             return bare(violation)
 
     def encoded(self, response: Any) -> list[Any]:
-        """The body of an answer, in pieces."""
+        """Return the body of a response in pieces."""
         parts: list[Any] = []
         self.encode(response, parts.append)
         return parts
 
 
 async def made_call(route: Route, version: int) -> Call:
-    """The call of a version that the route has; its codecs are loaded in a thread."""
+    """Make the call for a version that the route supports; load its codecs in a thread."""
     return await trio.to_thread.run_sync(Call, route, version, limiter=_new_calls)
 
 
 class Calls:
-    """Calls of this broker, built on first use. Key: (api key << 16) + version.
+    """Calls of this broker, made at first use. Key: (api key << 16) + version.
 
-    Until `opened` is set, a broker serves only ApiVersions and the requests of other brokers. A new member of a cluster
-    knows no broker until the controller names them. A client that gets such an empty list may never connect again.
+    Until `opened` is set, only ApiVersions and requests of other brokers are served: a new member of a cluster knows no
+    brokers until the controller names them, and a client that gets an empty list of brokers may never connect again.
     """
 
     def __init__(self, routes: dict[int, Route], *, is_open: bool = True) -> None:
@@ -106,13 +106,13 @@ class Calls:
 
     @property
     def routes(self) -> Iterable[Route]:
-        """All routes that are served, with their counters."""
+        """Routes that are served, with their counters."""
         return self._routes.values()
 
     def find(self, api_key: int, version: int) -> Call | None:
-        """Call of a served (key, version); None if `until_open` and `make` must be awaited first.
+        """Return the call for an API key and version; None if the caller must await `until_open` and `make` first.
 
-        ApiVersions answers every version, the unknown ones in format 0. ProtocolViolation: it is not served.
+        ApiVersions requests of unknown versions get format 0. Raises ProtocolViolation if the request is not served.
         """
         route = self._routes.get(api_key)
         # As in Kafka the connection ends: without a declaration the layout of the header's rest is unknown.
@@ -127,16 +127,13 @@ class Calls:
         return UnsupportedApiVersions(route, version) if is_made else None
 
     async def until_open(self, api_key: int) -> None:
-        """Wait until requests of this API are served."""
+        """Wait until clients' requests are served; return immediately for ApiVersions and requests of other brokers."""
         # The controller names the brokers in such a request, and a client may ask for versions while it waits.
         if not (self._routes[api_key].between_brokers or api_key == API_VERSIONS_KEY):
             await self.opened.wait()
 
     async def make(self, api_key: int, version: int) -> None:
-        """Build the call that `find` requested; loads its codecs in a thread.
-
-        They come from files, or have to be generated: either may take longer than others should wait.
-        """
+        """Make the call for which `find` returned None. Its codecs are loaded, or generated, in a thread."""
         route = self._routes[api_key]
         # Only ApiVersions comes here so, and it is answered in format 0.
         if version not in route.versions:
@@ -147,9 +144,11 @@ class Calls:
 
 
 class UnsupportedApiVersions(Call):
-    """ApiVersions newer than the broker's: flexible header, unread body, answer in format 0.
+    """Call for an ApiVersions request of a version that the broker does not support: the response has format 0.
 
-    A version below zero is served alike, as in Kafka, but its header is one of the first version's.
+    For newer versions the header is taken as flexible and the body is not decoded. Negative versions are served
+    alike, as
+    in Kafka, but with the header of version 0.
     """
 
     __slots__ = ()

@@ -98,7 +98,7 @@ _HEADER_BYTES = 10
 
 
 class Connection:
-    """Serves one accepted socket until it ends."""
+    """Server side of one accepted connection, until it ends."""
 
     __slots__ = (
         "_authentication",
@@ -154,7 +154,7 @@ class Connection:
         self._note_time()
 
     async def run(self) -> None:
-        """Serve until the peer leaves, the housekeeper cancels, or an error ends it."""
+        """Serve until the peer disconnects, the listener's housekeeping cancels the connection, or an error ends it."""
         try:
             with self.cancel_scope:
                 await self._serve()
@@ -174,25 +174,25 @@ class Connection:
 
     @property
     def is_parked(self) -> bool:
-        """True if the connection waits long for an answer that only a connected peer needs."""
+        """True if the connection waits for an answer that only a connected peer needs, such as a long poll."""
         return self._is_parked or self.is_held_up or (bool(self._pending) and self._pending[0].is_abandonable)
 
     def is_silent_since(self, since: float) -> bool:
-        """True if no byte has arrived since then.
+        """True if no byte has arrived since the monotonic time `since`.
 
-        Bytes of a large frame that the kernel holds back count; later ones wake the loop.
+        Bytes of a large frame that the kernel has not reported yet count as arrived.
         """
         return self.last_active < since and self._inbox.hear_all(self._transport)
 
     def peer_has_left(self) -> bool:
-        """True if the peer of a parked connection has closed it, so that its answer is not needed."""
+        """True if the peer of a waiting connection has disconnected, so that nobody needs the answer."""
         if self._throttling.is_muted:
             # What it has sent before is carried out when it is read again, as in Kafka.
             return self._inbox.is_empty and self._transport.is_at_end()
         return self._transport.peer_has_left()
 
     async def _serve(self) -> None:
-        """Sleep while `_step` can answer everything without waiting; then do the work that must be awaited."""
+        """Let the event loop call `_step` while it can answer everything; await all other work in this task."""
         serve = self._transport.serving(self._readiness, self._inbox.missing)
         try:
             if self._authentication is not None:
@@ -216,7 +216,7 @@ class Connection:
                 await self._flush()  # what was answered before a bad frame
 
     async def _answer_awake(self, waiting: Waiting | None) -> None:
-        """Await pending work item by item, until the received frames are used up."""
+        """Await `waiting`, then answer the frames that were received, until none is left."""
         while True:
             while waiting is not None:
                 await self._finish(waiting)
@@ -232,17 +232,20 @@ class Connection:
         self._pending.note_ready()
 
     async def _authenticate(self, authentication: Authentication) -> None:
-        """Authenticate the peer, at the beginning or again."""
+        """Authenticate or reauthenticate the peer."""
         self._calls = await authentication.run(self._peer)
         self._note_time()
 
     async def _send_first(self, data: bytes) -> None:
-        """Send bytes outside any request that a handler answers."""
+        """Send bytes that are no handler's response, such as those of the authentication."""
         self._outbox.parts.append(data)
         await self._flush()
 
     def _step(self) -> Wait | Waiting:
-        """Advance a connection whose socket or answers are ready: send unsent bytes, else receive and answer. Never waits."""
+        """Serve a connection whose socket or pending answer is ready: send unsent bytes, else receive and answer.
+
+        This never waits; the result says what to wait for.
+        """
         # Asked before pending answers add to the outbox: only parts from before mean that the socket is full.
         is_blocked = bool(self._outbox.parts)
         if self._pending:
@@ -281,7 +284,7 @@ class Connection:
         return waiting or WAIT_READABLE
 
     def _send(self) -> Wait | Waiting:
-        """Send answers, as much as the socket accepts."""
+        """Send answers, as many as the socket accepts."""
         progress = self._outbox.send(self._transport)
         # Every frame is handled by now, so the receive buffer is free for the next connection. The peer does not wait for that.
         self._inbox.detach()
@@ -302,7 +305,7 @@ class Connection:
         self._context.now_ms = time.time_ns() // 1_000_000
 
     def _answer_frames(self) -> Waiting | None:
-        """Answer complete frames until none is left, one must be awaited, or the turn is over."""
+        """Answer complete frames until none is left, one has to be awaited, or the connection's turn is over."""
         inbox, since = self._inbox, self.last_active
         while (frame := inbox.next_frame()) is not None:
             waiting = self._begin(inbox.buffer, frame[0], frame[1])
@@ -329,7 +332,7 @@ class Connection:
     # ------------------------------------------------------------------ one request
 
     def _begin(self, buffer: Any, start: int, end: int) -> Waiting | None:
-        """Handle one frame. Returns an awaitable if the answer needs one, else None."""
+        """Handle one frame. Return the work to await before the next frame, or None."""
         size, context = end - start, self._context
         if size < _HEADER_BYTES:
             raise ProtocolViolation(f"a frame of {size} bytes is too short for a request header")
@@ -409,7 +412,7 @@ class Connection:
     def _handle_charged(
         self, call: Call, correlation_id: int, charge: Charge, buffer: Any, position: int, end: int
     ) -> Waiting | None:
-        """Handle a request and charge its client's quotas."""
+        """Handle a request and charge it to the client's quotas."""
         began = time.perf_counter_ns() if charge.is_timed else 0
         context = self._context
         context.api_version = call.version
@@ -440,7 +443,7 @@ class Connection:
         return Waiting(call, correlation_id, QueuedWork(work, self._readiness.work), is_large, charge, request)
 
     async def _finish(self, waiting: Waiting) -> None:
-        """Await the rest of a request; answers that become ready before it are sent first."""
+        """Send ready answers, then await the work in `waiting`."""
         try:
             await self._finish_begun(waiting)
         finally:
@@ -477,7 +480,7 @@ class Connection:
             await self._finish_request(waiting)
 
     async def _stay_muted(self) -> None:
-        """Stop reading until the throttle time is over. Answers that become ready are sent, and may extend it."""
+        """Read nothing until the throttle time is over. Answers that become ready are sent, and may extend the time."""
         throttling = self._throttling
         self._is_parked = True
         try:
@@ -496,21 +499,21 @@ class Connection:
 
     @property
     def is_held_up(self) -> bool:
-        """True if the connection queues for memory."""
+        """True if the connection waits for memory."""
         return self._inbox.is_held_up
 
     @property
     def stalled_since(self) -> float:
-        """Time since which the peer has held memory without progress.
+        """Monotonic time since which the peer has held memory without progress; infinite if it does not.
 
-        Either the peer does not send the rest of a large frame (although this broker reads), or it reads no answers.
+        The peer does not send the rest of a large frame, although this broker reads, or does not read its answers.
         """
         if self._held_memory.unread_bytes:
             return self.last_active
         return inf if self.is_held_up else self._inbox.large_since
 
     async def _make_call(self) -> None:
-        """Build the call of the next frame."""
+        """Load the call of the next frame, or reauthenticate if the frame begins that."""
         # The frame is complete, but `detach` may have moved it.
         start, _ = self._inbox.next_frame() or (0, 0)
         api_key, version, _, _ = _header(self._inbox.buffer, start)
@@ -541,7 +544,10 @@ class Connection:
     # ------------------------------------------------------------------ answers go out
 
     async def _drain(self, count: int, *, is_end: bool = False) -> None:
-        """Wait until at most `count` answers are pending; after the peer has left, skip those that only a live peer needs."""
+        """Wait until at most `count` answers are pending, and send the ready ones.
+
+        `is_end`: the peer has closed its side; do not wait for answers that are useless to it, such as long polls.
+        """
         while True:
             self._pending.hand_over_ready(self._turn_end)
             await self._flush()
@@ -558,7 +564,7 @@ class Connection:
                 await pending.until_ready()
 
     async def _flush(self) -> None:
-        """Send all answers, waiting for a slow peer and for cold pages of the log."""
+        """Send all ready answers; wait for a slow peer, and for a thread that reads the log from the disk."""
         outbox = self._outbox
         while outbox.parts:
             progress = outbox.send(self._transport)

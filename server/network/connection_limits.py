@@ -43,14 +43,14 @@ OVERRIDES = "max.connections.per.ip.overrides"
 
 
 class OwnLimits(NamedTuple):
-    """Limits of one listener."""
+    """Limits of one listener: connections, and new connections per second."""
 
     connections: int
     connections_per_second: int
 
 
 class ConnectionLimits:
-    """Connection limits of all listeners. Other listeners' connections give way to those of `protected`."""
+    """Connection limits of all listeners. `protected`: listener whose connections displace those of other listeners."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class ConnectionLimits:
     ) -> None:
         """`settings` is a function, because the limits may change at run time.
 
-        `of_listener` may be slow; `changed` is called when its answers are others.
+        `of_listener` may be slow, so its results are cached; call `changed` when they change.
         """
         self._settings, self._descriptors, self._protected = settings, descriptors, protected
         self._look_up = of_listener
@@ -90,7 +90,7 @@ class ConnectionLimits:
     # --- before a connection is accepted
 
     async def until_room(self, listener: str) -> None:
-        """Return when this listener may accept."""
+        """Wait until this listener may accept a connection."""
         # All listeners wait for the same event, so another one may be quicker.
         while not self.has_room(listener):
             self._tell_that_all_are_taken(listener)
@@ -98,7 +98,7 @@ class ConnectionLimits:
                 await self._freed.wait()
 
     def has_room(self, listener: str) -> bool:
-        """True if this listener may accept now."""
+        """True if this listener may accept a connection now."""
         if self._per_listener[listener] >= self._of(listener).connections:
             return False
         # Other brokers come in beyond max.connections, and `excess` says who makes room. Until then a part of the
@@ -117,7 +117,7 @@ class ConnectionLimits:
         return found
 
     def changed(self) -> None:
-        """Forget cached limits after the settings of a listener changed."""
+        """Drop the cached limits, because a listener's settings have changed."""
         self._own.clear()
 
     def _tell_that_all_are_taken(self, listener: str) -> None:
@@ -137,11 +137,11 @@ class ConnectionLimits:
     # --- connections come and go
 
     def pause_of_listener(self, listener: str) -> float:
-        """Count a connection that a listener accepted; returns the seconds until the listener may accept again."""
+        """Count a connection that the listener accepted; return the seconds until it may accept the next one."""
         return self._quotas.connections.accepted(listener, *self._rates(listener), _now_ms()) / 1000
 
     def pause_of_host(self, host: str, listener: str) -> float:
-        """Count a connection of an address; returns the seconds until it may connect again, 0 if it is within its limit."""
+        """Count a connection from an address; return the seconds until the address may connect again, or 0."""
         return self._quotas.connections.come_from(host, listener, *self._rates(listener), _now_ms()) / 1000
 
     def _rates(self, listener: str) -> tuple[int, int]:
@@ -149,7 +149,7 @@ class ConnectionLimits:
         return self._of(listener).connections_per_second, of_broker
 
     def admit(self, host: str, listener: str) -> bool:
-        """Count an accepted connection; False if its address has reached its limit."""
+        """Count an accepted connection. False: its address has reached its limit, and nothing was counted."""
         allowed = self._overrides.get(host, self._settings().max_connections_per_ip)
         if self._per_ip[host] >= allowed:
             text = "closing new connections of %s, which has %d already (max.connections.per.ip)"
@@ -161,7 +161,7 @@ class ConnectionLimits:
         return True
 
     def release(self, host: str, listener: str) -> None:
-        """Release an admitted connection that has ended."""
+        """Stop counting a connection that has ended."""
         self._per_listener[listener] -= 1
         self._descriptors.connection_closed()
         self._per_ip[host] -= 1
@@ -173,13 +173,13 @@ class ConnectionLimits:
         self._freed = trio.Event()
 
     def excess(self, listener: str) -> int:
-        """Number of connections to close on this listener because the protected one exceeded the limit."""
+        """Return the number of connections to close on this listener because there are more than max.connections."""
         return 0 if listener == self._protected else max(0, self.count - self._connections_max)
 
     # --- addresses of hosts
 
     async def look_up_quotas(self) -> None:
-        """Resolve the addresses with quotas after a change; the resolver runs in a thread."""
+        """Resolve the host names that have connection quotas, in a thread, if the quotas have changed."""
         # Replaced when it changes.
         quotas = self._quotas.addresses
         if quotas is not self._quotas_looked_up:
@@ -189,7 +189,7 @@ class ConnectionLimits:
                 self._quotas.connections.put(found)
 
     async def look_up_overrides(self) -> None:
-        """Resolve the addresses of max.connections.per.ip.overrides after a change; the resolver runs in a thread."""
+        """Resolve the host names of max.connections.per.ip.overrides, in a thread, if the setting has changed."""
         # Every listener asks. The others wait for the first one, and find that the resolver need not be asked again.
         async with self._looking_up:
             text = self._settings().max_connections_per_ip_overrides
@@ -202,12 +202,12 @@ class ConnectionLimits:
 
     @property
     def is_looking_up(self) -> bool:
-        """True if the resolver is busy, which may take long."""
+        """True while the resolver is busy."""
         return self._looking_up.locked()
 
 
 def plain_address(host: str) -> str:
-    """Address for counting: IPv4 stays IPv4, even on a dual-stack socket."""
+    """Return the address without the prefix of IPv4 addresses on a dual-stack socket."""
     return host.removeprefix(IPV4_MAPPED)
 
 

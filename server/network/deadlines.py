@@ -19,10 +19,11 @@ TICK_S = 0.01
 
 
 class Deadline:
-    """Pending call, returned by `Deadlines.add`. `call` becomes `_nothing` when it was made or cancelled.
+    """Scheduled call, returned by `Deadlines.add`. After the call or its cancellation, `call` is `_nothing`.
 
-    Who waits holds its deadline, and the deadline would hold who waits: thousands of requests that were answered in time
-    would be left for the garbage collector, which stops everything for milliseconds.
+    A waiting request refers to its deadline and `call` to the request. This reference cycle must be broken: else
+    answered
+    requests are left to the garbage collector, which stops the broker for milliseconds.
     """
 
     __slots__ = ("call", "tick")
@@ -32,7 +33,7 @@ class Deadline:
 
 
 class Deadlines:
-    """Calls at deadlines, made by the task in `run`."""
+    """Timer of one event loop: makes scheduled calls in the task that runs `run`."""
 
     def __init__(self) -> None:
         self._by_tick: dict[int, dict[Deadline, None]] = {}  # in the order in which they were asked for
@@ -40,7 +41,7 @@ class Deadlines:
         self._is_earlier = trio.Event()
 
     def add(self, seconds: float, call: Callable[[], None]) -> Deadline:
-        """Schedule a call after these seconds, up to a tick later; it can be cancelled."""
+        """Schedule a call after this number of seconds, or up to one tick later; return the deadline for `cancel`."""
         tick = math.ceil((trio.current_time() + seconds) / TICK_S)
         deadline = Deadline(tick, call)
         same_tick = self._by_tick.get(tick)
@@ -55,7 +56,7 @@ class Deadlines:
         return deadline
 
     def cancel(self, deadline: Deadline) -> None:
-        """Cancel a call; no-op if it was made."""
+        """Cancel a scheduled call; do nothing if it was made."""
         # Lets go of the request (`Deadline` says why), and stops the call if its tick is being called right now.
         deadline.call = _nothing
         same_tick = self._by_tick.get(deadline.tick)
@@ -66,7 +67,7 @@ class Deadlines:
                 del self._by_tick[deadline.tick]
 
     async def run(self) -> None:
-        """Make calls when they are due; until cancelled."""
+        """Make scheduled calls when they are due, until this task is cancelled."""
         while True:
             # Made before the heap is read: whatever is added later sets it.
             self._is_earlier = trio.Event()
@@ -90,4 +91,4 @@ class Deadlines:
 
 
 def _nothing() -> None:
-    """No-op in place of a call that was made or cancelled."""
+    """Do nothing, in place of a call that was made or cancelled."""

@@ -47,7 +47,7 @@ _frame_size = struct.Struct(">i").unpack_from
 
 
 class ReceiveBuffers:
-    """Shared buffer of one event loop, with a pool of buffers for partial frames."""
+    """Receive buffers of one event loop: one that all connections share, and a pool for incomplete frames."""
 
     def __init__(self, memory: MemoryBudget | None = None) -> None:
         self.memory = memory or MemoryBudget()
@@ -55,7 +55,10 @@ class ReceiveBuffers:
         self._pool: list[ReceiveBuffer] = []
 
     def take(self, wanted: int, minimum: int) -> ReceiveBuffer:
-        """Take a buffer of `wanted` bytes if the pool has one and the memory budget has room, else one of `minimum` bytes."""
+        """Return a buffer, from the pool if possible, and count it in the memory budget.
+
+        The buffer has `wanted` bytes if the pool has one and the budget has room, else at least `minimum` bytes.
+        """
         found = self._from_pool(wanted if self.memory.has_room() else minimum) or writable(minimum)
         self.memory.take(len(found))
         return found
@@ -69,18 +72,18 @@ class ReceiveBuffers:
         return None
 
     def take_kept(self, wanted: int) -> ReceiveBuffer | None:
-        """Take a buffer of `wanted` bytes from the pool; None if there is none, or no room in the memory budget."""
+        """Return a buffer of `wanted` bytes or more from the pool; None: none fits, or the memory budget is full."""
         found = self._from_pool(wanted) if self.memory.has_room() else None
         if found is not None:
             self.memory.take(len(found))
         return found
 
     def forget(self) -> None:
-        """Keep no buffers for large frames."""
+        """Free the buffers in the pool."""
         self._pool.clear()
 
     def grow(self, buffer: ReceiveBuffer, count: int) -> bool:
-        """Extend a large buffer in place; False if a view of it exists."""
+        """Extend a large buffer in place by `count` bytes; False if this is impossible, such as while a view exists."""
         # Buffers of the C library are small (`PAGES_FROM_BYTES`), so a copy of one is cheap.
         if not isinstance(buffer, mmap.mmap):
             return False
@@ -92,7 +95,7 @@ class ReceiveBuffers:
         return True
 
     def give_back(self, buffer: ReceiveBuffer) -> None:
-        """Return a buffer to the pool for the next large frame; a full pool keeps the largest ones."""
+        """Return a buffer to the pool, for the next large frame; a full pool keeps its largest buffers."""
         self.memory.give_back(len(buffer))
         if len(buffer) <= POOLED_BUFFER_BYTES_MAX:
             pool = self._pool
@@ -104,9 +107,9 @@ class ReceiveBuffers:
 
 
 def belongs_to_one_frame(buffer: object) -> bool:
-    """True if a receive buffer holds one frame only: too large for the pool, and ending with the frame.
+    """True if `buffer` was made for a single large frame and is not reused.
 
-    So a request may look at its records for as long as it wants. To copy them would hold the event loop.
+    Then a request may keep views of its records; copying large records would block the event loop.
     """
     return isinstance(buffer, mmap.mmap) and len(buffer) > POOLED_BUFFER_BYTES_MAX
 
@@ -116,11 +119,11 @@ class NoRoom(Exception):
 
 
 class HandOver(Exception):
-    """The background worker shall receive the rest of a large frame."""
+    """Signal that the background worker should receive the rest of a large frame."""
 
 
 class Inbox:
-    """Unanswered bytes of one connection: `buffer[start:end]`."""
+    """Received bytes of one connection that are not cut into frames yet: `buffer[start:end]`."""
 
     __slots__ = (
         "_buffers",
@@ -151,10 +154,11 @@ class Inbox:
         self.end = 0
 
     def receive(self, transport: Transport, worker: BackgroundWorker | None = None) -> int:
-        """Receive the bytes that the current frame needs, at least once; returns 0 at the end of the stream.
+        """Receive bytes of the current frame, in one or more reads; return their number, 0 at the end of the stream.
 
-        BlockingIOError: there is nothing. NoRoom: there is no memory for the rest of a large frame now. HandOver, if a
-        background worker has time: `receive_beside` is to receive the rest.
+        Raises BlockingIOError if nothing has arrived, NoRoom if there is no memory for the rest of a large frame, and
+        HandOver
+        if the background worker has time: then call `receive_beside`.
         """
         total = 0
         if self._own is None:
@@ -189,11 +193,14 @@ class Inbox:
         return total
 
     def _for_worker(self) -> int:
-        """Number of bytes that the first frame lacks, limited by its buffer and by RECEIVED_AT_ONCE_BYTES."""
+        """Return the number of bytes to hand over: missing bytes of the frame, at most the buffer's free room.
+
+        The number is at most RECEIVED_AT_ONCE_BYTES.
+        """
         return min(self.missing(), RECEIVED_AT_ONCE_BYTES, len(self.buffer) - self.end)
 
     async def receive_beside(self, transport: Transport, worker: BackgroundWorker) -> None:
-        """Let the background worker receive the rest of a large frame. OSError: the connection is broken."""
+        """Let the background worker receive the rest of a large frame. Raises OSError if the connection is broken."""
         received = await worker.receive(transport.socket, self.buffer, self.end, self._for_worker())
         self.end += received
         # The end of the stream, if that is why nothing came, shows when the loop reads itself.
@@ -202,7 +209,7 @@ class Inbox:
             self._expect_rest(transport, received)
 
     async def until_room(self, address: str) -> None:
-        """Queue for memory after `NoRoom`. `address`: the peer's."""
+        """Wait for memory after `NoRoom`. `address`: the peer's; addresses take turns."""
         began = time.monotonic()
         # To the housekeeper a peer in line does not stall. It only looks whether the peer is still there.
         self.is_held_up = True
@@ -226,13 +233,16 @@ class Inbox:
         transport.expect(count)
 
     def hear_all(self, transport: Transport) -> bool:
-        """Have the kernel report every byte from now on; True if it did so before."""
+        """Make the kernel report every received byte from now on; True if it did so already."""
         is_quiet = not self.expected
         self._expect(transport, 0)
         return is_quiet
 
     def _receive_rest(self, transport: Transport, total: int) -> int:
-        """Read until the frame is complete or no input is left; `total`: bytes received before."""
+        """Receive until the frame is complete or no input is left; return the number of bytes.
+
+        `total`: bytes of this call that were received before.
+        """
         received = total = total or self._receive_own(transport)
         # A complete frame is enough: it is answered before more is received.
         while received and total < RECEIVED_AT_ONCE_BYTES and not self._holds_frame():
@@ -244,9 +254,11 @@ class Inbox:
         return total
 
     def _receive_in_series(self, transport: Transport, size: int) -> int:
-        """Receive bytes after a large frame into a buffer of their own, in case they begin another one. 0: none was received.
+        """After a large frame, receive directly into a buffer from the pool, because another large frame may follow.
 
-        So the beginning of each need not be moved from the shared buffer, where it never has room.
+        Then the beginning of a large frame need not be copied from the shared buffer. Returns the number of bytes; 0:
+        there is
+        no such buffer.
         """
         kept = self._buffers.take_kept(self._series)
         if kept is None:
@@ -271,11 +283,14 @@ class Inbox:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether no received bytes are left."""
+        """True if there are no received bytes."""
         return self.start == self.end
 
     def next_frame(self) -> tuple[int, int] | None:
-        """Cut the next complete frame: its bounds in `buffer`, without the length field."""
+        """Cut the next complete frame; return its bounds in `buffer` without the length field, or None.
+
+        Raises ProtocolViolation if its length is invalid.
+        """
         start = self.start
         if self.end - start < 4:
             return None
@@ -296,18 +311,21 @@ class Inbox:
         return ProtocolViolation(f"a frame of {size} bytes; {self.frame_bytes_max} are allowed")
 
     def missing(self) -> int:
-        """Number of bytes that the first, incomplete frame still needs; 0 if none has begun."""
+        """Return the number of bytes that the first, incomplete frame lacks; 0 if no frame has begun."""
         rest = self.end - self.start
         if rest < 4:
             return 4 - rest if rest else 0
         return 4 + int(_frame_size(self.buffer, self.start)[0]) - rest
 
     def put_back(self, start: int) -> None:
-        """Make `next_frame` cut the frame at `start` again; valid only before another frame is cut."""
+        """Return the frame at `start` to the inbox; `next_frame` cuts it again.
+
+        Call this before another frame is cut.
+        """
         self.start = start - 4
 
     def detach(self) -> None:
-        """Release the shared buffer, and the own one if it is empty. Call before every suspension."""
+        """Stop using the shared buffer, and return the own buffer if it is empty. Call this before every suspension."""
         rest = self.end - self.start
         if rest == 0:
             # An idle connection keeps no memory.
@@ -321,7 +339,7 @@ class Inbox:
             self._begin_anew()
 
     def close(self) -> None:
-        """Return the own buffer to the pool and forget its bytes."""
+        """Return the own buffer to the pool and drop its bytes."""
         if self._own is not None:
             self._series = size if SHARED_BUFFER_BYTES < (size := len(self._own)) <= POOLED_BUFFER_BYTES_MAX else 0
             self._buffers.give_back(self._own)
@@ -341,7 +359,10 @@ class Inbox:
         return received
 
     def _make_room(self) -> None:
-        """Make room behind the received bytes: move them to the front, or into a longer buffer."""
+        """Make room behind the received bytes: move them to the front, or extend or replace the buffer.
+
+        May raise NoRoom.
+        """
         rest = self.end - self.start
         # 1. The frames in front are done, so the rest is moved over them.
         if self.start > 0:
@@ -368,7 +389,7 @@ class Inbox:
             self._buffers.give_back(previous)
 
     def _begin_anew(self) -> None:
-        """End the accounting for the frame that was cut. The buffer stays, and counts against the next frame."""
+        """Restart memory permission and stall time, because a frame was cut. The buffer stays for the next frame."""
         # The leave to go beyond the limit was for the frame that is done. Others may stand in line for it.
         self.memory.release(self)
         self.large_since = time.monotonic() if len(self.buffer) > FREE_BUFFER_BYTES else math.inf
@@ -384,7 +405,7 @@ class Inbox:
         self.start, self.end = 0, rest
 
     def _wanted(self, rest: int) -> int:
-        """Size of the first frame, as far as its length field is received and valid."""
+        """Return the buffer size that the first frame needs, as far as its length is known."""
         if rest < 4:
             return OWN_BUFFER_BYTES_MIN
         size: int = _frame_size(self.buffer, self.start)[0]

@@ -33,7 +33,10 @@ _large_codecs = trio.CapacityLimiter(1)
 
 
 def check_large(call: Call, size: int) -> None:
-    """Refuse an excessive client request before it is copied. Controllers may name all partitions at once."""
+    """Raise ProtocolViolation for a request that is too large, before it is copied.
+
+    Requests between brokers are not limited here, because a controller may name all partitions.
+    """
     is_bounded = call.route.long_bytes or not call.route.between_brokers
     size_max = REQUEST_WITH_LONG_BYTES_MAX if call.route.long_bytes else REQUEST_WITHOUT_RECORDS_BYTES_MAX
     if size > size_max and is_bounded:
@@ -47,7 +50,11 @@ async def handle_large(
     peer_has_left: Callable[[], bool],
     let_go: Callable[[], None],
 ) -> Any:
-    """Handle a large request; returns its response or a pending answer. `let_go` returns the request's memory."""
+    """Decode a large request in a thread and handle it; return its response or a pending answer.
+
+    `let_go` releases the memory that is counted for the request. Raises ConnectionResetError if the request only
+    reads and the peer has disconnected.
+    """
     async with _large_codecs:
         # The line may have been long. Work for a peer that has left would keep those behind it waiting for nothing.
         if call.route.reads_only and peer_has_left():
@@ -81,7 +88,10 @@ async def handle_large(
 
 
 async def answer_awaited(waiting: Waiting, pending: PendingAnswers) -> None:
-    """Await a response, and send it after all earlier ones."""
+    """Await the work of a request, and send the response after all earlier ones.
+
+    Long responses are encoded in a thread.
+    """
     call = waiting.call
     # A long answer, or one about the whole cluster, is encoded by a thread.
     may_be_long = waiting.is_large or call.route.answers_at_length
@@ -106,15 +116,16 @@ async def answer_awaited(waiting: Waiting, pending: PendingAnswers) -> None:
 
 
 async def encode_large(call: Call, response: Any) -> list[Any]:
-    """The body of a long answer, in pieces."""
+    """Encode a long response in a thread; return its body in pieces."""
     return await trio.to_thread.run_sync(call.encoded, response, limiter=_large_codecs)
 
 
 def error_answer(call: Call, error: KafkaError, request: Message) -> Worked[Any]:
-    """Response with `error` for the whole request, in its API's form.
+    """Return the response that reports `error` for the whole request, in the form of its API.
 
-    It may have an element for each that the request names, so that of a long request is made in a thread. Raises
-    CloseConnection if the client expects no answer, as Kafka does.
+    A long response, with an element for everything that the request names, is made in a thread. Raises
+    CloseConnection if
+    the request has acks=0, as in Kafka.
     """
     from ottla.wire.error_answers import error_answer  # here, because most handlers answer for themselves
 
@@ -138,10 +149,11 @@ class _Made(NamedTuple):
 
 
 class LongAnswers:
-    """Cache of encoded answers about the whole cluster.
+    """Cache of encoded answers about the whole cluster, such as the metadata of all topics.
 
-    Concurrent requests, even different ones, wait in a queue. The first one makes its answer; equal requests that came before
-    it began share the answer. So a crowd costs as much work and memory as one or two requests.
+    Answers are made one at a time, and equal requests that came before an answer was begun share this answer. So a
+    crowd
+    of requests costs as much work and memory as one or two.
     """
 
     def __init__(self) -> None:
@@ -150,14 +162,17 @@ class LongAnswers:
         self._turn = trio.Lock()
 
     def get(self, cluster_version: int, key: Hashable) -> EncodedAnswer | None:
-        """Cached answer to the question `key`; None if there is none, or the cluster has changed since."""
+        """Return the cached answer for `key`; None if there is none, or the cluster has changed since it was made."""
         made = self._made.get(key)
         return made.answer if made is not None and made.cluster_version == cluster_version else None
 
     def make(
         self, key: Hashable, put_together: Callable[[], Awaitable[bytes]], cluster_version: Callable[[], int]
     ) -> Coroutine[Any, Any, EncodedAnswer]:
-        """Make an answer, begun after this call. If the cluster changes during the work, parts of it may be older than others."""
+        """Make the answer for `key`, or share one that is begun after this call.
+
+        If the cluster changes during the work, parts of the answer may be older than others.
+        """
         # Noted now and not when the coroutine begins: only an answer begun after the question may be given to it.
         return self._make(key, put_together, cluster_version, asked=self._begun)
 

@@ -55,11 +55,12 @@ CONNECTIONS_PER_END = 50  # it takes about as long to end one as to look at so m
 def bind(
     host: str, port: int, receive_buffer_bytes: int = SYSTEM_DEFAULT, *, with_others: bool = False
 ) -> socket.socket:
-    """Bound, non-blocking socket; an empty host means every address, as in Kafka. OSError if impossible.
+    """Return a bound, non-blocking socket. An empty host means every address, as in Kafka. Raises OSError.
 
-    Accepted connections inherit the size of the receive buffer, which their TCP handshake needs. `with_others`: share the
-    port with other processes of this user that also set the option (SO_REUSEPORT); the kernel gives each connection to one
-    of the listening processes.
+    `receive_buffer_bytes` is set before the socket listens, because accepted connections inherit it for their TCP
+    handshake.
+    `with_others`: share the port with other processes of this user that also set the option (SO_REUSEPORT); the kernel
+    gives each connection to one of the listening processes.
     """
     # One socket for every address: peers with IPv4 come in through it as ::ffff:a.b.c.d (`plain_address`).
     dual = not host and socket.has_dualstack_ipv6()
@@ -82,14 +83,14 @@ def bind(
 
 
 class Encryption(NamedTuple):
-    """Encryption of a listener's connections."""
+    """TLS handshakes and settings of a listener."""
 
     handshakes: Handshakes
     listener: TlsListener
 
 
 class Listener:
-    """A bound address and the connections that came in through it."""
+    """Bound address, with the connections that were accepted there."""
 
     def __init__(
         self,
@@ -121,12 +122,12 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """The port that was really bound."""
+        """Port that the socket is bound to, even if the configured port is 0."""
         port: int = self._socket.getsockname()[1]
         return port
 
     async def run(self) -> None:
-        """Accept until cancelled; every connection is one task of this nursery."""
+        """Accept connections until this task is cancelled; each connection is served by a task of its own."""
         # Before the first connection, which has to be judged by them.
         await self.limits.look_up_overrides()
         async with trio.open_nursery() as nursery:
@@ -165,7 +166,7 @@ class Listener:
             raise
 
     async def _after_failed_accept(self, error: OSError) -> None:
-        """Wait if the system lacks descriptors or memory. Other errors concern only one peer."""
+        """Pause if the system lacks descriptors or memory. Ignore other errors, which concern a single peer."""
         # The socket stays readable, so without a pause the loop would do nothing but fail.
         if classify(error) is Fault.TRANSIENT:
             self._shortage.tell(logger.error, "cannot accept on %s for now: %s", self.name, error)
@@ -212,7 +213,10 @@ class Listener:
             self.limits.release(host, self.name)
 
     async def _close_later(self, sock: socket.socket, seconds: float) -> None:
-        """Close the connection of a peer that connects too often after a delay, so that it does not reconnect at once."""
+        """Close the connection of a peer that connects too often, after `seconds`, to delay its next attempt.
+
+        Beyond DELAYED_MAX such connections the connection is closed immediately.
+        """
         with sock:
             if self._delayed < DELAYED_MAX:
                 self._delayed += 1
@@ -268,7 +272,7 @@ class Listener:
                 await trio.lowlevel.checkpoint()
 
     async def _end_stalled(self) -> None:
-        """Close connections that hold memory others wait for and neither complete a frame nor read answers."""
+        """Close connections whose memory others wait for, if they neither complete a frame nor read their answers."""
         # As long as no connection waits for memory, a slow peer does no harm.
         if self.buffers.memory.is_short:
             self.buffers.memory.look_again()
@@ -282,7 +286,7 @@ class Listener:
                 await trio.lowlevel.checkpoint()
 
     async def _give_memory_back(self) -> None:
-        """Return free memory to the system after a peak of large requests; the C library keeps it otherwise."""
+        """Return free memory to the system after a peak of large requests, because the C library would keep it."""
         memory = self.buffers.memory
         # Only when little is left in use, because it takes some milliseconds.
         if memory.most_used > KEPT_BYTES_MAX and memory.used < memory.most_used // 4:
@@ -292,7 +296,7 @@ class Listener:
             await trio.to_thread.run_sync(system.give_free_memory_back)
 
     def _make_room(self) -> None:
-        """Close the connections that were silent longest, one for each above the limit."""
+        """Close the connections that have been silent longest, as many as exceed the connection limit."""
         if excess := self.limits.excess(self.name):
             for connection in heapq.nsmallest(excess, self.connections, key=attrgetter("last_active")):
                 connection.cancel_scope.cancel()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ListenerContext(Protocol):
-    """Context of a listener's connections. `broker` is passed to handlers."""
+    """Interface of a listener for its connections. `broker` is passed to handlers."""
 
     name: str
     security_protocol: str
@@ -44,7 +44,7 @@ def authentication_at(
     transport: Transport,
     send: Callable[[bytes], Awaitable[None]],
 ) -> Authentication | None:
-    """Make the SASL authentication of a connection; None on a listener without SASL."""
+    """Return the SASL authentication of a connection; None if the listener does not use SASL."""
     if listener.sasl is None:
         return None
     from ottla.server.network.authentication import Authentication  # most brokers need none
@@ -67,14 +67,17 @@ TEXT_CHARACTERS_MAX = 200
 
 
 class Complaints:
-    """Rate-limited log lines about one listener's clients: one a minute for each client, at most KEPT_MAX different ones."""
+    """Rate-limited log lines about one listener's clients: one a minute for each client and problem.
+
+    At most KEPT_MAX different ones are remembered.
+    """
 
     def __init__(self, listener_name: str) -> None:
         self._listener_name = listener_name
         self._reminders, self._bugs = Reminders(KEPT_MAX), Reminders(KEPT_MAX)
 
     def close(self, peer: str, client_id: str, reason: str) -> None:
-        """Log that a connection is closed because of its peer's bytes."""
+        """Log that the connection of `peer` is closed because the peer violated the protocol."""
         text = "closing the connection of %s (client id %r) to listener %s: %s"
         name = (peer, client_id[:TEXT_CHARACTERS_MAX], reason[:TEXT_CHARACTERS_MAX])
         self._reminders.tell(name, logger.warning, text, peer, client_id, self._listener_name, reason, source=peer)
@@ -101,7 +104,7 @@ class Complaints:
 
 
 def _place(error: Exception) -> tuple[type[Exception], str, int]:
-    """Identify a bug by its kind and place, so that it is logged once a minute."""
+    """Return a key for a bug: exception type, file and line; the same bug is logged once a minute."""
     trace = error.__traceback__
     if trace is None:
         return type(error), "", 0

@@ -50,7 +50,7 @@ class _Place(NamedTuple):
 #                Until it takes, or the next `look_again`, others behind it find less room (`PROMISED_BYTES`)
 #     beyond     only one at a time. Ends with `release`, or goes over with `pass_on`
 class MemoryBudget:
-    """Memory budget of all connections, with a queue of those that wait for room."""
+    """Memory budget of all connections, with a queue of the connections that wait for memory."""
 
     __slots__ = ("_admitted", "_numbers", "_over", "_promised", "line", "most_used", "total", "used")
 
@@ -66,21 +66,24 @@ class MemoryBudget:
 
     @classmethod
     def of(cls, configured: int) -> Self:
-        """Budget for a value of queued.max.request.bytes. The default -1 means 96 MiB; in Kafka, no limit."""
+        """Return the budget for a value of queued.max.request.bytes.
+
+        The default -1 means 96 MiB here, no limit in Kafka.
+        """
         return cls(configured) if configured > 0 else cls()
 
     @property
     def is_short(self) -> bool:
-        """True if a connection waits for room."""
+        """True if a connection waits for memory."""
         return bool(self.line)
 
     def has_room(self) -> bool:
-        """True if there is room for a connection that does not queue."""
+        """True if memory is free and no connection waits for memory."""
         # Those in line come first, or else a stream of newcomers would take whatever becomes free.
         return self.used < self.total and not self.line
 
     def may_take(self, holder: object) -> bool:
-        """Account for more memory of `holder` if there is room; False if it must queue. Queued connections go first."""
+        """True if `holder` may use more memory; False: it must call `wait`, because queued connections go first."""
         if self._over is holder:
             return True
         if self.used >= self.total or (self.line and holder not in self._admitted):
@@ -89,7 +92,7 @@ class MemoryBudget:
         return True
 
     def _end_admission(self, holder: object) -> int | None:
-        """End `holder`'s admission; returns its number in the queue, None if it was not admitted."""
+        """End the admission of `holder`; return its number in the queue, None if it was not admitted."""
         self._promised.discard(holder)
         return self._admitted.pop(holder, None)
 
@@ -110,12 +113,12 @@ class MemoryBudget:
         return self._over is holder
 
     def pass_on(self, holder: object, successor: object) -> None:
-        """Transfer the permission to exceed the limit from `holder`, if it has it, to `successor`."""
+        """If `holder` has the permission to exceed the limit, transfer the permission to `successor`."""
         if self._over is holder:
             self._over = successor
 
     def release(self, holder: object) -> None:
-        """End `holder`'s permission to exceed the limit, and its admission."""
+        """End the permission of `holder` to exceed the limit, and its admission; admit others."""
         was_admitted = self._end_admission(holder) is not None
         if self._over is holder:
             self._over = None
@@ -124,12 +127,16 @@ class MemoryBudget:
         self._admit()
 
     def look_again(self) -> None:
-        """Admit the next ones in place of admitted connections that took no memory, because their peers are slow."""
+        """Admit further connections, because admitted ones with slow peers have not used their memory yet."""
         self._promised.clear()
         self._admit()
 
     async def wait(self, holder: object, address: str = "") -> None:
-        """Queue until `holder` is admitted. It must call `may_take` again, because small frames may have taken the room."""
+        """Queue until `holder` is admitted; then the caller must call `may_take` again.
+
+        Small frames may have used the memory meanwhile. Addresses take turns. A holder that was admitted before gets
+        its former place.
+        """
         number = self._end_admission(holder)
         place = _Place(next(self._numbers) if number is None else number, holder, address, trio.Event())
         of_address = self.line.setdefault(address, deque())
@@ -156,7 +163,7 @@ class MemoryBudget:
             raise
 
     def _next(self) -> _Place:
-        """Dequeue the next connection in turn."""
+        """Remove the next connection from the queue and wake it; addresses take turns."""
         address, places = next(iter(self.line.items()))
         place = places.popleft()
         if places:
@@ -189,7 +196,7 @@ DECODED_BYTES_PER_BYTE = 64  # what a large request takes in work, together with
 
 
 class ConnectionMemory:
-    """Memory of a connection beyond received frames: its large request in progress, and unread answers."""
+    """Memory of one connection other than its received frames: its large request in progress, and unread answers."""
 
     __slots__ = ("_held_bytes", "_memory", "unread_bytes")
 
@@ -198,7 +205,7 @@ class ConnectionMemory:
         self._held_bytes = self.unread_bytes = 0
 
     def hold(self, waiting: Waiting, size: int, inbox: object) -> None:
-        """Account for the memory of a large request that waits, before the room of its frame is released."""
+        """Count the memory of a large request in progress, before its frame's memory is released."""
         # Any other frame has LARGE_FRAME_BYTES at most, and small frames need no leave of the budget.
         if waiting.is_large or (waiting.call is not None and waiting.call.takes_records):
             self._held_bytes = size * DECODED_BYTES_PER_BYTE if waiting.is_large else size
@@ -207,12 +214,12 @@ class ConnectionMemory:
             self._memory.pass_on(inbox, self)
 
     def let_go(self) -> None:
-        """Release the memory of the request in progress."""
+        """Release the memory of the large request in progress."""
         held, self._held_bytes = self._held_bytes, 0
         self._memory.give_back(held)
         self._memory.release(self)
 
     def count_unread(self, count: int) -> None:
-        """Set the number of bytes of answers that the peer has not read."""
+        """Set the number of answer bytes that the peer has not read yet."""
         self._memory.take(count - self.unread_bytes)
         self.unread_bytes = count

@@ -28,7 +28,7 @@ _BUFFER_TYPES = frozenset({bytes, bytearray, memoryview})
 
 
 class Progress(enum.Enum):
-    """Results of `Outbox.send`."""
+    """Result of `Outbox.send`."""
 
     DONE = "everything was handed to the transport"
     BLOCKED = "the transport takes no more for now, or others are due: go on when it is writable"
@@ -39,7 +39,7 @@ DONE, BLOCKED, COLD = Progress  # a member is looked up in its class by name, wh
 
 
 class Outbox:
-    """Parts of answers in order; a part is a buffer or a file region."""
+    """Answers to send on one connection, in order, as parts: buffers and file regions."""
 
     __slots__ = ("_region_looked_at", "_region_sent", "parts")
 
@@ -50,14 +50,14 @@ class Outbox:
 
     @property
     def buffered_bytes(self) -> int:
-        """Number of bytes in memory. A body shared by several answers to this peer counts once."""
+        """Number of unsent bytes in memory. A body that several answers to this peer share counts once."""
         if len(self.parts) <= 2:  # nearly always: a region, and what is behind it
             return sum([len(part) for part in self.parts if type(part) in _BUFFER_TYPES])
         buffers = {id(part): len(part) for part in self.parts if type(part) in _BUFFER_TYPES}
         return sum(buffers.values())
 
     def add(self, call: Call, correlation_id: int, parts: list[Any]) -> None:
-        """Append an answer to the queue."""
+        """Append an answer, given as the parts of its body."""
         # Without records the answer is one small piece: fewer parts to look at.
         if call.is_plain:
             body = b"".join(parts)
@@ -78,14 +78,14 @@ class Outbox:
         self.add(call, correlation_id, parts)
 
     def add_encoded(self, call: Call, correlation_id: int, body: bytes) -> None:
-        """Append an answer whose body is encoded already and shared by several peers."""
+        """Append an answer whose body is encoded already. Several peers may get the same body."""
         # Two parts, so that a large body is not copied for each of many peers.
         size = len(body) + call.envelope_bytes
         self.parts += [call.envelope(size, correlation_id), body]
         call.route.response_bytes += size
 
     def send(self, transport: Transport) -> Progress:
-        """Send without waiting, for one time slice at most."""
+        """Send without waiting, for at most one time slice; the result says what to wait for."""
         parts = self.parts
         # Nearly all that is sent: one answer without records.
         if len(parts) == 1 and type(data := parts[0]) is bytes:
@@ -111,7 +111,10 @@ class Outbox:
         return DONE
 
     def _buffers_in_front(self, transport: Transport) -> int:
-        """Count the buffers at the front, after reading small regions that need no disk."""
+        """Return the number of buffers in front of the first large region or region that is not in memory.
+
+        Small regions in memory are read, and so become buffers.
+        """
         parts = self.parts
         size = 0
         for index, part in enumerate(parts):
@@ -131,7 +134,7 @@ class Outbox:
         return len(parts)
 
     def _send_buffers(self, transport: Transport, count: int) -> bool:
-        """Send the first `count` parts in one call; False if the transport did not take them all."""
+        """Send the first `count` parts in one call; False if the transport did not accept all of them."""
         parts = self.parts
         data = parts[0] if count == 1 else b"".join(parts[:count])
         try:
@@ -179,9 +182,9 @@ class Outbox:
         return DONE
 
     def warm(self) -> None:
-        """Read the next piece of the first region into the page cache; blocks, so call it in a thread.
+        """Read the next piece of the first region into the page cache. Call this in a thread, because it blocks.
 
-        OSError: the disk fails. Hand it to `unreadable`.
+        Raises OSError if the disk fails; pass the error to `unreadable`.
         """
         region = self.parts[0]
         position = region.position + self._region_sent
@@ -189,7 +192,7 @@ class Outbox:
 
 
 def _blame(region: FileRegion, position: int, error: OSError) -> OSError:
-    """Error to raise after a failed sendfile; reads the file to find out whether the file or the socket is at fault."""
+    """Return the error to raise after a failed sendfile; read the file to find out whether the disk failed."""
     try:
         # Through the storage, as its faults are what has to be judged.
         region.file.read_at(position, 1)
@@ -202,6 +205,6 @@ def _blame(region: FileRegion, position: int, error: OSError) -> OSError:
 
 
 def unreadable(region: FileRegion, failure: OSError) -> ConnectionError:
-    """Error to raise for an unreadable region; also reports the failure to its log directory."""
+    """Return the error to raise for an unreadable file region, and report the failure to its log directory."""
     region.fail(failure)
     return ConnectionError(f"the log cannot be read: {failure}")

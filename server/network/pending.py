@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Pending(NamedTuple):
-    """A request that awaits its turn to be answered, with its encoded response or pending answer."""
+    """Request whose response is not sent yet, with its encoded response or pending answer."""
 
     call: Call
     correlation_id: int
@@ -46,9 +46,9 @@ class Pending(NamedTuple):
 
 
 class PendingAnswers(deque[Pending]):
-    """Requests of one connection that are answered later, in their order, on their way to its outbox.
+    """Queue of one connection's answers that are not ready, or are behind one that is not; later they go to the outbox.
 
-    It is a deque and does not have one, because every request asks whether it is empty.
+    This class extends deque, because every request checks whether the queue is empty.
     """
 
     __slots__ = ("_readiness", "_ready", "_socket", "outbox", "queued_bytes", "throttling")
@@ -64,11 +64,11 @@ class PendingAnswers(deque[Pending]):
 
     @property
     def is_first_ready(self) -> bool:
-        """True if an answer can be sent: clients expect answers in the order of requests."""
+        """True if the first answer is ready, and so can be sent: answers are sent in the order of requests."""
         return bool(self) and self[0].is_ready
 
     def answer(self, call: Call, correlation_id: int, answer: Any, charge: Charge | None = None) -> None:
-        """Send an answer when it is ready, after all earlier ones. None: the request has no answer."""
+        """Send an answer when it is ready, after all earlier ones. `answer` None: the request has no answer."""
         if isinstance(answer, PendingAnswer):
             answer.on_ready = self.note_ready
             self.append(Pending(call, correlation_id, answer, charge, time.monotonic()))
@@ -90,7 +90,7 @@ class PendingAnswers(deque[Pending]):
             self._hand_over(call, correlation_id, answer)
 
     def note_ready(self) -> None:
-        """Record that a pending answer is ready, and schedule its sending if it is the first."""
+        """If the first answer is ready, wake the connection to send it."""
         if self.is_first_ready:
             if self._ready is not None:
                 self._ready.set()
@@ -98,7 +98,7 @@ class PendingAnswers(deque[Pending]):
                 self._readiness.poke(self._socket)
 
     async def until_ready(self) -> None:
-        """Wait until the first answer, which is not ready yet, is ready."""
+        """Wait until the first answer is ready. Call this only if it is not."""
         self._ready = trio.Event()
         try:
             await self._ready.wait()
@@ -106,7 +106,7 @@ class PendingAnswers(deque[Pending]):
             self._ready = None
 
     def hand_over_ready(self, turn_end: float) -> None:
-        """Move ready answers at the front to the outbox, until this connection's turn is over."""
+        """Move ready answers from the front to the outbox, until `turn_end` or an answer that is not ready."""
         while self and self[0].is_ready:
             call, correlation_id, answer, charge, since = self.popleft()
             call.route.note_time(time.monotonic() - since)
@@ -140,7 +140,7 @@ class PendingAnswers(deque[Pending]):
 
 
 class Waiting(NamedTuple):
-    """A request without an answer yet: its call, its correlation id, and the work that gives the answer."""
+    """Request that the connection's task must await, with the work that makes its answer."""
 
     call: Call
     correlation_id: int

@@ -16,7 +16,7 @@ HTTP_ANSWER = (
 
 
 class WrongProtocol(ProtocolViolation):
-    """The peer speaks `protocol`, TLS or HTTP, to a listener that expects Kafka's protocol."""
+    """The peer speaks `protocol` (TLS or HTTP) to a listener for Kafka's protocol."""
 
     def __init__(self, protocol: str) -> None:
         hint = "" if protocol == HTTP else " without TLS; the client's security.protocol does not fit"
@@ -25,7 +25,10 @@ class WrongProtocol(ProtocolViolation):
 
 
 def detect_protocol(first: bytes) -> str:
-    """Name the protocol: TLS, HTTP, Kafka's without TLS, or another. One byte distinguishes TLS from Kafka."""
+    """Return the name of the protocol that begins with these bytes: TLS, HTTP, Kafka's without TLS, or another.
+
+    One byte suffices to distinguish TLS from Kafka's protocol.
+    """
     if first[:2] == TLS[: len(first)]:
         return "TLS"
     if first[:4] in _METHODS:

@@ -41,7 +41,7 @@ from ottla.server.network.sliced_work import ROUND_S, WorkQueue
 
 
 class Wait(enum.Enum):
-    """The event that a served socket waits for next."""
+    """Event that a served socket waits for: readable or writable."""
 
     READABLE = EPOLLIN
     WRITABLE = EPOLLOUT
@@ -55,7 +55,7 @@ Step = Callable[[], Any]
 
 
 class _Served:
-    """A socket with its step, its sleeping task, and the event that epoll watches."""
+    """Served socket: its step, its sleeping task, and the event that epoll watches for."""
 
     __slots__ = ("step", "task", "waits_for")
 
@@ -65,7 +65,7 @@ class _Served:
 
 
 class Readiness:
-    """The served sockets of one event loop; made inside `trio.run`."""
+    """Served sockets of one event loop, whose steps run inside trio's wait. Create this object inside `trio.run`."""
 
     def __init__(self) -> None:
         self._served: dict[int, _Served] = {}
@@ -81,7 +81,7 @@ class Readiness:
 
     @property
     def is_inside_the_wait(self) -> bool:
-        """True if sockets are served inside trio's wait, without waking tasks."""
+        """True if steps run inside trio's wait; False if each socket's task is woken for its steps."""
         return self._epoll is not None
 
     def _take_over_wait(self) -> None:
@@ -102,7 +102,7 @@ class Readiness:
 
         # The manager has slots, so it takes no method of its own. A subclass of the same layout can take its place.
         class ServingIOManager(EpollIOManager):
-            """Trio's own, which serves while it waits."""
+            """Trio's I/O manager for epoll, which serves sockets while trio waits."""
 
             __slots__ = ()
 
@@ -126,7 +126,7 @@ class Readiness:
         self.work.close()
 
     def turn_end(self, now: float) -> float:
-        """End of a connection's turn that begins `now`, in seconds of the monotonic clock."""
+        """Return the end of a connection's turn that begins at `now`, both in seconds of the monotonic clock."""
         end, turns_end = now + ROUND_S, self._turns_end
         # A turn ends when the time of all is over, but a connection that is late gets a short one.
         return end if end < turns_end else max(turns_end, now + SHORT_TURN_S)
@@ -134,7 +134,7 @@ class Readiness:
     # --- the task's side
 
     async def serve(self, sock: socket.socket, step: Step) -> Any:
-        """Call `step` whenever the socket is ready, until it returns a value other than a wait."""
+        """Call `step` whenever the socket is ready, until it returns a value other than a `Wait`; return this value."""
         # Not inside the wait: the socket is waited for like any other.
         if self._epoll is None:
             return await serve_in_task(sock, step)
@@ -150,11 +150,14 @@ class Readiness:
         return await trio.lowlevel.wait_task_rescheduled(abort)
 
     def poke(self, sock: socket.socket) -> None:
-        """Call the step of a served socket before the next wait; no-op for other sockets."""
+        """Call the step of a served socket soon, as if the socket were ready.
+
+        Do nothing if the socket is not served.
+        """
         self._poked[sock.fileno()] = None
 
     def _call_when_readable(self, descriptor: int, act: Callable[[], None]) -> None:
-        """Call `act`, which must not raise, whenever the descriptor is readable, until it is closed."""
+        """Call `act` whenever the descriptor is readable, until the descriptor is closed. `act` must not raise."""
 
         def step() -> Wait:
             act()
@@ -179,7 +182,7 @@ class Readiness:
     # --- the loop's side
 
     def wait(self, timeout: float) -> list[tuple[int, int]]:
-        """Replace trio's wait: serves sockets meanwhile, and returns trio's events, or none at the timeout."""
+        """Serve sockets for up to `timeout` seconds, in place of trio's wait; return the events for trio."""
         work = self.work
         if work.goes_on:  # this round of work is not over
             work.goes_on = False
@@ -223,7 +226,10 @@ class Readiness:
                 return others
 
     def _after_those_left(self, events: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """New events, placed behind events left over from the last round, which the kernel reports again."""
+        """Return the events that the last round had no time for, followed by new ones.
+
+        The kernel reports events again, so events of the same sockets are dropped.
+        """
         left, self._left = self._left, []
         descriptors = {event[0] for event in left}
         # A task may have ended meanwhile, and its descriptor may be that of another socket by now.
@@ -263,7 +269,7 @@ class Readiness:
 
 
 async def serve_in_task(sock: socket.socket, step: Step) -> Any:
-    """Serve as `Readiness.serve` does, by waking the task each time."""
+    """Serve a socket like `Readiness.serve`, but wake the task for each step."""
     result: Any = WAIT_READABLE
     while type(result) is Wait:
         await (trio.lowlevel.wait_readable if result is WAIT_READABLE else trio.lowlevel.wait_writable)(sock)

@@ -46,7 +46,10 @@ def answer_each(
     *,
     at_once: int = PARTITIONS_PER_SLICE,
 ) -> Worked[Response]:
-    """Answer all elements and call `respond`: immediately for at most `at_once` elements, else in time slices."""
+    """Call `answer` for each element, and return `respond` of the results.
+
+    More than `at_once` elements are answered in time slices; the result is then a coroutine.
+    """
     # A coroutine needs the connection's task, and to wake that costs more than a small request.
     if len(elements) <= at_once:
         return respond([answer(each) for each in elements])
@@ -60,7 +63,7 @@ async def _answer_each_in_slices(
 
 
 async def each_in_slices(elements: Iterable[Element], answer: Callable[[Element], Answer]) -> list[Answer]:
-    """Answer all elements in time slices."""
+    """Call `answer` for each element in time slices; return the results."""
     time_slice = TimeSlice()
     answers = []
     for each in elements:
@@ -77,7 +80,10 @@ def answer_partitions(
     *,
     at_once: int = PARTITIONS_PER_SLICE,
 ) -> Worked[Response]:
-    """Answer all partitions and call `respond` with a list per topic: immediately if they are few, else in time slices."""
+    """Call `answer` for each partition, and return `respond` of the results, one list per topic.
+
+    More than `at_once` topics and partitions are answered in time slices; the result is then a coroutine.
+    """
     if len(topics) + sum([len(partitions_of(topic)) for topic in topics]) <= at_once:
         return respond([[answer(topic, each) for each in partitions_of(topic)] for topic in topics])
     return _answer_in_slices(topics, partitions_of, answer, respond)
@@ -102,7 +108,7 @@ async def _answer_in_slices(
 
 
 async def sorted_in_slices(names: Iterable[str]) -> list[str]:
-    """Sort distinct names in time slices, because `sorted` would hold the event loop."""
+    """Sort names in time slices, without duplicates, because `sorted` would block the event loop."""
     different = list(dict.fromkeys(names))
     runs = []
     for start in range(0, len(different), SORTED_AT_ONCE):
@@ -112,9 +118,10 @@ async def sorted_in_slices(names: Iterable[str]) -> list[str]:
 
 
 async def free_in_slices(messages: list[Struct]) -> None:
-    """Free messages in time slices and empty the list: freeing fifty thousand structs takes 20 ms.
+    """Free messages in time slices and empty `messages`: freeing fifty thousand structs takes 20 ms.
 
-    The list below holds every struct, so that none goes when its parent does; then it gives up some at a time.
+    A list first collects all nested structs, so that no struct is freed with its parent; then they are freed some at
+    a time.
     """
     time_slice = TimeSlice()
     # The caller's list is emptied, or else it would keep the messages until the caller ends.
@@ -134,7 +141,7 @@ async def free_in_slices(messages: list[Struct]) -> None:
 
 
 def is_short(message: Struct) -> bool:
-    """True if encoding a message takes less time than a thread hop, by its fields and characters."""
+    """True if encoding a message takes less time than a switch to a thread, judged by its fields and characters."""
     left = FIELDS_OF_SHORT
     structs: list[Any] = [message]
     for struct in structs:  # which grows meanwhile
@@ -161,7 +168,7 @@ def is_short(message: Struct) -> bool:
 
 @cache
 def _variable_fields(cls: type[Struct]) -> tuple[str, ...]:
-    """The fields whose values have a length: arrays, strings, bytes and structs."""
+    """Return the names of fields of variable length: arrays, strings, bytes, records and structs."""
     types = {name: field.type for name, field in cls.wire_fields.items()}
     return tuple(
         name for name, each in types.items() if isinstance(each, (Array, type)) or each in (String, Bytes, Records)
@@ -175,12 +182,17 @@ def _lists_of_structs(cls: type[Struct]) -> tuple[str, ...]:
 
 
 class WorkQueue:
-    """A fair queue for work that connections await: oldest first, with a limit to the time of all between two looks at the sockets.
+    """Fair queue for work that connections await; limits the time of such work between two polls of the sockets.
 
-    Trio runs tasks in random order, and all that can run. Without an order of their own some of sixty requests would be passed over
-    again and again, and without a limit sixty pieces of work would be done between two looks. A round is one look at the sockets and
-    what follows it (`Readiness.wait`). In each round the first in line has its turn, and the next one right after it, as long as
-    there is time. So the work that is awaited gets its share of the time, also where the sockets never leave any.
+    A round is one poll of the sockets and everything until the next poll (`Readiness.wait`). In each round the first
+    task in
+    the queue has a turn, and then the next ones while there is time. So awaited work gets its share of the time even
+    if the
+    sockets are always busy.
+
+    Trio alone would run all runnable tasks in random order: some of sixty requests would be passed over again and
+    again, and
+    sixty pieces of work would run between two polls.
     """
 
     __slots__ = ("goes_on", "line", "round_end")
@@ -192,11 +204,11 @@ class WorkQueue:
         """True if the next task in line was woken in this round: it comes before another look at the sockets."""
 
     def has_time(self) -> bool:
-        """True if new work may run without queueing."""
+        """True if work may run now without queueing."""
         return not self.line and time.monotonic() <= self.round_end
 
     async def turn(self) -> None:
-        """Queue for a turn. Cancellation is not delivered here but at the work's next wait."""
+        """Wait in the queue for a turn. Cancellation is delivered later, when the work itself waits."""
         self.line.append(trio.lowlevel.current_task())
         await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
         # The next one runs after the piece of work that begins here.
@@ -205,18 +217,18 @@ class WorkQueue:
             self.wake_first()
 
     def wake_first(self) -> None:
-        """Wake the first in the queue, even if the loop is late."""
+        """Wake the first task in the queue, even if the round's time is over."""
         trio.lowlevel.reschedule(self.line.popleft())
 
     def close(self) -> None:
-        """Release all queued tasks; no more rounds begin."""
+        """Wake all queued tasks; afterwards the queue has no time limit."""
         self.round_end = math.inf
         while self.line:
             self.wake_first()
 
 
 class Work(Protocol):
-    """The part of a coroutine that `QueuedWork` drives."""
+    """Interface of a coroutine as far as `QueuedWork` uses it."""
 
     def send(self, value: Any, /) -> Any: ...
 
@@ -224,7 +236,7 @@ class Work(Protocol):
 
 
 class QueuedWork:
-    """Awaitable that runs `work` in pieces, and queues in `queue` before each piece.
+    """Awaitable that runs `work` in pieces, and waits in `queue` before each piece.
 
     A caller that does not await this object must close it.
     """
@@ -250,12 +262,12 @@ class QueuedWork:
             work.close()
 
     def close(self) -> None:
-        """End the work at its current position."""
+        """Close the work at its current position."""
         self._work.close()
 
 
 async def computed(work: Callable[[], Response], *, in_thread: bool) -> Response:
-    """Compute the response, in a thread if the work is long. Raises its KafkaError."""
+    """Return the result of `work`, which runs in a thread if `in_thread` is True. KafkaErrors of `work` are raised."""
     if not in_thread:
         return work()
     result = await trio.to_thread.run_sync(result_of, work, limiter=_long_computations)

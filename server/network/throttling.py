@@ -28,12 +28,12 @@ _int32 = struct.Struct(">i").pack
 
 
 def now_ms() -> int:
-    """Milliseconds of the event loop's monotonic clock."""
+    """Return the event loop's monotonic time in milliseconds."""
     return int(trio.current_time() * 1000)
 
 
 class Throttling:
-    """The charges and pauses of one connection."""
+    """Quota charges and throttle time of one connection."""
 
     __slots__ = ("muted_until", "quotas")
 
@@ -43,14 +43,14 @@ class Throttling:
 
     @property
     def is_muted(self) -> bool:
-        """True if the client is throttled. The task that awaits the end calls `unmute` then."""
+        """True while the client is throttled. The task that waits for the end of the throttle time calls `unmute`."""
         return self.muted_until > 0
 
     def unmute(self) -> None:
         self.muted_until = 0.0
 
     def begin(self, call: Call, context: RequestContext[Any], size: int) -> Charge:
-        """Charge a client for a received request of `size` bytes."""
+        """Create the charge for a received request of `size` bytes, and set it in the context."""
         charge = Charge(
             self.quotas,
             now_ms,
@@ -63,7 +63,10 @@ class Throttling:
         return charge
 
     def settle(self, call: Call, response: Any, charge: Charge) -> Any:
-        """Charge an answered request (`response` None: it has no answer); returns the response with its throttle time."""
+        """Charge an answered request; return the response, with the throttle time if the client is to be throttled.
+
+        `response` None: the request has no response.
+        """
         pause_ms = charge.settle(is_answered=response is not None)
         if pause_ms <= 0:
             return response
@@ -83,7 +86,7 @@ def _told(answer: EncodedAnswer, pause_ms: int) -> EncodedAnswer:
 
 
 class Timed:
-    """Work on a request whose duration counts for the client's request quota."""
+    """Work on a request whose processing time is charged to the client's request quota."""
 
     __slots__ = ("_charge", "_work")
 
@@ -91,7 +94,7 @@ class Timed:
         self._work, self._charge = work, charge
 
     def send(self, value: Any) -> Any:
-        """Run a piece of the work and count its time."""
+        """Run the next piece of the work, and add its time to the charge."""
         began = time.perf_counter_ns()
         try:
             return self._work.send(value)

@@ -54,7 +54,7 @@ EXPECTED_BYTES_MAX = 8 * 1024
 
 
 class BatchedTlsTransport(TlsWaiting, PageCacheReader):
-    """An encrypted connection of a listener."""
+    """Encrypted connection of a listener; passes several TLS records at a time to OpenSSL and the socket."""
 
     __slots__ = (
         "_begun",
@@ -77,7 +77,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
     )
 
     def __init__(self, session: TlsSession, pieces: Pieces) -> None:
-        """Must run in the event loop's thread, after the handshake."""
+        """Call this in the event loop's thread, after the handshake."""
         self._session, self._pieces = session, pieces
         self.socket = session.socket
         self._read, self._write = session.tls.read, session.tls.write
@@ -96,7 +96,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
     # --- in
 
     def receive_into(self, buffer: Any, size: int = 0) -> int:
-        """Receive all available records; see `Transport`."""
+        """Receive and decrypt all available records. `Transport.receive_into` describes parameters and result."""
         self._has_news = False
         if self._failure is None and not self._has_ended:
             total = 0
@@ -114,7 +114,10 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
         raise BlockingIOError
 
     def _receive(self, view: memoryview) -> int:
-        """Receive chunk by chunk. An error is raised after the data before it was returned."""
+        """Receive and decrypt in chunks; return the number of data bytes.
+
+        An error is kept, and raised by the next call.
+        """
         room = len(view)
         total = self._decrypt(view) if self._holds_record else 0
         late_from = time.monotonic() + TURN_S
@@ -136,7 +139,10 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
         return total
 
     def _decrypt_judging(self, view: memoryview, chunk: int) -> int:
-        """Decrypt a chunk; use smaller chunks if it took long for little data."""
+        """Decrypt a chunk; return the number of data bytes.
+
+        If it took long for little data, use smaller chunks from now on.
+        """
         # Time of the processor: on a busy machine anything may last long.
         began_s = time.thread_time() if chunk > SMALL_CHUNK_BYTES else math.inf
         count = self._decrypt(view)
@@ -150,7 +156,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
         return count
 
     def _feed(self, wanted: int) -> int:
-        """Pass at most `wanted` bytes of ciphertext to OpenSSL; returns their number."""
+        """Pass at most `wanted` bytes of ciphertext to OpenSSL; return their number."""
         session = self._session
         if session.unread:
             data, session.unread = session.unread[:wanted], session.unread[wanted:]
@@ -164,7 +170,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
         return count
 
     def _decrypt(self, view: memoryview) -> int:
-        """Decrypt the ciphertext in OpenSSL as far as there is room; returns the number of bytes."""
+        """Decrypt the ciphertext that OpenSSL holds, as far as `view` has room; return the number of data bytes."""
         incoming, read = self._incoming, self._read
         room, count, rest = len(view), 0, incoming.pending
         try:
@@ -194,7 +200,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
     # --- out
 
     def send(self, data: Any, flags: int = 0) -> int:
-        """Send as much as the socket accepts within a turn; see `Transport`. The flags are ignored."""
+        """Encrypt and send as much as the socket accepts in one turn. `flags` are ignored; see `Transport.send`."""
         session = self._session
         if not session.flush():
             raise BlockingIOError
@@ -226,7 +232,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
             self._session.empty_bios()
 
     def send_region(self, region: FileRegion, position: int, length: int) -> int:
-        """Send from the page cache."""
+        """Encrypt and send bytes of a file region from the page cache; see `Transport.send_region`."""
         if begun := self._begun:
             # Its pages may be gone, but they are encrypted already.
             if not self._session.flush():
@@ -241,11 +247,11 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
 
     @property
     def holds_input(self) -> bool:
-        """True if input is buffered that the socket does not report."""
+        """True if received input, the end of the stream or an error is buffered, which the socket does not report."""
         return self._has_news or self._holds_record or bool(self._session.unread)
 
     def _expect(self, count: int) -> None:
-        """Have the kernel wait for `count` bytes, if it can wait for more than one."""
+        """Make the kernel report input only when `count` bytes have arrived, if the system can."""
         # Of a record that has begun OpenSSL has a part already. Ciphertext is longer than its data, so this is never too much.
         expected = max(1, min(count - self._in_openssl, EXPECTED_BYTES_MAX))
         if expected != self._expected:
@@ -255,15 +261,15 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
     # --- the end
 
     def peer_has_left(self) -> bool:
-        """True if the socket is closed; a TLS close_notify on an open connection does not count."""
+        """True if the peer has closed the TCP connection or its sending side. A close_notify alone does not count."""
         return not self._has_news and has_left(self.socket)
 
     def is_at_end(self) -> bool:
-        """True at the end of the stream, even if a TLS close_notify is unread."""
+        """True if the peer has closed its sending side and everything was read, except perhaps a TLS close_notify."""
         return not self.holds_input and is_left_with_a_farewell(self.socket)
 
     def close(self) -> None:
-        """Send close_notify if the socket accepts it, and close."""
+        """Send a TLS close_notify if the socket accepts it, then close the socket."""
         self._failure = None  # the traceback of the error refers to this connection: a reference cycle
         self._session.close()
 

@@ -49,18 +49,18 @@ HTTP_BYTES = 64 * 1024
 
 
 class Welcomed(NamedTuple):
-    """A connection after its handshake."""
+    """Encrypted connection after its handshake, with the client's principal."""
 
     transport: BatchedTlsTransport | TlsTransport
     principal: str
 
 
 class _Refused(Exception):
-    """The peer violates the protocol; the text says how."""
+    """The peer violated the protocol before the handshake; the text says how."""
 
 
 class Handshakes:
-    """Handshakes of all listeners of one event loop."""
+    """TLS handshakes of all listeners of one event loop."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Handshakes:
         self._reminders = Reminders()
 
     async def welcome(self, sock: socket.socket, host: str, listener: TlsListener) -> Welcomed | None:
-        """Do the handshake on an accepted socket. None: it failed, and the socket is closed."""
+        """Do the TLS handshake on an accepted socket. None: the handshake failed, and the socket is closed."""
         scope = trio.CancelScope(deadline=trio.current_time() + self._handshake_s)
         self._under_way.add(host, scope)
         current: socket.socket | TlsSession = sock
@@ -119,7 +119,7 @@ class Handshakes:
         return BatchedTlsTransport(tls, pieces) if isinstance(tls, TlsSession) else transport_of(tls, pieces)
 
     async def _look(self, sock: socket.socket) -> None:
-        """Wait for the first bytes. _Refused if they are not TLS."""
+        """Wait for the peer's first bytes. Raises _Refused if they are not TLS."""
         await trio.lowlevel.wait_readable(sock)
         first = sock.recv(LOOK_BYTES, socket.MSG_PEEK)
         if not first:
@@ -159,7 +159,7 @@ class _UnderWay:
         self._total = 0
 
     def add(self, host: str, scope: trio.CancelScope) -> None:
-        """Count a handshake; if there are too many, cancel the oldest one of the address that has most."""
+        """Count a handshake. If there are too many, cancel the oldest handshake of the address that has most."""
         own = self._by_host.setdefault(host, {})
         own[scope] = None
         self._total += 1
@@ -169,7 +169,7 @@ class _UnderWay:
             self._end_oldest(max(self._by_host, key=lambda each: len(self._by_host[each])))
 
     def discard(self, host: str, scope: trio.CancelScope) -> None:
-        """Forget a handshake that has ended."""
+        """Stop counting a handshake that has ended."""
         own = self._by_host.get(host, {})
         if scope in own:
             del own[scope]
@@ -185,14 +185,17 @@ class _UnderWay:
 
 
 class HandshakeSteps:
-    """Handshake steps of many connections, one at each turn of the loop."""
+    """Runner of handshake steps: one step, of any connection, in each round of the event loop, or in a thread."""
 
     def __init__(self) -> None:
         self._turn = trio.Lock()
         self._thread = trio.CapacityLimiter(1)
 
     async def take_all(self, tls: ssl.SSLSocket | TlsSession, cost: KeyCost) -> None:
-        """Do the handshake on a non-blocking socket. Raises OSError (also as ssl.SSLError)."""
+        """Do the whole handshake on a non-blocking socket; expensive steps run in a thread.
+
+        Raises OSError or ssl.SSLError.
+        """
         dearest_s = 0.0
         in_thread = not cost.is_low
         while True:
@@ -218,7 +221,7 @@ class HandshakeSteps:
 
 
 def _timed_step(tls: ssl.SSLSocket | TlsSession) -> float:
-    """Take a step and return its processor time in seconds; waits for the interpreter do not count."""
+    """Run one handshake step; return its CPU time in seconds."""
     began = time.thread_time()
     tls.do_handshake()
     return time.thread_time() - began

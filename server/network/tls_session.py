@@ -55,7 +55,10 @@ PIECE_BYTES = 64 * 1024
 
 
 class Bios:
-    """The two buffers, and how much is put into them at a time: bytes of ciphertext, and bytes that are to be encrypted."""
+    """OpenSSL's buffers for incoming and outgoing bytes.
+
+    `chunk_bytes`: ciphertext to pass at a time; `piece_bytes`: data to encrypt at a time.
+    """
 
     __slots__ = ("chunk_bytes", "incoming", "outgoing", "piece_bytes")
 
@@ -65,7 +68,7 @@ class Bios:
 
 
 class TlsSession:
-    """Server side of a TLS connection on a non-blocking socket."""
+    """Server side of a TLS connection, with memory buffers between OpenSSL and a non-blocking socket."""
 
     __slots__ = ("bios", "socket", "tls", "unread", "unsent")
 
@@ -77,15 +80,15 @@ class TlsSession:
         self.unsent: bytes | memoryview = b""  # ciphertext that the socket has not taken
 
     def fileno(self) -> int:
-        """Descriptor of the socket, for waiting."""
+        """Return the descriptor of the socket, so that this object can be waited for."""
         return self.socket.fileno()
 
     def getpeercert(self, binary_form: bool) -> Any:
-        """Certificate of the peer, like `ssl.SSLSocket.getpeercert`."""
+        """Return the peer's certificate, like `ssl.SSLSocket.getpeercert`."""
         return self.tls.getpeercert(binary_form)
 
     def do_handshake(self) -> None:
-        """Take a step like `ssl.SSLSocket.do_handshake`, errors included."""
+        """Run one handshake step. Raises the same errors as `ssl.SSLSocket.do_handshake`."""
         if not self.flush():
             raise ssl.SSLWantWriteError(ssl.SSL_ERROR_WANT_WRITE, "the socket is full")
         try:
@@ -115,7 +118,10 @@ class TlsSession:
             self.empty_bios()
 
     def empty_bios(self) -> None:
-        """Drain OpenSSL's buffers. Call it directly after each call of OpenSSL."""
+        """Move all bytes from OpenSSL's buffers to `unread` and `unsent`.
+
+        Call this directly after each call of OpenSSL.
+        """
         incoming, outgoing = self.bios.incoming, self.bios.outgoing
         if incoming.pending:
             # It came before what was not handed over at all.
@@ -124,7 +130,7 @@ class TlsSession:
             self.unsent = b"".join((self.unsent, outgoing.read())) if self.unsent else outgoing.read()
 
     def flush(self) -> bool:
-        """Send unsent ciphertext; True if none is left."""
+        """Send unsent ciphertext; True if nothing is left."""
         unsent = self.unsent
         if not unsent:
             return True
@@ -139,7 +145,7 @@ class TlsSession:
         return False
 
     def close(self) -> None:
-        """Send close_notify if the socket accepts it, and close."""
+        """Send a TLS close_notify if the socket accepts it, then close the socket."""
         # Errors of all kinds: the handshake may not be done, or the connection may have ended.
         with contextlib.suppress(OSError, ValueError):
             # A full socket takes no farewell either.
@@ -153,14 +159,17 @@ class TlsSession:
 
 
 def _ended() -> ssl.SSLEOFError:
-    """Make the error that OpenSSL raises on a socket whose stream ends."""
+    """Return the error that OpenSSL raises when the stream of its socket ends."""
     error = ssl.SSLEOFError(ssl.SSL_ERROR_EOF, "the connection ended")
     error.reason = "UNEXPECTED_EOF_WHILE_READING"
     return error
 
 
 class TlsWaiting(ABC):
-    """The waiting part of a TLS transport. A subclass says which readiness a refused receive or send waits for."""
+    """Base class of TLS transports: the methods that wait.
+
+    A subclass sets the event that a blocked receive or send waits for; TLS may have to send in order to receive.
+    """
 
     __slots__ = ()
 
@@ -171,7 +180,7 @@ class TlsWaiting(ABC):
     @property
     @abstractmethod
     def holds_input(self) -> bool:
-        """True if input is buffered that the socket does not report."""
+        """True if received input, the end of the stream or an error is buffered, which the socket does not report."""
 
     @property
     def _may_receive(self) -> bool:
@@ -179,15 +188,15 @@ class TlsWaiting(ABC):
         return self._receive_waits_for is WAIT_READABLE and self.holds_input
 
     def expect(self, count: int) -> None:  # noqa: B027 - there is nothing to be done
-        """Do nothing: the number of encrypted bytes is unknown, and `serving` checks what is missing."""
+        """Do nothing: the number of encrypted bytes is unknown, and `serving` checks the number of missing bytes."""
 
     def _expect(self, count: int) -> None:  # noqa: B027 - most transports cannot do anything about it
-        """Have the system wait until `count` bytes have arrived, because the receiver cannot use fewer."""
+        """Make the system report input only when `count` bytes have arrived, because the receiver cannot use fewer."""
 
     def serving(
         self, readiness: Readiness, missing: Callable[[], int] | None = None
     ) -> Callable[[Step], Awaitable[Any]]:
-        """Make the function that serves a step; see `Transport`."""
+        """Return a function that serves a step; see `Transport.serving`."""
 
         async def serve(step: Step) -> Any:
             if not readiness.is_inside_the_wait:
@@ -212,7 +221,7 @@ class TlsWaiting(ABC):
         return serve
 
     async def serve_in_task(self, step: Step) -> Any:
-        """Serve a step in a task that is woken each time."""
+        """Call a step whenever the socket is ready, and wake the calling task for each step."""
         result: Any = WAIT_READABLE
         while type(result) is Wait:
             if result is WAIT_READABLE and self._may_receive:
@@ -223,12 +232,12 @@ class TlsWaiting(ABC):
         return result
 
     async def until_sendable(self) -> None:
-        """Wait until a refused send can continue."""
+        """Wait until a blocked send can continue."""
         await self._until(self._send_waits_for)
 
     @property
     def send_waits_for(self) -> Wait:
-        """The direction that a refused send waits for."""
+        """Event that a blocked send waits for: readable or writable."""
         return self._send_waits_for
 
     async def _until(self, direction: Wait) -> None:
@@ -244,7 +253,7 @@ IDLE_LOOKED_AT_S = 0.1  # while nobody reads
 
 
 class Watch:
-    """Watchdog of one event loop's reads. Readers set `reading` and increment `count`."""
+    """Watchdog for reads of one event loop that never end. Readers set `reading` and increment `count`."""
 
     __slots__ = ("__weakref__", "_has_started", "closing", "count", "reading")
 
@@ -255,7 +264,7 @@ class Watch:
         self.count = 0
 
     def start(self) -> None:
-        """Start watching the calling thread's event loop, as long as this object is referenced."""
+        """Start the watchdog for the calling thread's event loop. It stops when this object is garbage-collected."""
         if self._has_started:
             return
         self._has_started = True

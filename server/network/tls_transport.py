@@ -57,7 +57,10 @@ _FAREWELL_BYTES_MAX = 128  # with the blocks and digests of the oldest suites
 
 
 class Pieces:
-    """Resources that the TLS connections of one event loop share: buffers for pieces of files and for ciphertext, and the watch of reads."""
+    """Resources that the TLS connections of one event loop share: buffers and the watchdog for reads.
+
+    The buffers hold pieces of files and ciphertext.
+    """
 
     __slots__ = ("bios", "ciphertext", "reminder", "view", "watch")
 
@@ -70,7 +73,7 @@ class Pieces:
 
 
 class BrokenTls(ConnectionResetError):
-    """OpenSSL aborted a connection; `reason`: its name for the cause, such as TLSV1_ALERT_UNKNOWN_CA."""
+    """OpenSSL aborted a connection; `reason`: OpenSSL's name of the cause, such as TLSV1_ALERT_UNKNOWN_CA."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"TLS: {reason}")
@@ -78,7 +81,7 @@ class BrokenTls(ConnectionResetError):
 
 
 class TlsStream(TlsWaiting):
-    """The bytes of an encrypted connection after its handshake."""
+    """Encrypted byte stream over a socket whose handshake is done."""
 
     __slots__ = (
         "_begun",
@@ -94,7 +97,7 @@ class TlsStream(TlsWaiting):
     )
 
     def __init__(self, sock: ssl.SSLSocket, watch: Watch) -> None:
-        """Must run in the event loop's thread; `watch` observes its reads."""
+        """Call this in the event loop's thread. `watch`: watchdog for reads."""
         watch.start()
         self._watch = watch
         self.socket: socket.socket = sock
@@ -111,7 +114,7 @@ class TlsStream(TlsWaiting):
     # --- bytes
 
     def receive_into(self, buffer: Any, size: int = 0) -> int:
-        """Receive all available records; see `Transport`."""
+        """Receive and decrypt all available records. `Transport.receive_into` describes parameters and result."""
         if self._failure is not None:
             self._has_news = False
             raise self._failure  # OpenSSL itself would take it for an end in order
@@ -152,7 +155,7 @@ class TlsStream(TlsWaiting):
         return total
 
     def send(self, data: Any, flags: int = 0) -> int:
-        """Send as much as the socket accepts within a turn; see `Transport`. The flags are ignored."""
+        """Encrypt and send as much as the socket accepts in one turn. `flags` are ignored; see `Transport.send`."""
         sent, size, late_from = 0, len(data), time.monotonic() + TURN_S
         self._begun = 0
         self._send_waits_for = WAIT_WRITABLE
@@ -175,21 +178,21 @@ class TlsStream(TlsWaiting):
 
     @property
     def holds_input(self) -> bool:
-        """True if input is buffered that the socket does not report."""
+        """True if received input, the end of the stream or an error is buffered, which the socket does not report."""
         return self._has_news or self._tls.pending() > 0
 
     # --- the end
 
     def peer_has_left(self) -> bool:
-        """True if the socket is closed; a TLS close_notify on an open connection does not count."""
+        """True if the peer has closed the TCP connection or its sending side. A close_notify alone does not count."""
         return not self._has_news and has_left(self.socket)
 
     def is_at_end(self) -> bool:
-        """True at the end of the stream, even if a TLS close_notify is unread."""
+        """True if the peer has closed its sending side and everything was read, except perhaps a TLS close_notify."""
         return not self.holds_input and is_left_with_a_farewell(self.socket)
 
     def close(self) -> None:
-        """Send close_notify if the socket accepts it, and close."""
+        """Send a TLS close_notify if the socket accepts it, then close the socket."""
         # Errors of all kinds: the connection may have ended, or a record may be half sent.
         with contextlib.suppress(OSError, ValueError):
             self._tls.unwrap()
@@ -198,7 +201,7 @@ class TlsStream(TlsWaiting):
 
 
 class TlsTransport(TlsStream, PageCacheReader):
-    """Encrypted connection of a listener, whose answers mix bytes and file regions."""
+    """Encrypted connection of a listener, which sends bytes and file regions; this process encrypts."""
 
     __slots__ = ("_pieces",)
 
@@ -218,7 +221,7 @@ class TlsTransport(TlsStream, PageCacheReader):
 
 
 class KernelTlsTransport(TlsTransport):
-    """Transport with encryption in the kernel: file regions are sent from the page cache without a copy into this process."""
+    """Encrypted connection of a listener; the kernel encrypts, so file regions are sent without a copy."""
 
     __slots__ = ()
 
@@ -227,12 +230,12 @@ class KernelTlsTransport(TlsTransport):
 
 
 def transport_of(sock: ssl.SSLSocket, pieces: Pieces) -> TlsTransport:
-    """Transport of a connection after its handshake: with encryption in the kernel or here."""
+    """Return the transport of a connection after its handshake; the kernel encrypts if it can."""
     return (KernelTlsTransport if kernel_encrypts(sock) else TlsTransport)(sock, pieces)
 
 
 def kernel_may_encrypt(context: ssl.SSLContext) -> bool:
-    """True if OpenSSL would pass its keys to the kernel; whether the kernel accepts depends on the cipher suite."""
+    """True if OpenSSL would pass keys to the kernel; the kernel accepts them only for some cipher suites."""
     return bool(context.options & KERNEL_TLS) and _kernel_has_tls()
 
 
@@ -249,7 +252,7 @@ def _kernel_has_tls() -> bool:
 
 
 def kernel_encrypts(sock: socket.socket) -> bool:
-    """Tell whether OpenSSL has handed the keys for sending to the kernel."""
+    """True if the kernel encrypts what is sent on this socket."""
     if not system.IS_LINUX:
         return False
     try:
@@ -259,7 +262,10 @@ def kernel_encrypts(sock: socket.socket) -> bool:
 
 
 def read_what_is_there(descriptor: int, view: memoryview, position: int) -> int:
-    """Read from the page cache; 0 at the end of the file. PageMissing if the first byte needs the disk."""
+    """Read into `view` from the page cache; return the number of bytes, 0 at the end of the file.
+
+    Raises PageMissing if the first byte must be read from the disk.
+    """
     if RWF_NOWAIT is not None:
         try:
             return os.preadv(descriptor, [view], position, RWF_NOWAIT)
@@ -277,20 +283,23 @@ def _pread(descriptor: int, view: memoryview, position: int) -> int:
 
 
 def is_left_with_a_farewell(sock: socket.socket) -> bool:
-    """True if the peer has closed its sending side, with at most a close_notify unread."""
+    """True if the peer has closed its sending side, and nothing is unread but, perhaps, a TLS close_notify."""
     left = unread(sock, _FAREWELL_BYTES_MAX + 1)
     return left == b"" or (left is not None and _is_farewell(left) and system.has_closed_its_side(sock))
 
 
 def _is_farewell(data: bytes) -> bool:
-    """True if the data is one record of an alert's length; TLS 1.3 hides the record's type."""
+    """True if the data may be a TLS close_notify: a single record as short as an alert.
+
+    TLS 1.3 hides the record's type.
+    """
     if len(data) > _FAREWELL_BYTES_MAX or len(data) != _HEADER_BYTES + int.from_bytes(data[3:_HEADER_BYTES]):
         return False
     return data[0] == _ALERT or len(data) <= _HEADER_BYTES + _ALERT_BYTES_OF_1_3
 
 
 def broken(error: OSError) -> OSError:
-    """Turn an error of OpenSSL or of its socket into one that says that the connection is broken."""
+    """Return the error to raise for an error of OpenSSL or its socket; it says that the connection is broken."""
     if isinstance(error, ssl.SSLError):
         return BrokenTls(error.reason or str(error))
     return ConnectionResetError("the connection was cut off") if error.errno == errno.ENOTCONN else error

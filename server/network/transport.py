@@ -35,34 +35,34 @@ EXPECTED_BYTES_MAX = 256 * 1024
 
 
 class Transport(Protocol):
-    """The bytes of one connection. Every method raises OSError if the connection is broken."""
+    """Interface of connections, encrypted or not. Every method raises OSError if the connection is broken."""
 
     socket: socket.socket
     """The socket that can be waited for."""
 
     def receive_into(self, buffer: Any, size: int = 0) -> int:
-        """Receive at most `size` bytes (0: as the buffer allows); returns the number, 0 at the end of the stream."""
+        """Receive at most `size` bytes (0: as many as fit); return the number, 0 at the end of the stream."""
 
     def send(self, data: Any, flags: int = 0) -> int:
-        """Send as much as the socket accepts, within a turn; returns the number of bytes.
+        """Send as much as the socket accepts in one turn; return the number of bytes.
 
-        `flags`: MSG_MORE if more follows at once.
+        `flags`: MSG_MORE if more data follow immediately.
         """
 
     def send_region(self, region: FileRegion, position: int, length: int) -> int:
-        """Send bytes of a region's file; returns their number, 0 at the end of the file.
+        """Send bytes of a region's file; return their number, 0 at the end of the file.
 
-        PageMissing: the disk is needed, although `is_in_memory` was true before.
+        Raises PageMissing if they must be read from the disk, although `is_in_memory` was True before.
         """
 
     def is_in_memory(self, region: FileRegion, position: int, length: int) -> bool:
         """True if these bytes of the region's file can be sent without waiting for the disk."""
 
     def read_in_memory(self, region: FileRegion) -> bytearray | None:
-        """Bytes of a small region in the page cache; None if they need the disk, or the system cannot tell."""
+        """Return a small region's bytes from the page cache; None if they need the disk or the system cannot tell."""
 
     def peer_has_left(self) -> bool:
-        """True if the peer has closed the connection, or its sending side."""
+        """True if the peer has closed the connection or its sending side."""
 
     def is_at_end(self) -> bool:
         """True if the peer has closed its sending side and all its bytes were read."""
@@ -70,32 +70,32 @@ class Transport(Protocol):
     def serving(
         self, readiness: Readiness, missing: Callable[[], int] | None = None
     ) -> Callable[[Step], Awaitable[Any]]:
-        """Call a step whenever this connection can receive or send (`Readiness.serve`).
+        """Return a function that calls a step whenever this connection can receive or send (`Readiness.serve`).
 
-        Fewer than `missing()` bytes are of no use to the step; a transport may wait for as many.
+        `missing`: returns the number of bytes that the step needs; the transport may wait until as many have arrived.
         """
 
     def expect(self, count: int) -> None:
-        """Have the system wait for `count` bytes where it can, because the receiver cannot use fewer. 0: report any byte."""
+        """Make the system report input only when `count` bytes have arrived, where it can; 0: report any byte."""
 
     async def until_sendable(self) -> None:
-        """Wait until a refused send can continue."""
+        """Wait until a blocked send can continue."""
 
     def close(self) -> None:
         """Close the socket."""
 
 
 class PageMissing(Exception):
-    """A part of a file is not in memory."""
+    """A part of a file is not in the page cache."""
 
 
 class PageCacheReader:
-    """Reads regions of files for transports if they are in memory."""
+    """Base class of transports: checks for and reads bytes of file regions in the page cache."""
 
     __slots__ = ()
 
     def is_in_memory(self, region: FileRegion, position: int, length: int) -> bool:
-        """True if the first and last byte are in memory; the kernel reads ahead in between."""
+        """True if the first and last byte are in the page cache; the bytes between are then likely there, too."""
         # This system cannot tell. A thread for every fetch would cost more than a wait for the disk now and then.
         if RWF_NOWAIT is None:
             return True
@@ -125,7 +125,7 @@ class PageCacheReader:
 
 
 class PlainTransport(PageCacheReader):
-    """A TCP socket. Regions go from the page cache to the socket without a copy."""
+    """Unencrypted TCP connection. File regions go from the page cache to the socket without a copy."""
 
     __slots__ = ("_expected", "_is_full", "_offered_bytes", "close", "receive_into", "send", "socket")
 
@@ -172,7 +172,10 @@ class PlainTransport(PageCacheReader):
 
 
 def expected_by_system(sock: socket.socket, count: int, before: int) -> int:
-    """Have the system report input from `count` bytes on, or its maximum; `before`: the number in force so far."""
+    """Make the system report input when `count` bytes have arrived, within its maximum; return the number set.
+
+    `before`: the number that was set before.
+    """
     expected = max(1, min(count, EXPECTED_BYTES_MAX))
     if expected != before and bounds_expected_input():
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, expected)
@@ -180,7 +183,7 @@ def expected_by_system(sock: socket.socket, count: int, before: int) -> int:
 
 
 def has_left(sock: socket.socket) -> bool:
-    """True if the peer of a TCP connection has closed it, or its sending side."""
+    """True if the peer of a TCP connection has closed the connection or its sending side."""
     try:
         # Only a look: the byte belongs to a request. Unread bytes hide the end of the stream behind them, so the
         # system is asked for the state of the connection, too.
@@ -193,7 +196,7 @@ def has_left(sock: socket.socket) -> bool:
 
 
 def unread(sock: socket.socket, count: int) -> bytes | None:
-    """Peek at the next bytes; empty at the end of the stream, None if there are none yet."""
+    """Peek at up to `count` received bytes; empty at the end of the stream, None if nothing has arrived."""
     try:
         return _peeked(sock, count)
     except BlockingIOError:
@@ -223,12 +226,15 @@ REPLICA_SEND_BUFFER_BYTES = 1024 * 1024
 
 
 def send_buffer_bytes(given: int) -> int:
-    """Send buffer size for a value of socket.send.buffer.bytes; SYSTEM_DEFAULT: it is not set."""
+    """Return the send buffer size for a value of socket.send.buffer.bytes; SYSTEM_DEFAULT: leave it to the system."""
     return SEND_BUFFER_BYTES if given == UNCHANGED else given
 
 
 def widen_for_replica(sock: HasPeer, given: int) -> None:
-    """Enlarge the send buffer for a follower, unless the operator has set its size."""
+    """Enlarge the send buffer of a follower's connection, unless the operator has set socket.send.buffer.bytes.
+
+    `given`: the value of this setting.
+    """
     if given == UNCHANGED:
         with contextlib.suppress(OSError):  # the connection has ended
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, REPLICA_SEND_BUFFER_BYTES)

@@ -46,42 +46,48 @@ Serve = Callable[[socket.socket, Step], Awaitable[Any]]
 
 
 class PeerTransport(Protocol):
-    """Transport of one connection to a broker. One task is served at a time; other tasks may send."""
+    """Interface of one connection to another broker. One task receives at a time; other tasks may send meanwhile."""
 
     @property
     def receive_into(self) -> Callable[[Any], int]:
-        """Receive into a buffer; returns the number of bytes, 0 at the end of the stream. BlockingIOError: none has arrived."""
+        """Function that receives into a buffer and returns the number of bytes, 0 at the end of the stream.
 
-    @property
-    def send(self) -> Callable[[Any], int]:
-        """Send some of these bytes; returns their number. BlockingIOError: none was sent; retry from the same byte."""
-
-    @property
-    def serve(self) -> Callable[[Step], Awaitable[Any]]:
-        """Call a step whenever input can be received, until it returns a value other than `Wait`."""
-
-    def expect(self, count: int) -> None:
-        """Have the system wait until `count` bytes have arrived, where it can; `serve` need not call earlier.
-
-        0: any byte is news again.
+        It raises BlockingIOError if nothing has arrived.
         """
 
     @property
+    def send(self) -> Callable[[Any], int]:
+        """Function that sends as many of the given bytes as possible and returns their number.
+
+        It raises BlockingIOError if none was sent; the next call must begin with the same byte.
+        """
+
+    @property
+    def serve(self) -> Callable[[Step], Awaitable[Any]]:
+        """Function that calls a step whenever input can be received, until the step returns no `Wait`."""
+
+    def expect(self, count: int) -> None:
+        """Make the system report input only when `count` bytes have arrived, where it can; 0: report any byte."""
+
+    @property
     def is_refused(self) -> bool:
-        """True if the other broker seems to reject this one, so that a retry would fail too."""
+        """True if the other broker probably rejects this broker, so that a retry would fail, too."""
 
     async def until_sendable(self) -> None:
-        """Wait until a refused send can continue."""
+        """Wait until a blocked send can continue."""
 
     def is_stale(self) -> bool:
-        """True if the peer has closed the connection or sent unrequested bytes. Call it only while no task is served."""
+        """True if the peer has closed the connection or sent unrequested bytes.
+
+        Call this only while no task receives.
+        """
 
     def close(self) -> None:
-        """Close all descriptors. Call it only while no task waits for them."""
+        """Close all descriptors. Call this only while no task waits for them."""
 
 
 class PlainPeerTransport:
-    """A TCP socket."""
+    """Unencrypted TCP connection to another broker."""
 
     is_refused = False
 
@@ -98,7 +104,10 @@ class PlainPeerTransport:
         self._expected = expected_by_system(self._socket, count, self._expected)
 
     async def until_sendable(self) -> None:
-        """Wait on a duplicated descriptor: the one served for reading cannot be waited for elsewhere."""
+        """Wait until a blocked send can continue, on a duplicate of the descriptor.
+
+        The descriptor itself may be served for receiving, and trio allows no second wait for it.
+        """
         if self._write_end is None:
             self._write_end = self._socket.dup()
         await trio.lowlevel.wait_writable(self._write_end)
@@ -131,7 +140,7 @@ _size = struct.Struct(">i")
 
 
 class Exchange(NamedTuple):
-    """The codec of one version of a request and its response."""
+    """Codec for one version of a request and its response."""
 
     api_key: int
     version: int
@@ -143,11 +152,11 @@ class Exchange(NamedTuple):
     of_controller: bool  # the request tells of partitions, perhaps of all there are
 
     def is_long(self, request: Any) -> bool:
-        """True if encoding a request is slow enough for a thread."""
+        """True if encoding the request takes so long that a thread should do it."""
         return self.of_controller and sum(len(each.partition_states) for each in request.topic_states) > LONG_PARTITIONS
 
     def encoded(self, request: Message) -> bytes:
-        """The body of the request."""
+        """Return the encoded body of a request."""
         parts: list[Any] = []
         self.encode(request, parts.append)
         return b"".join(parts)
@@ -158,7 +167,7 @@ _new_exchanges = trio.CapacityLimiter(1)  # of its own: disks that hang keep the
 
 @lru_cache(maxsize=256)
 def exchange_of(request_class: type[Message], version: int) -> Exchange:
-    """Exchange for the first request's api and version."""
+    """Return the codec for this version of a request class and its response."""
     response_class = response_class_of(request_class)
     return Exchange(
         request_class.api_key,
@@ -173,17 +182,20 @@ def exchange_of(request_class: type[Message], version: int) -> Exchange:
 
 
 class Exchanges:
-    """The exchanges of one broker. Each is made in a thread: its codecs may have to come from a disk that is busy."""
+    """Cache of codecs for requests to other brokers.
+
+    Codecs are made in a thread, because they may come from a busy disk.
+    """
 
     def __init__(self) -> None:
         self._made: dict[tuple[type[Message], int], Exchange] = {}
 
     def known(self, request_class: type[Message], version: int) -> Exchange | None:
-        """The exchange that begins with this request, if it is made already."""
+        """Return the codec for this version of a request class; None if it is not loaded yet."""
         return self._made.get((request_class, version))
 
     async def get(self, request_class: type[Message], version: int) -> Exchange:
-        """The exchange that begins with this request."""
+        """Return the codec for this version of a request class; load it in a thread if necessary."""
         known = self.known(request_class, version)
         # Of two who ask at once the second waits for the thread, and then `exchange_of` has the answer in its cache.
         if known is None:
@@ -194,7 +206,7 @@ class Exchanges:
 
 
 class PeerConnection:
-    """A logged-in connection. `ask` waits in `scope`, which is cancelled when the connection ends."""
+    """Connection to another broker. `ask` waits in a cancel scope, which is cancelled when the connection ends."""
 
     def __init__(self, transport: PeerTransport, client_id: str, frame_bytes_max: int) -> None:
         self.closed_because: str | None = None
@@ -208,7 +220,7 @@ class PeerConnection:
         self._last_used_s = trio.current_time()
 
     def is_stale(self) -> bool:
-        """True if the broker has closed the connection, or sent unrequested bytes while no request was in flight."""
+        """True if the broker has closed the connection, or sent bytes while no request was in flight."""
         # A look is a system call, and a busy connection would pay for it with every request.
         if self._waiting or trio.current_time() - self._last_used_s < IDLE_S:
             return False
@@ -216,19 +228,19 @@ class PeerConnection:
 
     @property
     def is_refused(self) -> bool:
-        """True if the other broker rejects this one, so that a retry would fail too."""
+        """True if the other broker probably rejects this broker, so that a retry would fail, too."""
         return self._transport.is_refused
 
     def has_to_be_renewed(self) -> bool:
-        """True if the session ends soon and no request is in flight."""
+        """True if the login session ends soon and no request is in flight."""
         return self.renew_at_s is not None and not self._waiting and trio.current_time() >= self.renew_at_s
 
     async def ask(
         self, exchange: Exchange, request: Message, scope: trio.CancelScope, body: bytes | None = None
     ) -> Any:
-        """Send a request and wait for its response. `scope` is cancelled if none will come.
+        """Send a request and return its response. If the connection ends before, `scope` is cancelled.
 
-        `body` is the request if it was encoded already.
+        `body`: the request's body if it is encoded already, else None.
         """
         correlation_id = self._last_correlation_id = (self._last_correlation_id + 1) & _CORRELATION_ID_MASK
         # What cannot be encoded fails here, before the connection knows of it.
@@ -270,7 +282,10 @@ class PeerConnection:
         return b"".join(parts)
 
     async def _send(self, frame: bytes) -> None:
-        """Send a frame. Every requester sends its own, so that another can read: the broker may send before it reads."""
+        """Send a frame.
+
+        The requesting task sends it, so that another one can receive: the broker may send before it reads.
+        """
         try:
             # Hardly ever does another request wait to be sent. Then the task goes on without a switch.
             self._sending.acquire_nowait()
@@ -303,7 +318,7 @@ class PeerConnection:
         return frame
 
     def _receive(self) -> tuple[int, int] | Wait:
-        """Receive once; returns a frame if one is complete."""
+        """Receive once; return the bounds of a frame if one is complete, else WAIT_READABLE."""
         try:
             received = self._buffer.receive(self._transport.receive_into)
         except BlockingIOError:
@@ -349,7 +364,10 @@ class PeerConnection:
             self._transport.close()
 
     def close(self, reason: str, *, is_at_fault: bool = True) -> None:
-        """Accept no more requests, and cancel the pending ones by their scopes."""
+        """Accept no more requests, and cancel the scopes of those in flight.
+
+        `is_at_fault`: True if the other broker or the network is the cause, and not this broker.
+        """
         if self.closed_because is not None:
             return
         self.closed_because = reason
@@ -361,7 +379,7 @@ class PeerConnection:
 
 
 class _Waiting:
-    """A request without an answer."""
+    """Request that waits for its response."""
 
     __slots__ = ("_is_first", "scope")
 
@@ -370,18 +388,18 @@ class _Waiting:
         self._is_first: trio.Event | None = None
 
     async def until_first(self) -> None:
-        """Wait until all earlier requests are answered."""
+        """Wait until all earlier requests have their responses."""
         self._is_first = trio.Event()
         await self._is_first.wait()
 
     def set_first(self) -> None:
-        """All earlier requests have their answers."""
+        """Wake the request, because all earlier requests have their responses."""
         if self._is_first is not None:
             self._is_first.set()
 
 
 class FrameBuffer:
-    """Received bytes; `data[start:end]` is not cut into frames yet."""
+    """Buffer of received bytes, from which frames are cut."""
 
     def __init__(self, frame_bytes_max: int) -> None:
         self.data = bytearray(BUFFER_BYTES)
@@ -395,19 +413,19 @@ class FrameBuffer:
 
     @property
     def has_more(self) -> bool:
-        """True if bytes follow the frames that were cut."""
+        """True if the buffer holds bytes behind the frames that were cut."""
         return self._start < self._end
 
     def lend(self) -> None:
-        """Keep the bytes of frames with views unchanged until `take_back`."""
+        """Keep the bytes of cut frames unchanged until `take_back`, because responses hold views of them."""
         self._is_lent = True
 
     def take_back(self) -> None:
-        """Reuse the space of earlier frames, whose views are released."""
+        """Allow reuse of the space of cut frames, because responses hold no views of them any more."""
         self._is_lent = False
 
     def next_frame(self) -> tuple[int, int] | None:
-        """Cut the next complete frame: its bounds in `data`, without the length field."""
+        """Cut the next complete frame; return its bounds in `data` without the length field, or None."""
         start = self._start
         if self._end - start < _size.size:
             return None
@@ -420,12 +438,12 @@ class FrameBuffer:
         return start + _size.size, frame_end
 
     def missing(self) -> int:
-        """Number of bytes that the first frame still needs, as far as its length is known."""
+        """Return the number of bytes that the first frame lacks; 0 if its length is unknown."""
         rest = self._end - self._start
         return self._frame_size() + _size.size - rest if rest >= _size.size else 0
 
     def receive(self, receive_into: Callable[[Any], int]) -> int:
-        """Receive once into the free room; 0 at the end of the stream."""
+        """Receive once into the buffer; return the number of bytes, 0 at the end of the stream."""
         if self._is_lent or self._is_oversized:
             # There are views of this buffer, or it is to be given up. Bytes without a frame go on in a new one.
             self._move_to(self._room_needed())
@@ -456,7 +474,10 @@ class FrameBuffer:
             self._move_to(max(self._room_needed(), rest + BUFFER_BYTES))
 
     def _room_needed(self) -> int:
-        """Bytes for the first frame as far as its length is known, but at most twice the bytes received of it."""
+        """Return the buffer size for the first frame, as far as its length is known.
+
+        At most twice the bytes that were received of it, in case its length field is false.
+        """
         rest = self._end - self._start
         size = self._frame_size() + _size.size if rest >= _size.size else 0
         return max(BUFFER_BYTES, min(size, 2 * rest))
@@ -470,7 +491,7 @@ class FrameBuffer:
         self._start, self._end = 0, rest
 
     def _note_size(self, size: int) -> None:
-        """Shrink a large buffer after a series of small frames."""
+        """Count small frames; after many of them in a row, mark a large buffer for replacement by a small one."""
         # One large answer after many small ones begins the count again: a buffer that is needed now and then is kept.
         if len(self.data) <= LARGE_BUFFER_BYTES or size > len(self.data) // 4:
             self._small_frames = 0

@@ -34,7 +34,7 @@ _EXPIRED, _NOT_YET_VALID = 10, 9
 
 
 class PeerEncryption:
-    """Encryption of connections to one listener of other brokers, by this broker's settings for that listener."""
+    """TLS settings and handshakes for connections to other brokers, by this broker's settings for the listener."""
 
     def __init__(self, listener: TlsListener, readiness: Readiness | None) -> None:
         self._listener, self._readiness = listener, readiness
@@ -42,7 +42,7 @@ class PeerEncryption:
         self._watch = Watch()
 
     async def encrypted(self, sock: socket.socket, host: str) -> TlsPeerTransport:
-        """Do the handshake on a connected socket with the broker known by this host.
+        """Do the TLS handshake on a connected socket; `host`: name that the other broker's certificate must have.
 
         Raises NotEncrypted, or OSError if the connection is lost; the socket is closed then.
         """
@@ -73,7 +73,7 @@ class PeerEncryption:
 
 
 class TlsPeerTransport:
-    """An encrypted connection to another broker; see `PeerTransport`."""
+    """Encrypted connection to another broker; implements `PeerTransport`."""
 
     def __init__(self, sock: ssl.SSLSocket, readiness: Readiness | None, listener_name: str, watch: Watch) -> None:
         stream = TlsStream(sock, watch)
@@ -86,10 +86,10 @@ class TlsPeerTransport:
         self._write_end: int | None = None
 
     def expect(self, count: int) -> None:
-        """Do nothing: OpenSSL buffers a part of the input, so the socket's count is of no use."""
+        """Do nothing: OpenSSL buffers a part of the input, so the number of bytes in the socket is useless."""
 
     def receive_into(self, buffer: Any) -> int:
-        """Decrypt available input into the buffer, up to RECEIVED_AT_ONCE_MAX bytes."""
+        """Receive and decrypt input into the buffer, at most RECEIVED_AT_ONCE_MAX bytes."""
         try:
             count = self._stream.receive_into(buffer, RECEIVED_AT_ONCE_MAX)
         except BlockingIOError:
@@ -104,7 +104,7 @@ class TlsPeerTransport:
         return count
 
     def send(self, data: Any) -> int:
-        """Encrypt and send some of these bytes."""
+        """Encrypt and send as many of these bytes as possible; return their number."""
         try:
             return self._stream.send(data)
         except BlockingIOError:
@@ -115,7 +115,7 @@ class TlsPeerTransport:
             raise self._refusal(self._last_word() or error) from None
 
     def _last_word(self) -> BrokenTls | None:
-        """Read the alert that the peer may have sent before it closed, which says more than the failed send."""
+        """Return the TLS alert that explains a failed send; None if the peer has sent none."""
         try:
             self._stream.receive_into(bytearray(1))
         except BrokenTls as alert:
@@ -133,7 +133,10 @@ class TlsPeerTransport:
         )
 
     async def until_sendable(self) -> None:
-        """Wait on a duplicated descriptor: the one served for reading cannot be waited for elsewhere."""
+        """Wait until a blocked send can continue, on a duplicate of the descriptor.
+
+        The descriptor itself may be served for receiving, and trio allows no second wait for it.
+        """
         if self._write_end is None:
             self._write_end = os.dup(self._stream.socket.fileno())
         is_readable_wanted = self._stream.send_waits_for is WAIT_READABLE
@@ -158,7 +161,7 @@ class TlsPeerTransport:
 
 
 def words_of(error: ssl.SSLError, listener: str, host: str) -> str:
-    """Explain a failed handshake with a broker known by this host, with a remedy."""
+    """Explain a failed handshake with the broker at `host`, and name a remedy."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in (_HOSTNAME_MISMATCH, _ADDRESS_MISMATCH):
             return (
@@ -175,7 +178,7 @@ def words_of(error: ssl.SSLError, listener: str, host: str) -> str:
 
 
 def _words_of_reason(reason: str, listener: str) -> str:
-    """Explain OpenSSL's reason, such as TLSV1_ALERT_UNKNOWN_CA; an ALERT was sent by the other broker."""
+    """Explain OpenSSL's reason, such as TLSV1_ALERT_UNKNOWN_CA. An ALERT was sent by the other broker."""
     if "ALERT" not in reason:
         if reason in ("NO_PROTOCOLS_AVAILABLE", "UNSUPPORTED_PROTOCOL", "NO_CIPHERS_AVAILABLE"):
             return f"it speaks no version of TLS that this broker may use ({reason}): compare ssl.enabled.protocols"

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PeerConnectionConfig:
-    """Settings of connections to one listener of other brokers, from this broker's listener of that name."""
+    """Settings for connections to other brokers, taken from this broker's listener of the same name."""
 
     receive_buffer_bytes: int
     connect_timeout_s: float
@@ -65,7 +65,7 @@ Encrypt = Callable[[socket.socket, str], Awaitable[PeerTransport]]
 
 
 class TcpPeers:
-    """Factory of connections to brokers, which logs once when a broker is lost and once when it is back."""
+    """Factory of connections to other brokers; logs when a broker is lost and when it answers again."""
 
     def __init__(
         self,
@@ -78,9 +78,9 @@ class TcpPeers:
         encrypt: Encrypt | None = None,
         log_in: LogIn | None = None,
     ) -> None:
-        """`receive_buffer_bytes` is replica.socket.receive.buffer.bytes, taken for the least that a socket should have.
+        """`receive_buffer_bytes`: value of replica.socket.receive.buffer.bytes, taken as a minimum.
 
-        `encrypt` and then `log_in` are what each connection begins with; None: the others speak plaintext, and let everybody in.
+        `encrypt`, then `log_in` prepare each connection. None: connections are plaintext, or need no login.
         """
         self.serve, self.receive_buffer_bytes = serve, receive_buffer_bytes
         self.frame_bytes_max, self.connect_timeout_s = frame_bytes_max, connect_timeout_s
@@ -90,11 +90,14 @@ class TcpPeers:
         self._reminders = Reminders()
 
     def to(self, endpoint: BrokerEndpoint, *, client_id: str) -> TcpPeer:
-        """Connection to the broker at this endpoint; opened by the first request."""
+        """Return a client of the broker at `endpoint`; its first request opens the connection."""
         return TcpPeer(self, endpoint, client_id)
 
     def note_lost(self, endpoint: BrokerEndpoint, reason: str, *, is_lasting: bool = False) -> None:
-        """Log a broker that gave no answer. `is_lasting`: retries will fail until an operator changes something."""
+        """Log that a broker does not answer, unless that is logged already.
+
+        `is_lasting`: retries will fail until an operator changes something; then the log line is repeated now and then.
+        """
         # An older connection to the same broker may go on meanwhile, so what lasts must not count as new each time.
         is_news = self._reminders.is_due(endpoint.node_id) if is_lasting else endpoint.node_id not in self._lost
         if is_news:
@@ -104,7 +107,7 @@ class TcpPeers:
             )
 
     def note_answer(self, endpoint: BrokerEndpoint) -> None:
-        """A request got its answer."""
+        """Record that a broker has answered; log this if it was lost."""
         # Called with every answer. As a rule no broker is lost, and the look at an empty set is all that it costs.
         if self._lost and endpoint.node_id in self._lost:
             self._lost.discard(endpoint.node_id)
@@ -112,7 +115,7 @@ class TcpPeers:
 
 
 class TcpPeer:
-    """Requests to one broker, over a connection that is reopened after a loss."""
+    """Client of one broker over TCP; a lost connection is reopened by the next request."""
 
     def __init__(self, peers: TcpPeers, endpoint: BrokerEndpoint, client_id: str) -> None:
         self.endpoint, self._peers, self._client_id = endpoint, peers, client_id
@@ -123,7 +126,7 @@ class TcpPeer:
 
     @property
     def _connect_timeout_s(self) -> float:
-        """Time limit in seconds for connecting; doubles after each failure up to a maximum."""
+        """Time limit for connecting in seconds; doubles after each failure up to a maximum."""
         doubled_s = self._peers.connect_timeout_s * (1 << min(self._failures, DOUBLINGS_MAX))
         return max(min(doubled_s, self._peers.connect_timeout_max_s), CONNECT_TIMEOUT_MIN_S)
 
@@ -131,7 +134,7 @@ class TcpPeer:
         return f"TcpPeer({self.endpoint.node_id} at {self.endpoint.host}:{self.endpoint.port})"
 
     async def ask(self, request: Message, version: int, *, timeout_s: float) -> Any:
-        """Send a request and return its response; see `Peer.ask`."""
+        """Send a request and return its response, as described in `Peer.ask`. Raises PeerUnavailable."""
         connection = None
         with trio.move_on_after(timeout_s) as scope:
             # Within the time limit as well: codecs may have to come from a disk that hangs.
@@ -192,9 +195,9 @@ class TcpPeer:
             self._connecting_scopes.discard(scope)
 
     async def _encoded(self, exchange: Exchange, request: Message, scope: trio.CancelScope) -> bytes:
-        """Encode a request in a thread that yields to the event loop every few milliseconds.
+        """Encode a large request in a thread, which yields to the event loop every few milliseconds.
 
-        A request that comes meanwhile may be sent first: a controller asks each broker one thing after the other.
+        Other requests may be sent meanwhile; a controller sends its requests to a broker one after the other.
         """
         # For a broker that is not there nothing is encoded, however often it is tried: those that live wait for the thread.
         if self._usable_connection() is None:
@@ -227,7 +230,7 @@ class TcpPeer:
             self._connecting_scopes.discard(scope)
 
     async def _log_in(self, connection: PeerConnection, log_in: LogIn) -> None:
-        """Log in before the first request on a connection. A cancel scope ends the login if the connection is lost."""
+        """Log in on a new connection. Raises PeerUnavailable if that fails or takes too long."""
         error: Exception | None = None
         with trio.move_on_after(LOGIN_TIMEOUT_S) as scope:
 
@@ -250,7 +253,10 @@ class TcpPeer:
         raise self._lost(f"cannot log in: {error or connection.closed_because}", is_lasting=is_lasting) from error
 
     async def _transport(self, sock: socket.socket) -> PeerTransport:
-        """Make the transport over a connected socket; closes the socket on failure."""
+        """Return the transport for a connected socket, after a TLS handshake if `encrypt` is set.
+
+        On failure close the socket.
+        """
         if self._peers.encrypt is None:
             return PlainPeerTransport(sock, self._peers.serve)
         reason = f"no TLS handshake within {self._connect_timeout_s:g} s"
@@ -275,7 +281,7 @@ class TcpPeer:
 
 
 async def _connect_to_any(host: str, port: int, receive_buffer_bytes: int) -> socket.socket:
-    """Try a host's addresses one after the other. OSError if all fail."""
+    """Connect to the first of the host's addresses that accepts. Raises OSError if none does."""
     addresses = await _addresses(host, port)
     error: OSError = OSError(f"{host} has no address")
     for family, kind, protocol, _, address in addresses:
@@ -296,7 +302,7 @@ async def _connect_to_any(host: str, port: int, receive_buffer_bytes: int) -> so
 
 
 async def _addresses(host: str, port: int) -> Sequence[tuple[Any, ...]]:
-    """Resolve the addresses like `socket.getaddrinfo`. OSError."""
+    """Resolve a host and port like `socket.getaddrinfo`. Raises OSError."""
     # Without a name server and a thread, for an address. Neither this nor an ordinary name needs the tables of international
     # ones, which trio's function loads: a megabyte in each worker. As bytes, because Python has such tables, too.
     name = host.encode("ascii", "replace")
