@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 STEPS_FREE, STEPS_PER_BYTE = 20_000, 8
 CHARACTERS_PER_STEP = 128
 """Characters of a keyword's argument and of the value below it, which the library compares or puts into a message in one step."""
+INSTRUCTIONS_PER_STEP = 2_000
+"""Instructions of a pattern's program, for each character that it is matched with: RE2 may have to follow all of them."""
 ELEMENT_CHARACTERS = 8
 PATTERN_CHARACTERS_MAX = 2_000
 _Keyword = Callable[..., Iterator[jsonschema.exceptions.ValidationError] | None]
@@ -114,7 +117,16 @@ class _Steps(threading.local):
     def take(self, argument: Any, instance: Any) -> None:
         """Count a keyword that is applied. Raises BadData beyond the limit."""
         characters = self._of_schema.of(argument) + self._of_value.of(instance)
-        self._left -= 1 + characters // CHARACTERS_PER_STEP
+        self._spend(1 + characters // CHARACTERS_PER_STEP)
+
+    def matches(self, pattern: str, text: str) -> bool:
+        """Search a text for a pattern. Raises BadData beyond the limit."""
+        found = re2.compile(pattern)
+        self._spend(1 + len(text) * found.programsize // INSTRUCTIONS_PER_STEP)
+        return found.search(text) is not None
+
+    def _spend(self, steps: int) -> None:
+        self._left -= steps
         if self._left < 0:
             raise BadData("It takes too many steps to validate")
         self._give_way()
@@ -122,7 +134,8 @@ class _Steps(threading.local):
 
 def _validator_class(base: Any, steps: _Steps) -> Any:
     """Make the library's class for a draft, with keywords that count and have no dear ways."""
-    keywords = {name: _counted(_OWN.get(name, rule), steps) for name, rule in base.VALIDATORS.items()}
+    own: dict[str, _Keyword] = {**_OWN, **{name: partial(rule, steps) for name, rule in _WITH_PATTERNS.items()}}
+    keywords = {name: _counted(own.get(name, rule), steps) for name, rule in base.VALIDATORS.items()}
     return jsonschema.validators.extend(base, keywords)
 
 
@@ -137,25 +150,27 @@ def _counted(rule: _Keyword, steps: _Steps) -> _Keyword:
 # --- keywords whose own ways may be dear
 
 
-def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:
-    if isinstance(instance, str) and not _matches(pattern, instance):
+def _pattern(steps: _Steps, validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:
+    if isinstance(instance, str) and not steps.matches(pattern, instance):
         yield jsonschema.exceptions.ValidationError(f"{instance[:100]!r} does not match {pattern!r}")
 
 
-def _pattern_properties(validator: Any, patterns: dict[str, Any], instance: Any, schema: Any) -> Iterator[Any]:
+def _pattern_properties(
+    steps: _Steps, validator: Any, patterns: dict[str, Any], instance: Any, schema: Any
+) -> Iterator[Any]:
     if isinstance(instance, dict):
         for pattern, below in patterns.items():
             for name, value in instance.items():
-                if _matches(pattern, name):
+                if steps.matches(pattern, name):
                     yield from validator.descend(value, below, path=name, schema_path=pattern)
 
 
-def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[Any]:
+def _additional_properties(steps: _Steps, validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[Any]:
     if not isinstance(instance, dict):
         return
     known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
     for name, value in instance.items():
-        if name in known or any(_matches(each, name) for each in patterns):
+        if name in known or any(steps.matches(each, name) for each in patterns):
             continue
         if allowed is False:
             yield jsonschema.exceptions.ValidationError(f"Additional property {name[:100]!r} is not allowed")
@@ -197,18 +212,16 @@ def _comparable(value: Any) -> Any:
     return value
 
 
-_OWN: dict[str, _Keyword] = {
+_WITH_PATTERNS: dict[str, Callable[..., Iterator[jsonschema.exceptions.ValidationError]]] = {
     "pattern": _pattern,
     "patternProperties": _pattern_properties,
     "additionalProperties": _additional_properties,
+}
+_OWN: dict[str, _Keyword] = {
     "anyOf": _any_of,
     "oneOf": _one_of,
     "uniqueItems": _unique_items,
 }
-
-
-def _matches(pattern: str, text: str) -> bool:
-    return re2.search(pattern, text) is not None
 
 
 def _check_patterns(tree: Any) -> None:

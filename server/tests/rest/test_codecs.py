@@ -288,8 +288,14 @@ def test_a_dear_schema_ends_soon() -> None:
         ({"items": {"const": "a" * 500_000}}, ["a" * 500_000] * 20),
         ({"items": {"not": {"enum": ["a" * 500_000]}}}, [0] * 20),
         ({"anyOf": [{"type": "array"}] * 1000}, "a" * 100_000),
+        ({"pattern": "a.{500}c"}, "ab" * 20_000),
+        ({"patternProperties": {"a.{500}c": {}}}, {"ab" * 20_000: 1}),
+        (
+            {"additionalProperties": {}, "patternProperties": {f"{number}": {} for number in range(200)}},
+            {f"name{number}": 1 for number in range(100)},
+        ),
     ],
-    ids=["enum", "required", "const", "not", "value"],
+    ids=["enum", "required", "const", "not", "value", "pattern", "name", "names"],
 )
 def test_a_long_argument_and_a_long_value_count_for_more_than_a_step(
     schema: Any, value: Any, monkeypatch: pytest.MonkeyPatch
