@@ -44,7 +44,7 @@ TOPIC_ID_VERSION = 10
 
 
 class Topic(Protocol):
-    """A topic as the offsets' service sees it."""
+    """Interface of a topic, as the services for committed offsets need it."""
 
     @property
     def name(self) -> str: ...
@@ -57,7 +57,7 @@ class Topic(Protocol):
 
 
 class Topics(Protocol):
-    """The topics that exist."""
+    """Interface to the existing topics, by name and by id."""
 
     @property
     def topics(self) -> Mapping[str, Topic]: ...
@@ -70,7 +70,7 @@ class Topics(Protocol):
 
 
 def elements_in(topics: Sequence[T], partitions_of: Callable[[T], Sequence[Any]], enough: int) -> int:
-    """Number of topics and partitions, counted up to a little more than `enough`."""
+    """Return the number of topics and partitions; counting stops soon after `enough` is exceeded."""
     count = len(topics)
     for topic in topics:
         if count > enough:
@@ -82,7 +82,10 @@ def elements_in(topics: Sequence[T], partitions_of: Callable[[T], Sequence[Any]]
 def parts_of(
     topics: Sequence[T], partitions_of: Callable[[T], Sequence[P]], elements_max: int
 ) -> Iterator[list[tuple[T, Sequence[P]]]]:
-    """Yield the topics in order, in lists of limited size; a topic with many partitions is split."""
+    """Yield the topics in order, in lists of at most `elements_max` topics and partitions.
+
+    A topic with many partitions is split over several lists.
+    """
     part: list[tuple[T, Sequence[P]]] = []
     room = elements_max
     for topic in topics:
@@ -106,7 +109,7 @@ def parts_of(
 def names_of(
     requested: Iterable[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic], topics: Topics, *, by_id: bool
 ) -> Iterator[str]:
-    """Names of the topics in a request; unknown ids are skipped."""
+    """Yield the names of a request's topics; unknown topic ids are skipped."""
     for each in requested:
         if not by_id:
             yield each.name
@@ -120,9 +123,10 @@ def names_of(
 def split_commit(
     request: OffsetCommitRequest, topics: Topics, *, by_id: bool, denied: Collection[str] = ()
 ) -> tuple[list[OffsetCommitRequestTopic], list[OffsetCommitResponseTopic]]:
-    """Split a commit into existing topics (with name and id) and error results for all others.
+    """Split a commit into its existing topics (with name and id) and error results for all others.
 
-    `by_id`: the request names topics by their ids. `denied`: topics that the client has no right to, whether they exist or not.
+    `by_id`: the request names topics by their ids. `denied`: topics that the client has no right to, whether they exist
+    or not.
     """
     known: list[OffsetCommitRequestTopic] = []
     refused: list[OffsetCommitResponseTopic] = []
@@ -156,7 +160,7 @@ A = TypeVar("A", OffsetCommitResponseTopic, OffsetDeleteResponseTopic, "TxnOffse
 
 
 class MergedTopics(Generic[A]):
-    """Merger of partial responses to one request, with each topic once."""
+    """Merger of partial responses to one request; each topic occurs once in the result."""
 
     def __init__(self, *answers: Iterable[A]) -> None:
         self._topics: dict[str | bytes, A] = {}
@@ -175,7 +179,7 @@ class MergedTopics(Generic[A]):
 
 
 def commits_of(request: OffsetCommitRequest, elements_max: int) -> Iterator[OffsetCommitRequest]:
-    """Split a commit into smaller ones."""
+    """Split a commit into smaller commits of at most `elements_max` topics and partitions."""
     for part in parts_of(request.topics, attrgetter("partitions"), elements_max):
         yield with_topics(
             request,
@@ -203,7 +207,10 @@ def with_topics(request: OffsetCommitRequest, topics: list[OffsetCommitRequestTo
 def split_deletion(
     request: OffsetDeleteRequest, topics: Topics, denied: Collection[str] = ()
 ) -> tuple[OffsetDeleteRequest, list[OffsetDeleteResponseTopic]]:
-    """Split a deletion into existing partitions and error results for all others; `denied` as for a commit."""
+    """Split an OffsetDelete request into its existing partitions and error results for all others.
+
+    `denied`: topics that the client has no right to, whether they exist or not.
+    """
     known: list[OffsetDeleteRequestTopic] = []
     refused: list[OffsetDeleteResponseTopic] = []
     for requested in request.topics:
@@ -225,7 +232,7 @@ def split_deletion(
 
 
 def deletions_of(request: OffsetDeleteRequest, elements_max: int) -> Iterator[OffsetDeleteRequest]:
-    """Split a deletion into smaller ones."""
+    """Split an OffsetDelete request into smaller requests of at most `elements_max` topics and partitions."""
     for part in parts_of(request.topics, attrgetter("partitions"), elements_max):
         topics = [OffsetDeleteRequestTopic(name=topic.name, partitions=list(piece)) for topic, piece in part]
         yield OffsetDeleteRequest(group_id=request.group_id, topics=topics)
@@ -235,7 +242,7 @@ def deletions_of(request: OffsetDeleteRequest, elements_max: int) -> Iterator[Of
 
 
 class OffsetCommits:
-    """The requests that write or delete committed offsets."""
+    """Handler of OffsetCommit and OffsetDelete."""
 
     def __init__(self, runtime: GroupRuntime, topics: Topics) -> None:
         self._runtime = runtime
@@ -245,7 +252,7 @@ class OffsetCommits:
     def offset_commit(
         self, request: OffsetCommitRequest, *, api_version: int, denied: Collection[str] = ()
     ) -> Worked[Given[OffsetCommitResponse]]:
-        """Commit offsets. `denied`: topics that the client has no right to."""
+        """Handle OffsetCommit. `denied`: topics that the client has no right to."""
         if elements_in(request.topics, attrgetter("partitions"), ELEMENTS_PER_SLICE) > ELEMENTS_PER_SLICE:
             return self._commit_in_parts(request, api_version, denied)
         known, refused = split_commit(request, self._topics, by_id=api_version >= TOPIC_ID_VERSION, denied=denied)
@@ -273,7 +280,7 @@ class OffsetCommits:
     def offset_delete(
         self, request: OffsetDeleteRequest, denied: Collection[str] = ()
     ) -> Worked[Given[OffsetDeleteResponse]]:
-        """Delete offsets. `denied`: topics that the client has no right to."""
+        """Handle OffsetDelete. `denied`: topics that the client has no right to."""
         if elements_in(request.topics, attrgetter("partitions"), ELEMENTS_PER_SLICE) > ELEMENTS_PER_SLICE:
             return self._delete_offsets_in_parts(request, denied)
         known, refused = split_deletion(request, self._topics, denied)
@@ -306,7 +313,10 @@ class OffsetCommits:
         return _deleted(merged)
 
     async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
-        """Forget offsets of deleted topics (name -> topic id); a refused attempt is repeated in the background."""
+        """Delete committed offsets of deleted topics; `topics` maps names to topic ids.
+
+        If the log refuses the tombstones, this is retried in the background.
+        """
         await self._forgetter.forget(topics)
 
 

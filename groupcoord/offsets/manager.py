@@ -63,7 +63,7 @@ class DeleteGroup(NamedTuple):
 
 
 class FetchStableOffsets(NamedTuple):
-    """Internal request for stable offsets, handled after the earlier commits are in force."""
+    """Internal request for stable offsets; handled when all earlier commits are committed and replayed."""
 
     group: OffsetFetchRequestGroup
 
@@ -73,7 +73,7 @@ class FetchStableOffsets(NamedTuple):
 
 
 class SnapshotOffsets(NamedTuple):
-    """Internal request for a snapshot of all offsets of a group; the answer is the snapshot, or a refusing response."""
+    """Internal request for a snapshot of all offsets of a group; answered with the snapshot or an error response."""
 
     group: OffsetFetchRequestGroup
     require_stable: bool
@@ -90,17 +90,20 @@ class CountOffsets(NamedTuple):
 
 
 class ListCommitted:
-    """Internal request for the offsets of all groups (`Offsets.all_committed`)."""
+    """Internal request for the committed offsets of all groups; answered by `Offsets.all_committed`."""
 
 
 class AskCommitted(NamedTuple):
-    """Internal request for a group's offsets; the result is the live table, which callers must not modify."""
+    """Internal request for a group's committed offsets.
+
+    The response is the live table, which callers must not modify.
+    """
 
     group_id: str
 
 
 class CommitInTransaction(NamedTuple):
-    """Internal request to commit offsets in a verified transaction; they count when it is committed."""
+    """Internal request to commit offsets in a verified transaction; they take effect when the transaction commits."""
 
     commit: OffsetCommitRequest
     transaction: Transaction
@@ -111,9 +114,10 @@ class CommitInTransaction(NamedTuple):
 
 
 class ForgetTopics:
-    """Internal request to drop some offsets of deleted topics (name -> topic id); the answer is 0 when none is left.
+    """Internal request to delete some offsets of deleted topics (name -> topic id).
 
-    The same object is asked again until then: it knows how far the walk has come.
+    The response is the number of offsets that were checked. The same object is submitted again until it is 0, because
+    it keeps the position of the iteration.
     """
 
     __slots__ = ("topics", "walk")
@@ -124,7 +128,7 @@ class ForgetTopics:
 
 
 class OffsetMetadataManager(MetadataManager):
-    """Committed offsets and deletion of the groups of a shard."""
+    """Manager of a shard's committed offsets; also deletes groups of all types."""
 
     def __init__(self, context: ShardContext) -> None:
         super().__init__()
@@ -176,7 +180,7 @@ class OffsetMetadataManager(MetadataManager):
             self._settle_soon()
 
     def _settle(self, key: TimerKey) -> None:
-        """Move some offsets of ended transactions into the table."""
+        """Settle a limited number of offsets of ended transactions."""
         if self._offsets.settle():
             self._settle_soon()
 
@@ -228,7 +232,10 @@ class OffsetMetadataManager(MetadataManager):
         return checked if isinstance(checked, ErrorCode) else self._check_partitions(request, checked)
 
     def _check_partitions(self, request: OffsetCommitRequest, check: PartitionCheck) -> ErrorCode:
-        """Check each partition. One that may not be committed fails the whole request, as in Kafka."""
+        """Return the error of the first partition that may not be committed, else NONE.
+
+        As in Kafka one such partition fails the whole request.
+        """
         for topic in request.topics:
             for partition in topic.partitions:
                 # What is refused for its metadata is not committed anyway.
@@ -267,7 +274,7 @@ class OffsetMetadataManager(MetadataManager):
         self._effects.answer(caller, response, lambda error: OffsetDeleteResponse(error_code=error, topics=[]))
 
     def _delete_topic(self, group: Group, topic: OffsetDeleteRequestTopic) -> OffsetDeleteResponseTopic:
-        """Delete the offsets of a topic, unless the group reads it at present."""
+        """Delete the group's offsets of a topic, unless a member subscribes to the topic."""
         is_subscribed = group.is_subscribed_to(topic.name)
         error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE
         partitions = []
@@ -290,9 +297,9 @@ class OffsetMetadataManager(MetadataManager):
         self._effects.answer(caller, response, lambda error: DeletableGroupResult(group_id=group_id, error_code=error))
 
     def _delete_whole(self, group: Group) -> Steps:
-        """Delete a group and its offsets.
+        """Append the tombstones of a group's offsets, then the group's own tombstones.
 
-        The group's own tombstones come last. After a crash in between the group is still there to be deleted again.
+        After a crash in between the group still exists and can be deleted again.
         """
         for number, place in enumerate(self._offsets.all_places_of(group.group_id), 1):
             self._effects.append(offset_tombstone(*place))
@@ -322,7 +329,10 @@ class OffsetMetadataManager(MetadataManager):
     # ------------------------------------------------------------------ retention
 
     def _scan_for_expired_offsets(self, key: TimerKey) -> None:
-        """Check some more offsets for expiry; after a full round, rest for offsets.retention.check.interval.ms."""
+        """Check a limited number of offsets for expiry.
+
+        After all groups are scanned, the next scan begins after offsets.retention.check.interval.ms.
+        """
         if not self._retention_scan and self._expiry is None:
             # Ids, not groups: by the time that its turn comes a group may be gone, or another one of the same name.
             self._retention_scan = list(self._groups)
@@ -349,9 +359,9 @@ class OffsetMetadataManager(MetadataManager):
         self._effects.timers.schedule(RETENTION, self._effects.now_ms + pause_ms)
 
     def _expire_offsets(self, group_id: str) -> Iterator[object]:
-        """Drop expired offsets, one check in each step, and then an empty group without offsets.
+        """Delete a group's expired offsets, one check per step; then the group, if it is empty and has no offsets.
 
-        Others have their turn at some of the steps.
+        Other requests may be handled between two steps.
         """
         group = self._groups.get(group_id)
         if group is None:

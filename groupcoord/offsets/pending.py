@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 
 class CommittedOffset(NamedTuple):
-    """Offset that a group committed for one partition."""
+    """Offset that a group has committed for one partition."""
 
     offset: int
     leader_epoch: int
@@ -30,7 +30,7 @@ class CommittedOffset(NamedTuple):
 
 
 class GroupsOfTopics:
-    """Groups by topic, to find a deleted topic's offsets without a walk through all groups."""
+    """Index of groups by the topics for which they have offsets, so that offsets of deleted topics are found fast."""
 
     __slots__ = ("_groups",)
 
@@ -58,7 +58,7 @@ Place = tuple[str, str, int]
 
 
 class TransactionOffsets:
-    """Offsets committed in one transaction. `is_committed` is None while it is open."""
+    """Offsets committed in one transaction. `is_committed` is None while the transaction is open."""
 
     __slots__ = ("is_committed", "offsets")
 
@@ -72,7 +72,7 @@ Holders = dict[str, dict[int, set[TransactionOffsets]]]
 
 
 class PendingOffsets:
-    """Offsets committed in transactions that are open, or ended and not settled."""
+    """Offsets of transactions that are open, or that have ended but are not settled yet."""
 
     __slots__ = ("_by_group", "_by_producer", "_ended", "_groups_of")
 
@@ -97,20 +97,23 @@ class PendingOffsets:
         partitions.setdefault(partition, set()).add(transaction)
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
-        """Remove an offset from all transactions, open or ended."""
+        """Remove a group's offset for a partition from all transactions, open or ended."""
         for transaction in list(self._by_group.get(group_id, {}).get(topic, {}).get(partition, ())):
             del transaction.offsets[group_id, topic, partition]
             self._forget(transaction, group_id, topic, partition)
 
     def end(self, producer_id: int, *, committed: bool) -> None:
-        """End a transaction whose marker is in the log."""
+        """End a producer's transaction, whose marker is in the log."""
         transaction = self._by_producer.pop(producer_id, None)
         if transaction is not None and transaction.offsets:
             transaction.is_committed = committed
             self._ended.append(transaction)
 
     def settle(self, put_if_newer: Callable[[str, str, int, CommittedOffset], None], limit: int) -> None:
-        """Give a limited number of ended transactions' offsets to `put_if_newer`, or drop those of aborted ones."""
+        """Settle at most about `limit` offsets of ended transactions.
+
+        Offsets of committed transactions go to `put_if_newer`; offsets of aborted transactions are dropped.
+        """
         while self._ended and limit > 0:
             transaction = self._ended[0]
             places = list(islice(transaction.offsets, limit))
@@ -144,26 +147,26 @@ class PendingOffsets:
 
     @property
     def is_settling(self) -> bool:
-        """True if offsets of ended transactions are left to settle."""
+        """True if ended transactions have offsets that are not settled yet."""
         return bool(self._ended)
 
     def __contains__(self, group_id: object) -> bool:
         return group_id in self._by_group
 
     def group(self, group_id: str) -> Mapping[str, Mapping[int, Collection[TransactionOffsets]]]:
-        """topic -> partition -> the transactions that have committed an offset for it, and are not settled."""
+        """Return, by topic and partition, the unsettled transactions that have an offset of the group."""
         return self._by_group.get(group_id, {})
 
     def groups_of(self, topic: str) -> Collection[str]:
-        """The groups that have offsets of a topic here."""
+        """Return the ids of groups that have pending offsets of a topic."""
         return self._groups_of.of(topic)
 
     def is_open(self, group_id: str, topic: str, partition: int) -> bool:
-        """True if an open transaction has an offset for this partition."""
+        """Return True if an open transaction has an offset of the group for this partition."""
         return any(each.is_committed is None for each in self._holders(group_id, topic, partition))
 
     def may_count(self, group_id: str, topic: str, partition: int) -> Iterator[CommittedOffset]:
-        """Pending offsets of this partition, without those of aborted transactions."""
+        """Yield the group's pending offsets for this partition, except those of aborted transactions."""
         for each in self._holders(group_id, topic, partition):
             if each.is_committed is not False:
                 yield each.offsets[group_id, topic, partition]
@@ -171,7 +174,7 @@ class PendingOffsets:
     def newest(
         self, group_id: str, topic: str, partition: int, known: CommittedOffset | None
     ) -> CommittedOffset | None:
-        """Offset in force: the table's (`known`), or a newer one that is committed but not settled."""
+        """Return the offset in force: `known` from the table, or a newer one of a committed, unsettled transaction."""
         for each in self._holders(group_id, topic, partition):
             if each.is_committed:
                 offset = each.offsets[group_id, topic, partition]
@@ -180,13 +183,16 @@ class PendingOffsets:
         return known
 
     def ended_of(self, group_id: str) -> list[dict[Place, CommittedOffset]]:
-        """Committed but unsettled offsets of all groups, as a copy."""
+        """Return copies of the offsets of committed, unsettled transactions; empty if the group has none.
+
+        The copies contain the offsets of other groups, too.
+        """
         if group_id not in self._by_group:
             return []
         return [each.offsets.copy() for each in self._ended if each.is_committed]
 
     def open_of(self, group_id: str) -> set[tuple[str, int]]:
-        """Partitions of a group for which open transactions have an offset."""
+        """Return the topics and partitions for which open transactions have offsets of the group."""
         return {
             (topic, partition)
             for topic, partitions in self._by_group.get(group_id, {}).items()

@@ -39,7 +39,7 @@ PARTITION_INDEXES = attrgetter("partition_indexes")
 
 
 class OffsetService(OffsetCommits):
-    """All requests about committed offsets but those of transactions."""
+    """Handler of all requests about committed offsets, except TxnOffsetCommit."""
 
     def offset_fetch(
         self, request: OffsetFetchRequest, *, api_version: int, rights: OffsetRights | None = None
@@ -52,7 +52,7 @@ class OffsetService(OffsetCommits):
         return gathered(answers, lambda groups: fetch_response(groups, api_version))
 
     def _holds_much(self, groups: list[OffsetFetchRequestGroup]) -> bool:
-        """True if the groups whose offsets are all requested hold more offsets than one time slice serves."""
+        """Return True if the groups whose offsets are all requested have more offsets than fit into one time slice."""
         count = 0
         for group in groups:
             if group.topics is None:
@@ -102,7 +102,7 @@ class OffsetService(OffsetCommits):
         *,
         require_stable: bool,
     ) -> None:
-        """Add all offsets of a group, from one snapshot."""
+        """Add all offsets of a group to `answer`, read in parts from one snapshot."""
         snapshot: OffsetsSnapshot | OffsetFetchResponseGroup = await finished(
             self._snapshot(group, api_version, require_stable=require_stable)
         )
@@ -119,7 +119,7 @@ class OffsetService(OffsetCommits):
             await trio.lowlevel.checkpoint()
 
     def _snapshot(self, group: OffsetFetchRequestGroup, api_version: int, *, require_stable: bool) -> Given[Any]:
-        """Request an `OffsetsSnapshot` of the shard; the result is the snapshot, or a refusing response."""
+        """Request a snapshot of the group's offsets from its shard; the result is the snapshot or an error response."""
         request = SnapshotOffsets(group, require_stable=require_stable)
 
         def refuse(error: ErrorCode) -> OffsetFetchResponseGroup:
@@ -142,7 +142,7 @@ class OffsetService(OffsetCommits):
     def _fetch(
         self, group: OffsetFetchRequestGroup, api_version: int, rights: OffsetRights | None, *, require_stable: bool
     ) -> Given[OffsetFetchResponseGroup]:
-        """Fetch offsets of one group. Stable offsets wait for the commits in flight."""
+        """Fetch offsets of one group. With `require_stable` the fetch waits for all commits in flight."""
         by_id = api_version >= TOPIC_ID_VERSION
         unknown = name_fetched_topics(group, self._topics) if by_id else []
         if rights is not None and group.topics:
@@ -172,27 +172,33 @@ class OffsetService(OffsetCommits):
 
 
 def _hide(response: OffsetFetchResponseGroup, rights: OffsetRights) -> None:
-    """Remove the topics that the client may not see."""
+    """Remove topics that the client may not see from the response."""
     denied = rights.denied([topic.name for topic in response.topics])
     if denied:
         response.topics = [topic for topic in response.topics if topic.name not in denied]
 
 
 def _is_much(groups: list[OffsetFetchRequestGroup]) -> bool:
-    """True if the fetch exceeds one time slice."""
+    """Return True if a fetch names more groups, topics and partitions than one time slice handles."""
     if len(groups) > ELEMENTS_PER_SLICE:
         return True
     return sum(map(_work_of, groups)) > ELEMENTS_PER_SLICE
 
 
 def _work_of(group: OffsetFetchRequestGroup) -> int:
-    """Number of elements in a group's fetch, counting its name; counting stops at one time slice's limit."""
+    """Return the size of a group's fetch in elements.
+
+    Topics and partitions are counted up to a time slice's limit; a long group id counts as several elements.
+    """
     elements = elements_in(group.topics or (), PARTITION_INDEXES, ELEMENTS_PER_SLICE)
     return 1 + len(group.group_id) // NAME_CHARACTERS_PER_ELEMENT + elements
 
 
 async def fetch_response_in_slices(groups: list[OffsetFetchResponseGroup], api_version: int) -> OffsetFetchResponse:
-    """`fetch_response` of a long answer, giving way between its topics; a topic of many partitions comes in pieces."""
+    """Build the response like `fetch_response`, in time slices.
+
+    A topic with many partitions is converted in pieces.
+    """
     if api_version >= BATCH_VERSION:
         return OffsetFetchResponse(groups=groups)
     (group,) = groups
@@ -210,7 +216,7 @@ async def fetch_response_in_slices(groups: list[OffsetFetchResponseGroup], api_v
 
 
 def parts_of_fetch(group: OffsetFetchRequestGroup, elements_max: int) -> Iterator[OffsetFetchRequestGroup]:
-    """Split the fetch of a group's offsets into smaller ones."""
+    """Split the fetch of a group's offsets into smaller fetches of at most `elements_max` topics and partitions."""
     for part in parts_of(group.topics or (), attrgetter("partition_indexes"), elements_max):
         topics = [
             OffsetFetchRequestTopics(name=topic.name, topic_id=topic.topic_id, partition_indexes=list(piece))
@@ -222,7 +228,7 @@ def parts_of_fetch(group: OffsetFetchRequestGroup, elements_max: int) -> Iterato
 
 
 def add_fetched(whole: OffsetFetchResponseGroup, part: OffsetFetchResponseGroup) -> None:
-    """Append the next part of a fetch's answer; an error replaces the whole answer."""
+    """Append the next partial response of a group's fetch to `whole`; an error replaces all of `whole`."""
     if part.error_code:
         whole.error_code, whole.topics = part.error_code, part.topics
         return
@@ -236,7 +242,10 @@ def add_fetched(whole: OffsetFetchResponseGroup, part: OffsetFetchResponseGroup)
 
 
 def fetches_of(request: OffsetFetchRequest, api_version: int) -> list[OffsetFetchRequestGroup]:
-    """Requested groups in the form of newer versions. All offsets of one group are returned only once."""
+    """Return the requested groups in the form of versions since 8 (batches).
+
+    A group whose offsets are all requested is returned only once.
+    """
     if api_version < BATCH_VERSION:
         topics = None
         if request.topics is not None:
@@ -258,7 +267,7 @@ def fetches_of(request: OffsetFetchRequest, api_version: int) -> list[OffsetFetc
 
 
 def name_fetched_topics(group: OffsetFetchRequestGroup, topics: Topics) -> list[OffsetFetchResponseTopics]:
-    """Resolve topic ids to names; unknown ids are removed from the request, and their answers returned."""
+    """Fill in topic names for topic ids; remove topics with unknown ids and return error results for them."""
     known: list[OffsetFetchRequestTopics] = []
     unknown: list[OffsetFetchResponseTopics] = []
     for requested in group.topics or ():
@@ -275,7 +284,7 @@ def name_fetched_topics(group: OffsetFetchRequestGroup, topics: Topics) -> list[
 
 
 def refuse_fetched_topics(group: OffsetFetchRequestGroup, denied: Collection[str]) -> list[OffsetFetchResponseTopics]:
-    """Remove topics that the client may not see from the request; return their answers."""
+    """Remove topics that the client may not see from the request; return error results for them."""
     requested = group.topics or ()
     refused = [each for each in requested if each.name in denied]
     if refused:
@@ -291,7 +300,7 @@ def refuse_fetched_topics(group: OffsetFetchRequestGroup, denied: Collection[str
 
 
 def identify_fetched_topics(response: OffsetFetchResponseGroup, topics: Topics) -> None:
-    """Add topic ids to an answer with all offsets; a topic without an id is left out."""
+    """Fill in the topic ids of a response with all offsets of a group; topics that do not exist are removed."""
     shown = []
     for each in response.topics:
         topic = topics.topics.get(each.name)
@@ -302,7 +311,7 @@ def identify_fetched_topics(response: OffsetFetchResponseGroup, topics: Topics) 
 
 
 def refused_fetch(group: OffsetFetchRequestGroup, error: ErrorCode, api_version: int) -> OffsetFetchResponseGroup:
-    """Error response for a group that cannot be looked up; version 1 carries errors only per partition."""
+    """Return the error response for a group; version 1 can carry an error only in each partition."""
     answers = []
     if api_version < TOP_LEVEL_ERROR_VERSION:
         for topic in group.topics or ():
@@ -320,7 +329,7 @@ def fetch_response(groups: list[OffsetFetchResponseGroup], api_version: int) -> 
 
 
 def older_topic(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:
-    """Convert a topic's answer to versions without groups."""
+    """Convert a topic's results to the form of versions without groups (before 8)."""
     partitions = [
         OffsetFetchResponsePartition(
             partition_index=each.partition_index,

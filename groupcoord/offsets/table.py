@@ -69,7 +69,7 @@ class OffsetCommitValue(Struct, versions="0-4", flexible="4+"):
 
 
 class OffsetRecord(NamedTuple):
-    """Record of a committed offset; with value None its tombstone."""
+    """Record of a committed offset; a tombstone if the value is None."""
 
     key: OffsetCommitKey
     value: OffsetCommitValue | None
@@ -102,7 +102,7 @@ TopicOffsets = dict[str, dict[int, CommittedOffset]]
 
 
 class OffsetTable:
-    """group -> topic -> partition -> committed offset, without empty levels."""
+    """Committed offsets by group, topic and partition; a group or topic without offsets is not kept."""
 
     __slots__ = ("_groups", "_groups_of")
 
@@ -117,11 +117,11 @@ class OffsetTable:
         return self._groups.get(group_id, {})
 
     def group_ids(self) -> list[str]:
-        """The groups that have offsets."""
+        """Return the ids of groups that have committed offsets."""
         return list(self._groups)
 
     def groups_of(self, topic: str) -> Collection[str]:
-        """The groups that have offsets of a topic."""
+        """Return the ids of groups that have committed offsets of a topic."""
         return self._groups_of.of(topic)
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
@@ -131,14 +131,14 @@ class OffsetTable:
         self._partitions(group_id, topic)[partition] = committed
 
     def put_if_newer(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
-        """Put an offset, unless the stored one was written later in the log."""
+        """Store an offset, unless the stored offset was written later in the log."""
         partitions = self._partitions(group_id, topic)
         known = partitions.get(partition)
         if known is None or committed.record_offset > known.record_offset:
             partitions[partition] = committed
 
     def _partitions(self, group_id: str, topic: str) -> dict[int, CommittedOffset]:
-        """Offsets of a topic; created if missing."""
+        """Return a group's offsets of a topic by partition; created if missing."""
         topics = self._groups.get(group_id)
         if topics is None:
             topics = self._groups[group_id] = {}
@@ -161,7 +161,7 @@ class OffsetTable:
 
 
 class Offsets:
-    """All offsets of a shard: the committed ones, and those of transactions that have not ended."""
+    """All offsets of a shard: committed offsets, and offsets of transactions that are open or not settled."""
 
     __slots__ = ("_committed", "_metadata_max", "_pending", "_retention_ms")
 
@@ -174,7 +174,7 @@ class Offsets:
     # ------------------------------------------------------------------ writing
 
     def replay(self, record: OffsetRecord, record_offset: int, producer_id: int = NO_PRODUCER_ID) -> None:
-        """Replay a record; with a producer id it belongs to an open transaction."""
+        """Apply a record. With a producer id, the record belongs to this producer's open transaction."""
         key, value = record
         if value is None:
             self._committed.remove(key.group, key.topic, key.partition)
@@ -197,12 +197,12 @@ class Offsets:
             self._pending.put(producer_id, key.group, key.topic, key.partition, committed)
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> bool:
-        """End a transaction: its offsets take effect or are dropped. True if `settle` has more to do."""
+        """End a producer's transaction: its offsets take effect, or are dropped. Return True if `settle` must go on."""
         self._pending.end(producer_id, committed=committed)
         return self.settle()
 
     def settle(self) -> bool:
-        """Settle some offsets of ended transactions. True if more are left."""
+        """Settle a limited number of offsets of ended transactions. Return True if more are waiting."""
         self._pending.settle(self._committed.put_if_newer, SETTLED_AT_ONCE)
         return self._pending.is_settling
 
@@ -211,7 +211,7 @@ class Offsets:
     def commit(
         self, request: OffsetCommitRequest, timestamp_ms: int
     ) -> tuple[list[OffsetRecord], OffsetCommitResponse]:
-        """Records and response of a commit that has passed all checks."""
+        """Return the records and the response of a commit that has passed all checks."""
         retention_ms = request.retention_time_ms
         expires_ms = NO_EXPIRY
         if retention_ms != DEFAULT_RETENTION_TIME_MS:
@@ -243,7 +243,7 @@ class Offsets:
         return records, OffsetCommitResponse(topics=topics)
 
     def is_too_large(self, metadata: str) -> bool:
-        """True if metadata exceeds the limit, in UTF-16 units, as a Java string's length."""
+        """Return True if the metadata is longer than the limit in UTF-16 units (the length of a Java string)."""
         length = len(metadata)
         # A character is one or two UTF-16 units. So most texts are judged without encoding them.
         if length > self._metadata_max or length * 2 <= self._metadata_max:
@@ -253,14 +253,14 @@ class Offsets:
     # ------------------------------------------------------------------ fetch
 
     def count(self, group_id: str) -> int:
-        """Number of a group's committed offsets; may be slightly too high."""
+        """Return the number of a group's committed offsets, possibly slightly too high."""
         count = sum([len(partitions) for partitions in self._committed.group(group_id).values()])
         if self._pending.is_settling:
             count += sum([len(partitions) for partitions in self._pending.group(group_id).values()])
         return count
 
     def fetch(self, request: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
-        """The group's offsets of the requested partitions, or of all."""
+        """Return the group's offsets for the requested partitions, or for all if the request names no topics."""
         group_id = request.group_id
         requested = request.topics if request.topics is not None else self._all_of(group_id)
         offsets = self._committed.group(group_id)
@@ -283,14 +283,14 @@ class Offsets:
     def _fetched_beside(
         self, group_id: str, topic: OffsetFetchRequestTopics, index: int, *, require_stable: bool
     ) -> OffsetFetchResponsePartitions:
-        """Answer for a partition with offsets that transactions have committed."""
+        """Return the result for a partition for which transactions have pending offsets."""
         if require_stable and self._pending.is_open(group_id, topic.name, index):
             return unfetched(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         known = self._committed.get(group_id, topic.name, index)
         return _fetched(index, self._pending.newest(group_id, topic.name, index, known), topic.topic_id)
 
     def _all_of(self, group_id: str) -> list[OffsetFetchRequestTopics]:
-        """All partitions that the group has an offset of."""
+        """Return all topics and partitions for which the group has an offset in force."""
         found = {topic: list(partitions) for topic, partitions in self._committed.group(group_id).items()}
         if self._pending.is_settling:
             for topic, partitions in self._pending.group(group_id).items():
@@ -307,7 +307,7 @@ class Offsets:
         ]
 
     def snapshot(self, group_id: str, *, require_stable: bool) -> OffsetsSnapshot:
-        """All offsets of the group at this moment, which can be read in parts."""
+        """Return a snapshot of all offsets of the group, which can be read in parts later."""
         committed = {topic: partitions.copy() for topic, partitions in self._committed.group(group_id).items()}
         unstable = self._pending.open_of(group_id) if require_stable else set()
         return OffsetsSnapshot(group_id, committed, self._pending.ended_of(group_id), unstable)
@@ -315,33 +315,35 @@ class Offsets:
     # ------------------------------------------------------------------ delete and expire
 
     def has(self, group_id: str, topic: str, partition: int) -> bool:
-        """True if the group has a committed or pending offset to delete."""
+        """Return True if the group has a committed or pending offset for the partition, so that it can be deleted."""
         is_committed = self._committed.get(group_id, topic, partition) is not None
         return is_committed or any(self._pending.may_count(group_id, topic, partition))
 
     def has_pending(self, group_id: str) -> bool:
-        """True if the group has unsettled offsets of transactions, which may still be aborted."""
+        """Return True if the group has offsets of transactions that are open or not settled."""
         return group_id in self._pending
 
     def all_places_of(self, group_id: str) -> Iterator[Place]:
-        """Places of the group's committed and pending offsets. Each comes once."""
+        """Yield group, topic and partition of each committed or pending offset of the group, each once."""
         yield from self.places_of(group_id)
         for topic, partitions in self._pending.group(group_id).items():
             known = self._committed.group(group_id).get(topic, ())
             yield from ((group_id, topic, partition) for partition in partitions if partition not in known)
 
     def places_of(self, group_id: str) -> Iterator[Place]:
-        """Places of the group's committed offsets; the table may change during the iteration."""
+        """Yield group, topic and partition of the group's committed offsets.
+
+        The table may change during the iteration.
+        """
         for topic in list(self._committed.group(group_id)):
             for partition in list(self._committed.group(group_id).get(topic, ())):
                 yield group_id, topic, partition
 
     def places_of_topics(self, topics: Mapping[str, bytes]) -> Iterator[Place | None]:
-        """Places of offsets of deleted topics (name -> id).
+        """Yield group, topic and partition of all offsets of deleted topics (name -> id).
 
-        None marks a place whose offset belongs to a newer topic of that name.
-
-        Offsets may come and go between two of them.
+        Yields None in place of an offset that belongs to a newer topic with the same name. Offsets may be added or
+        removed during the iteration.
         """
         for topic, topic_id in topics.items():
             # In the order in which an offset moves, so that none that is there all the time is missed.
@@ -352,7 +354,7 @@ class Offsets:
                         yield place if self._is_all_of(place, topic_id) else None
 
     def _is_all_of(self, place: Place, topic_id: bytes) -> bool:
-        """True if all offsets of a place belong to the deleted topic, so that a tombstone may remove them."""
+        """Return True if all offsets at a place belong to the deleted topic, so that a tombstone may remove them."""
         known = self._committed.get(*place)
         found = [*self._pending.may_count(*place), *([] if known is None else [known])]
         # A record without a topic id belongs to whatever topic had the name.
@@ -365,7 +367,7 @@ class Offsets:
         return timestamp_ms - retained_since_ms >= self._retention_ms
 
     def all_committed(self) -> Iterator[tuple[str, TopicOffsets]]:
-        """Iterate over groups with their offsets, which may change between two steps."""
+        """Iterate over group ids with their committed offsets, which may change between two steps."""
         return ((group_id, self._committed.group(group_id)) for group_id in self._committed.group_ids())
 
     def of_group(self, group_id: str) -> TopicOffsets:
@@ -378,7 +380,7 @@ class Offsets:
 class OffsetsSnapshot:
     """Snapshot of all offsets of a group, cheap to take and read in parts.
 
-    So no reader sees a part of a transaction's or a commit's changes.
+    A reader therefore sees all changes of a commit or transaction, or none.
     """
 
     def __init__(
@@ -394,7 +396,7 @@ class OffsetsSnapshot:
         self._unstable = unstable
 
     def parts(self, elements_max: int) -> Iterator[list[OffsetFetchResponseTopics]]:
-        """Yield the answers in parts of this many offsets; a topic may continue in the next part."""
+        """Yield the offsets in lists of at most `elements_max`; a topic may continue in the next list."""
         yield from self._settle(elements_max)
         for topic, partitions in self._committed.items():
             items = iter(partitions.items())
@@ -402,7 +404,7 @@ class OffsetsSnapshot:
                 yield [OffsetFetchResponseTopics(name=topic, partitions=answers)]
 
     def _settle(self, elements_max: int) -> Iterator[list[OffsetFetchResponseTopics]]:
-        """Merge in the offsets of ended transactions; yields empty parts meanwhile."""
+        """Merge the offsets of ended transactions into the snapshot, in steps; each step yields an empty list."""
         for offsets in self._ended:
             for number, ((group_id, topic, partition), offset) in enumerate(offsets.items(), 1):
                 if group_id == self._group_id:
@@ -420,7 +422,7 @@ class OffsetsSnapshot:
 
 
 def refused_commit(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
-    """The answer that gives every partition of a commit the same error."""
+    """Return an OffsetCommit response with the same error for every partition."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -448,7 +450,10 @@ def unfetched(partition_index: int, error: ErrorCode) -> OffsetFetchResponsePart
 
 
 def _fetched(index: int, committed: CommittedOffset | None, topic_id: bytes) -> OffsetFetchResponsePartitions:
-    """Answer for one partition. No offset, or one of a deleted topic whose name is in use again, is -1 without an error."""
+    """Return the fetch result for one partition; offset -1 without an error if nothing is committed.
+
+    The offset of a deleted topic does not count if its name belongs to a newer topic (`topic_id`).
+    """
     if committed is None or _is_of_another_topic(committed.topic_id, topic_id):
         return unfetched(index, _NONE)
     return OffsetFetchResponsePartitions(

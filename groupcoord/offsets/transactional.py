@@ -42,21 +42,20 @@ LOADING_KNOWN_SINCE = 2
 
 
 class CommitVerifier(Protocol):
-    """Asks the coordinator of a transaction whether a partition of the offsets topic takes part in it."""
+    """Client of transaction coordinators: verifies that a partition of the offsets topic is part of a transaction."""
 
     def verify(
         self, partition: int, transactional_id: str, producer_id: int, producer_epoch: int, *, api_version: int
     ) -> Worked[object | None]:
-        """Verify that a partition takes part in a transaction.
+        """Verify that a partition of the offsets topic is part of a producer's transaction.
 
-        Returns the guard for the append; raises KafkaError, also when awaited.
-
-        `api_version`: of the client's TxnOffsetCommit.
+        Returns the guard for the append, or an awaitable of the guard. Both the call and the awaitable may raise
+        KafkaError. `api_version`: the version of the client's TxnOffsetCommit.
         """
 
 
 class TransactionalOffsetService:
-    """TxnOffsetCommit requests."""
+    """Handler of TxnOffsetCommit."""
 
     def __init__(self, runtime: GroupRuntime, topics: Topics, verifier: CommitVerifier) -> None:
         self._runtime = runtime
@@ -66,9 +65,10 @@ class TransactionalOffsetService:
     def txn_offset_commit(
         self, request: TxnOffsetCommitRequest, *, api_version: int, denied: Collection[str] = ()
     ) -> Worked[Given[TxnOffsetCommitResponse]]:
-        """Commit offsets in a transaction. Topics that do not exist are refused without a verification, as in Kafka.
+        """Handle TxnOffsetCommit: commit offsets in a transaction.
 
-        `denied`: topics that the client has no right to.
+        As in Kafka, topics that do not exist are refused before the transaction is verified. `denied`: topics that the
+        client has no right to.
         """
         committing = _Committing(self, request, api_version, denied)
         if elements_in(request.topics, attrgetter("partitions"), ELEMENTS_PER_SLICE) > ELEMENTS_PER_SLICE:
@@ -91,7 +91,7 @@ class TransactionalOffsetService:
         return with_topics(request, known), refused
 
     def verify(self, request: TxnOffsetCommitRequest, api_version: int) -> Worked[object | None]:
-        """Verify the transaction. Returns the guard for the append; raises KafkaError."""
+        """Verify the transaction. Return the guard for the append; raises KafkaError."""
         return self._verifier.verify(
             self._runtime.partition_for(request.group_id),
             request.transactional_id,
@@ -109,7 +109,7 @@ class TransactionalOffsetService:
 
 
 class _Committing:
-    """One TxnOffsetCommit request."""
+    """Processing of one TxnOffsetCommit request."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class _Committing:
         return then(self._commit(known, verified), self._finish)
 
     async def run_in_parts(self) -> TxnOffsetCommitResponse:
-        """Verify the transaction once for the whole request, and commit part by part."""
+        """Commit a large request part by part; the transaction is verified once."""
         refusal, guard = ErrorCode.NONE, None
         is_verified = False
         for part in _parts_of(self._request):
@@ -184,7 +184,7 @@ class _Committing:
         return self._response()
 
     def _add(self, topics: list[OffsetCommitResponseTopic]) -> None:
-        """Convert a partial answer to the form of the response, and add it."""
+        """Convert a partial OffsetCommit result to TxnOffsetCommit, and add it to the response."""
         self._merged.add(
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
@@ -209,7 +209,7 @@ class _Committing:
 
 
 def _parts_of(request: TxnOffsetCommitRequest) -> Iterator[OffsetCommitRequest]:
-    """Split a large request into plain commits, each built when its turn comes."""
+    """Split a large request into OffsetCommit requests, each built when it is needed."""
     for part in parts_of(request.topics, attrgetter("partitions"), ELEMENTS_PER_SLICE):
         yield _as_commit(request, part)
 
@@ -218,7 +218,7 @@ def _as_commit(
     request: TxnOffsetCommitRequest,
     topics: Iterable[tuple[TxnOffsetCommitRequestTopic, Sequence[TxnOffsetCommitRequestPartition]]],
 ) -> OffsetCommitRequest:
-    """Convert topics and partitions of the request to a plain commit, which shards understand."""
+    """Convert topics and partitions of the request to an OffsetCommit request, which shards understand."""
     return OffsetCommitRequest(
         group_id=request.group_id,
         generation_id_or_member_epoch=request.generation_id_or_member_epoch,
@@ -244,7 +244,7 @@ def _as_commit(
 
 
 def _told(code: ErrorCode) -> ErrorCode:
-    """Translate a verification error into one that producers retry."""
+    """Translate a verification error to an error that producers retry."""
     if code is ErrorCode.NETWORK_EXCEPTION:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return translated(code)

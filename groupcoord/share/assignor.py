@@ -20,7 +20,11 @@ def assign(
     assignable: Mapping[bytes, Iterable[int]],
     current: Mapping[str, Assignment],
 ) -> dict[str, Assignment]:
-    """Assign partitions to members. `subscriptions`: topic ids by member; `assignable`: partitions by topic id."""
+    """Assign partitions to members.
+
+    `subscriptions`: topic ids by member. `assignable`: partitions by topic id. `current`: current assignments by
+    member.
+    """
     assigned: dict[str, list[TopicPartition]] = {member: [] for member in subscriptions}
     for members, topics in _pools(subscriptions):
         partitions = [(topic, index) for topic in topics for index in sorted(assignable.get(topic, ()))]
@@ -37,7 +41,7 @@ def assign(
 
 
 def _pools(subscriptions: Mapping[str, frozenset[bytes]]) -> list[tuple[list[str], list[bytes]]]:
-    """Groups of members and topics that can be balanced independently."""
+    """Divide members and topics into pools that can be balanced independently."""
     if len(set(subscriptions.values())) <= 1:
         topics = next(iter(subscriptions.values()), frozenset())
         return [(list(subscriptions), sorted(topics))]
@@ -51,7 +55,10 @@ def _pools(subscriptions: Mapping[str, frozenset[bytes]]) -> list[tuple[list[str
 def share(
     members: Sequence[str], partitions: Sequence[TopicPartition], before: Mapping[str, Iterable[TopicPartition]]
 ) -> dict[str, list[TopicPartition]]:
-    """Share partitions among members, each partition with as many as any other where that is possible."""
+    """Distribute partitions among members; if possible, each partition gets equally many members.
+
+    `before`: current partitions by member, which are kept where possible.
+    """
     if not members or not partitions:
         return {member: [] for member in members}
     sharing = -(-len(members) // len(partitions))
@@ -71,7 +78,7 @@ def share(
 
 
 def _wanted(members: Sequence[str], total: int) -> dict[str, int]:
-    """The number of partitions of each member; their sum is `total`."""
+    """Return the number of partitions for each member; their sum is `total`."""
     count = len(members)
     ends = [-(-total * number // count) for number in range(count + 1)]
     return {member: ends[number + 1] - ends[number] for number, member in enumerate(members)}
@@ -83,7 +90,7 @@ def _fill(
     wanted: Mapping[str, int],
     sharing: int,
 ) -> None:
-    """Give under-assigned partitions to members with room, round robin."""
+    """Assign partitions with fewer than `sharing` members to members with room, round robin."""
     unfilled = deque(member for member, kept in shared.items() if len(kept) < wanted[member])
     for partition, having in holders.items():
         # A member cannot have a partition twice. If all that are left have it, it is shared less than others: Kafka
@@ -102,7 +109,7 @@ def _fill(
 
 
 def _of_topics(assignment: Assignment, topics: frozenset[bytes]) -> list[TopicPartition]:
-    """A member's partitions of these topics, in order."""
+    """Return the assignment's partitions of these topics, in order."""
     few, many = sorted((topics, assignment.keys()), key=len)
     return [(topic, index) for topic in sorted(few & many) for index in sorted(assignment[topic])]
 

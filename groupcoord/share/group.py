@@ -61,7 +61,7 @@ STABLE_MEMBER = 0
 
 
 class KnownTopic(NamedTuple):
-    """A topic's name and its partitions in one phase."""
+    """Name of a topic, and those of its partitions that are in one phase."""
 
     name: str
     partitions: frozenset[int]
@@ -72,7 +72,7 @@ Topics = Mapping[bytes, KnownTopic]
 
 @dataclass(frozen=True, slots=True)
 class StatePartitions:
-    """Share partitions of one group by phase; immutable, so that a change can be undone."""
+    """Share partitions of one group by phase; immutable, so that a change can be reverted."""
 
     initializing: Topics = field(default_factory=dict)
     initialized: Topics = field(default_factory=dict)
@@ -80,7 +80,7 @@ class StatePartitions:
     """Topic names by id."""
 
     def knows(self, topic_id: bytes) -> bool:
-        """True if a partition of the topic is initializing or initialized."""
+        """Return True if any partition of the topic is initializing or initialized."""
         return topic_id in self.initialized or topic_id in self.initializing
 
     def begin(self, topics: Topics) -> StatePartitions:
@@ -89,7 +89,7 @@ class StatePartitions:
         return replace(self, initializing=initializing, deleting=deleting)
 
     def confirm(self, partitions: PartitionsByTopic) -> StatePartitions:
-        """Mark partitions as initialized; ignore those that are not initializing."""
+        """Mark partitions as initialized; partitions that are not initializing are ignored."""
         confirmed = {
             topic_id: KnownTopic(known.name, known.partitions.intersection(partitions.get(topic_id, ())))
             for topic_id, known in self.initializing.items()
@@ -98,27 +98,30 @@ class StatePartitions:
         return replace(self, initializing=without(self.initializing, partitions), initialized=initialized)
 
     def give_up(self, partitions: PartitionsByTopic) -> StatePartitions:
-        """Stop initializing partitions that the share coordinator refused; a later heartbeat retries."""
+        """Drop initializing partitions that the share coordinator refused; a later heartbeat retries."""
         return replace(self, initializing=without(self.initializing, partitions))
 
     def delete_all(self, again: Topics) -> tuple[StatePartitions, Topics]:
-        """Begin the deletion of all topics; also return the partitions to delete. `again`: topics deleting before."""
+        """Mark all topics as deleting. Return the new state, and all partitions to delete.
+
+        `again`: the topics that are deleting already.
+        """
         doomed = united(united(self.initialized, self.initializing), again)
         return StatePartitions(deleting={topic_id: known.name for topic_id, known in doomed.items()}), doomed
 
     def delete(self, topic_ids: Collection[bytes]) -> StatePartitions:
-        """Begin the deletion of these topics' offsets."""
+        """Mark these topics as deleting, because their offsets are to be deleted."""
         deleting = dict(self.deleting)
         deleting |= {each: known.name for each, known in self.initialized.items() if each in topic_ids}
         initialized = {each: known for each, known in self.initialized.items() if each not in topic_ids}
         return replace(self, initialized=initialized, deleting=deleting)
 
     def forget_deleted(self, topic_ids: Collection[bytes]) -> StatePartitions:
-        """The share coordinator has deleted these."""
+        """Drop deleting topics whose state the share coordinator has deleted."""
         return replace(self, deleting={each: name for each, name in self.deleting.items() if each not in topic_ids})
 
     def forget_topics(self, topic_ids: Collection[bytes]) -> StatePartitions:
-        """Forget deleted topics. The share coordinator forgets them by itself."""
+        """Drop deleted topics from all phases; the share coordinator drops their state by itself."""
         return StatePartitions(
             {each: known for each, known in self.initializing.items() if each not in topic_ids},
             {each: known for each, known in self.initialized.items() if each not in topic_ids},
@@ -126,7 +129,7 @@ class StatePartitions:
         )
 
     def mentions(self, topic_ids: Collection[bytes]) -> bool:
-        """True if any of these topics is in any phase."""
+        """Return True if any of these topics is in any phase."""
         # Walks the shorter of the two: a group may have thousands of topics, and a shard thousands of groups.
         phases = (self.initializing.keys(), self.initialized.keys(), self.deleting.keys())
         return any(not phase.isdisjoint(topic_ids) for phase in phases)
@@ -150,7 +153,7 @@ class StatePartitions:
 
 
 def united(topics: Topics, more: Topics) -> dict[bytes, KnownTopic]:
-    """Union by topic, without topics that have no partitions; the later name counts."""
+    """Return the union of both by topic, without topics that have no partitions; the name in `more` wins."""
     found = dict(topics)
     for topic_id, known in more.items():
         before = found.get(topic_id)
@@ -159,7 +162,7 @@ def united(topics: Topics, more: Topics) -> dict[bytes, KnownTopic]:
 
 
 def without(topics: Topics, partitions: PartitionsByTopic) -> dict[bytes, KnownTopic]:
-    """Topics without these partitions."""
+    """Return `topics` without these partitions and without topics that have no partitions left."""
     return _present(
         {
             topic_id: KnownTopic(known.name, known.partitions.difference(partitions.get(topic_id, ())))
@@ -187,7 +190,7 @@ def _infos(topics: Topics) -> list[TopicPartitionsInfo]:
 
 
 class Member(NamedTuple):
-    """A member as its heartbeats describe it."""
+    """Member of a share group, as its heartbeats describe it."""
 
     rack_id: str | None
     client_id: str
@@ -196,7 +199,7 @@ class Member(NamedTuple):
 
 
 class Position(NamedTuple):
-    """A member's epochs and current assignment."""
+    """Epochs and current assignment of a member."""
 
     epoch: int
     previous_epoch: int
@@ -208,7 +211,7 @@ NEW_POSITION = Position(0, -1, NOTHING)
 
 
 class ShareGroupState(ModernGroup[Member]):
-    """The state of a share group, without timers and effects."""
+    """State of a share group, without timers and effects."""
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
@@ -240,7 +243,7 @@ class ShareGroupState(ModernGroup[Member]):
     # ------------------------------------------------------------------ records
 
     def value_of(self, key: Any) -> Any | None:
-        """The value in force for a record's key."""
+        """Return the current value of a record key, ready to be written again; None if the key has no value."""
         match key:
             case ShareGroupMemberMetadataKey():
                 member = self.members.get(key.member_id)
@@ -260,7 +263,7 @@ class ShareGroupState(ModernGroup[Member]):
                 return None if self.state_partitions is None else self.state_partitions.record()
 
     def replay(self, record: GroupRecord, now_ms: int) -> None:
-        """Put a record in force."""
+        """Apply a record to the group's state."""
         key, value = record.key, record.value
         match key:
             case ShareGroupMemberMetadataKey():
@@ -335,19 +338,19 @@ def target_value(target: Assignment) -> ShareGroupTargetAssignmentMemberValue:
 
 
 class ShareGroup(ShareGroupState, HostedGroup[Member]):
-    """A share group as the shard, offsets and administration see it."""
+    """Share group that a shard hosts: its state and deadlines."""
 
     group_type = GROUP_TYPE
     timer_kinds = (SESSION,)
 
     def __init__(self, group_id: str, effects: Effects, keyed: KeyedState, settings_of: GroupSettingsSource) -> None:
-        """`keyed` applies the group's records."""
+        """`keyed`: the state to which the group's records are applied."""
         ShareGroupState.__init__(self, group_id)
         HostedGroup.__init__(self, effects, settings_of)
         self._keyed = keyed
 
     def put(self, key: Any, value: Any | None) -> None:
-        """Append a record and apply it at once."""
+        """Append a record and apply it immediately; value None is a tombstone."""
         self._effects.put(self._keyed, KeyedRecord(key, value))
 
     @property
@@ -388,7 +391,7 @@ class ShareGroup(ShareGroupState, HostedGroup[Member]):
         return False
 
     def delete(self) -> None:
-        """Append a tombstone for each record of the group, the group's own at the end."""
+        """Append tombstones of all records of the group; the last one is of the group's metadata record."""
         for member_id in list(self.positions):
             self.put(ShareGroupCurrentMemberAssignmentKey(group_id=self.group_id, member_id=member_id), None)
         for member_id in list(self.targets):

@@ -78,14 +78,14 @@ RETRY_MS = 500
 
 
 class HeartbeatResult(NamedTuple):
-    """The response to a heartbeat, and the partitions to initialize at the share coordinator."""
+    """Response to a heartbeat, with the partitions that must be initialized at the share coordinator."""
 
     response: ShareGroupHeartbeatResponse
     to_initialize: InitializeShareGroupStateRequest | None = None
 
 
 class ShareAssignmentComputed(NamedTuple):
-    """Internal request with a target assignment that a thread has computed; None: it failed."""
+    """Internal request with a target assignment that a thread has computed; `targets` is None if it failed."""
 
     group_id: str
     computation: object
@@ -95,7 +95,7 @@ class ShareAssignmentComputed(NamedTuple):
 
 
 class Heartbeats:
-    """Heartbeats of share groups, which drive the groups' state."""
+    """Handler of share group heartbeats, which advance the group's epochs and assignments."""
 
     def __init__(self, effects: Effects, images: TopicImages) -> None:
         self._effects = effects
@@ -104,7 +104,7 @@ class Heartbeats:
     # ------------------------------------------------------------------ requests
 
     def heartbeat(self, group: ShareGroup, request: ShareGroupHeartbeatRequest, caller: Caller) -> HeartbeatResult:
-        """Take the heartbeat of a member that joins or stays. Raises KafkaError if it is refused."""
+        """Process the heartbeat of a new or existing member. Raises KafkaError if the heartbeat is invalid."""
         self._check(group, request)
         member_id = request.member_id
         before = group.position(member_id)
@@ -130,7 +130,7 @@ class Heartbeats:
         return HeartbeatResult(response, to_initialize)
 
     def leave(self, group: ShareGroup, request: ShareGroupHeartbeatRequest) -> HeartbeatResult:
-        """Remove a member that leaves. Raises KafkaError if it is unknown."""
+        """Remove a member that leaves. Raises KafkaError if the member is unknown."""
         if request.member_id not in group.members:
             raise _unknown_member(group, request.member_id)
         self.remove_member(group, request.member_id, HAS_LEFT)
@@ -143,7 +143,7 @@ class Heartbeats:
         return HeartbeatResult(response)
 
     def remove_member(self, group: ShareGroup, member_id: str, reason: str) -> None:
-        """Remove a member. Other members receive its partitions in their next heartbeats."""
+        """Remove a member. Other members get its partitions in their next heartbeats."""
         group_id = group.group_id
         is_last = len(group.members) == 1
         self._effects.work += len(group.subscriptions)
@@ -177,7 +177,7 @@ class Heartbeats:
     # ------------------------------------------------------------------ subscriptions and the group epoch
 
     def _take_subscription(self, group: ShareGroup, request: ShareGroupHeartbeatRequest, caller: Caller) -> str:
-        """Store a member's subscription; return the reason for a new group epoch, "" if none is needed."""
+        """Store a member's subscription. Return the reason for a new group epoch; "" if none is needed."""
         is_new = request.member_id not in group.members
         known = group.members.get(request.member_id, NEW_MEMBER)
         names = request.subscribed_topic_names
@@ -195,7 +195,7 @@ class Heartbeats:
         return member_reason(request.member_id, IS_NEW if is_new else READS_OTHER_TOPICS)
 
     def _raise_epoch(self, group: ShareGroup, change: str) -> bool:
-        """Raise the group's epoch after a `change`, or when topics have changed; True if raised."""
+        """Raise the group epoch if `change` names a reason or the topics have changed. Return True if raised."""
         if not change and group.has_seen(self._images):
             return False
         topics_hash = group.hash_of(self._images)
@@ -214,13 +214,13 @@ class Heartbeats:
         self._effects.undo_if_refused(group.forget_refused_epoch)
 
     def _read_topics(self, group: ShareGroup) -> list[TopicImage]:
-        """Subscribed topics that exist."""
+        """Return the subscribed topics that exist."""
         return [image for image in map(self._images.image, group.subscriptions.topics) if image is not None]
 
     # ------------------------------------------------------------------ the target assignment
 
     def _has_unassigned(self, group: ShareGroup) -> bool:
-        """True if an assignable partition has no member, or an assigned one is not assignable."""
+        """Return True unless the members' targets cover exactly the assignable partitions of subscribed topics."""
         version = self._images.version
         if group.fully_assigned_in_version == version:
             return False
@@ -236,7 +236,7 @@ class Heartbeats:
         return False
 
     def _update_target(self, group: ShareGroup) -> int:
-        """Compute the target assignment if one is due, a large one in a thread; return the epoch in force."""
+        """Compute the target assignment if it is due, in a thread if it is large. Return the epoch in force."""
         interval_ms = group.settings.share_assignment_interval_ms
         if (
             group.assignment_epoch >= group.group_epoch
@@ -261,7 +261,7 @@ class Heartbeats:
         return group.assignment_epoch
 
     def take_computed(self, group: ShareGroup | None, computed: ShareAssignmentComputed) -> None:
-        """Put a target assignment in force that a thread has computed."""
+        """Write and apply a target assignment that a thread has computed; ignore an outdated one."""
         # Another group of that name may have begun, this one was deleted, or the log has refused the epoch.
         if group is None or group.computation is not computed.computation:
             return
@@ -279,7 +279,7 @@ class Heartbeats:
         self._put_target_epoch(group, epoch, timestamp_ms=self._effects.timestamp_ms)
 
     def _assignable(self, group: ShareGroup) -> dict[bytes, frozenset[int]]:
-        """Partitions that exist and that the share coordinator has initialized."""
+        """Return the existing partitions that the share coordinator has initialized."""
         found = {}
         for topic_id, known in group.share_partitions.initialized.items():
             if (image := self._images.image_by_id(topic_id)) is not None:
@@ -291,7 +291,7 @@ class Heartbeats:
         group.put(ShareGroupTargetAssignmentMetadataKey(group_id=group.group_id), value)
 
     def _reconcile(self, group: ShareGroup, member_id: str, target_epoch: int, is_changed: bool) -> None:
-        """Give the member its part of the target assignment."""
+        """Set the member's assignment to its target, limited to the topics that it subscribes to."""
         position = group.position(member_id)
         if position.epoch == target_epoch and not is_changed:
             return
@@ -309,7 +309,7 @@ class Heartbeats:
     # ------------------------------------------------------------------ partitions to initialize
 
     def _begin_partitions(self, group: ShareGroup) -> InitializeShareGroupStateRequest | None:
-        """Record the partitions to initialize and return the request for them; None if there are none."""
+        """Record which partitions must be initialized, and return the request for them; None if there are none."""
         if group.all_begun_in_version == self._images.version:
             return None
         known = group.share_partitions
@@ -343,7 +343,7 @@ def _computed(
     assignable: Mapping[bytes, frozenset[int]],
     current: Mapping[str, Assignment],
 ) -> Mapping[str, Assignment]:
-    """Compute the target of each member."""
+    """Compute the target assignment of each member from immutable values. A thread may call this."""
     known: dict[frozenset[str], frozenset[bytes]] = {}
     for member in members.values():
         if (read := member.topics) not in known:
@@ -352,10 +352,10 @@ def _computed(
 
 
 def _initialization(group: ShareGroup, topics: dict[bytes, KnownTopic]) -> InitializeShareGroupStateRequest:
-    """The request to initialize partitions.
+    """Return the request to initialize partitions at the share coordinator.
 
-    A topic that is new to the group starts where the group's settings say. New partitions of a topic that it reads already
-    start at their beginning, so that no record that was produced meanwhile is lost.
+    A topic that is new to the group starts at the offset of the group's settings. A new partition of a topic that the
+    group knows starts at offset 0, so that no record produced meanwhile is lost.
     """
     known, epoch = group.share_partitions, group.group_epoch
     data = []

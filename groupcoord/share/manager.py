@@ -55,7 +55,7 @@ ASSIGNOR_NAME = "simple"
 
 
 class ShareGroupManager(ModernGroupManager[ShareGroup]):
-    """The share groups of one shard."""
+    """Manager of a shard's share groups."""
 
     group_type = GROUP_TYPE
     group_class = ShareGroup
@@ -103,13 +103,16 @@ class ShareGroupManager(ModernGroupManager[ShareGroup]):
             del self._groups[group_id]
 
     def _new_group(self, group_id: str) -> ShareGroup:
-        """New group of this id, which exists only after its first record."""
+        """Return a new group with this id. The shard has the group only after the group's first record."""
         if self._nascent is None or self._nascent.group_id != group_id or not self._nascent.is_gone:
             self._nascent = ShareGroup(group_id, self._effects, self, self._settings_of)
         return self._nascent
 
     def _found(self, group_id: str, *, or_new: bool = False) -> ShareGroup:
-        """Share group of this id, or a new one that its first record creates. Raises KafkaError if there is none."""
+        """Return the share group with this id; with `or_new` a new group if there is none.
+
+        Raises KafkaError if there is no such share group, or another type's group has the id.
+        """
         if group_id in self._groups or not or_new:
             return self._existing(group_id)
         if len(group_id) > TEXT_LENGTH_MAX:
@@ -136,7 +139,7 @@ class ShareGroupManager(ModernGroupManager[ShareGroup]):
         self._effects.answer(caller, ErrorCode.NONE, lambda error: error)
 
     def _end_session(self, key: TimerKey) -> None:
-        """Remove a member that was silent for too long."""
+        """Remove a member whose session has ended."""
         group = self._group(key.group_id)
         if group is not None and key.member_id in group.members:
             self._heartbeats.remove_member(group, key.member_id, WAS_SILENT)
@@ -166,7 +169,7 @@ class ShareGroupManager(ModernGroupManager[ShareGroup]):
         self._effects.answer(caller, answer, lambda error: BegunDeletion(refused_deletion(error)))
 
     def _empty(self, group_id: str, *, or_new: bool = False) -> ShareGroup:
-        """A share group that has no members."""
+        """Return a share group without members. Raises KafkaError if it has members."""
         group = self._found(group_id, or_new=or_new)
         if error := group.check_delete():
             raise KafkaError(error)
@@ -181,7 +184,7 @@ class ShareGroupManager(ModernGroupManager[ShareGroup]):
     # ------------------------------------------------------------------ reports of the share coordinator
 
     def _reported(self, note: Callable[[ShareGroup, Any], None]) -> Handler:
-        """Handler that records a report about a group, if the group still exists."""
+        """Return a handler that applies a report to its group if the group still exists."""
 
         def handle(report: Any, caller: Caller) -> None:
             if (group := self._group(report.group_id)) is not None:
@@ -224,7 +227,7 @@ def refused_deletion(error: ErrorCode, message: str | None = None) -> DeleteShar
 
 
 def undescribed(group_id: str, error: ErrorCode, message: str | None = None) -> DescribedGroup:
-    """Description that has only an error."""
+    """Return a group description that carries only an error."""
     return undescribed_as(DescribedGroup, group_id, error, message, assignor_name="")
 
 

@@ -46,14 +46,14 @@ TopicPartition = tuple[str, int]
 
 
 class EndOffset(NamedTuple):
-    """The end offset of a partition for readers, or the error of its leader."""
+    """End offset of a partition as consumers see it, or the error of the partition's leader."""
 
     offset: int
     error: ErrorCode = ErrorCode.NONE
 
 
 class SharePersister(Protocol):
-    """Sends requests to the share coordinators. The response covers all partitions, with errors for failed ones."""
+    """Client of share coordinators. A response covers all partitions; failed partitions have errors."""
 
     async def initialize(self, request: InitializeShareGroupStateRequest) -> InitializeShareGroupStateResponse: ...
 
@@ -63,14 +63,14 @@ class SharePersister(Protocol):
 
 
 class EndOffsets(Protocol):
-    """Asks the leaders of partitions for end offsets."""
+    """Client of partition leaders, for end offsets."""
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, EndOffset]:
-        """End offsets by partition; unknown ones may be missing."""
+        """Return end offsets by partition; partitions with unknown end offsets may be missing."""
 
 
 class ShareOffsets:
-    """Describes the offsets of share groups."""
+    """Handler of DescribeShareGroupOffsets."""
 
     def __init__(self, runtime: GroupRuntime, images: TopicImages, persister: SharePersister, ends: EndOffsets) -> None:
         self._runtime = runtime
@@ -113,14 +113,17 @@ class ShareOffsets:
         return _group(group.group_id, [*described, *unknown, *refused])
 
     def _all_of(self, group_id: str) -> dict[bytes, Sequence[int]]:
-        """All initialized partitions of the group. Raises KafkaError if this broker does not coordinate it."""
+        """Return the group's initialized partitions of existing topics.
+
+        Raises KafkaError if this broker does not coordinate the group.
+        """
         found: Mapping[bytes, Sequence[int]] = self._runtime.read(group_id, ReadInitialized(group_id))
         return {topic_id: each for topic_id, each in found.items() if self._images.image_by_id(topic_id) is not None}
 
     def _named(
         self, topics: Iterable[DescribeShareGroupOffsetsRequestTopic]
     ) -> tuple[dict[bytes, Sequence[int]], list[DescribeShareGroupOffsetsResponseTopic]]:
-        """Split request topics into existing partitions and error results."""
+        """Split the request's topics into partitions of existing topics and error results."""
         found: dict[bytes, Sequence[int]] = {}
         unknown = []
         for topic in topics:
@@ -157,7 +160,7 @@ class ShareOffsets:
 
 
 async def _denied_in(group: DescribeShareGroupOffsetsRequestGroup, rights: OffsetRights | None) -> Collection[str]:
-    """Named topics that the client may not see."""
+    """Return the named topics that the client may not see."""
     denied: set[str] = set()
     names = [] if rights is None else [topic.topic_name for topic in group.topics or ()]
     for start in range(0, len(names), NAMES_PER_SLICE):

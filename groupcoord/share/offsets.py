@@ -39,65 +39,68 @@ NOTHING_TO_DELETE = "There is no offset information to delete."
 
 
 class ConfirmPartitions(NamedTuple):
-    """Report: the share coordinator has initialized these partitions."""
+    """Internal request that reports partitions which the share coordinator has initialized."""
 
     group_id: str
     partitions: PartitionsByTopic
 
 
 class GiveUpPartitions(NamedTuple):
-    """Report: the share coordinator could not initialize these partitions."""
+    """Internal request that reports partitions which the share coordinator could not initialize."""
 
     group_id: str
     partitions: PartitionsByTopic
 
 
 class ConfirmDeletion(NamedTuple):
-    """Report: the share coordinator has deleted these topics of the group."""
+    """Internal request that reports topics whose group state the share coordinator has deleted."""
 
     group_id: str
     topic_ids: Collection[bytes]
 
 
 class PrepareDeletion(NamedTuple):
-    """Begin the deletion of a group; the response has the state to delete first."""
+    """Internal request to begin the deletion of a group; the response names the state to delete first."""
 
     group_id: str
 
 
 class ForgetShareTopics(NamedTuple):
-    """Forget deleted topics in some groups; the response is their number."""
+    """Internal request to drop deleted topics from some groups.
+
+    The response is the number of these groups; the request is repeated until it is 0.
+    """
 
     topic_ids: Collection[bytes]
 
 
 class DescribeShareGroup(NamedTuple):
-    """Describe one group; a ShareGroupDescribe request is split into these."""
+    """Internal request to describe one group; a ShareGroupDescribe request is split into these."""
 
     group_id: str
 
 
 class ReadInitialized(NamedTuple):
-    """Read the initialized partitions of a group."""
+    """Internal request for the initialized partitions of a group."""
 
     group_id: str
 
 
 class IsShareGroup(NamedTuple):
-    """True if there is a share group of this id."""
+    """Internal request; the response is True if a share group with this id exists."""
 
     group_id: str
 
 
 class AlteredOffsets(NamedTuple):
-    """Response to AlterShareGroupOffsets, and the request that the share coordinator must accept before it is sent."""
+    """Response to AlterShareGroupOffsets, and a request that the share coordinator must accept first."""
 
     response: AlterShareGroupOffsetsResponse
     to_initialize: InitializeShareGroupStateRequest | None = None
 
 
 class BegunDeletion(NamedTuple):
-    """The response to DeleteShareGroupOffsets so far, and the state to delete first."""
+    """Response to DeleteShareGroupOffsets, still without the topics whose state must be deleted first."""
 
     response: DeleteShareGroupOffsetsResponse
     topics: Mapping[bytes, str] = {}
@@ -106,14 +109,14 @@ class BegunDeletion(NamedTuple):
 
 
 class PreparedDeletion(NamedTuple):
-    """The error if a group may not be deleted, and the state to delete first."""
+    """Result of PrepareDeletion: an error, or the state to delete before the group is deleted."""
 
     error: ErrorCode
     to_delete: DeleteShareGroupStateRequest | None = None
 
 
 class OffsetAdministration:
-    """AlterShareGroupOffsets and DeleteShareGroupOffsets at the shard, and reports of the share coordinator."""
+    """Changes of share groups' partitions by AlterShareGroupOffsets, DeleteShareGroupOffsets and reports."""
 
     def __init__(self, images: TopicImages) -> None:
         self._images = images
@@ -121,7 +124,10 @@ class OffsetAdministration:
     # ------------------------------------------------------------------ alter
 
     def alter(self, group: ShareGroup, request: AlterShareGroupOffsetsRequest) -> AlteredOffsets:
-        """Reinitialize partitions at other offsets; creates the group if needed. Raises KafkaError."""
+        """Begin to reinitialize partitions at other offsets; a new group is created by its first record.
+
+        Raises KafkaError if a partition number is negative.
+        """
         begun: dict[bytes, KnownTopic] = {}
         responses: dict[str, AlterShareGroupOffsetsResponseTopic] = {}
         data = []
@@ -143,7 +149,7 @@ class OffsetAdministration:
         return AlteredOffsets(response, to_initialize)
 
     def _check_partitions(self, group: ShareGroup, request: AlterShareGroupOffsetsRequest) -> None:
-        """Raise KafkaError for a negative partition number. Kafka checks it last, after the state is recorded."""
+        """Raise KafkaError if a partition number is negative. Kafka checks this last, after the state is recorded."""
         for topic in request.topics:
             image = self._images.image(topic.topic_name)
             for each in [each for each in topic.partitions if each.partition_index < 0]:
@@ -156,7 +162,7 @@ class OffsetAdministration:
     # ------------------------------------------------------------------ delete
 
     def delete(self, group: ShareGroup, request: DeleteShareGroupOffsetsRequest) -> BegunDeletion:
-        """Begin or continue the deletion of topics' offsets."""
+        """Begin or repeat the deletion of the offsets of topics."""
         if group.state_partitions is None:
             return BegunDeletion(_deletion_response([]))
         known = group.share_partitions
@@ -178,7 +184,10 @@ class OffsetAdministration:
         return BegunDeletion(_deletion_response(refused), names, to_delete)
 
     def prepare_end(self, group: ShareGroup) -> DeleteShareGroupStateRequest | None:
-        """Begin the deletion of a group's state; None if the share coordinator has none."""
+        """Mark all topics of the group as deleting and return the request to delete their state.
+
+        None if the share coordinator has no state of the group.
+        """
         if group.state_partitions is None:
             return None
         images = [self._images.image_by_id(topic_id) for topic_id in group.share_partitions.deleting]
@@ -190,7 +199,7 @@ class OffsetAdministration:
     # ------------------------------------------------------------------ reports of the share coordinator
 
     def confirm(self, group: ShareGroup, partitions: Mapping[bytes, Iterable[int]]) -> None:
-        """Mark partitions as initialized, except those of deleted topics."""
+        """Mark partitions as initialized, except partitions of deleted topics."""
         existing = {each: set(indexes) for each, indexes in partitions.items() if self._images.image_by_id(each)}
         self._put(group, group.share_partitions.confirm(existing))
 
@@ -210,7 +219,7 @@ class OffsetAdministration:
 
 
 def _offsets_of(topic: AlterShareGroupOffsetsRequestTopic, image: TopicImage | None) -> dict[int, int]:
-    """The offsets of partitions that exist."""
+    """Return the requested start offsets of existing partitions, by partition."""
     count = 0 if image is None else image.partition_count
     return {each.partition_index: each.start_offset for each in topic.partitions if 0 <= each.partition_index < count}
 
@@ -229,7 +238,7 @@ def _add_results(
     image: TopicImage | None,
     offsets: Mapping[int, int],
 ) -> None:
-    """Append results to a topic's entry if the request named the topic before."""
+    """Add a topic's results to its entry in `responses`, which exists if the request names the topic repeatedly."""
     name = topic.topic_name
     if name not in responses:
         topic_id = NO_TOPIC_ID if image is None else image.topic_id
@@ -246,7 +255,7 @@ def _add_results(
 
 
 def deletion_of(group_id: str, topics: Topics) -> DeleteShareGroupStateRequest:
-    """The request to delete the state of these partitions."""
+    """Return the request to delete the state of these partitions at the share coordinator."""
     data = [
         DeleteStateData(
             topic_id=topic_id, partitions=[DeletedPartition(partition=each) for each in sorted(topic.partitions)]

@@ -64,7 +64,7 @@ Errors = dict[tuple[bytes, int], ErrorCode]
 
 
 class _Heartbeat(Caller):
-    """The caller of a heartbeat. Initialization begins at the commit, whether or not the member still waits."""
+    """Caller of a heartbeat. Initialization of partitions begins at the commit, even if the client has disconnected."""
 
     __slots__ = ("_initialize",)
 
@@ -83,7 +83,7 @@ class _Heartbeat(Caller):
 
 
 class ShareService:
-    """Requests about members, descriptions and offsets of share groups."""
+    """Handler of share groups' heartbeats, descriptions and offsets."""
 
     def __init__(self, runtime: GroupRuntime, images: TopicImages, persister: SharePersister, ends: EndOffsets) -> None:
         self._runtime = runtime
@@ -110,7 +110,7 @@ class ShareService:
     def describe(
         self, request: ShareGroupDescribeRequest, *, operations: Callable[[str], int]
     ) -> Worked[Given[ShareGroupDescribeResponse]]:
-        """Describe groups. `operations`: the authorized operations of a group."""
+        """Describe groups. `operations` returns the operations that the client is authorized to do on a group."""
         return self._descriptions.of(
             request.group_ids,
             lambda groups: ShareGroupDescribeResponse(groups=groups),
@@ -120,7 +120,7 @@ class ShareService:
     # ------------------------------------------------------------------ initialization
 
     async def _initialize(self, request: InitializeShareGroupStateRequest) -> None:
-        """Initialize partitions at the share coordinators, and report the outcome to the shard."""
+        """Initialize partitions at the share coordinators, and report the results to the group's shard."""
         response = await self._persister.initialize(request)
         errors = _errors_in(response.results)
         for error in set(errors.values()):
@@ -136,16 +136,20 @@ class ShareService:
             await self._report(request.group_id, GiveUpPartitions(request.group_id, taken_up))
 
     async def _report(self, group_id: str, report: Any) -> ErrorCode:
-        """Report an outcome to the shard. If the log refuses it, the shard or the next coordinator repeats the request."""
+        """Report a result to the group's shard; return NONE or the log's error.
+
+        After an error the shard or the next coordinator repeats the request to the share coordinator.
+        """
         error: ErrorCode = await finished(self._runtime.submit(group_id, report, Caller(lambda error: error)))
         return error
 
     # ------------------------------------------------------------------ offsets
 
     async def alter_offsets(self, request: AlterShareGroupOffsetsRequest) -> AlterShareGroupOffsetsResponse:
-        """Set the start offsets of share partitions. The next members begin partitions that the share coordinator refuses.
+        """Handle AlterShareGroupOffsets: set the start offsets of share partitions.
 
-        They also begin partitions again that are not confirmed, so an offset counts only once its confirmation is recorded.
+        Partitions that the share coordinator refuses, or whose success is not recorded, are initialized again by the
+        next members; therefore an offset counts only once its success is recorded.
         """
         if not request.group_id:
             return refused_alteration(ErrorCode.INVALID_GROUP_ID)
@@ -171,7 +175,7 @@ class ShareService:
         return response
 
     async def delete_offsets(self, request: DeleteShareGroupOffsetsRequest) -> DeleteShareGroupOffsetsResponse:
-        """Delete the offsets of topics, first at the share coordinator."""
+        """Handle DeleteShareGroupOffsets: delete offsets of topics at the share coordinator, then in the group."""
         if not request.group_id:
             return refused_deletion(ErrorCode.INVALID_GROUP_ID)
         if len(request.topics) > NAMED_MAX:
@@ -190,7 +194,7 @@ class ShareService:
         return response
 
     async def _delete(self, request: DeleteShareGroupStateRequest) -> dict[bytes, ErrorCode]:
-        """Delete state at the share coordinators; return the errors by topic."""
+        """Delete state at the share coordinators; return an error for each topic that failed."""
         response = await self._persister.delete(request)
         errors: dict[bytes, ErrorCode] = {}
         for (topic_id, _), error in _errors_in(response.results).items():
@@ -200,12 +204,15 @@ class ShareService:
     # ------------------------------------------------------------------ the end of groups and topics
 
     def has(self, group_id: str) -> bool:
-        """True if there is a share group of this id. Raises KafkaError if this broker does not coordinate it."""
+        """Return True if there is a share group with this id.
+
+        Raises KafkaError if this broker does not coordinate the group.
+        """
         found: bool = self._runtime.read(group_id, IsShareGroup(group_id))
         return found
 
     async def prepare_deletion(self, group_id: str) -> ErrorCode:
-        """Delete all state of a group at the share coordinators, before the group is deleted."""
+        """Delete a group's state at the share coordinators. Call this before the group is deleted."""
         caller = Caller(PreparedDeletion)
         prepared: PreparedDeletion = await finished(self._runtime.submit(group_id, PrepareDeletion(group_id), caller))
         error, to_delete = prepared
@@ -214,12 +221,12 @@ class ShareService:
         return next(iter((await self._delete(to_delete)).values()), ErrorCode.NONE)
 
     async def on_topics_deleted(self, topic_ids: Collection[bytes]) -> None:
-        """Remove deleted topics from all groups. The share coordinators forget them by themselves."""
+        """Remove deleted topics from all groups. Share coordinators remove the topics' state by themselves."""
         await self._forgetting.forget(topic_ids)
 
 
 def _problem_of(request: ShareGroupHeartbeatRequest) -> str | None:
-    """Message for a heartbeat that no group accepts; None if it is valid."""
+    """Return the error message for a heartbeat that is invalid in any group; None if it is valid."""
     for name, text in (("MemberId", request.member_id), ("GroupId", request.group_id), ("RackId", request.rack_id)):
         if text is not None and not trimmed(text):
             return f"{name} can't be empty."

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class AssignableMember(NamedTuple):
-    """A member as the assignor sees it: its current tasks, and the offsets of task states on its disk."""
+    """Member in the assignor's input: its current tasks, and the offsets of task states on its disk."""
 
     process_id: str
     active: Collection[Task] = ()
@@ -35,7 +35,7 @@ class AssignableMember(NamedTuple):
 
 
 class AssignableSubtopology(NamedTuple):
-    """Task numbers 0 to `task_count` - 1; only a stateful one has standby tasks."""
+    """Subtopology in the assignor's input, with tasks 0 to `task_count` - 1; only stateful ones have standby tasks."""
 
     subtopology_id: str
     task_count: int
@@ -50,10 +50,10 @@ class AssignableSubtopology(NamedTuple):
 
 
 class JavaQueue(Generic[T]):
-    """A queue that orders equal priorities as java.util.PriorityQueue does; heapq does not.
+    """Priority queue that orders equal priorities as java.util.PriorityQueue does, unlike heapq.
 
-    Loads of processes are equal most of the time, and then the queue alone decides who gets a task. Smallest item first;
-    an item in the queue must keep its priority.
+    Processes mostly have equal loads, so the queue decides which one gets a task. The smallest item comes first; the
+    priority of an item in the queue must not change.
     """
 
     def __init__(self, items: Iterable[T], priority: Callable[[T], float]) -> None:
@@ -78,7 +78,7 @@ class JavaQueue(Generic[T]):
         heap[place] = item
 
     def take(self) -> T:
-        """Remove the first item; there must be one."""
+        """Remove and return the first item. Raises IndexError if the queue is empty."""
         heap = self._heap
         first, last = heap[0], heap.pop()
         if heap:
@@ -86,7 +86,7 @@ class JavaQueue(Generic[T]):
         return first
 
     def _sink(self, item: T) -> None:
-        """Place an item at the front, and sift it down."""
+        """Place an item at the front and move it down to its place in the heap."""
         heap, priority, size = self._heap, self._priority(item), len(self._heap)
         place = 0
         while place < size >> 1:
@@ -104,7 +104,7 @@ class JavaQueue(Generic[T]):
 
 
 class StickyAssignor:
-    """Kafka's StickyTaskAssignor."""
+    """Port of Kafka's StickyTaskAssignor."""
 
     name = "sticky"
 
@@ -114,7 +114,7 @@ class StickyAssignor:
         subtopologies: Sequence[AssignableSubtopology],
         standby_replicas: int,
     ) -> dict[str, Tasks]:
-        """Assign all tasks; return the tasks of every member."""
+        """Assign all tasks to the members; return each member's tasks."""
         run = _Run(members, subtopologies, standby_replicas)
         if members:
             run.assign_active([task for each in subtopologies for task in each.tasks])
@@ -124,7 +124,7 @@ class StickyAssignor:
 
 
 class _Candidate(NamedTuple):
-    """A member that has the state of a task."""
+    """Member that has the state of a task, as a standby task or on its disk."""
 
     member_id: str
     is_standby: bool
@@ -136,7 +136,7 @@ class _Candidate(NamedTuple):
 
 
 class _Share:
-    """Number of tasks that a member may have; members that reach it drop out."""
+    """Number of tasks that a member may have. Members that reach this number are left out of the average."""
 
     def __init__(self, tasks: int, members: int) -> None:
         self._tasks = tasks
@@ -144,7 +144,7 @@ class _Share:
         self.size = self._divide()
 
     def count(self, tasks_of_member: int) -> None:
-        """Count a task given to a member, which has `tasks_of_member` now."""
+        """Count a task that was given to a member, which has `tasks_of_member` tasks now."""
         if tasks_of_member == self.size:
             self._tasks -= tasks_of_member
             self._members -= 1
@@ -155,7 +155,7 @@ class _Share:
 
 
 class _Process:
-    """One instance of the application, whose members are its threads."""
+    """Instance of the application; its members are its threads."""
 
     __slots__ = ("_by_load", "_total", "active", "counts", "load", "standby", "tasks")
 
@@ -169,7 +169,7 @@ class _Process:
         self._by_load: JavaQueue[str] | None = None
 
     def add(self, member_id: str, task: Task, *, is_active: bool) -> int:
-        """Give the task to this member; return its number of tasks."""
+        """Give a task to a member; return the member's number of tasks."""
         # The queue cannot follow a member that changes its place.
         self._by_load = None
         return self._give(member_id, task, is_active)
@@ -194,7 +194,7 @@ class _Process:
 
 
 class _Run:
-    """One run of the assignor."""
+    """One computation of the assignor."""
 
     def __init__(
         self,
@@ -225,7 +225,7 @@ class _Run:
         return {process_id: _Process(ids[process_id]) for process_id in newest_first}
 
     def _copies_of(self, ordered: list[str]) -> dict[Task, list[str]]:
-        """Task -> the members that have its state, best first."""
+        """Return the members that have each task's state: standby tasks first, then higher offsets."""
         candidates: dict[Task, list[_Candidate]] = {}
         for member_id in ordered:
             member = self._members[member_id]
@@ -271,7 +271,10 @@ class _Run:
         self._share.count(tasks_of_member)
 
     def _least_loaded_copy(self, task: Task, *, elsewhere: bool = False) -> str | None:
-        """Member with the task's state; with `elsewhere` only in processes without the task."""
+        """Return the least loaded member with the task's state; None if there is none.
+
+        `elsewhere`: only members of processes that do not have the task.
+        """
         found: str | None = None
         least_process = least_member = 0.0
         for member_id in self._copies.get(task, ()):
@@ -305,7 +308,7 @@ class _Run:
                     break
 
     def _former_owner(self, task: Task) -> str | None:
-        """The member that ran the task, if its process does not have it now."""
+        """Return the member that ran the active task before; None if its process has the task now."""
         member_id = self._owner.get(task)
         return None if member_id is None or task in self._process_of(member_id).tasks else member_id
 
@@ -319,7 +322,10 @@ class _Run:
         return True
 
     def _add_standby(self, queue: JavaQueue[_Process], task: Task) -> bool:
-        """Give a copy to the least loaded process that does not have the task."""
+        """Give a standby task to the least loaded process that does not have the task.
+
+        Return False if there is none.
+        """
         passed: list[_Process] = []
         is_given = False
         while queue and not is_given:

@@ -35,7 +35,7 @@ def described(state: StreamsState) -> wire.DescribedGroup | Large[wire.Described
 
 
 def undescribed(group_id: str, error: ErrorCode, message: str | None = None) -> wire.DescribedGroup:
-    """Description that has only an error."""
+    """Return a group description that carries only an error."""
     return undescribed_as(wire.DescribedGroup, group_id, error, message)
 
 
@@ -43,7 +43,10 @@ def undescribed(group_id: str, error: ErrorCode, message: str | None = None) -> 
 
 
 def _topology(state: StreamsState) -> wire.DescribedTopology | None:
-    """The topology: with partition counts if all internal topics exist, else as the application sent it."""
+    """Return the topology's description; None if there is no topology.
+
+    It has partition counts if all internal topics exist; otherwise it is as the application sent it.
+    """
     if state.topology is None:
         return None
     configured = state.configured

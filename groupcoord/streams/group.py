@@ -52,14 +52,14 @@ FIRST_ASSIGNMENT = "streams-first-assignment"
 
 @dataclass(slots=True)
 class TaskPositions:
-    """Offsets of the task states on a member's disk, and their end offsets, as the member last reported them."""
+    """Offsets and end offsets of the task states on a member's disk, as last reported by the member."""
 
     offsets: dict[Task, int] = field(default_factory=dict)
     end_offsets: dict[Task, int] = field(default_factory=dict)
 
 
 class StreamsState(EpochGroup[Member, Tasks]):
-    """The state of a streams group, without timers and effects."""
+    """State of a streams group, without timers and effects."""
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
@@ -103,12 +103,12 @@ class StreamsState(EpochGroup[Member, Tasks]):
 
     @property
     def assignment_configs(self) -> Mapping[str, str]:
-        """The settings for which the target assignment was computed."""
+        """Settings on which the current target assignment is based."""
         return {each.key: each.value for each in self.metadata.last_assignment_configs or ()}
 
     @property
     def state_name(self) -> str:
-        """Kafka's name of the state."""
+        """Kafka's name of the group's state."""
         # Computed when it is read, because that may take a look at all members.
         if self._state_name is None:
             self._state_name = self._find_state()
@@ -132,11 +132,11 @@ class StreamsState(EpochGroup[Member, Tasks]):
     # ------------------------------------------------------------------ records
 
     def value_of(self, key: Any) -> Any | None:
-        """The value in force for a key."""
+        """Return the current value of a record key, ready to be written again; None if the key has no value."""
         return self._readers[type(key)](key)
 
     def replay(self, record: GroupRecord) -> None:
-        """Put a record in force. The part removes the group with its last record."""
+        """Apply a record to the group's state. The manager handles the group's last tombstone."""
         self._writers[type(record.key)](record.key, record.value)
         self._state_name = None
         if not self.members:
@@ -184,7 +184,7 @@ class StreamsState(EpochGroup[Member, Tasks]):
     # ------------------------------------------------------------------ members
 
     def _member(self, member_id: str) -> Member:
-        """The member, or an empty one for this id."""
+        """Return the member with this id; an empty member if there is none."""
         return self.members.get(member_id) or Member(member_id)
 
     def _put(self, member: Member) -> None:
@@ -201,7 +201,7 @@ class StreamsState(EpochGroup[Member, Tasks]):
         self.rebalance_epochs.pop(member_id, None)
 
     def _forget(self, member_id: str) -> None:
-        """Remove the member from the indexes."""
+        """Remove the member's entries in the indexes of holders, static members and source partitions."""
         self.source_partitions.pop(member_id, None)
         member = self.members.get(member_id)
         if member is not None:
@@ -211,7 +211,7 @@ class StreamsState(EpochGroup[Member, Tasks]):
 
 
 class StreamsGroup(StreamsState, CommittingGroup[Member]):
-    """A streams group as the shard, offsets and administration see it."""
+    """Streams group that a shard hosts: its state and deadlines."""
 
     group_type = GROUP_TYPE
     timer_kinds = (SESSION, REVOCATION)
@@ -219,7 +219,7 @@ class StreamsGroup(StreamsState, CommittingGroup[Member]):
     def __init__(
         self, group_id: str, effects: Effects, settings_of: GroupSettingsSource, end: Callable[[StreamsGroup], None]
     ) -> None:
-        """`end` deletes the group; call it only when it is empty."""
+        """`end` deletes the group; it may be called only for an empty group."""
         StreamsState.__init__(self, group_id)
         CommittingGroup.__init__(self, effects, settings_of)
         self._end = end
@@ -230,7 +230,7 @@ class StreamsGroup(StreamsState, CommittingGroup[Member]):
         return member.member_epoch
 
     def may_commit(self, member: Member, epoch: int, topic_id: bytes, topic: str, partition: int) -> bool:
-        """True if the member has owned the task of this source partition since this epoch."""
+        """Return True if the member has owned the task of this source partition at least since `epoch`."""
         if self.topology is None:
             return False
         task = Task(self.topology.subtopology_of_source.get(topic, ""), partition)
@@ -258,11 +258,14 @@ class StreamsGroup(StreamsState, CommittingGroup[Member]):
             self.await_revocation(member)
 
     def start_session(self, member_id: str) -> None:
-        """Restart a member's session timeout."""
+        """Restart the member's session timeout."""
         self.schedule(SESSION, member_id, self.settings.streams_session_timeout_ms)
 
     def await_revocation(self, member: Member) -> None:
-        """Allow a member its rebalance timeout for revoking tasks, from its arrival at this epoch."""
+        """Start the revocation deadline: the member has its rebalance timeout to revoke tasks.
+
+        The deadline applies to the member's current epoch.
+        """
         self.rebalance_epochs[member.member_id] = member.member_epoch
         self.schedule(REVOCATION, member.member_id, member.rebalance_timeout_ms)
 
@@ -273,7 +276,7 @@ class StreamsGroup(StreamsState, CommittingGroup[Member]):
         self.cancel(REVOCATION, member_id)
 
     def delay_assignment(self) -> None:
-        """Delay the first assignment for more members, unless a delay is running."""
+        """Start the delay of the first assignment, which lets more members join, unless it is running."""
         delay_ms = self.settings.streams_initial_rebalance_delay_ms
         if delay_ms > 0:
             self.schedule_if_absent(FIRST_ASSIGNMENT, "", delay_ms)

@@ -64,7 +64,7 @@ TAGS_STATUS_VERSION = 1
 
 
 class HeartbeatResult(NamedTuple):
-    """Result of a heartbeat: the response, the records in their order, and the internal topics to create."""
+    """Result of a heartbeat: the response, the records in order, and the internal topics to create."""
 
     response: StreamsGroupHeartbeatResponse
     written: list[KeyedRecord]
@@ -72,7 +72,7 @@ class HeartbeatResult(NamedTuple):
 
 
 class Heartbeat:
-    """The steps of one heartbeat."""
+    """Processing of one heartbeat in numbered steps."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Heartbeat:
         self._status: list[tuple[Status, str]] = []
 
     def answer(self) -> HeartbeatResult:
-        """Take the steps. Raises KafkaError if the request is refused."""
+        """Process the heartbeat and return the result. Raises KafkaError if the request is refused."""
         if self._is_joining:
             check_group_size(self._state, self._request, self._size_max)
         before = member_of(self._state, self._request, self._written)
@@ -121,7 +121,10 @@ class Heartbeat:
     # ------------------------------------------------------------------ 1. the member
 
     def _described(self, member: Member) -> Member:
-        """The member with the fields of the request. Missing fields are unchanged; a join without endpoint clears it."""
+        """Return the member with the request's fields; missing fields are unchanged.
+
+        A join without an endpoint clears the member's endpoint.
+        """
         request = self._request
         endpoint = member.user_endpoint
         if request.user_endpoint is not None:
@@ -146,7 +149,7 @@ class Heartbeat:
         )
 
     def _write_member(self, before: Member, member: Member) -> str:
-        """Write the member if it changed; return the reason for a new group epoch, "" if none is needed."""
+        """Write the member if it has changed. Return the reason for a new group epoch; "" if none is needed."""
         if member == before:
             return ""
         self._written.append(records.member_record(self._state.group_id, member))
@@ -194,7 +197,7 @@ class Heartbeat:
     # ------------------------------------------------------------------ 3. the topics
 
     def _configured_for(self, topology: Topology) -> int:
-        """Check the topology against the topics if either changed; return the hash of the topics."""
+        """Check the topology against the topics if either has changed. Return the hash of the topics."""
         state = self._state
         known = state.metadata_hash
         if state.topology is not None and state.configured is not None and state.has_seen(self._topics):
@@ -212,7 +215,10 @@ class Heartbeat:
         return None if image is None else image.partition_count
 
     def _take_positions(self, configured: ConfiguredTopology) -> None:
-        """Keep the offsets that the member reports for its tasks, if these exist."""
+        """Store the offsets that the member reports for existing tasks.
+
+        Raises KafkaError if the request names tasks that do not exist.
+        """
         request = self._request
         if configured.is_ready:
             self._check_tasks(configured)
@@ -244,7 +250,10 @@ class Heartbeat:
     # ------------------------------------------------------------------ 4. epochs and target
 
     def _epoch(self, configured: ConfiguredTopology, metadata_hash: int, change: str) -> int:
-        """Group epoch, raised if a new assignment is needed. `change`: the member's reason."""
+        """Return the group epoch, raised if a new assignment is needed.
+
+        `change`: the reason why this member needs a new assignment; "" if it needs none.
+        """
         state = self._state
         validated = configured.epoch if configured.is_ready else NO_EPOCH
         configs = assignment_configs(self._settings)
@@ -271,12 +280,12 @@ class Heartbeat:
         return value.epoch
 
     def _delay_first_assignment(self) -> None:
-        """Delay the first assignment of an empty group so that members joining shortly after share one assignment."""
+        """Delay an empty group's first assignment, so that members that join soon are assigned together."""
         if not self._state.members:
             self._state.delay_assignment()
 
     def _target(self, epoch: int, member: Member, configured: ConfiguredTopology) -> tuple[int, Tasks]:
-        """Target epoch and target of the member."""
+        """Return the target epoch and the member's target; compute the target assignment if it is due."""
         state, settings = self._state, self._settings
         if state.is_scheduled(FIRST_ASSIGNMENT, ""):
             self._add_status(
@@ -299,7 +308,7 @@ class Heartbeat:
     # ------------------------------------------------------------------ 5. the member's step
 
     def _write_current(self, member: Member, reconciled: Member) -> None:
-        """Write the step, and start the session timer and, while tasks are to be revoked, the revocation timer."""
+        """Write the member's reconciliation step; start the session timer, and the revocation timer if needed."""
         state = self._state
         if reconciled is not member and reconciled != member:
             self._written.append(records.current_record(state.group_id, reconciled))
@@ -336,9 +345,9 @@ class Heartbeat:
         return response
 
     def _missed_its_tasks(self, member: Member) -> bool:
-        """True if the member lacks tasks that it was assigned, because the response with them was lost.
+        """Return True if the member does not own all its assigned tasks, because a response was lost.
 
-        A member of Kafka's broker would wait for them until the next assignment.
+        With Kafka's broker a member would get these tasks only at the next assignment.
         """
         owned, has = self._owned, member.assigned
         return owned is not None and not (
@@ -348,7 +357,7 @@ class Heartbeat:
     def _add_endpoints(
         self, response: StreamsGroupHeartbeatResponse, before: Member, member: Member, has_other_tasks: bool
     ) -> None:
-        """Add query endpoints if the client has an older endpoint epoch."""
+        """Add all query endpoints to the response if the client has another endpoint epoch than the group."""
         state = self._state
         replaced = replaced_by(state, member) if self._is_joining else None
         has_other_endpoint = before.user_endpoint != member.user_endpoint
@@ -392,7 +401,7 @@ def _given(text: str | None, known: str | None) -> str | None:
 
 
 def _existing(offsets: Mapping[Task, int], configured: ConfiguredTopology) -> dict[Task, int]:
-    """Drop tasks that the topology does not contain."""
+    """Drop the offsets of tasks that the topology does not contain."""
     assert configured.subtopologies is not None
     counts = {name: each.task_count for name, each in configured.subtopologies.items()}
     return {
@@ -423,7 +432,10 @@ def _task_ids(tasks: Iterable[Task]) -> list[wire.TaskIds]:
 def partitions_by_endpoint(
     state: StreamsState, updated: Member, replaced: str | None, partition_count: PartitionCount
 ) -> list[EndpointToPartitions]:
-    """Partitions of the tasks of each member with an endpoint. `updated` takes the place of its former self and of `replaced`."""
+    """Return the source partitions of each member that has an endpoint.
+
+    `updated` is used in place of its former state in the group and of the static member `replaced`.
+    """
     others = [member for member_id, member in state.members.items() if member_id not in (updated.member_id, replaced)]
     found = []
     for member in (*others, updated):

@@ -42,7 +42,7 @@ TAGS_MAX = 100
 
 
 def check_size(request: StreamsGroupHeartbeatRequest) -> None:
-    """Raise KafkaError if the request is too large to process in one time slice. Call it before other work."""
+    """Raise KafkaError if the request is too large for one time slice. Call this before any other work."""
     if sum([1 + len(tasks.partitions) for tasks in named_tasks(request)]) > 2 * TASKS_MAX:
         raise invalid("The request names more tasks than a streams group may have.")
     for offsets in (request.task_offsets, request.task_end_offsets):
@@ -71,7 +71,7 @@ def _is_too_large(topology: Topology) -> bool:
 
 
 def check_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:
-    """Raise a KafkaError if the request is invalid in any group. The order of the checks is Kafka's."""
+    """Raise KafkaError if the heartbeat is invalid in any group; the order of the checks is Kafka's."""
     if request.topology is not None and any(each.source_topic_regex for each in request.topology.subtopologies):
         raise invalid("Regular expressions for source topics are not supported yet.")
     check_texts(
@@ -118,20 +118,20 @@ def _check_changelogs(topology: Topology) -> None:
 
 
 def owned_tasks(request: StreamsGroupHeartbeatRequest) -> Tasks | None:
-    """Tasks that the member reports as owned; None if it reports none."""
+    """Return the tasks that the member reports to own; None if the request does not report tasks."""
     if request.active_tasks is None or request.standby_tasks is None or request.warmup_tasks is None:
         return None
     return Tasks(tasks_of(request.active_tasks), tasks_of(request.standby_tasks), tasks_of(request.warmup_tasks))
 
 
 def named_tasks(request: StreamsGroupHeartbeatRequest) -> Iterable[TaskIds]:
-    """All tasks that the request names, in any role."""
+    """Yield all tasks that the request names, in any role."""
     for tasks in (request.active_tasks, request.standby_tasks, request.warmup_tasks):
         yield from tasks or ()
 
 
 def refused_heartbeat(error: ErrorCode, message: str | None = None) -> StreamsGroupHeartbeatResponse:
-    """Heartbeat response that holds only an error."""
+    """Return a heartbeat response that carries only an error."""
     return StreamsGroupHeartbeatResponse(
         error_code=error,
         error_message=message,
@@ -148,7 +148,7 @@ def refused_heartbeat(error: ErrorCode, message: str | None = None) -> StreamsGr
 
 
 def check_group_size(state: StreamsState, request: StreamsGroupHeartbeatRequest, max_size: int) -> None:
-    """Refuse a new member of a full group. A static member that comes back is not new."""
+    """Raise KafkaError if a full group would get a new member. A returning static member is not new."""
     if request.instance_id in state.static_members or request.member_id in state.members:
         return
     if len(state.members) >= max_size:
@@ -159,7 +159,11 @@ def check_group_size(state: StreamsState, request: StreamsGroupHeartbeatRequest,
 
 
 def member_of(state: StreamsState, request: StreamsGroupHeartbeatRequest, written: list[KeyedRecord]) -> Member:
-    """Member before this request. Records that replace a static member are added to `written`."""
+    """Return the member as it was before this request; a new member if it joins.
+
+    A member that replaces a static member adds the records for that to `written`. Raises KafkaError if the member is
+    unknown or fenced.
+    """
     if request.instance_id is not None:
         return _static_member(state, request, request.instance_id, written)
     if request.member_epoch == JOIN_EPOCH:
@@ -178,7 +182,7 @@ def known_member(state: StreamsState, member_id: str) -> Member:
 
 
 def known_static_member(state: StreamsState, member_id: str, instance_id: str) -> Member:
-    """The static member; raises KafkaError if it has another member id now."""
+    """Return the static member. Raises KafkaError if it is unknown or has another member id now."""
     member = state.static_member(instance_id)
     if member is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -242,7 +246,7 @@ def _fenced(which: str, received: int, member: Member) -> KafkaError:
 
 
 def leaving_member(state: StreamsState, request: StreamsGroupHeartbeatRequest) -> Member:
-    """The member that leaves. Raises KafkaError if it is unknown."""
+    """Return the member that leaves. Raises KafkaError if it is unknown or fenced."""
     if request.instance_id is None:
         return known_member(state, request.member_id)
     return known_static_member(state, request.member_id, request.instance_id)
@@ -253,7 +257,10 @@ def is_static_leave(request: StreamsGroupHeartbeatRequest) -> bool:
 
 
 def static_leave_records(state: StreamsState, member: Member) -> Iterator[KeyedRecord]:
-    """Records of a static member's temporary leave: its successor may commit with any epoch of its own."""
+    """Yield the record of a static member's temporary leave.
+
+    Assignment epochs become 0, so that the member which returns with the instance id may commit with any epoch.
+    """
     paused = replace(
         member,
         member_epoch=STATIC_LEAVE_EPOCH,
@@ -264,7 +271,7 @@ def static_leave_records(state: StreamsState, member: Member) -> Iterator[KeyedR
 
 
 def leave_records(state: StreamsState, member: Member) -> Iterator[KeyedRecord]:
-    """Records of a member's permanent leave."""
+    """Yield the records of a member's permanent leave."""
     yield from records.member_tombstones(state.group_id, member.member_id)
     known = state.metadata
     value = records.metadata_value(
@@ -281,7 +288,7 @@ def leave_records(state: StreamsState, member: Member) -> Iterator[KeyedRecord]:
 
 
 def left_response(request: StreamsGroupHeartbeatRequest) -> StreamsGroupHeartbeatResponse:
-    """The answer to a member that leaves."""
+    """Return the response to a member that leaves."""
     return StreamsGroupHeartbeatResponse(
         error_code=ErrorCode.NONE,
         member_id=request.member_id,

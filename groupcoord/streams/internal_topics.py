@@ -32,7 +32,10 @@ BROKER_DEFAULT = -1
 
 
 def internal_partition_counts(topology: Topology, partition_count: PartitionCount) -> dict[str, int]:
-    """The counts of all repartition and changelog topics. All other source topics must exist."""
+    """Return the partition counts of all repartition and changelog topics.
+
+    All source topics that are not repartition topics must exist. Raises KafkaError or TopicsNotReady.
+    """
     subtopologies = topology.subtopologies.values()
     counts = _repartition_counts(subtopologies, partition_count)
     _copartition(subtopologies, counts, partition_count)
@@ -41,7 +44,10 @@ def internal_partition_counts(topology: Topology, partition_count: PartitionCoun
 
 
 def known_count(topic: str, counts: Mapping[str, int], partition_count: PartitionCount) -> int:
-    """The partition count of a topic that exists or whose count is in `counts`."""
+    """Return the partition count of a topic: of the existing topic, else from `counts`.
+
+    Raises KafkaError if neither has the topic.
+    """
     existing = partition_count(topic)
     count = counts.get(topic) if existing is None else existing
     if count is None:
@@ -72,7 +78,10 @@ def _repartition_counts(subtopologies: Collection[Subtopology], partition_count:
 def _count_sinks(
     subtopologies: Collection[Subtopology], counts: dict[str, int], partition_count: PartitionCount
 ) -> None:
-    """Decide the counts of all repartition topics that are written."""
+    """Add the counts of repartition sink topics: the writing subtopology's largest source count.
+
+    Raises KafkaError if a loop in the topology leaves counts undecided.
+    """
     waiting: dict[str, list[Subtopology]] = {}
     decided: set[str] = set()
     queue = deque(subtopologies)
@@ -101,7 +110,7 @@ def _count_sinks(
 def _largest_source_count(
     subtopology: Subtopology, counts: Mapping[str, int], partition_count: PartitionCount
 ) -> int | None:
-    """The largest known count among the sources, None if none is known yet."""
+    """Return the largest known partition count of the subtopology's sources; None if no count is known yet."""
     found = [counts[topic.name] for topic in subtopology.repartition_source_topics if topic.name in counts]
     existing = (partition_count(name) for name in subtopology.source_topics)
     return max([*found, *(count for count in existing if count is not None)], default=None)
@@ -143,7 +152,7 @@ def _named(names: list[str], index: int) -> str:
 
 
 def _coerced(sizes: Mapping[str, int], is_fixed: Mapping[str, bool], fixed_counts: set[int]) -> dict[str, int]:
-    """The counts of the repartition topics of one copartition group."""
+    """Return the common partition count of the repartition topics in one copartition group, by topic."""
     repartition = {name: size for name, size in sizes.items() if name in is_fixed}
     others = {name: size for name, size in sizes.items() if name not in is_fixed}
     if others:
@@ -199,14 +208,17 @@ def _invalid(message: str) -> KafkaError:
 
 
 class InternalTopic(NamedTuple):
-    """A repartition or changelog topic of the application."""
+    """Internal topic of the application: a repartition or changelog topic."""
 
     name: str
     partitions: int
     info: TopicInfo
 
     def creation(self) -> CreatableTopic:
-        """The topic in a CreateTopics request; without a replication factor it gets the broker's default."""
+        """Return the topic for a CreateTopics request.
+
+        Without a replication factor the broker's default is used.
+        """
         return CreatableTopic(
             name=self.name,
             num_partitions=self.partitions,
@@ -217,7 +229,7 @@ class InternalTopic(NamedTuple):
 
 
 class ConfiguredSubtopology(NamedTuple):
-    """A subtopology with the partition counts of its internal topics."""
+    """Subtopology with its number of tasks and the partition counts of its internal topics."""
 
     subtopology: Subtopology
     task_count: int
@@ -234,9 +246,9 @@ class ConfiguredSubtopology(NamedTuple):
 
 
 class ConfiguredTopology(NamedTuple):
-    """Topology checked against the existing topics; while it has a problem there are no tasks.
+    """Topology that was checked against the existing topics; it has no tasks while it has a problem.
 
-    `subtopologies` are in the order of their ids. They are None if it is unknown how many partitions topics need.
+    `subtopologies` are in the order of their ids; None if the necessary partition counts are unknown.
     """
 
     epoch: int
@@ -250,7 +262,7 @@ class ConfiguredTopology(NamedTuple):
 
 
 def configure(topology: Topology, partition_count: PartitionCount) -> ConfiguredTopology:
-    """Check a topology against the topics. Raises KafkaError if it can never work."""
+    """Check a topology against the existing topics. Raises KafkaError if the topology is invalid."""
     try:
         _check_source_topics(topology, partition_count)
         counts = internal_partition_counts(topology, partition_count)
@@ -302,7 +314,10 @@ def _internal(topic: TopicInfo, counts: Mapping[str, int]) -> InternalTopic:
 
 
 def _missing(subtopologies: Iterable[ConfiguredSubtopology], partition_count: PartitionCount) -> list[InternalTopic]:
-    """The internal topics that do not exist; one that exists must have the right number of partitions."""
+    """Return the internal topics that do not exist.
+
+    Raises TopicsNotReady if an existing one has a wrong number of partitions.
+    """
     needed = {topic.name: topic for each in subtopologies for topic in each.internal_topics}
     missing = []
     for topic in needed.values():

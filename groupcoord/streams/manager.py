@@ -62,7 +62,7 @@ class DescribeStreamsGroup:
 
 
 class StreamsGroupManager(ModernGroupManager[StreamsGroup]):
-    """The streams groups of one shard."""
+    """Manager of a shard's streams groups."""
 
     group_type = GROUP_TYPE
     group_class = StreamsGroup
@@ -84,7 +84,7 @@ class StreamsGroupManager(ModernGroupManager[StreamsGroup]):
     # ------------------------------------------------------------------ records
 
     def replay(self, record: GroupRecord) -> None:
-        """Put a record in force. Any record but a tombstone creates its group."""
+        """Apply a record to its group. The first value creates the group; the metadata's tombstone removes it."""
         group_id = record.key.group_id
         group = self._group(group_id)
         if group is None:
@@ -139,7 +139,10 @@ class StreamsGroupManager(ModernGroupManager[StreamsGroup]):
         return answered
 
     def _make_room(self, group_id: str, known: Group | None) -> None:
-        """Make room for a new group, whose first record creates it, by deleting an empty classic group of its name."""
+        """Delete the empty classic group `known`, if there is one, to make room for a new streams group.
+
+        The new group is created by its first record.
+        """
         if known is not None:
             # Its tombstone is appended before the first record of the new group.
             known.delete()
@@ -165,7 +168,7 @@ class StreamsGroupManager(ModernGroupManager[StreamsGroup]):
         return HeartbeatResult(left_response(request), [], ())
 
     def _fence(self, group: StreamsGroup, member: Member, reason: str = WAS_SILENT) -> None:
-        """Take a member out of its group."""
+        """Remove a member from its group."""
         group.cancel_member(member.member_id)
         # If the log refuses this the member is still in, and its session and its revocation have to end some time.
         self._effects.undo_if_refused(lambda: self._effects.carry_on(group.start_sessions()))
@@ -173,7 +176,7 @@ class StreamsGroupManager(ModernGroupManager[StreamsGroup]):
         note_rebalance(self._effects, group, group.group_epoch, member_reason(member.member_id, reason))
 
     def _end(self, group: StreamsGroup) -> None:
-        """Delete an empty group."""
+        """Append the tombstones of an empty group."""
         group_id = group.group_id
         group.cancel_timers()
         # The metadata come last, because their tombstone ends the group.
@@ -186,7 +189,7 @@ class StreamsGroupManager(ModernGroupManager[StreamsGroup]):
         )
 
     def _describe(self, request: DescribeStreamsGroup, caller: Caller) -> None:
-        """Describe a group once all that the description contains is committed: hence not a read."""
+        """Describe a group. This is not a read, because all that is described must be committed first."""
         description: object
         try:
             description = describing.described(self._existing(request.group_id))
@@ -197,14 +200,17 @@ class StreamsGroupManager(ModernGroupManager[StreamsGroup]):
     # ------------------------------------------------------------------ deadlines
 
     def _end_revocation(self, group: StreamsGroup, member: Member) -> None:
-        """Fence a member that has not given up tasks within its rebalance timeout."""
+        """Remove a member that has not revoked tasks within its rebalance timeout."""
         epoch = group.rebalance_epochs.pop(member.member_id, None)
         # A step whose record the log refused has started this timer as well, and may have left the epoch as it was.
         if member.member_epoch == epoch and member.state is MemberState.UNREVOKED_TASKS:
             self._fence(group, member, "did not give up its tasks in time")
 
     def _assign_first(self, key: TimerKey) -> None:
-        """Compute the first assignment. Without a `configured` topology the next heartbeat does it."""
+        """Compute the first assignment after the initial delay.
+
+        Without a `configured` topology the next heartbeat computes it.
+        """
         group = self._group(key.group_id)
         if group is None or group.state_name == EMPTY or group.configured is None:
             return

@@ -15,14 +15,14 @@ NO_PROCESSES: frozenset[str] = frozenset()
 
 
 class Task(NamedTuple):
-    """A task reads the partitions with its number of all source topics of a subtopology."""
+    """Task of a subtopology; it reads the partition with its number from each of the subtopology's source topics."""
 
     subtopology_id: str
     partition: int
 
 
 class TaskIds(Protocol):
-    """Tasks of one subtopology in a request or a record."""
+    """Tasks of one subtopology, as in a request or a record."""
 
     @property
     def subtopology_id(self) -> str: ...
@@ -37,8 +37,8 @@ NO_TASKS: frozenset[Task] = frozenset()
 class Tasks(NamedTuple):
     """Tasks by the role in which a member runs them.
 
-    An active task processes records. A standby task only copies the state of an active task. A warm-up task copies it
-    too, until it can become active on its member.
+    An active task processes records. A standby task only copies the state of an active task. A warm-up task also copies
+    that state, until the task can become active on this member.
     """
 
     active: frozenset[Task] = NO_TASKS
@@ -46,7 +46,7 @@ class Tasks(NamedTuple):
     warmup: frozenset[Task] = NO_TASKS
 
     def meets(self, other: AssignedTasks) -> bool:
-        """True if a task has the same role in both."""
+        """Return True if any task has the same role in both."""
         return not (
             self.active.isdisjoint(other.active)
             and self.standby.isdisjoint(other.standby)
@@ -55,9 +55,9 @@ class Tasks(NamedTuple):
 
 
 class AssignedTasks(NamedTuple):
-    """Tasks that a member has, each active one with the epoch since which it is the member's.
+    """Tasks that are assigned to a member; each active task with its assignment epoch.
 
-    A commit of an older epoch comes from a member that did not own the task yet.
+    A commit with an epoch before the assignment epoch is refused: the member did not own the task yet.
     """
 
     active: Mapping[Task, int]
@@ -68,7 +68,7 @@ class AssignedTasks(NamedTuple):
         return bool(self.active or self.standby or self.warmup)
 
     def with_epoch(self, epoch: int) -> AssignedTasks:
-        """Copy in which all active tasks have this epoch."""
+        """Return a copy in which all active tasks have this assignment epoch."""
         return self._replace(active=dict.fromkeys(self.active, epoch))
 
 
@@ -76,12 +76,12 @@ NOTHING_ASSIGNED = AssignedTasks({})
 
 
 def tasks_of(parts: Iterable[TaskIds]) -> frozenset[Task]:
-    """The tasks that a request or a record names."""
+    """Return the tasks that a request or a record names."""
     return frozenset(Task(part.subtopology_id, number) for part in parts for number in part.partitions)
 
 
 def by_subtopology(tasks: Iterable[Task]) -> list[tuple[str, list[int]]]:
-    """Subtopologies and their partitions, both in order."""
+    """Return pairs of a subtopology id and its task numbers, both in order."""
     parts: dict[str, list[int]] = {}
     for task in sorted(tasks):
         parts.setdefault(task.subtopology_id, []).append(task.partition)
@@ -89,7 +89,7 @@ def by_subtopology(tasks: Iterable[Task]) -> list[tuple[str, list[int]]]:
 
 
 class MemberState(IntEnum):
-    """State of a member on its way to the target assignment; the numbers are those of the record."""
+    """State of a member's reconciliation; the numbers are those in records."""
 
     STABLE = 1
     """The member has all tasks of the target assignment of its epoch."""
@@ -102,12 +102,12 @@ class MemberState(IntEnum):
 
 
 def member_state(number: int) -> MemberState:
-    """The state for a record's number."""
+    """Return the state with this number in records; UNKNOWN for other numbers."""
     return MemberState(number) if number in (1, 2, 3) else MemberState.UNKNOWN
 
 
 class Endpoint(NamedTuple):
-    """Address where an instance of the application answers queries of its state."""
+    """Address at which an instance of the application answers queries of its state."""
 
     host: str
     port: int
@@ -115,7 +115,7 @@ class Endpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member of a streams group; immutable, a change makes another object."""
+    """Member of a streams group; immutable."""
 
     member_id: str
     member_epoch: int = 0
@@ -139,7 +139,7 @@ class Member:
     def at_epoch(
         self, epoch: int, state: MemberState, assigned: AssignedTasks, pending_revocation: AssignedTasks
     ) -> Member:
-        """Copy with a new epoch; the current one becomes the previous one."""
+        """Return a copy with this epoch; the current epoch becomes the previous epoch."""
         return replace(
             self,
             member_epoch=epoch,
@@ -154,7 +154,7 @@ class Member:
 
 
 class TaskHolders:
-    """Processes by task: those that run the task, and those that must still release it."""
+    """Processes that run each task or must still release it, by the task's role."""
 
     def __init__(
         self,

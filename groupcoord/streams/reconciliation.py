@@ -36,7 +36,11 @@ from ottla.wire.errors import ErrorCode, KafkaError
 
 
 def reconcile(member: Member, target_epoch: int, target: Tasks, holders: TaskHolders, owned: Tasks | None) -> Member:
-    """Member after its next step, or the same object. `owned`: tasks that it reports to own, None if none are reported."""
+    """Return the member after its next reconciliation step; the same object if nothing changes.
+
+    `owned`: the tasks that the member reports to own; None if it reports none. Raises KafkaError if the member is
+    fenced.
+    """
     if member.state is MemberState.STABLE:
         if member.member_epoch == target_epoch:
             return member
@@ -56,12 +60,12 @@ def reconcile(member: Member, target_epoch: int, target: Tasks, holders: TaskHol
 
 
 def _may_still_have(owned: Tasks | None, tasks: AssignedTasks) -> bool:
-    """True unless the member has shown that it gave up these tasks."""
+    """Return True unless `owned` shows that the member has given up all these tasks."""
     return owned is None or owned.meets(tasks)
 
 
 class _Step:
-    """One step of a member's reconciliation: tasks to keep, to revoke and to grant."""
+    """One step of a member's reconciliation: the tasks to keep, to revoke and to grant."""
 
     def __init__(
         self, member: Member, target_epoch: int, target: Tasks, holders: TaskHolders, owned: Tasks | None
@@ -85,7 +89,10 @@ class _Step:
         self._granted_warmup = self._free(target.warmup - has.warmup, self._is_warmup_free)
 
     def taken(self, epoch: int) -> Member:
-        """Member after this step, if it may advance to this epoch."""
+        """Return the member after this step.
+
+        If it must revoke tasks first it gets the epoch `epoch`; otherwise it gets the target epoch.
+        """
         self._change_roles()
         self._promote()
         kept = AssignedTasks(self._kept_active, frozenset(self._kept_standby), frozenset(self._kept_warmup))
@@ -129,7 +136,7 @@ class _Step:
         )
 
     def _other_has_standby(self, task: Task) -> bool:
-        """True if another member of the same process has it as a standby task."""
+        """Return True if another member of the same process has the task as a standby task."""
         return self._process in self._holders.standby_processes(task) and task not in self._member.assigned.standby
 
     def _other_has_warmup(self, task: Task) -> bool:
@@ -138,7 +145,7 @@ class _Step:
     # ------------------------------------------------------------------ roles that change in place
 
     def _change_roles(self) -> None:
-        """Change roles of tasks that the member has already."""
+        """Change the roles of tasks that the member has in another role already."""
         has = self._member.assigned
         # The active task stays among those to be given up: the next owner must not run it before.
         _move(has.active.keys() & self._granted_standby, self._granted_standby, self._kept_standby)
@@ -151,7 +158,7 @@ class _Step:
         self._revoked_warmup -= cooled
 
     def _promote(self) -> None:
-        """Keep standby and warm-up tasks that are to become active here, until they do."""
+        """Keep standby and warm-up tasks of this member that are to become active, until they are active."""
         has, wanted = self._member.assigned, self._target.active
         # The client turns such a task into an active one, and never reports that it gave up the copy.
         self._revoked_standby -= wanted

@@ -253,7 +253,7 @@ def member_value(member: Member) -> StreamsGroupMemberMetadataValue:
 
 
 def with_metadata(member: Member, value: StreamsGroupMemberMetadataValue) -> Member:
-    """Member with the metadata of this record; other records hold its epoch and tasks."""
+    """Return the member with the metadata of this record; epoch and tasks are unchanged."""
     endpoint = value.user_endpoint
     return replace(
         member,
@@ -270,7 +270,7 @@ def with_metadata(member: Member, value: StreamsGroupMemberMetadataValue) -> Mem
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[KeyedRecord]:
-    """Tombstones of a member, in Kafka's order."""
+    """Return the tombstones of a member's records, in Kafka's order."""
     keys = (
         StreamsGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id),
         StreamsGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
@@ -322,7 +322,7 @@ def current_value(member: Member) -> StreamsGroupCurrentMemberAssignmentValue:
 
 
 def with_current(member: Member, value: StreamsGroupCurrentMemberAssignmentValue) -> Member:
-    """Member with the epoch and tasks of this record."""
+    """Return the member with the epochs, state and tasks of this record."""
     epoch = value.member_epoch
     return replace(
         member,
@@ -362,7 +362,10 @@ def _ids_with_epochs(tasks: Mapping[Task, int]) -> list[CurrentTaskIds]:
 
 
 def _tasks_with_epochs(parts: Iterable[CurrentTaskIds], member_epoch: int) -> dict[Task, int]:
-    """Tasks with epochs; records of brokers before 4.2 have none, so the member's epoch applies."""
+    """Return tasks with their assignment epochs.
+
+    Records of brokers before 4.2 have no assignment epochs; the member's epoch is used then.
+    """
     found: dict[Task, int] = {}
     for part in parts:
         epochs = part.assignment_epochs

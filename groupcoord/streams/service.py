@@ -25,7 +25,7 @@ NOT_STORED = 1
 
 
 class StreamsService:
-    """StreamsGroupHeartbeat and StreamsGroupDescribe."""
+    """Handler of StreamsGroupHeartbeat and StreamsGroupDescribe."""
 
     def __init__(self, runtime: GroupRuntime) -> None:
         self._runtime = runtime
@@ -34,7 +34,7 @@ class StreamsService:
     def heartbeat(
         self, request: StreamsGroupHeartbeatRequest, *, api_version: int, client_id: str, client_host: str
     ) -> Given[HeartbeatResult]:
-        """The response, and the internal topics to create."""
+        """Handle StreamsGroupHeartbeat. The result has the response and the internal topics to create."""
         try:
             check_heartbeat(request)
         except KafkaError as error:
@@ -45,7 +45,10 @@ class StreamsService:
     def describe(
         self, request: StreamsGroupDescribeRequest, *, operations: Callable[[str], int]
     ) -> Worked[Given[StreamsGroupDescribeResponse]]:
-        """Describe each group once. `operations`: the authorized operations of a group."""
+        """Describe groups; a group that is named repeatedly is described once.
+
+        `operations` returns the operations that the client is authorized to do on a group.
+        """
 
         def response(groups: list[DescribedGroup]) -> StreamsGroupDescribeResponse:
             for group in groups:

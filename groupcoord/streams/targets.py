@@ -38,7 +38,7 @@ RACK_AWARE_ASSIGNMENT_TAGS = "rack.aware.assignment.tags"
 
 
 def assignment_configs(settings: GroupSettings) -> dict[str, str]:
-    """Settings that an assignment depends on; changing one requires a new assignment."""
+    """Return the settings on which an assignment depends; if one changes, a new assignment is needed."""
     configs = {NUM_STANDBY_REPLICAS: str(settings.streams_num_standby_replicas)}
     if settings.streams_rack_aware_assignment_tags:
         configs[RACK_AWARE_ASSIGNMENT_TAGS] = ",".join(settings.streams_rack_aware_assignment_tags)
@@ -46,19 +46,19 @@ def assignment_configs(settings: GroupSettings) -> dict[str, str]:
 
 
 def target_in_force(state: StreamsState, member: Member) -> Tasks:
-    """Target assignment of a member; a member that replaces a static member has that member's target."""
+    """Return the member's current target; a member that replaces a static member has that member's target."""
     replaced = replaced_by(state, member)
     return state.targets.get(member.member_id if replaced is None else replaced, NOTHING)
 
 
 def replaced_by(state: StreamsState, member: Member) -> str | None:
-    """The id of the static member that this member replaces, None if it replaces none."""
+    """Return the id of the static member that this member replaces; None if it replaces none."""
     former = None if member.instance_id is None else state.static_members.get(member.instance_id)
     return None if former == member.member_id else former
 
 
 class AssignmentInput(NamedTuple):
-    """Input of a target assignment. It never changes, so that a thread may compute with it."""
+    """Input of a target assignment; immutable, so that a thread may compute with it."""
 
     members: Mapping[str, Member]
     positions: Mapping[str, TaskPositions]
@@ -67,14 +67,14 @@ class AssignmentInput(NamedTuple):
 
     @property
     def is_small(self) -> bool:
-        """True if members, reported offsets and tasks with their copies are few enough for one step."""
+        """True if members, reported offsets and tasks (with standby tasks) are few enough for one step."""
         tasks = sum([each.task_count for each in self.subtopologies]) * (1 + self.standby_replicas)
         if len(self.members) + tasks > SIZE_AT_ONCE:
             return False
         return len(self.members) + tasks + sum([len(each.offsets) for each in self.positions.values()]) <= SIZE_AT_ONCE
 
     def targets(self) -> dict[str, Tasks]:
-        """The target of every member."""
+        """Compute the target of every member."""
         members = {member_id: self._assignable(member) for member_id, member in self.members.items()}
         return ASSIGNOR.assign(members, self.subtopologies, self.standby_replicas)
 
@@ -85,7 +85,7 @@ class AssignmentInput(NamedTuple):
 
 
 class StreamsAssignmentComputed(NamedTuple):
-    """Internal request with a target assignment that a thread has computed; None: it failed."""
+    """Internal request with a target assignment that a thread has computed; `targets` is None if it failed."""
 
     group_id: str
     computation: object
@@ -102,7 +102,11 @@ def assignment_input(
     configured: ConfiguredTopology,
     settings: GroupSettings,
 ) -> AssignmentInput:
-    """Input of the group's next assignment, with `changed` in place of its former member."""
+    """Return the input of the group's next assignment.
+
+    `changed` replaces its former state in the group, or the static member whose place it takes; None: no member has
+    changed.
+    """
     members = dict(state.members)
     if changed is not None:
         former = replaced_by(state, changed)
@@ -121,7 +125,10 @@ def assignment_input(
 
 
 def compute(state: StreamsState, given: AssignmentInput, epoch: int, effects: Effects) -> dict[str, Tasks] | None:
-    """Target of every member; None: a thread computes it and submits StreamsAssignmentComputed."""
+    """Compute the target of every member.
+
+    Returns None if the input is large; then a thread computes it and submits StreamsAssignmentComputed.
+    """
     if given.is_small:
         return given.targets()
     state.computation = object()
@@ -133,7 +140,7 @@ def compute(state: StreamsState, given: AssignmentInput, epoch: int, effects: Ef
 def put_computed(
     state: StreamsState, computed: StreamsAssignmentComputed, targets: Mapping[str, Tasks], effects: Effects
 ) -> Steps:
-    """Put targets in force that a thread has computed; the caller puts their epoch."""
+    """Write and apply targets that a thread has computed; the caller writes their epoch afterwards."""
 
     def of_present_members() -> Iterator[tuple[str, Tasks]]:
         for member_id, target in targets.items():
@@ -151,7 +158,7 @@ def put_computed(
 def target_records(
     state: StreamsState, changed: Member | None, targets: Mapping[str, Tasks], epoch: int, timestamp_ms: int
 ) -> Iterator[KeyedRecord]:
-    """Records of targets that differ from those in force, and their epoch."""
+    """Yield records of the targets that differ from the current ones, then the record of their epoch."""
     former = None if changed is None else replaced_by(state, changed)
     for member_id, target in targets.items():
         if changed is not None and member_id == changed.member_id and former is not None:

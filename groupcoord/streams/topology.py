@@ -21,7 +21,7 @@ from ottla.wire.messages import streams_group as heartbeat
 
 
 class Status(IntEnum):
-    """Codes in a heartbeat's response about the state of the whole group."""
+    """Status codes in a heartbeat's response about the state of the group."""
 
     STALE_TOPOLOGY = 0
     MISSING_SOURCE_TOPICS = 1
@@ -33,7 +33,7 @@ class Status(IntEnum):
 
 
 class TopicsNotReady(Exception):
-    """Source topics do not fit the topology, so no tasks exist yet. Members stay and receive the status."""
+    """Topics do not fit the topology yet, so that there are no tasks. Members stay and receive the status."""
 
     def __init__(self, status: Status, detail: str) -> None:
         super().__init__(detail)
@@ -42,7 +42,7 @@ class TopicsNotReady(Exception):
 
 
 class Topology:
-    """Subtopologies by id; immutable."""
+    """Topology of an application: its subtopologies by id; immutable."""
 
     def __init__(self, value: StreamsGroupTopologyValue) -> None:
         self.value = value
@@ -53,12 +53,12 @@ class Topology:
 
     @cached_property
     def required_topics(self) -> frozenset[str]:
-        """All topics that tasks read, internal topics included."""
+        """All topics that tasks read, including internal topics."""
         return frozenset(name for each in self.subtopologies.values() for name in topics_read(each))
 
     @cached_property
     def subtopology_of_source(self) -> dict[str, str]:
-        """Source topic -> id of the subtopology that processes it."""
+        """Subtopology ids by source topic."""
         return {name: each.subtopology_id for each in self.subtopologies.values() for name in source_topics(each)}
 
     def is_same(self, other: Topology) -> bool:
@@ -66,21 +66,21 @@ class Topology:
 
 
 def source_topics(subtopology: Subtopology) -> Iterator[str]:
-    """Source topics of a subtopology, repartition topics included."""
+    """Yield the source topics of a subtopology, including repartition topics."""
     yield from subtopology.source_topics
     for topic in subtopology.repartition_source_topics:
         yield topic.name
 
 
 def topics_read(subtopology: Subtopology) -> Iterator[str]:
-    """Source and changelog topics of a subtopology."""
+    """Yield the source and changelog topics of a subtopology."""
     yield from source_topics(subtopology)
     for topic in subtopology.state_changelog_topics:
         yield topic.name
 
 
 def topology_of(request: heartbeat.Topology) -> Topology:
-    """The topology in the request of a joining member."""
+    """Return the topology that a joining member sent in its request."""
     subtopologies = [
         Subtopology(
             subtopology_id=each.subtopology_id,

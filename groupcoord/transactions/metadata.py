@@ -31,22 +31,22 @@ EPOCH_PER_TRANSACTION = 2
 
 
 class Partitions(AbstractSet[TopicPartition]):
-    """The partitions of a transaction: an immutable set of (topic, index) that is kept by topic.
+    """Partitions of a transaction: an immutable set of (topic, index) that is stored by topic.
 
-    A transaction may have 100,000 of them, and every record of it names all. By topic they go into a record, come out of
-    it, and are united with others without a look at each pair.
+    A transaction may have 100,000 partitions, and each of its records names all of them. Storage by topic allows
+    records to be written and read, and sets to be united, without handling each pair.
     """
 
     __slots__ = ("_count", "topics")
 
     def __init__(self, topics: Mapping[str, frozenset[int]]) -> None:
-        """`topics`: the indexes of each topic, at least one."""
+        """`topics` maps each topic to its partition indexes, at least one."""
         self.topics = topics
         self._count = sum(map(len, topics.values()))
 
     @classmethod
     def of(cls, pairs: Iterable[TopicPartition]) -> Partitions:
-        """Set of these pairs; returns a `Partitions` argument unchanged."""
+        """Return the set of these pairs; a `Partitions` object is returned unchanged."""
         if isinstance(pairs, Partitions):
             return pairs
         topics: dict[str, set[int]] = {}
@@ -86,7 +86,7 @@ class Partitions(AbstractSet[TopicPartition]):
         return Partitions(topics)
 
     def in_order(self) -> dict[str, list[int]]:
-        """Indexes by topic, both sorted, so that equal sets are always written alike."""
+        """Return sorted indexes by topic, topics sorted, so that equal sets are always encoded equally."""
         return {topic: sorted(self.topics[topic]) for topic in sorted(self.topics)}
 
 
@@ -97,7 +97,7 @@ NO_PARTITIONS = Partitions({})
 
 
 class Producer(NamedTuple):
-    """A producer with a transactional id, as its request names it."""
+    """Producer of a transaction, as a request names it."""
 
     transactional_id: str
     producer_id: int
@@ -108,7 +108,7 @@ class Producer(NamedTuple):
 
 
 class TransactionState(IntEnum):
-    """Kafka's states, with the numbers of the records."""
+    """Kafka's states of a transaction; the numbers are those in records."""
 
     EMPTY = 0
     ONGOING = 1
@@ -121,7 +121,7 @@ class TransactionState(IntEnum):
 
     @property
     def state_name(self) -> str:
-        """Kafka's name of the state, as clients get it."""
+        """Kafka's name of the state, as clients see it."""
         return _NAMES[self]
 
 
@@ -153,9 +153,9 @@ _PREVIOUS: Mapping[TransactionState, frozenset[TransactionState]] = {
 class TransactionMetadata(NamedTuple):
     """State of one transactional id; immutable.
 
-    `previous_producer_id` is the producer id before the last transition, `next_producer_id` the one that replaces an
+    `previous_producer_id`: the producer id before the last transition. `next_producer_id`: the id that replaces an
     exhausted one when the transaction is complete. `last_producer_epoch` is in no record: after a load the coordinator
-    no longer recognises the repetition of a request that has raised the epoch.
+    does not recognise a repeated request that has raised the epoch.
     """
 
     producer_id: int
@@ -176,12 +176,12 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def is_committing(self) -> bool:
-        """True if the prepared transaction is to be committed, False if aborted."""
+        """True if the prepared transaction will be committed, False if it will be aborted."""
         assert self.state in PREPARED
         return self.state is PREPARE_COMMIT
 
     def moved(self, state: TransactionState, **changes: Any) -> TransactionMetadata:
-        """The metadata after a transition."""
+        """Return the metadata after a transition to `state`."""
         assert self.state in _PREVIOUS[state], f"{self.state.state_name} -> {state.state_name}"
         after = self._replace(state=state, previous_producer_id=self.producer_id, **changes)
         assert after.producer_id >= 0, "a transition without a producer id"
@@ -190,12 +190,12 @@ class TransactionMetadata(NamedTuple):
         return after
 
     def is_overdue(self, timestamp_ms: int) -> bool:
-        """True if an ongoing transaction has exceeded its producer's timeout."""
+        """Return True if the ongoing transaction has lasted longer than its producer's timeout."""
         if self.timeout_ms == NO_TIMEOUT_MS:
             return False
         return self.start_timestamp_ms + self.timeout_ms < timestamp_ms
 
 
 def is_exhausted(producer_epoch: int) -> bool:
-    """True if a producer with this epoch needs a new producer id before its next epoch."""
+    """Return True if a producer with this epoch needs a new producer id before its next epoch."""
     return producer_epoch >= EPOCH_EXHAUSTED

@@ -12,7 +12,10 @@ from typing import Any
 
 
 class ProducerIdManager:
-    """Allocates producer ids. `allocate_block` reserves the next block; `lock` lets one caller at a time reserve."""
+    """Allocates producer ids from reserved blocks.
+
+    `allocate_block` reserves the next block; `lock` keeps two callers from reserving at the same time.
+    """
 
     def __init__(
         self, allocate_block: Callable[[], Awaitable[range]], lock: AbstractAsyncContextManager[Any, Any]
@@ -23,25 +26,25 @@ class ProducerIdManager:
 
     @property
     def is_out(self) -> bool:
-        """True if the current block has no id left."""
+        """True if all ids of the current block are used."""
         return not self._block
 
     def take(self) -> int | None:
-        """Take an id; None if the current block has none left."""
+        """Return the next id of the current block; None if all are used."""
         if not self._block:
             return None
         producer_id, self._block = self._block[0], self._block[1:]
         return producer_id
 
     async def stock(self) -> None:
-        """Reserve a block if the current one has no id left. Raises KafkaError if that fails."""
+        """Reserve another block if all ids of the current block are used. Raises KafkaError if that fails."""
         async with self._lock:
             # Checked again under the lock, because the caller before may have reserved a block.
             if not self._block:
                 self._block = await self._allocate_block()
 
     async def next(self) -> int:
-        """Take an id, from a new block if needed. Raises KafkaError if none can be reserved."""
+        """Return the next id; reserves another block if needed. Raises KafkaError if that fails."""
         while (producer_id := self.take()) is None:
             await self.stock()
         return producer_id

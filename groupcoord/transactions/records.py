@@ -64,7 +64,7 @@ class TransactionLogValue(Struct, versions="0-1", flexible="1+"):
 
 
 class TransactionRecord(NamedTuple):
-    """The metadata of a transactional id from now on; None forgets the id."""
+    """Record of a transactional id's new metadata; a tombstone, which deletes the id, if the metadata is None."""
 
     transactional_id: str
     metadata: TransactionMetadata | None
@@ -72,14 +72,14 @@ class TransactionRecord(NamedTuple):
 
 
 def load_codecs() -> None:
-    """Load the record codecs. Call in a thread: it reads files or generates code."""
+    """Load the record codecs. Call this in a thread, because it reads files or generates code."""
     for record, version in ((TransactionLogKey, 0), (TransactionLogValue, 0), (TransactionLogValue, 1)):
         for kind in ("encode", "decode"):
             codec(record, version, kind)
 
 
 def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:
-    """Encode key and value."""
+    """Encode a record as key and value for the log; the value of a tombstone is None."""
     key = _key_of(record.transactional_id)
     if record.metadata is None:
         return key, None
@@ -93,12 +93,15 @@ def _key_of(transactional_id: str) -> bytes:
 
 
 def encode_records(records: Iterable[TransactionRecord], timestamp_ms: int) -> bytes:
-    """Encode the records as one uncompressed batch."""
+    """Encode records as one uncompressed batch."""
     return encode_pairs(map(encode_record, records), timestamp_ms)
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> TransactionRecord | None:
-    """Decode a record; None if its type is unknown."""
+    """Decode key and value to a record; None if the record type is unknown.
+
+    Raises ProtocolViolation if the value cannot be parsed.
+    """
     if key is None or len(key) < 2 or _read_prefix(key)[0] != TRANSACTION_LOG_KEY:
         return None
     transactional_id = TransactionLogKey.decode(key, 0, start=2).transactional_id
@@ -132,7 +135,7 @@ def _by_topic(metadata: TransactionMetadata) -> list[PartitionsSchema]:
 
 
 def partitions_by_topic(metadata: TransactionMetadata) -> dict[str, list[int]]:
-    """Indexes by topic, both sorted, so that equal states are always written alike."""
+    """Return the transaction's sorted indexes by topic, topics sorted, so that equal states are encoded equally."""
     return Partitions.of(metadata.partitions).in_order()
 
 

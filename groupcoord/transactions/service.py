@@ -79,14 +79,14 @@ Errors = Mapping[TopicPartition, ErrorCode]
 
 
 class Verdict(NamedTuple):
-    """Verification result of a transaction: one error for all partitions, or one for each."""
+    """Result of adding or verifying partitions: one error for all of them, or an error for each."""
 
     of_all: ErrorCode = ErrorCode.NONE
     of_each: Errors | None = None
 
 
 class _Client(NamedTuple):
-    """A client's version and missing rights."""
+    """Version and rights of the client that sent a request."""
 
     api_version: int
     denied: Collection[str]
@@ -94,24 +94,27 @@ class _Client(NamedTuple):
 
 
 class Topics(Protocol):
-    """The topics of the cluster."""
+    """Interface to the topics of the cluster."""
 
     def partition(self, topic: str, index: int) -> object | None:
-        """The partition; None if it does not exist."""
+        """Return the partition; None if it does not exist."""
 
 
 class Markers(Protocol):
-    """Sends markers to the leaders of partitions."""
+    """Interface to the sender of transaction markers to partition leaders."""
 
     def send(self, partition: int, owed: Sequence[MarkersOwed]) -> None:
-        """Send markers on behalf of a partition of the transaction topic that this broker leads."""
+        """Send markers on behalf of a transaction topic partition that this broker leads."""
 
     def forget(self, partition: int) -> None:
-        """Drop a partition's markers, because another broker sends them or they will be resent."""
+        """Drop the markers of a transaction topic partition.
+
+        Another broker will send them, or this broker will send them again.
+        """
 
 
 class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
-    """The transactional ids of this broker."""
+    """Coordinator of the transactional ids in this broker's partitions of the transaction topic."""
 
     def __init__(
         self,
@@ -126,8 +129,11 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
         tell: Tell,
         wall_clock: Callable[[], int] = wall_clock_ms,
     ) -> None:
-        """`transaction_version`: level of the feature in the cluster; `offsets_partition`: partition of a group's offsets;
-        `tell`: logs the fate of producers, with a limit."""
+        """`transaction_version` returns the cluster's level of this feature.
+
+        `offsets_partition` returns the offsets topic partition of a group. `tell` logs events of producers, at a
+        limited rate.
+        """
         self._config = config
         self._topics = topics
         self._producer_ids = producer_ids
@@ -162,7 +168,7 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
         super().on_resignation(partition)
 
     async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
-        """Do nothing: a transaction keeps the partitions of deleted topics, and their markers are skipped."""
+        """Do nothing: transactions keep partitions of deleted topics, and the markers for them are skipped."""
 
     # ------------------------------------------------------------------ producers
 
@@ -208,7 +214,7 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
         return then(answer, finish)
 
     def _take_producer_id(self) -> int | None:
-        """Take a producer id; None if the block is empty, and then reserve another block for the next caller."""
+        """Return the next producer id; None if all are used, and then another block is reserved in the background."""
         producer_id = self._producer_ids.take()
         if producer_id is None and not self._is_stocking:
             self._is_stocking = True
@@ -233,9 +239,11 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
         denied: Collection[str] = (),
         refusal: ErrorCode = ErrorCode.NONE,
     ) -> Worked[Given[AddPartitionsToTxnResponse]]:
-        """Add or verify partitions. Before version 4 a request is about one transaction, and its response has another form.
+        """Handle AddPartitionsToTxn: add or verify partitions.
 
-        `denied`: topics that the client has no right to. `refusal`: the error if it has no right to the transaction.
+        Before version 4 a request has only one transaction, and its response has another form. `denied`: topics that
+        the client has no right to. `refusal`: the error for all partitions if the client has no right to the
+        transaction.
         """
         if api_version < BATCH_VERSION:
             transactions = [
@@ -301,7 +309,7 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
     def take_part(
         self, producer: Producer, partitions: Collection[TopicPartition], *, verify_only: bool
     ) -> Worked[Given[Errors]]:
-        """Add or verify partitions for this broker itself; return the error of each."""
+        """Add or verify partitions on behalf of this broker; return the error of each partition."""
         if len(partitions) > ELEMENTS_PER_SLICE:
             return self._take_part_in_slices(producer, partitions, verify_only=verify_only)
         wanted = {each: self._existence_of(each) for each in partitions}
@@ -344,7 +352,7 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
         wanted: dict[TopicPartition, ErrorCode],
         client: _Client,
     ) -> Given[Verdict]:
-        """Add all partitions or none, after their check."""
+        """Add all partitions or none, or verify them. `wanted`: the error of each partition, or NONE."""
         api_version = client.api_version
         if client.refusal:
             return Verdict(client.refusal)
@@ -358,7 +366,7 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
         return then(answer, lambda answer: Verdict(_for_client(answer.error, is_fence_known=api_version >= 2)))
 
     def _verified(self, producer: Producer, wanted: Iterable[TopicPartition]) -> Errors:
-        """Errors by partition; NONE for partitions in the transaction."""
+        """Return the error of each partition; NONE if the producer's transaction contains it."""
         transactional_id, producer_id, producer_epoch = producer
         if not transactional_id:
             return dict.fromkeys(wanted, ErrorCode.INVALID_REQUEST)
@@ -378,7 +386,7 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
         return self._submit(AddPartitions(*producer, partitions, transaction_version))
 
     def add_offsets(self, request: AddOffsetsToTxnRequest, *, api_version: int) -> Given[AddOffsetsToTxnResponse]:
-        """Add the partition of a group's offsets to the transaction."""
+        """Handle AddOffsetsToTxn: add the offsets topic partition of a group to the transaction."""
         partitions = Partitions.of([self._offsets_partition(request.group_id)])
         producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
         answer = self._add(producer, partitions, SHARED_EPOCH)
@@ -391,7 +399,7 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
     # ------------------------------------------------------------------ the end of a transaction
 
     def end_txn(self, request: EndTxnRequest, *, api_version: int) -> Given[EndTxnResponse]:
-        """Handle EndTxn. It is answered when the decision is committed; the markers follow."""
+        """Handle EndTxn. The response is sent when the decision is committed, before the markers are written."""
         if not request.transactional_id:
             return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
         version = EPOCH_PER_TRANSACTION if api_version >= EPOCH_BUMP_VERSION else SHARED_EPOCH
@@ -416,9 +424,10 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
             self._markers.send(partition, owed)
 
     def complete(self, owed: MarkersOwed) -> Given[ErrorCode]:
-        """Note that all markers of a transaction are written.
+        """Complete a transaction whose markers are all written.
 
-        INVALID_TXN_STATE: they are not owed any more. After any other error, call it again later.
+        Returns INVALID_TXN_STATE if the transaction no longer waits for these markers. After any other error, call this
+        again later.
         """
         answer = self._submit(CompleteTransaction(owed.transactional_id, owed.producer_id, owed.producer_epoch))
         return then(answer, lambda answer: answer.error)
@@ -464,11 +473,11 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
         )
 
     def shards(self) -> list[TransactionShard]:
-        """All shards of this broker. Raises KafkaError while any is being loaded."""
+        """Return all shards of this broker. Raises KafkaError while any of them is being loaded."""
         return self._runtime.led_shards()
 
     def timestamp_ms(self) -> int:
-        """Wall-clock time."""
+        """Return the wall-clock time in ms."""
         return self._runtime.timestamp_ms()
 
     def _submit(self, request: Request) -> Given[ProducerAnswer]:
@@ -476,14 +485,14 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
 
 
 def _for_client(error: ErrorCode, *, is_fence_known: bool) -> ErrorCode:
-    """Translate an error for the client: older ones do not know PRODUCER_FENCED."""
+    """Translate an error for the client; older clients do not know PRODUCER_FENCED."""
     if error is ErrorCode.PRODUCER_FENCED and not is_fence_known:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error
 
 
 def _refused(wanted: Errors) -> Errors:
-    """Errors for all partitions, as one of them failed."""
+    """Return the error of each partition; partitions without one get OPERATION_NOT_ATTEMPTED."""
     return {each: error or ErrorCode.OPERATION_NOT_ATTEMPTED for each, error in wanted.items()}
 
 
@@ -513,9 +522,9 @@ def _set_of(transaction: AddPartitionsToTxnTransaction) -> Partitions:
 def _result_of(
     transaction: AddPartitionsToTxnTransaction, verdict: Verdict
 ) -> tuple[AddPartitionsToTxnResult, Iterator[None]]:
-    """The result, and the steps that fill it, one partition each.
+    """Return an empty result, and an iterator that adds one partition in each step.
 
-    Each partition comes once with its own error; or as often as it was named, if all have one error.
+    A partition that the request names repeatedly occurs once if each partition has its own error, else repeatedly.
     """
     result = AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=[])
     if verdict.of_each is None:
@@ -545,7 +554,7 @@ def _fill(topics: list[AddPartitionsToTxnTopicResult], errors: Errors) -> Iterat
 
 
 def undescribed(transactional_id: str, error: ErrorCode) -> TransactionState:
-    """Description that has only an error."""
+    """Return a transaction description that carries only an error."""
     return TransactionState(
         error_code=error,
         transactional_id=transactional_id,

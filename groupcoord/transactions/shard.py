@@ -89,7 +89,7 @@ IDS_PER_SCAN = 1_000
 
 
 class CompleteTransaction(NamedTuple):
-    """Report: all markers of a transaction are written."""
+    """Internal request that reports that all markers of a transaction are written."""
 
     transactional_id: str
     producer_id: int
@@ -97,7 +97,7 @@ class CompleteTransaction(NamedTuple):
 
 
 class ProducerAnswer(NamedTuple):
-    """The answer to InitProducerId and EndTxn: an error, or the producer's id and epoch from now on."""
+    """Result of a request of a producer: an error, or the producer's current id and epoch."""
 
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID
@@ -105,7 +105,7 @@ class ProducerAnswer(NamedTuple):
 
 
 class MarkersOwed(NamedTuple):
-    """The markers of a decided transaction."""
+    """Markers that must be written for a transaction that was decided."""
 
     transactional_id: str
     producer_id: int
@@ -123,7 +123,7 @@ Tell = Callable[..., None]
 
 
 class _Scan:
-    """A periodic scan of many ids, some in each call."""
+    """Periodic scan of transactional ids, a limited number of ids in each call."""
 
     __slots__ = ("_left", "due_ms", "interval_ms")
 
@@ -133,19 +133,22 @@ class _Scan:
         self._left: list[str] = []
 
     def some(self, ids: Iterable[str]) -> Iterator[str]:
-        """The next ids of the scan, or the first of a new one."""
+        """Yield the next ids of the scan; begin another scan, of `ids`, when the last one is complete."""
         # A copy, because ids come and go between two calls.
         self._left = self._left or list(ids)
         for _ in range(min(IDS_PER_SCAN, len(self._left))):
             yield self._left.pop()
 
     def rest(self, now_ms: int) -> None:
-        """Schedule the next call: after the interval, or in 1 ms if ids are left, so that requests can run in between."""
+        """Schedule the next call.
+
+        In 1 ms if the scan has ids left, so that requests run in between; else after the interval.
+        """
         self.due_ms = now_ms + (1 if self._left else self.interval_ms)
 
 
 class TransactionShard:
-    """The transactional ids of one partition of `__transaction_state`."""
+    """Shard with the transactional ids of one partition of `__transaction_state`."""
 
     def __init__(
         self,
@@ -155,7 +158,7 @@ class TransactionShard:
         transaction_version: Callable[[], int],
         tell: Tell,
     ) -> None:
-        """`transaction_version`: level of the feature in the cluster."""
+        """`transaction_version` returns the cluster's level of this feature. `tell` logs events of producers."""
         self._config = config
         self._tell = tell
         self._take_producer_id = take_producer_id
@@ -178,19 +181,19 @@ class TransactionShard:
     # ------------------------------------------------------------------ the shell's calls
 
     def handle(self, request: Request, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[TransactionRecord]:
-        """Handle a request. It is answered when its changes are committed."""
+        """Handle a request. The caller is answered when the changes are committed."""
         self._timestamp_ms = timestamp_ms
         self._handlers[type(request)](request, caller)
         return self.discard()
 
     def abandon(self, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[TransactionRecord]:
-        """Do nothing: requests are never parked here, and a disconnected client's request completes."""
+        """Do nothing: no request is ever parked, and a disconnected client's request is completed."""
         return self.discard()
 
     def settle(
         self, settlements: Iterable[Settlement], error: ErrorCode, *, now_ms: int, timestamp_ms: int
     ) -> list[Reply]:
-        """Answer callers whose records are appended, or failed with `error`."""
+        """Settle calls whose records are appended, or were refused by the log with `error`."""
         for settlement in settlements:
             settlement(error)
         settled = self.discard()
@@ -198,7 +201,7 @@ class TransactionShard:
         return settled.replies
 
     def unfinished(self) -> None:
-        """None: no call leaves steps to take."""
+        """Return None: every call takes all its steps."""
 
     def next_deadline_ms(self) -> int | None:
         overdue, expiry = self._overdue_scan, self._expiry_scan
@@ -208,7 +211,7 @@ class TransactionShard:
         return min(expiry.due_ms, overdue.due_ms)
 
     def expire(self, *, now_ms: int, timestamp_ms: int) -> Outcome[TransactionRecord]:
-        """Abort transactions past their timeout and forget ids that have been idle too long."""
+        """Abort transactions that exceed their timeout, and forget ids that were idle for too long."""
         self._timestamp_ms = timestamp_ms
         assert self._overdue_scan is not None and self._expiry_scan is not None
         if self._overdue_scan.due_ms <= now_ms:
@@ -224,15 +227,15 @@ class TransactionShard:
         return together(parts)
 
     def stands_alone(self, now_ms: int) -> bool:
-        """False: a pending id is skipped, and all other state is committed."""
+        """Return False: due work skips ids with uncommitted records, and the state of others is committed."""
         return False
 
     def start_sessions(self, now_ms: int) -> Iterator[None]:
-        """Do nothing, as there are no sessions: a transaction's age is measured by the wall clock."""
+        """Do nothing: there are no sessions, and timeouts of transactions use the wall clock."""
         return iter(())
 
     def replay(self, record: TransactionRecord, record_offset: int = -1, producer_id: int = -1) -> None:
-        """Put a record in force."""
+        """Apply a record."""
         transactional_id, metadata, _ = record
         self._pending.discard(transactional_id)
         self._ongoing.pop(transactional_id, None)
@@ -247,10 +250,10 @@ class TransactionShard:
             self._owed[transactional_id] = None
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> None:
-        """Do nothing: no record here belongs to a transaction."""
+        """Do nothing: no record of the transaction topic belongs to a transaction."""
 
     def loaded(self, *, now_ms: int, timestamp_ms: int) -> Outcome[TransactionRecord]:
-        """End the load, and start the deadlines."""
+        """Finish the load and start the periodic scans."""
         config = self._config
         overdue_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
         expiry_ms = config.transaction_remove_expired_transaction_cleanup_interval_ms
@@ -263,7 +266,7 @@ class TransactionShard:
         return []
 
     def discard(self) -> Outcome[TransactionRecord]:
-        """Return the outcome of the call, and begin an empty one."""
+        """Return the outcome collected so far, and begin an empty one."""
         outcome, self._outcome = self._outcome, Outcome([], [], [])
         return outcome
 
@@ -388,7 +391,10 @@ class TransactionShard:
     # ------------------------------------------------------------------ records and replies
 
     def _is_pending(self, transactional_id: str) -> bool:
-        """True if the id's state is about to change: its record is uncommitted, or its markers are not all written."""
+        """Return True if a transition of the id is under way.
+
+        Its record is not committed yet, or its markers are not all written.
+        """
         return transactional_id in self._pending or self._state_of(transactional_id) in PREPARED
 
     def _state_of(self, transactional_id: str) -> TransactionState | None:
@@ -402,7 +408,7 @@ class TransactionShard:
         caller: Caller,
         answer: Callable[[TransactionMetadata], ProducerAnswer],
     ) -> None:
-        """Answer with an error at once, or append a transition and answer at its commit."""
+        """Answer an error immediately, or append a transition and answer at its commit."""
         if isinstance(decision, ErrorCode):
             known = self._known.get(transactional_id)
             if decision is ErrorCode.PRODUCER_FENCED and known is not None:
@@ -417,7 +423,7 @@ class TransactionShard:
         )
 
     def _tell_then(self, text: str, transactional_id: str, *arguments: object) -> None:
-        """Log the fate of a producer once the record is committed."""
+        """Log an event of a producer once the call's record is committed."""
         tell = partial(self._tell, (text, transactional_id), logger.info, text, transactional_id, *arguments)
         self._outcome.settlements.append(lambda error: None if error else tell())
 
@@ -438,18 +444,18 @@ class TransactionShard:
     # ------------------------------------------------------------------ reads
 
     def known(self, transactional_id: str) -> TransactionMetadata | None:
-        """Metadata in force for an id."""
+        """Return the current metadata of a transactional id; None if the id is unknown."""
         return self._known.get(transactional_id)
 
     def __len__(self) -> int:
         return len(self._known)
 
     def ids(self) -> list[str]:
-        """All current ids."""
+        """Return all current transactional ids."""
         return list(self._known)
 
     def take_owed(self) -> list[MarkersOwed]:
-        """Return markers that were not handed out yet."""
+        """Return the markers that have become due since the last call."""
         if not self._owed:
             return []
         owed, self._owed = self._owed, {}

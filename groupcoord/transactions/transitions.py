@@ -74,7 +74,10 @@ Decision = TransactionMetadata | ErrorCode
 
 
 class InitProducerId(NamedTuple):
-    """Get a producer's id and epoch. `expected`: the id and epoch that the producer wants to continue with."""
+    """Request for a producer's id and epoch.
+
+    `expected`: the producer id and epoch with which the producer wants to continue; None: it names none.
+    """
 
     transactional_id: str
     timeout_ms: int
@@ -82,7 +85,7 @@ class InitProducerId(NamedTuple):
 
 
 class AddPartitions(NamedTuple):
-    """Add partitions to a transaction."""
+    """Request to add partitions to a transaction."""
 
     transactional_id: str
     producer_id: int
@@ -92,7 +95,7 @@ class AddPartitions(NamedTuple):
 
 
 class EndTransaction(NamedTuple):
-    """Commit or abort a transaction."""
+    """Request to commit or abort a transaction."""
 
     transactional_id: str
     producer_id: int
@@ -109,7 +112,10 @@ def initialize(
     take_producer_id: TakeProducerId,
     timestamp_ms: int,
 ) -> Decision:
-    """Decide InitProducerId for an id without an open transaction; `fence` must end an open one first."""
+    """Decide InitProducerId for a transactional id without an open transaction.
+
+    If a transaction is open, `fence` must abort it first.
+    """
     if is_pending:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if known is None:
@@ -142,7 +148,7 @@ def initialize(
 def _created(
     request: InitProducerId, take_producer_id: TakeProducerId, timestamp_ms: int
 ) -> TransactionMetadata | None:
-    """A new id before its first transition."""
+    """Return the metadata of a new transactional id; None if there is no producer id now."""
     producer_id = take_producer_id()
     if producer_id is None:
         return None
@@ -158,7 +164,7 @@ def _created(
 
 
 def may_go_on(known: TransactionMetadata, expected: tuple[int, int] | None) -> bool:
-    """True if `expected` may be the id's producer; the epoch is checked later."""
+    """Return True if the id may belong to the producer `expected`; the epoch is checked later."""
     if expected is None or known.producer_epoch == NO_PRODUCER_EPOCH:
         return True
     producer_id, producer_epoch = expected
@@ -169,7 +175,7 @@ def may_go_on(known: TransactionMetadata, expected: tuple[int, int] | None) -> b
 
 
 def _raised(known: TransactionMetadata, expected_epoch: int | None) -> tuple[int, int] | ErrorCode:
-    """Next epoch, and the last one that its producer may repeat the request with."""
+    """Return the next epoch, and the epoch with which its producer may repeat this request; or an error."""
     # Kafka fails here, too: the producer names an epoch that is not the present one, and there is none left to give.
     if known.is_epoch_exhausted:
         return ErrorCode.UNKNOWN_SERVER_ERROR
@@ -193,8 +199,8 @@ def fence(
 ) -> Decision:
     """Abort a transaction whose producer timed out or was replaced.
 
-    The epoch is raised in the same record, so that the producer can add nothing any more. No producer gets the
-    raised epoch: the next one that comes for the id gets a higher one.
+    The same record raises the epoch, so that the producer can add nothing more. No producer gets the raised epoch: the
+    next producer of the transactional id gets a higher one.
     """
     assert known.state is ONGOING
     if transaction_version >= EPOCH_PER_TRANSACTION:
@@ -216,7 +222,7 @@ def fence(
 
 
 def add(known: TransactionMetadata | None, request: AddPartitions, *, is_pending: bool, timestamp_ms: int) -> Decision:
-    """Decide AddPartitionsToTxn and AddOffsetsToTxn; the latter adds the group's offsets partition."""
+    """Decide AddPartitionsToTxn or AddOffsetsToTxn, which adds the offsets topic partition of a group."""
     # First, so that a transition that gives the producer a new id can end before its requests are judged.
     if is_pending:
         return ErrorCode.CONCURRENT_TRANSACTIONS
@@ -236,7 +242,7 @@ def add(known: TransactionMetadata | None, request: AddPartitions, *, is_pending
 
 
 def verify(known: TransactionMetadata | None, producer_id: int, producer_epoch: int) -> ErrorCode:
-    """Error for a producer that may not verify partitions of its transaction; NONE if it may."""
+    """Return an error if the producer may not verify partitions of its transaction; else NONE."""
     error = check_producer(known, producer_id, producer_epoch)
     if error or known is None:
         return error
@@ -258,7 +264,7 @@ def end(
     take_producer_id: TakeProducerId,
     timestamp_ms: int,
 ) -> Decision:
-    """Decide EndTxn; see the tables at the top."""
+    """Decide EndTxn by the tables at the top of this module."""
     if known is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if request.transaction_version >= EPOCH_PER_TRANSACTION:
@@ -279,7 +285,10 @@ def end(
 def _check_end_in_shared_epoch(
     known: TransactionMetadata, request: EndTransaction, *, is_pending: bool
 ) -> ErrorCode | None:
-    """Response to an EndTxn that changes nothing; None if it ends the transaction."""
+    """Return the response to an EndTxn that changes nothing; None if the transaction must end.
+
+    For transactions that share epochs (before EndTxn version 5).
+    """
     error = check_producer(known, request.producer_id, request.producer_epoch)
     if error:
         return error
@@ -291,7 +300,10 @@ def _check_end_in_shared_epoch(
 
 
 def _check_end(known: TransactionMetadata, request: EndTransaction, *, is_pending: bool) -> ErrorCode | None:
-    """Response to an EndTxn that changes nothing; None if it ends the transaction."""
+    """Return the response to an EndTxn that changes nothing; None if the transaction must end.
+
+    For an epoch per transaction (since EndTxn version 5).
+    """
     # First, because the producer may use a new producer id already, which is still in no record.
     if is_pending:
         return ErrorCode.CONCURRENT_TRANSACTIONS
@@ -328,7 +340,7 @@ def _prepared(
     take_producer_id: TakeProducerId,
     timestamp_ms: int,
 ) -> Decision:
-    """Prepare the end of a transaction. With an epoch per transaction this raises the epoch."""
+    """Prepare the end of a transaction; with an epoch per transaction this raises the epoch."""
     changes = {"last_update_timestamp_ms": timestamp_ms, "client_transaction_version": transaction_version}
     if transaction_version < EPOCH_PER_TRANSACTION:
         return known.moved(state, next_producer_id=NO_PRODUCER_ID, **changes)
@@ -349,7 +361,7 @@ def _prepared(
 
 
 def complete(known: TransactionMetadata, timestamp_ms: int) -> TransactionMetadata:
-    """Complete a transaction whose markers are written. The next producer id replaces an exhausted one."""
+    """Complete a transaction whose markers are written; the next producer id replaces an exhausted producer id."""
     is_replaced = known.client_transaction_version >= EPOCH_PER_TRANSACTION and known.next_producer_id != NO_PRODUCER_ID
     return known.moved(
         _complete(is_commit=known.is_committing),

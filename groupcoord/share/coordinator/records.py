@@ -31,23 +31,23 @@ UNINITIALIZED_COUNT = -1
 
 
 class SharePartitionKey(NamedTuple):
-    """Name of a share partition: a group, and a partition of a topic that the group reads together."""
+    """Key of a share partition: a share group, and a topic partition that the group reads."""
 
     group_id: str
     topic_id: bytes
     partition: int
 
     def coordinator_key_end(self) -> str:
-        """The part behind the group id of the key in FindCoordinator.
+        """Return the FindCoordinator key without the group id at its beginning.
 
-        The hash of the whole key chooses the partition of the state topic.
+        The hash of the complete key chooses the partition of the share state topic.
         """
         topic_id = base64.urlsafe_b64encode(self.topic_id).decode().rstrip("=")
         return f":{topic_id}:{self.partition}"
 
 
 def parse_coordinator_key(text: str) -> SharePartitionKey | None:
-    """Parse a FindCoordinator key; None if it is invalid. A group id may hold colons, so parse from the end."""
+    """Parse a FindCoordinator key from its end, as a group id may contain colons; None if the key is invalid."""
     # As Java's split: empty parts at the end do not count.
     parts = text.rstrip(":").rsplit(":", 2)
     if len(parts) < 3:
@@ -98,14 +98,14 @@ class ShareUpdateValue(Struct, versions="0", flexible="0+"):
 
 
 class SnapshotRecord(NamedTuple):
-    """Full state of a share partition; value None removes it."""
+    """Record with the full state of a share partition; value None deletes the state."""
 
     key: SharePartitionKey
     value: ShareSnapshotValue | None
 
 
 class UpdateRecord(NamedTuple):
-    """Changes since the last snapshot of a share partition."""
+    """Record with the changes of a share partition since its last snapshot."""
 
     key: SharePartitionKey
     value: ShareUpdateValue
@@ -139,7 +139,7 @@ load_codecs = FORMATS.load_codecs
 
 
 def encode_record(record: ShareRecord) -> tuple[bytes, bytes | None]:
-    """Encode key and value."""
+    """Encode a record as key and value for the log; the value of a tombstone is None."""
     key_class = ShareSnapshotKey if isinstance(record, SnapshotRecord) else ShareUpdateKey
     group_id, topic_id, partition = record.key
     key = key_class(group_id=group_id, topic_id=topic_id, partition=partition)
@@ -147,12 +147,12 @@ def encode_record(record: ShareRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> ShareRecord | None:
-    """Decode a record; None if its type is unknown."""
+    """Decode key and value to a record; None if the record type is unknown."""
     record: Any = FORMATS.decode_record(key, value)
     # An update without a value would change nothing.
     return None if isinstance(record, UpdateRecord) and value is None else record
 
 
 def encode_records(records: Iterable[ShareRecord], timestamp_ms: int) -> bytes:
-    """Encode the records as one uncompressed batch."""
+    """Encode records as one uncompressed batch."""
     return encode_pairs(map(encode_record, records), timestamp_ms)

@@ -76,14 +76,14 @@ SNAPSHOTS_ARE_RARE = 50
 
 
 class ShareStateLog(CoordinatorLog, Protocol):
-    """The partitions of the share state topic."""
+    """Interface to the partitions of the share state topic."""
 
     def delete_records(self, partition: int, offset: int) -> None:
-        """Delete records before an offset. Raises KafkaError if that is impossible now."""
+        """Delete the records before `offset`. Raises KafkaError if that is impossible now."""
 
 
 class Api(NamedTuple):
-    """The parts of a wire request and of its response."""
+    """Types and functions for one kind of wire request and its response."""
 
     verb: str
     internal: Callable[[SharePartitionKey, Any], Any]
@@ -117,7 +117,7 @@ APIS: Mapping[type, Api] = {
 
 
 class ShareCoordinator(Coordinator[Runtime[ShareCoordinatorShard]]):
-    """The share partitions of this broker's partitions of `__share_group_state`."""
+    """Coordinator of the share partitions in this broker's partitions of `__share_group_state`."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class ShareCoordinator(Coordinator[Runtime[ShareCoordinatorShard]]):
         self._forgetting = TopicForgetter(self._runtime, ForgetTopics)
 
     def _is_small_write(self, request: object) -> bool:
-        """True for a write that only adds state, with a short record."""
+        """Return True for a write whose record is short: few state batches, a short group id, rarely a snapshot."""
         return (
             isinstance(request, WriteState)
             and len(request.written.state_batches) <= SMALL_WRITE_BATCHES
@@ -162,35 +162,35 @@ class ShareCoordinator(Coordinator[Runtime[ShareCoordinatorShard]]):
     def initialize(
         self, request: InitializeShareGroupStateRequest, *, api_version: int
     ) -> Worked[Given[InitializeShareGroupStateResponse]]:
-        """Initialize share partitions."""
+        """Handle InitializeShareGroupState."""
         return self._answer(INITIALIZE, request)
 
     def read(
         self, request: ReadShareGroupStateRequest, *, api_version: int
     ) -> Worked[Given[ReadShareGroupStateResponse]]:
-        """Read the whole state of share partitions, for their new leaders."""
+        """Handle ReadShareGroupState: return the full state of share partitions to their new leaders."""
         return self._answer(READ, request)
 
     def write(
         self, request: WriteShareGroupStateRequest, *, api_version: int
     ) -> Worked[Given[WriteShareGroupStateResponse]]:
-        """Write changes of share partitions."""
+        """Handle WriteShareGroupState: store changes of share partitions."""
         return self._answer(WRITE, request)
 
     def delete(
         self, request: DeleteShareGroupStateRequest, *, api_version: int
     ) -> Worked[Given[DeleteShareGroupStateResponse]]:
-        """Forget share partitions."""
+        """Handle DeleteShareGroupState: delete the state of share partitions."""
         return self._answer(DELETE, request)
 
     def read_summary(
         self, request: ReadShareGroupStateSummaryRequest, *, api_version: int
     ) -> Worked[Given[ReadShareGroupStateSummaryResponse]]:
-        """Read the start offsets of share partitions."""
+        """Handle ReadShareGroupStateSummary: return the start offsets of share partitions."""
         return self._answer(READ_SUMMARY, request)
 
     def refused(self, request: Any, error: ErrorCode) -> Worked[Any]:
-        """The response to any of these requests with one error for all share partitions."""
+        """Return the response to a share state request with the same error for every share partition."""
         api = APIS[type(request)]
         if _is_long(request.topics):
             return self._refused_in_slices(api, request, error)
@@ -238,9 +238,10 @@ class ShareCoordinator(Coordinator[Runtime[ShareCoordinatorShard]]):
         return _response(api, answered)
 
     async def _write_in_parts(self, write: WriteState) -> Any:
-        """Split a write of very many batches into several, with the same result: the highest count of an offset is right.
+        """Write very many state batches in several parts.
 
-        The last one moves the start offset and the count, so that these are never ahead of the batches.
+        The result is that of a single write, because the highest delivery count of an offset wins. The last part moves
+        the start offset and the delivery-complete count, so that they are never ahead of the batches.
         """
         written = write.written
         if len(written.state_batches) > BATCHES_MAX:
@@ -272,7 +273,7 @@ class ShareCoordinator(Coordinator[Runtime[ShareCoordinatorShard]]):
     # ------------------------------------------------------------------ deleted topics
 
     async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
-        """Forget the share partitions of deleted topics. `topics`: topic ids by name."""
+        """Delete the state of share partitions of deleted topics; `topics` maps names to topic ids."""
         await self._forgetting.forget(frozenset(topics.values()))
 
     # ------------------------------------------------------------------ pruning
@@ -287,7 +288,7 @@ class ShareCoordinator(Coordinator[Runtime[ShareCoordinatorShard]]):
                 await trio.lowlevel.checkpoint()
 
     def _prune(self, partition: PartitionRuntime[ShareCoordinatorShard]) -> None:
-        """Delete the redundant records of a partition; if that is impossible now, the next call does it."""
+        """Delete the redundant records of a partition. If that is impossible now, a later call retries."""
         if partition.absent or self._runtime.is_suspended:
             return
         try:
@@ -300,7 +301,7 @@ class ShareCoordinator(Coordinator[Runtime[ShareCoordinatorShard]]):
 
 
 def _is_long(topics: Iterable[Any]) -> bool:
-    """True if the request is too long for one step."""
+    """Return True if a request is too long for one step."""
     count = work = 0
     for topic in topics:
         count += 1
@@ -317,7 +318,10 @@ def _work_of(partition: Any) -> int:
 
 
 def _parts(api: Api, request: Any) -> Iterator[list[Any]]:
-    """Internal requests for each share partition, in lists for one step each; one list if the request is short."""
+    """Yield the internal requests for all share partitions, in lists for one step each.
+
+    A short request yields exactly one list.
+    """
     part: list[Any] = []
     work = 0
     for topic in request.topics:
@@ -331,7 +335,7 @@ def _parts(api: Api, request: Any) -> Iterator[list[Any]]:
 
 
 def _response(api: Api, answered: Iterable[tuple[SharePartitionKey, Any]]) -> Any:
-    """Response with results by topic, each share partition once."""
+    """Build the response: results by topic, with one result for each share partition."""
     topics: dict[bytes, dict[int, Any]] = {}
     for key, result in answered:
         topics.setdefault(key.topic_id, {})[key.partition] = result

@@ -77,7 +77,7 @@ NEGATIVE = {"partition": "partition id", "leader_epoch": "leader epoch", "state_
 
 
 class RedundantPrefix:
-    """Offsets of the last snapshots of all share partitions; records before the smallest are redundant."""
+    """Offsets of the last snapshots of all share partitions; records before the lowest of them are redundant."""
 
     def __init__(self) -> None:
         # In the order of the log, as a snapshot moves its share partition to the end: the first one has the lowest offset.
@@ -89,25 +89,25 @@ class RedundantPrefix:
         self._snapshots.move_to_end(key)
 
     def note_end(self, key: SharePartitionKey, offset: int) -> None:
-        """Note the tombstone of a share partition at this offset."""
+        """Record that the log has a tombstone of the share partition at `offset`."""
         self._snapshots.pop(key, None)
         self._last_end = offset
 
     def end_offset(self) -> int | None:
-        """First offset to keep; None if no record is redundant."""
+        """Return the first offset to keep; None if no record is redundant."""
         first = next(iter(self._snapshots.values()), self._last_end)
         return first if first > 0 else None
 
 
 class Topics(Protocol):
-    """The topics that exist."""
+    """Interface to the existing topics."""
 
     @property
     def topic_by_id(self) -> Mapping[bytes, Any]: ...
 
 
 class ShareCoordinatorShard:
-    """The share partitions of one partition of `__share_group_state`."""
+    """Shard with the share partitions of one partition of `__share_group_state`."""
 
     def __init__(self, config: ShareCoordinatorConfig, topics: Topics) -> None:
         self._config = config
@@ -131,17 +131,17 @@ class ShareCoordinatorShard:
     # ------------------------------------------------------------------ the shell's calls
 
     def handle(self, request: Request, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[ShareRecord]:
-        """Handle a request; the answer is in the returned outcome, or comes when that is settled."""
+        """Handle a request. The caller is answered by the returned outcome or when its records are committed."""
         return self._handlers[type(request)](request, caller, timestamp_ms)
 
     def abandon(self, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[ShareRecord]:
-        """Do nothing: requests are never parked here."""
+        """Do nothing: this shard parks no requests."""
         return Outcome([], [], [])
 
     def settle(
         self, settlements: Iterable[Settlement], error: ErrorCode, *, now_ms: int, timestamp_ms: int
     ) -> list[Reply]:
-        """Answer callers whose records are appended, or failed with `error`."""
+        """Settle calls whose records are appended, or were refused by the log with `error`."""
         # The last record is taken back first, because it may rest on those before it.
         for settlement in reversed(list(settlements)) if error else settlements:
             settlement(error)
@@ -149,18 +149,18 @@ class ShareCoordinatorShard:
         return replies
 
     def unfinished(self) -> None:
-        """None: no call leaves steps to take."""
+        """Return None: every call takes all its steps."""
 
     def next_deadline_ms(self) -> int | None:
-        """Time of the next scan for share partitions whose last snapshot is old."""
+        """Return the time of the next scan for share partitions with an old snapshot; None before the load ends."""
         return self._cold_scan_at_ms
 
     def stands_alone(self, now_ms: int) -> bool:
-        """True if snapshots are due. A snapshot holds the full state, so the log must hold that state first."""
+        """Return True if snapshots are due: they contain the full state, which must be in the log first."""
         return self._cold_scan_at_ms is not None and self._cold_scan_at_ms <= now_ms
 
     def expire(self, *, now_ms: int, timestamp_ms: int) -> Outcome[ShareRecord]:
-        """Write snapshots of rarely written share partitions, up to a limit; the rest stay due."""
+        """Write due snapshots of share partitions that are rarely written; a limited number in each call."""
         if not self.stands_alone(now_ms):
             return Outcome([], [], [])
         if not self._cold_scan:
@@ -172,11 +172,14 @@ class ShareCoordinatorShard:
         return self._made(records)
 
     def start_sessions(self, now_ms: int) -> Iterator[None]:
-        """Do nothing, as there are no sessions."""
+        """Do nothing: the share coordinator has no sessions."""
         return iter(())
 
     def replay(self, record: ShareRecord, record_offset: int = -1, producer_id: int = -1) -> None:
-        """Put a record of the log in force, in the order of the log."""
+        """Apply a record; call this in the order of the log.
+
+        After the load only the record's offset is new: its state is applied before the append.
+        """
         # After the load a record is in force before it is in the log.
         if not self._is_loaded:
             self._put_in_force(record)
@@ -188,10 +191,10 @@ class ShareCoordinatorShard:
                 self._redundant.note_snapshot(record.key, record_offset)
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> None:
-        """Do nothing: no record here belongs to a transaction."""
+        """Do nothing: no record of the share state topic belongs to a transaction."""
 
     def loaded(self, *, now_ms: int, timestamp_ms: int) -> Outcome[ShareRecord]:
-        """End the load: all records were replayed."""
+        """Finish the load and schedule the first scan for old snapshots."""
         self._is_loaded = True
         self._cold_scan_at_ms = now_ms + self._config.share_coordinator_cold_partition_snapshot_interval_ms
         return Outcome([], [], [])
@@ -201,17 +204,17 @@ class ShareCoordinatorShard:
         return []
 
     def discard(self) -> Outcome[ShareRecord]:
-        """Empty outcome: a call that fails has collected nothing."""
+        """Return an empty outcome: a failed call leaves nothing behind."""
         return Outcome([], [], [])
 
     # ------------------------------------------------------------------ reads, allowed at any time
 
     def redundant_end_offset(self) -> int | None:
-        """First offset to keep; None if no earlier record can be deleted."""
+        """Return the first offset to keep in the log; None if no record is redundant."""
         return self._redundant.end_offset()
 
     def states(self) -> dict[SharePartitionKey, SharePartitionState]:
-        """Current states of all share partitions."""
+        """Return the current states of all share partitions, as a copy."""
         return dict(self._states)
 
     # ------------------------------------------------------------------ records
@@ -240,7 +243,7 @@ class ShareCoordinatorShard:
     def _made(
         self, records: list[ShareRecord], caller: Caller | None = None, response: object = None, request: Any = None
     ) -> Outcome[ShareRecord]:
-        """Apply records. The caller is answered at the commit, or with the log's error."""
+        """Apply records and append them. The caller is answered at the commit, or with the log's error."""
         if not records:
             return Outcome([], [Reply(caller, response)] if caller is not None else [], [])
         before = [(record.key, self._states.get(record.key)) for record in records]
@@ -359,7 +362,7 @@ class ShareCoordinatorShard:
         *,
         leader_epoch: int,
     ) -> ShareRecord:
-        """Snapshot record if one is due, else an update record."""
+        """Return the record of a write: a snapshot if one is due, else an update."""
         start_offset = max(written.start_offset, state.start_offset)
         count = _delivery_complete_count(state, written)
         written_batches = [
@@ -388,13 +391,16 @@ class ShareCoordinatorShard:
         return SnapshotRecord(key, now.snapshot())
 
     def _keys_to_scan(self) -> list[SharePartitionKey]:
-        """All share partitions; empty if no record was written for long, as snapshots would then make no records redundant."""
+        """Return the keys of all share partitions; none if each one's last snapshot was written because it was idle.
+
+        Snapshots would not make more records redundant then.
+        """
         if all(state.is_quiet for state in self._states.values()):
             return []
         return list(self._states)
 
     def _cold_snapshots(self, timestamp_ms: int) -> list[ShareRecord]:
-        """Continue the scan; share partitions deleted meanwhile are skipped."""
+        """Continue the scan and return due snapshots; deleted share partitions are skipped."""
         interval_ms = self._config.share_coordinator_cold_partition_snapshot_interval_ms
         records: list[ShareRecord] = []
         work = 0
@@ -431,7 +437,10 @@ def _negative(**numbers: int) -> Problem | None:
 
 
 def _fenced(state: SharePartitionState | None, leader_epoch: int, state_epoch: int | None = None) -> Problem | None:
-    """Error for a leader that is fenced from reading (without a state epoch) or writing; None otherwise."""
+    """Return the error for a leader that may not read or write the state; None if it may.
+
+    `state_epoch` is None for a read.
+    """
     if state is None:
         operation = "Read" if state_epoch is None else "Write"
         return ErrorCode.INVALID_REQUEST, f"{operation} operation on uninitialized share partition not allowed."
@@ -451,7 +460,7 @@ def _impossible(state: SharePartitionState | None, written: share_group_state.Wr
 
 
 def _delivery_complete_count(state: SharePartitionState, written: share_group_state.WriteStatePartition) -> int:
-    """Delivery-complete count of the later start offset; the higher count for equal offsets."""
+    """Return the delivery-complete count for the higher start offset; for equal offsets the higher count."""
     if written.start_offset == state.start_offset:
         return max(written.delivery_complete_count, state.delivery_complete_count)
     return (

@@ -41,7 +41,7 @@ _new_batch = tuple.__new__  # past NamedTuple's keyword handling
 
 
 class StateBatch(NamedTuple):
-    """A range of offsets, both ends included, with the delivery state of its records."""
+    """Range of offsets, both ends included, with the delivery state and delivery count of its records."""
 
     first_offset: int
     last_offset: int
@@ -50,7 +50,7 @@ class StateBatch(NamedTuple):
 
 
 def are_in_order(batches: Sequence[StateBatch]) -> bool:
-    """True if the list is in order, as `merged` returns it."""
+    """Return True if the batches are sorted, do not overlap and are joined where possible, as `merged` returns them."""
     if any(batch.last_offset < batch.first_offset for batch in batches):
         return False
     return all(
@@ -59,15 +59,18 @@ def are_in_order(batches: Sequence[StateBatch]) -> bool:
 
 
 def in_parts(new: Iterable[BatchT], length: int) -> list[list[BatchT]]:
-    """Split batches into parts of this length that follow each other, so that each is merged with few known ones."""
+    """Sort batches and split them into lists of `length` batches.
+
+    Each list covers a narrow range of offsets, so that it is merged with few known batches.
+    """
     batches = sorted(new, key=_first)
     return [batches[start : start + length] for start in range(0, len(batches), length)]
 
 
 def merged(known: Sequence[StateBatch], new: Sequence[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
-    """Merge known batches (in order) and new ones, without anything before the start offset.
+    """Merge known batches (in order) with new batches, and drop everything before the start offset.
 
-    Only the known batches that the new ones touch are walked: most writes are short, and about the end of a long list.
+    Only known batches near the new ones are visited: most writes are short and near the end of a long list.
     """
     new = list(_from_start(new, start_offset))
     if start_offset != NO_START_OFFSET:
@@ -96,7 +99,10 @@ def _from_start(batches: Iterable[StateBatch], start_offset: int) -> Iterator[St
 
 
 def _in_order(batches: list[StateBatch]) -> list[StateBatch]:
-    """Sort batches that may overlap, by one sweep over the offsets at which they begin or end."""
+    """Sort batches that may overlap; where they do, the highest delivery count and state win.
+
+    One sweep over all offsets at which batches begin or end.
+    """
     batches.sort(key=_first)
     bounds = sorted({*map(_first, batches), *[batch.last_offset + 1 for batch in batches]})
     swept: list[StateBatch] = []
@@ -117,7 +123,10 @@ def _in_order(batches: list[StateBatch]) -> list[StateBatch]:
 
 
 def _overlaid(known: Sequence[StateBatch], new: Sequence[StateBatch]) -> list[StateBatch]:
-    """Merge two sorted lists in one pass. A range that is in only one list is kept unchanged."""
+    """Merge two lists of batches that are in order, in one pass.
+
+    Where batches overlap, the highest delivery count and state win.
+    """
     found: list[StateBatch] = []
     left, right = iter(known), iter(new)
     one, other = next(left, None), next(right, None)
@@ -138,7 +147,7 @@ def _overlaid(known: Sequence[StateBatch], new: Sequence[StateBatch]) -> list[St
 
 
 def _overlap(found: list[StateBatch], one: StateBatch, other: StateBatch) -> int:
-    """Add two overlapping batches up to the end of their overlap; return that end."""
+    """Add two overlapping batches to `found`, up to the end of their overlap; return that offset."""
     if one.first_offset > other.first_offset:
         one, other = other, one
     first, last, state, count = other
@@ -152,13 +161,13 @@ def _overlap(found: list[StateBatch], one: StateBatch, other: StateBatch) -> int
 
 
 def _after(batch: StateBatch, offset: int) -> StateBatch | None:
-    """The rest of a batch behind an offset."""
+    """Return the part of a batch after `offset`; None if there is none."""
     _, last, state, count = batch
     return StateBatch(offset + 1, last, state, count) if last > offset else None
 
 
 def _add(swept: list[StateBatch], batch: StateBatch) -> None:
-    """Add the next batch, joined to the last one if they are alike."""
+    """Append a batch, or extend the last batch if the two can be joined."""
     if swept and _continues(swept[-1], batch):
         swept[-1] = StateBatch(swept[-1].first_offset, *batch[1:])
     else:
@@ -178,7 +187,7 @@ def _continues(before: StateBatch, batch: StateBatch) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SharePartitionState:
-    """State of one share partition; immutable, so that a change can be undone."""
+    """State of one share partition; immutable, so that a change can be reverted."""
 
     snapshot_epoch: int
     state_epoch: int
@@ -199,7 +208,7 @@ class SharePartitionState:
         return self.create_timestamp != self.write_timestamp
 
     def snapshot(self) -> ShareSnapshotValue:
-        """The snapshot record of this state."""
+        """Return the snapshot value of this state."""
         return ShareSnapshotValue(
             snapshot_epoch=self.snapshot_epoch,
             state_epoch=self.state_epoch,
@@ -215,7 +224,7 @@ class SharePartitionState:
 def initial_snapshot(
     before: SharePartitionState | None, *, state_epoch: int, start_offset: int, timestamp_ms: int
 ) -> ShareSnapshotValue:
-    """The record that initializes a share partition, or resets it to another offset."""
+    """Return the snapshot value that initializes a share partition, or resets it to another start offset."""
     return ShareSnapshotValue(
         snapshot_epoch=0 if before is None else before.snapshot_epoch + 1,
         state_epoch=state_epoch,
@@ -232,7 +241,7 @@ def initial_snapshot(
 def after_snapshot(
     before: SharePartitionState | None, value: ShareSnapshotValue, updates_per_snapshot: int
 ) -> SharePartitionState:
-    """The state after a snapshot record."""
+    """Return the state of a share partition after a snapshot record."""
     update_count = 0 if before is None else before.update_count
     leader_epoch_max = value.leader_epoch if before is None else max(before.leader_epoch_max, value.leader_epoch)
     return SharePartitionState(
@@ -250,7 +259,7 @@ def after_snapshot(
 
 
 def after_update(before: SharePartitionState | None, value: ShareUpdateValue) -> SharePartitionState:
-    """The state after an update record."""
+    """Return the state of a share partition after an update record."""
     if before is None:
         # Its snapshot was lost. Kafka goes on with what is left, so that the share partition does not stand still.
         return SharePartitionState(
@@ -278,7 +287,7 @@ def after_update(before: SharePartitionState | None, value: ShareUpdateValue) ->
 
 
 def read_batches(batches: Iterable[RecordedBatch]) -> list[StateBatch]:
-    """State batches of a record. Ranges that end before they begin are left out: Kafka writes none."""
+    """Convert a record's batches to state batches. Ranges that end before they begin are skipped: Kafka writes none."""
     found = (
         StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count) for each in batches
     )
@@ -286,7 +295,7 @@ def read_batches(batches: Iterable[RecordedBatch]) -> list[StateBatch]:
 
 
 def recorded_batches(batches: Sequence[StateBatch]) -> list[RecordedBatch]:
-    """State batches in the form of a record."""
+    """Convert state batches to the form of a record."""
     return [
         RecordedBatch(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
         for first, last, state, count in batches
@@ -294,7 +303,10 @@ def recorded_batches(batches: Sequence[StateBatch]) -> list[RecordedBatch]:
 
 
 def _snapshot_batches(batches: Iterable[RecordedBatch]) -> tuple[StateBatch, ...]:
-    """State batches of a snapshot, in one pass, as there may be 10,000 and they are nearly always sorted."""
+    """Convert a snapshot's batches to state batches.
+
+    One pass, because there may be 10,000 batches, which are nearly always in order.
+    """
     found: list[StateBatch] = []
     are_sorted = True
     end, last_state = -1, (-1, -1)

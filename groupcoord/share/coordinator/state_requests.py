@@ -15,7 +15,7 @@ from ottla.wire.messages import share_group_state
 
 
 class InitializeState(NamedTuple):
-    """Initialize a share partition, or reinitialize it at another offset."""
+    """Internal request to initialize a share partition, or to reinitialize it at another start offset."""
 
     key: SharePartitionKey
     state_epoch: int
@@ -28,7 +28,7 @@ class InitializeState(NamedTuple):
 
 
 class ReadState(NamedTuple):
-    """Read all state for a new leader of the partition; leaders of lower epochs are fenced from then on."""
+    """Internal request of a partition's new leader for the full state; fences leaders with lower epochs."""
 
     key: SharePartitionKey
     leader_epoch: int
@@ -45,7 +45,7 @@ class ReadState(NamedTuple):
 
 
 class WriteState(NamedTuple):
-    """Write changes of the partition's leader."""
+    """Internal request of a partition's leader to write changes."""
 
     key: SharePartitionKey
     written: share_group_state.WriteStatePartition
@@ -57,7 +57,7 @@ class WriteState(NamedTuple):
 
 
 class DeleteState(NamedTuple):
-    """Forget a share partition."""
+    """Internal request to delete the state of a share partition."""
 
     key: SharePartitionKey
 
@@ -68,7 +68,7 @@ class DeleteState(NamedTuple):
 
 
 class ReadSummary(NamedTuple):
-    """Read the start offset of a share partition; no leader is fenced."""
+    """Internal request for the start offset of a share partition; it fences no leader."""
 
     key: SharePartitionKey
 
@@ -86,7 +86,10 @@ class ReadSummary(NamedTuple):
 
 
 class ForgetTopics(NamedTuple):
-    """Forget some of the share partitions of deleted topics; the response is their number."""
+    """Internal request to delete the state of some share partitions of deleted topics.
+
+    The response is their number; the request is repeated until it is 0.
+    """
 
     topic_ids: Collection[bytes]
 

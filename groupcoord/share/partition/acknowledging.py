@@ -33,7 +33,7 @@ _STATES = {GAP: State.ARCHIVED, ACCEPT: State.ACKNOWLEDGED, RELEASE: State.AVAIL
 
 
 class Part(NamedTuple):
-    """Neighbouring records with one type of acknowledgement."""
+    """Neighbouring records with the same type of acknowledgement."""
 
     first: int
     last: int
@@ -41,7 +41,7 @@ class Part(NamedTuple):
 
 
 class AcknowledgementBatch(NamedTuple):
-    """Acknowledged records, with one acknowledgement type for all or one for each."""
+    """Acknowledgement of a range of records; `types` has one type for all records, or a type for each."""
 
     first_offset: int
     last_offset: int
@@ -51,7 +51,10 @@ class AcknowledgementBatch(NamedTuple):
 def begin(
     partition: ShareState, change: Change, member_id: str, acknowledgements: Sequence[AcknowledgementBatch], now_ms: int
 ) -> None:
-    """Begin a change of in-flight records. After a KafkaError the caller must roll back the part that began."""
+    """Begin to acknowledge records in flight, as part of `change`.
+
+    If KafkaError is raised, the caller must roll back the records whose acknowledgement has begun.
+    """
     if len(acknowledgements) > RUNS_MAX:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "These are more acknowledgements than records can be in flight.")
     acknowledging = _Acknowledging(partition, change, member_id, now_ms)
@@ -70,7 +73,7 @@ def _check_types(acknowledgement: AcknowledgementBatch) -> None:
 
 
 def _parts(acknowledgement: AcknowledgementBatch) -> list[Part]:
-    """Join neighbours of one type."""
+    """Divide a batch of acknowledgements into ranges with the same type."""
     first, last, types = acknowledgement
     if len(types) == 1:
         return [Part(first, last, types[0])]
@@ -83,7 +86,7 @@ def _parts(acknowledgement: AcknowledgementBatch) -> list[Part]:
 
 
 def _check_known(partition: ShareState, acknowledgement: AcknowledgementBatch) -> None:
-    """Raise KafkaError unless the records are or were in flight."""
+    """Raise KafkaError if the records are not, and were not, in flight."""
     first, last, _ = acknowledgement
     in_flight, start = partition.in_flight, partition.start_offset
     index = in_flight.floor_index(first)
@@ -133,7 +136,7 @@ def _acknowledge(partition: ShareState, acknowledging: _Acknowledging, parts: Se
 
 
 class _Acknowledging:
-    """One member's acknowledgements in one request."""
+    """Acknowledgements of one member in one request."""
 
     __slots__ = ("_change", "_limit", "_may_renew", "_more_runs", "_now_ms", "_partition", "_run_count", "member_id")
 
@@ -149,9 +152,9 @@ class _Acknowledging:
         self._run_count = 0  # before it, if it makes any
 
     def check_room(self, more: int) -> None:
-        """Raise KafkaError if there would be too many runs.
+        """Raise KafkaError if `more` runs would be too many.
 
-        A batch of the log may have a million records; no member needs a state of its own for each.
+        A batch of the log may have a million records; no member needs a separate state for each of them.
         """
         if not more:
             return
@@ -164,7 +167,7 @@ class _Acknowledging:
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
 
     def acknowledge(self, run: Run, kind: int, *, is_whole: bool) -> None:
-        """Begin the acknowledgement of these records."""
+        """Begin the acknowledgement of a run with type `kind`; RENEW only extends its lock."""
         _check_holder(run, self.member_id, is_whole=is_whole)
         if kind != RENEW:
             is_rejected = kind == REJECT
@@ -179,7 +182,10 @@ class _Acknowledging:
 
 
 def _check_holder(run: Run, member_id: str, *, is_whole: bool) -> None:
-    """Raise KafkaError unless the member holds the records; Kafka's message differs for a whole batch."""
+    """Raise KafkaError unless the member has acquired the run.
+
+    `is_whole`: the run is a complete batch, for which Kafka's message differs.
+    """
     if run.state is State.ACQUIRED and run.member_id == member_id:
         return
     if run.state is State.ACQUIRED:

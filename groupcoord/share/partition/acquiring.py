@@ -31,7 +31,7 @@ THROTTLED_SINCE_MIN = 2
 
 
 class FetchedBatch(NamedTuple):
-    """The fields of a record batch's header that acquisition needs."""
+    """Fields of a record batch's header that are needed to acquire records."""
 
     base_offset: int
     last_offset: int
@@ -41,14 +41,14 @@ class FetchedBatch(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction that was aborted, with the offset of its first record."""
+    """Aborted transaction: its producer id and the offset of its first record."""
 
     producer_id: int
     first_offset: int
 
 
 class AcquiredRecords(NamedTuple):
-    """Records that a member has acquired."""
+    """Range of records that a member has acquired, with their delivery count."""
 
     first_offset: int
     last_offset: int
@@ -56,7 +56,10 @@ class AcquiredRecords(NamedTuple):
 
 
 def aborted_batches(fetched: Iterable[FetchedBatch], transactions: Sequence[AbortedTransaction]) -> list[FetchedBatch]:
-    """The batches that belong to aborted transactions. A transaction ends with its producer's abort marker."""
+    """Return the fetched batches that belong to aborted transactions.
+
+    A transaction ends at its producer's abort marker.
+    """
     waiting = sorted(transactions, key=itemgetter(1), reverse=True)
     aborting: set[int] = set()
     found = []
@@ -73,7 +76,7 @@ def aborted_batches(fetched: Iterable[FetchedBatch], transactions: Sequence[Abor
 
 
 def without(acquired: Iterable[AcquiredRecords], dropped: Sequence[FetchedBatch]) -> list[AcquiredRecords]:
-    """Acquired records without those of dropped batches. Both are in the order of their offsets."""
+    """Return the acquired records without the records of dropped batches; both arguments are in offset order."""
     left = []
     index = 0
     for first, last, delivery_count in acquired:
@@ -91,7 +94,7 @@ def without(acquired: Iterable[AcquiredRecords], dropped: Sequence[FetchedBatch]
 
 
 class AcquireRequest(NamedTuple):
-    """The limits of one member's fetch."""
+    """Member id and limits of one member's fetch."""
 
     member_id: str
     records_max: int
@@ -100,7 +103,7 @@ class AcquireRequest(NamedTuple):
 
 
 class Acquisition:
-    """One member's fetch of one share partition from the batches read; single use."""
+    """One member's acquisition of records of a share partition from fetched batches; use an object only once."""
 
     def __init__(
         self,
@@ -125,7 +128,7 @@ class Acquisition:
         self._acquired: list[AcquiredRecords] = []
 
     def acquire(self) -> list[AcquiredRecords]:
-        """Acquire records. `SharePartition.acquire` has checked that there are records, and room for them."""
+        """Acquire records and return them. The caller has checked that there are records, and room for them."""
         base = self._fetched[0].base_offset
         first = self._first_offset(base)
         overlapping = self._in_flight.beginning_in(min(base, first), self._last)
@@ -148,7 +151,10 @@ class Acquisition:
         return self._acquired
 
     def _first_offset(self, base: int) -> int:
-        """The first offset: the log's first batch may begin before the share partition, or inside one of its batches."""
+        """Return the offset at which the acquisition begins.
+
+        The first batch in the log may begin before the start offset, or inside a batch in flight.
+        """
         floor = self._in_flight.floor(base)
         if floor is not None and floor.last >= base:
             return floor.first
@@ -157,7 +163,7 @@ class Acquisition:
     # ------------------------------------------------------------------ records that were in flight before
 
     def _acquire_again(self, batch: InFlightBatch, base: int) -> bool:
-        """Acquire the free records of a batch; return False if no other batch may follow."""
+        """Acquire the free records of a batch in flight. Return False if no other batch may follow."""
         free = [run for run in batch.touching(base, self._last) if run.is_free]
         if not free:
             return True
@@ -179,7 +185,7 @@ class Acquisition:
         return True
 
     def _acquire_part(self, batch: InFlightBatch, base: int, *, is_throttled: bool) -> int:
-        """Acquire free records of a batch; returns how many."""
+        """Acquire some of the free records of a batch in flight; return their number."""
         count = 0
         part_max = None if not is_throttled else 0  # 0: not known yet
         to = len(self._acquired)
@@ -226,7 +232,7 @@ class Acquisition:
     # ------------------------------------------------------------------ records that come for the first time
 
     def _acquire_new(self, first: int, last: int) -> None:
-        """Acquire records that are not in flight yet, as many as there is room for."""
+        """Acquire as many records as there is room for, from a range that is not in flight yet."""
         partition = self._partition
         room = self._room - self._count
         # A batch of the log may begin with records that the group, or the log, has done with.
@@ -245,7 +251,7 @@ class Acquisition:
         partition.on_acquired_new(first, last, self._acquired[-1].last_offset)
 
     def _end_of_batch_at(self, offset: int) -> int:
-        """The last offset of the log's batch that has `offset`; `offset` itself if there is none."""
+        """Return the last offset of the fetched batch that contains `offset`; `offset` if there is none."""
         found = offset
         for batch in self._fetched:
             if batch.base_offset > offset:
@@ -254,7 +260,7 @@ class Acquisition:
         return max(found, offset)
 
     def _add_part(self, first: int, last: int, room: int) -> None:
-        """Add a batch of which only the first records are acquired; its other records stay available."""
+        """Put a range in flight, but acquire only its first `room` records; the others stay available."""
         batch = InFlightBatch(first, last, State.AVAILABLE, 0)
         self._in_flight.add(batch)
         self._take(batch.within(first, first + room - 1)[0])

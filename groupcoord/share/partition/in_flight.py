@@ -38,7 +38,7 @@ _first = attrgetter("first")
 
 
 class RecordState(IntEnum):
-    """State of a record, with Kafka's numbers as the share coordinator stores them."""
+    """Delivery state of a record; the numbers are Kafka's, which the share coordinator stores."""
 
     AVAILABLE = 0
     ACQUIRED = 1
@@ -52,7 +52,7 @@ class RecordState(IntEnum):
 
 
 class StateBatch(NamedTuple):
-    """Neighbouring records of one state, in the form for the share coordinator."""
+    """Neighbouring records with the same state, in the form that the share coordinator stores."""
 
     first_offset: int
     last_offset: int
@@ -61,7 +61,7 @@ class StateBatch(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """Records for the dead-letter queue: rejected by a member, or delivered too often."""
+    """Range of records for the dead-letter queue: rejected by a member, or delivered too often."""
 
     first_offset: int
     last_offset: int
@@ -70,9 +70,10 @@ class DeadLetter(NamedTuple):
 
 
 class Change:
-    """New states on their way to the share coordinator. A run that may have to be taken back refers to its change.
+    """New states of records, to be stored by the share coordinator.
 
-    It names offsets and not runs, because runs are split and joined meanwhile.
+    A run whose state may have to be reverted refers to its change. The change names offsets, because runs are split and
+    joined meanwhile.
     """
 
     __slots__ = ("dead_letters", "error", "is_settled", "on_settled", "states")
@@ -85,7 +86,7 @@ class Change:
         self.on_settled: Callable[[], None] | None = None
 
     def note(self, run: Run, *, is_rejected: bool = False) -> None:
-        """Add a run, which has its new state already."""
+        """Add a run to the change; the run has its new state already."""
         first, state, delivery_count = run.first, run.state, run.delivery_count
         if state is RecordState.ARCHIVING:
             self.dead_letters.append(DeadLetter(first, run.last, delivery_count, is_rejected))
@@ -97,7 +98,7 @@ class Change:
         self.states.append(StateBatch(first, run.last, state, delivery_count))
 
     def settle(self, error: ErrorCode) -> None:
-        """Settle the change: it is stored, or has failed with `error`."""
+        """Finish the change: it is stored, or has failed with `error`."""
         assert not self.is_settled
         self.is_settled, self.error = True, error
         on_settled, self.on_settled = self.on_settled, None
@@ -106,7 +107,7 @@ class Change:
 
 
 class Before(NamedTuple):
-    """State of a run before its change."""
+    """Fields of a run before its change, for the case that the change is reverted."""
 
     member_id: str
     delivery_count_limit: int
@@ -114,7 +115,7 @@ class Before(NamedTuple):
 
 
 class Run:
-    """Neighbouring records that are equal in everything."""
+    """Neighbouring records with equal state, delivery count, member, lock and change."""
 
     __slots__ = ("before", "change", "delivery_count", "first", "last", "locked_until_ms", "member_id", "state")
 
@@ -134,16 +135,16 @@ class Run:
 
     @property
     def is_free(self) -> bool:
-        """True if a member may acquire these records."""
+        """True if a member may acquire the run's records."""
         return self.state is RecordState.AVAILABLE and self.change is None
 
     @property
     def is_done(self) -> bool:
-        """True if its state is final and stored."""
+        """True if the run's state is final and stored."""
         return self.state.is_final and self.change is None
 
     def acquire(self, member_id: str, locked_until_ms: int) -> None:
-        """Assign the run to a member and count the delivery."""
+        """Assign the run to a member until `locked_until_ms`, and increase the delivery count."""
         assert self.is_free, self
         self.state = RecordState.ACQUIRED
         self.delivery_count += 1
@@ -151,14 +152,14 @@ class Run:
         self.locked_until_ms = locked_until_ms
 
     def revoke(self, state: RecordState) -> None:
-        """Take the records from the member that acquired them, and set their state."""
+        """Set the state of an acquired run, and remove its member and its lock."""
         assert self.state is RecordState.ACQUIRED, self
         self.state = state
         self.member_id = NO_MEMBER
         self.locked_until_ms = None
 
     def begin(self, change: Change, state: RecordState, delivery_count_limit: int) -> None:
-        """Begin a state change. The lock stays, because the change may be reverted."""
+        """Begin a state change of an acquired run. The lock stays, because the change may be reverted."""
         assert self.state is RecordState.ACQUIRED and self.change is None, self
         self.change = change
         self.before = Before(self.member_id, delivery_count_limit)
@@ -166,11 +167,14 @@ class Run:
         self.member_id = NO_MEMBER
 
     def commit(self) -> None:
-        """End the change, which is stored."""
+        """Finish the run's change, which is stored."""
         self.change = self.before = self.locked_until_ms = None
 
     def take_back(self, now_ms: int) -> None:
-        """Revert a change that could not be stored: the holder has the records again unless the lock has expired."""
+        """Revert a change that could not be stored.
+
+        The member holds the records again unless its lock has expired.
+        """
         before, locked_until_ms = self.before, self.locked_until_ms
         self.commit()
         # None: the log has dropped the record while the change was on its way.
@@ -185,13 +189,13 @@ class Run:
             self.state = RecordState.ARCHIVED if is_worn else RecordState.AVAILABLE
 
     def archive(self) -> None:
-        """Archive the records permanently, even if a pending change is reverted."""
+        """Archive the run's records permanently, even if a pending change is reverted later."""
         self.state = RecordState.ARCHIVED
         self.member_id = NO_MEMBER
         self.locked_until_ms = self.before = None
 
     def is_like(self, other: Run) -> bool:
-        """True if both can be one run."""
+        """Return True if the two runs can be joined to one."""
         return (
             self.state is other.state
             and self.delivery_count == other.delivery_count
@@ -202,7 +206,7 @@ class Run:
         )
 
     def cut_off(self, first: int) -> Run:
-        """Split the run before `first`; return the second part."""
+        """Split the run before offset `first`; return the second part."""
         assert self.first < first <= self.last, (self, first)
         rest = Run(first, self.last, self.state, self.delivery_count)
         rest.member_id, rest.locked_until_ms = self.member_id, self.locked_until_ms
@@ -212,7 +216,7 @@ class Run:
 
 
 class InFlightBatch:
-    """Records that were acquired together for the first time."""
+    """Batch of records that were acquired together for the first time, divided into runs."""
 
     __slots__ = ("first", "last", "runs")
 
@@ -230,11 +234,11 @@ class InFlightBatch:
 
     @property
     def is_whole(self) -> bool:
-        """True if it is a single run."""
+        """True if the batch is a single run."""
         return len(self.runs) == 1
 
     def within(self, first: int, last: int) -> list[Run]:
-        """The runs between two offsets, split so that they begin and end there."""
+        """Return the runs between two offsets (both included); runs are split at both ends if needed."""
         first, last = max(first, self.first), min(last, self.last)
         if first > last:
             return []
@@ -243,7 +247,7 @@ class InFlightBatch:
         return self.runs[start:end]
 
     def touching(self, first: int, last: int) -> Iterator[Run]:
-        """In-flight runs that overlap an offset range; runs are not split."""
+        """Yield the runs that overlap a range of offsets, without splitting them."""
         start = max(bisect_right(self.runs, first, key=_first) - 1, 0)
         for index in range(start, len(self.runs)):
             run = self.runs[index]
@@ -253,7 +257,7 @@ class InFlightBatch:
                 yield run
 
     def _begin_run(self, offset: int) -> int:
-        """Index of the run that begins at an offset; splits a run if needed."""
+        """Return the index of the run that begins at `offset`; splits a run if needed."""
         index = bisect_right(self.runs, offset, key=_first) - 1
         run = self.runs[index]
         if run.first < offset:
@@ -262,7 +266,7 @@ class InFlightBatch:
         return index
 
     def cut(self, offsets: Sequence[int]) -> None:
-        """Split runs at these offsets, which are in order. One walk, as there may be very many."""
+        """Split runs before these offsets, which are in order. One pass, as there may be very many."""
         if len(offsets) <= FEW:
             for offset in offsets:
                 if self.first < offset <= self.last:
@@ -281,7 +285,7 @@ class InFlightBatch:
         self.runs = runs
 
     def join(self) -> None:
-        """Join neighbours that have become equal."""
+        """Join neighbouring runs that have become equal."""
         if len(self.runs) == 1:
             return
         joined = [self.runs[0]]
@@ -294,7 +298,7 @@ class InFlightBatch:
 
 
 class InFlight:
-    """The batches of one share partition, in the order of their offsets."""
+    """Batches of one share partition that are in flight, in offset order."""
 
     __slots__ = ("batches",)
 
@@ -306,7 +310,7 @@ class InFlight:
 
     @property
     def last_offset(self) -> int:
-        """The last offset of all batches in flight; fails if there are none."""
+        """Last offset of all batches in flight. Raises IndexError if there are none."""
         return self.batches[-1].last
 
     def add(self, batch: InFlightBatch) -> None:
@@ -316,27 +320,27 @@ class InFlight:
         self.batches.insert(index, batch)
 
     def floor_index(self, offset: int) -> int:
-        """Index of the last batch that begins at `offset` or before it; -1 if there is none."""
+        """Return the index of the last batch that begins at or before `offset`; -1 if there is none."""
         return bisect_right(self.batches, offset, key=_first) - 1
 
     def floor(self, offset: int) -> InFlightBatch | None:
-        """The last batch that begins at `offset` or before it."""
+        """Return the last batch that begins at or before `offset`; None if there is none."""
         index = self.floor_index(offset)
         return self.batches[index] if index >= 0 else None
 
     def end_of_hole(self, offset: int) -> int:
-        """The last offset from `offset` on that is in no batch."""
+        """Return the last offset of the hole at `offset`, which is in no batch."""
         index = self.floor_index(offset)
         assert index < 0 or self.batches[index].last < offset, (self.batches[index], offset)
         return self.batches[index + 1].first - 1 if index + 1 < len(self.batches) else LONG_MAX
 
     def beginning_in(self, first: int, last: int) -> list[InFlightBatch]:
-        """The batches that begin between two offsets."""
+        """Return the batches that begin between two offsets (both included)."""
         start = self.floor_index(first - 1) + 1
         return self.batches[start : self.floor_index(last) + 1]
 
     def touching(self, first: int, last: int) -> list[InFlightBatch]:
-        """The batches that have records between two offsets."""
+        """Return the batches that overlap a range of offsets."""
         start = self.floor_index(first)
         if start < 0 or self.batches[start].last < first:
             start += 1

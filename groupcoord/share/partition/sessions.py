@@ -38,7 +38,7 @@ _EPOCH_MAX = (1 << 31) - 1
 
 
 class SessionKey(NamedTuple):
-    """A member of a group, and the principal that claims to be it."""
+    """Key of a share session: the group, the member, and the principal of the member's client."""
 
     group_id: str
     member_id: str
@@ -51,7 +51,7 @@ class SessionKey(NamedTuple):
 
 
 class TopicPartition(NamedTuple):
-    """A partition that a member names. `topic` is None if its id is unknown."""
+    """Partition that a member names. `topic` is None if the topic id is unknown."""
 
     topic: str | None
     topic_id: bytes
@@ -59,7 +59,7 @@ class TopicPartition(NamedTuple):
 
 
 class ShareSession:
-    """The partitions of one member, in serving order."""
+    """Share session of one member: its partitions, in the order in which they are served."""
 
     __slots__ = ("connection", "due", "epoch", "is_over", "key", "partitions")
 
@@ -72,7 +72,7 @@ class ShareSession:
         self.due: set[tuple[bytes, int]] = set()  # the next response has them in any case
 
     def update(self, wanted: Iterable[TopicPartition], forgotten: Iterable[TopicPartition]) -> None:
-        """Add and remove partitions."""
+        """Add the partitions `wanted` and remove the partitions `forgotten`."""
         for each in wanted:
             key = each.topic_id, each.partition
             if key not in self.partitions:
@@ -84,7 +84,11 @@ class ShareSession:
             self.due.discard(key)
 
     def must_include(self, partition: TopicPartition, *, has_records: bool, has_error: bool) -> bool:
-        """True if the response must include this partition; clears its due mark."""
+        """Return True if the next response must include the partition, and clear the partition's due mark.
+
+        After an error the mark stays, because the next response must show that the error is over. A partition with
+        records moves to the end of the serving order.
+        """
         key = partition.topic_id, partition.partition
         must = has_records or has_error or key in self.due
         # The response after an error has to say that it is over.
@@ -98,7 +102,7 @@ class ShareSession:
 
 
 class ShareSessions:
-    """All share sessions of a broker. `on_end` is called for each session that ends."""
+    """All share sessions of a broker. `on_end` is called with each session that ends."""
 
     def __init__(self, limit: Callable[[], int], on_end: Callable[[ShareSession], None]) -> None:
         self._limit = limit
@@ -112,11 +116,11 @@ class ShareSessions:
         return len(self._sessions)
 
     def has_group(self, group_id: str) -> bool:
-        """True if a member of this group has a session."""
+        """Return True if any member of the group has a session."""
         return group_id in self._members
 
     def get(self, key: SessionKey) -> ShareSession:
-        """The session of a member. Raises KafkaError if there is none."""
+        """Return the member's session. Raises KafkaError if there is none."""
         session = self._session_of_same(key)
         if session is None:
             raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND)
@@ -127,14 +131,17 @@ class ShareSessions:
         return session if session is not None and session.key == key else None
 
     def check_size(self, key: SessionKey, epoch: int, count: int) -> None:
-        """Refuse a request with more partitions than a session may have, before looking at them."""
+        """Raise KafkaError, and end the session, if a request names more partitions than a session may have.
+
+        Call this before the partitions are processed.
+        """
         if count > SESSION_PARTITIONS_MAX:
             self.end(key)
             is_first = epoch == INITIAL_EPOCH
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED if is_first else ErrorCode.SHARE_SESSION_NOT_FOUND)
 
     def begin(self, key: SessionKey, wanted: Iterable[TopicPartition], connection: object) -> ShareSession:
-        """Begin a session, in place of the one that there was. Raises KafkaError if there are too many."""
+        """Begin a session, in place of the member's former session. Raises KafkaError if limits are exceeded."""
         session = ShareSession(key, connection)
         session.update(wanted, ())
         session.due.clear()  # the first response has them all anyway
@@ -165,7 +172,10 @@ class ShareSessions:
         wanted: Iterable[TopicPartition] = (),
         forgotten: Iterable[TopicPartition] = (),
     ) -> ShareSession:
-        """Take the next request of a session. Raises KafkaError for a wrong epoch; ends a session that grows too large."""
+        """Apply the next request of a session and raise its epoch.
+
+        Raises KafkaError for a wrong epoch. A session with too many partitions is ended, with a KafkaError.
+        """
         session = self.get(key)
         if session.epoch != epoch:
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
@@ -182,7 +192,7 @@ class ShareSessions:
         return size <= SESSION_PARTITIONS_MAX and self._partitions + more <= PARTITIONS_MAX
 
     def end(self, key: SessionKey) -> None:
-        """End a session if there is one."""
+        """End the member's session, if there is one."""
         session = self._session_of_same(key)
         if session is not None:
             self._forget(session)
@@ -202,6 +212,6 @@ class ShareSessions:
             del self._by_connection[session.connection]
 
     def disconnect(self, connection: object) -> None:
-        """End the sessions of a closed connection."""
+        """End all sessions of a closed connection."""
         for key in tuple(self._by_connection.get(connection, ())):
             self.end(key)

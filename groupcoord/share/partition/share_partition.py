@@ -55,7 +55,7 @@ BATCHES_MAX = 10_000
 
 
 class Phase(Enum):
-    """State of a share partition; the module's docstring has a table of them."""
+    """Phase of a share partition; the module's docstring describes the phases."""
 
     INITIALIZING = auto()
     ACTIVE = auto()
@@ -64,7 +64,7 @@ class Phase(Enum):
 
 
 class StateWrite(NamedTuple):
-    """A write for the share coordinator."""
+    """Write of changed states to the share coordinator."""
 
     start_offset: int
     delivery_complete_count: int
@@ -73,7 +73,10 @@ class StateWrite(NamedTuple):
 
 
 class SharePartition(ShareState):
-    """A share partition at its leader. After each call the caller must check `take_write` and `next_deadline_ms`."""
+    """Share partition at its leader.
+
+    After each call the caller must check `take_write` and `next_deadline_ms`.
+    """
 
     def __init__(self, key: SharePartitionKey, leader_epoch: int, settings_of: ShareGroupSettingsProvider) -> None:
         super().__init__(key, settings_of)
@@ -94,7 +97,10 @@ class SharePartition(ShareState):
     # ------------------------------------------------------------------ loading, and the end
 
     def load(self, state_epoch: int, start_offset: int, batches: Iterable[StateBatch]) -> None:
-        """Begin with the stored state. A KafkaError means that it is invalid; the phase is FAILED then."""
+        """Start with the state that the share coordinator has stored.
+
+        Raises KafkaError if the state is invalid; the phase is FAILED then.
+        """
         assert self.phase is Phase.INITIALIZING, self
         self.state_epoch, self.start_offset = state_epoch, start_offset
         gap_start, before = -1, start_offset - 1
@@ -123,18 +129,22 @@ class SharePartition(ShareState):
             self._move_start()
 
     def fail(self) -> None:
-        """Fail, because the stored state could not be read."""
+        """Mark the share partition as failed, because the stored state could not be read."""
         assert self.phase is Phase.INITIALIZING, self
         self.phase = Phase.FAILED
 
     def fence(self) -> None:
-        """Stop: another leader or another share coordinator has taken over."""
+        """Stop serving, because another leader or another share coordinator has taken over."""
         self.phase = Phase.FENCED
 
     # ------------------------------------------------------------------ before a fetch
 
     def next_fetch_offset(self) -> int:
-        """The offset at which the next fetch reads the log: the first free record, or the end of those in flight."""
+        """Return the offset at which the next fetch reads the log.
+
+        This is the offset of the first free record or hole or, if there is none, the offset after all records in
+        flight.
+        """
         in_flight = self.in_flight
         if not in_flight or self.start_offset > in_flight.last_offset:
             self.has_free_records = False
@@ -154,7 +164,7 @@ class SharePartition(ShareState):
         return self.end_offset + 1
 
     def can_acquire(self) -> bool:
-        """True if a fetch may acquire records: some in flight are free again, or there is room for more."""
+        """Return True if a fetch may acquire records: records in flight are free, or there is room for more."""
         if not self.is_active:
             return False
         return self.next_fetch_offset() != self.end_offset + 1 or self._room() > 0
@@ -166,7 +176,7 @@ class SharePartition(ShareState):
         return self.end_offset - self.start_offset + 1 if self.in_flight else 0
 
     def reads_until(self) -> int:
-        """The last offset that a fetch may use now; there is no room for records behind it."""
+        """Return the last offset that a fetch may use now; there is no room for records after it."""
         return max(self.end_offset, self.next_fetch_offset() + self.settings.partition_max_record_locks)
 
     # ------------------------------------------------------------------ acquiring
@@ -179,7 +189,7 @@ class SharePartition(ShareState):
         now_ms: int,
         aborted: Sequence[AbortedTransaction] = (),
     ) -> list[AcquiredRecords]:
-        """Acquire records for a member from the batches read at `fetch_offset`."""
+        """Acquire records for a member from the batches that were read at `fetch_offset`."""
         if not self.is_active or request.records_max <= 0 or not fetched:
             return []
         last = fetched[-1].last_offset
@@ -202,7 +212,7 @@ class SharePartition(ShareState):
         return self._without_aborted(acquired, fetched, aborted) if aborted else acquired
 
     def _archive_compacted(self, fetch_offset: int, base_offset: int) -> None:
-        """Archive free records that compaction has removed: the log begins behind the fetch offset."""
+        """Archive free records before `base_offset`, because compaction has removed them from the log."""
         if fetch_offset < base_offset:
             self._archive_free(fetch_offset, base_offset - 1)
             self._move_start()
@@ -222,7 +232,7 @@ class SharePartition(ShareState):
     def _without_aborted(
         self, acquired: list[AcquiredRecords], fetched: Sequence[FetchedBatch], aborted: Sequence[AbortedTransaction]
     ) -> list[AcquiredRecords]:
-        """Archive acquired records of aborted transactions."""
+        """Archive acquired records of aborted transactions; return the other acquired records."""
         dropped = aborted_batches(fetched, aborted)
         for batch in dropped:
             for in_flight in self.in_flight.touching(batch.base_offset, batch.last_offset):
@@ -237,7 +247,7 @@ class SharePartition(ShareState):
     # ------------------------------------------------------------------ acknowledge, release, expire
 
     def acknowledge(self, member_id: str, acknowledgements: Sequence[AcknowledgementBatch], now_ms: int) -> Change:
-        """Acknowledge records that a member holds. Raises KafkaError if any acknowledgement is invalid."""
+        """Acknowledge records of a member. Raises KafkaError if any acknowledgement is invalid."""
         change = Change()
         try:
             begin(self, change, member_id, acknowledgements, now_ms)
@@ -247,7 +257,7 @@ class SharePartition(ShareState):
         return self._store(change)
 
     def release(self, member_id: str) -> Change:
-        """Release the records of a member that has left or closed its session."""
+        """Release the records of a member that has left the group or closed its session."""
         change = Change()
         settings = self.settings
         for batch in self.in_flight.batches:
@@ -259,7 +269,7 @@ class SharePartition(ShareState):
         return self._store(change)
 
     def expire(self, now_ms: int) -> None:
-        """Free records with expired locks. Members may acquire them at once, without waiting for the write."""
+        """Release records whose locks have expired. Members may acquire them before this is stored."""
         change = Change()
         self.deadline_ms = None
         for batch in self.in_flight.batches:
@@ -287,7 +297,7 @@ class SharePartition(ShareState):
         batch.join()
 
     def next_deadline_ms(self) -> int | None:
-        """The time at which to call `expire` at the latest; None if no record is held."""
+        """Return the latest time at which to call `expire`; None if no member holds records."""
         return self.deadline_ms
 
     def _cut_at_start(self, batch: InFlightBatch) -> None:
@@ -297,7 +307,7 @@ class SharePartition(ShareState):
     # ------------------------------------------------------------------ the dead-letter queue
 
     def on_dead_letter(self, letter: DeadLetter) -> None:
-        """Archive records that the dead-letter queue has taken or refused."""
+        """Archive records that the dead-letter queue has accepted or refused."""
         change = Change()
         for batch in self.in_flight.touching(letter.first_offset, letter.last_offset):
             for run in batch.within(letter.first_offset, letter.last_offset):
@@ -318,7 +328,7 @@ class SharePartition(ShareState):
         return change
 
     def take_write(self) -> StateWrite | None:
-        """The next write, None if there is none. The caller has to call `settle` with its outcome."""
+        """Return the next write; None if there is none now. The caller must call `settle` with its result."""
         if self._is_writing or not self._waiting:
             return None
         self._is_writing = True
@@ -333,11 +343,11 @@ class SharePartition(ShareState):
 
     @property
     def is_storing(self) -> bool:
-        """True while changes are not stored."""
+        """True while any changes are not stored yet."""
         return self._is_writing or bool(self._waiting)
 
     def _done_count(self) -> int:
-        """Number of done records behind the start offset (KIP-1226)."""
+        """Return the number of records at or after the start offset that are in a final state (KIP-1226)."""
         start = self.start_offset
         count = 0
         for batch in self.in_flight.batches:
@@ -348,7 +358,7 @@ class SharePartition(ShareState):
         return count
 
     def settle(self, write: StateWrite, error: ErrorCode, now_ms: int) -> None:
-        """Settle a write that was stored or has failed."""
+        """Finish a write: commit its changes, or revert them if the write failed with `error`."""
         assert self._is_writing
         self._is_writing = False
         for change in write.changes:
@@ -407,7 +417,10 @@ class SharePartition(ShareState):
     # ------------------------------------------------------------------ the start offset
 
     def on_log_start(self, log_start_offset: int) -> None:
-        """Follow the log's start offset. Members keep records before it until they acknowledge or release them."""
+        """Follow a move of the log's start offset.
+
+        Members keep records before that offset until they acknowledge or release them.
+        """
         if log_start_offset <= self.start_offset:
             return
         if self.in_flight:
@@ -420,7 +433,7 @@ class SharePartition(ShareState):
         self._move_start()
 
     def _move_start(self) -> None:
-        """Move the start offset over done records."""
+        """Move the start offset over records in a final, stored state."""
         batches = self.in_flight.batches
         if not self._may_move_start():
             return
@@ -451,7 +464,7 @@ class SharePartition(ShareState):
         return run.is_done
 
     def _last_done(self) -> int:
-        """The last offset of the done records at the front; -1 if there are none."""
+        """Return the last offset of the records at the front that are in a final, stored state; -1 if none is."""
         last_done = -1
         for batch in self.in_flight.batches:
             if self.has_gaps and batch.last >= self.gap_start:

@@ -13,7 +13,7 @@ from ottla.groupcoord.share.partition.in_flight import RecordState as State
 
 @dataclass(frozen=True, slots=True)
 class ShareGroupSettings:
-    """Settings in force of one share group, for the leaders of its partitions."""
+    """Settings in force of one share group, as the leaders of its partitions need them."""
 
     record_lock_duration_ms: int = 30_000
     delivery_count_limit: int = 5
@@ -29,7 +29,7 @@ class ShareGroupSettings:
 
     @classmethod
     def of(cls, group: GroupSettings) -> ShareGroupSettings:
-        """Select the settings of a group that share partitions need."""
+        """Return those of a group's settings that share partitions need."""
         return cls(
             record_lock_duration_ms=group.share_record_lock_duration_ms,
             delivery_count_limit=group.share_delivery_count_limit,
@@ -47,7 +47,7 @@ ShareGroupSettingsProvider = Callable[[str], ShareGroupSettings]
 
 
 class ShareState:
-    """Base of `SharePartition`, which has the theory."""
+    """State and settings of a share partition; base class of `SharePartition`."""
 
     def __init__(self, key: SharePartitionKey, settings_of: ShareGroupSettingsProvider) -> None:
         self.key = key
@@ -65,18 +65,21 @@ class ShareState:
 
     @property
     def has_gaps(self) -> bool:
-        """True if there may be holes that have to be fetched."""
+        """True if there may be holes between batches in flight whose records must still be fetched."""
         return self.gap_start >= 0 and self.gaps_end == self.end_offset
 
     def on_acquired_new(self, first: int, last: int, last_acquired: int) -> None:
-        """Note new records in flight."""
+        """Update offsets for new records in flight.
+
+        `first` and `last`: offsets of the records put in flight. `last_acquired`: last offset that was acquired.
+        """
         if self.in_flight.batches[0].first == first:
             self.start_offset = first
         self.end_offset = max(self.end_offset, last)
         self.move_gap(last_acquired + 1)
 
     def move_gap(self, offset: int) -> None:
-        """Move the gap window: holes before this offset have been fetched."""
+        """Move the start of the gap window: holes before `offset` have been fetched."""
         if self.gap_start < 0:
             return
         # Records in flight are no hole.
@@ -88,7 +91,11 @@ class ShareState:
             self.gap_start = -1
 
     def state_after(self, run: Run, state: State, *, is_rejected: bool = False) -> State:
-        """State of records that their holder gives up as `state`."""
+        """Return the new state of records that their holder gives up as `state`.
+
+        Dropped by the log: archived. Rejected or delivered too often: to the dead-letter queue, or archived if there is
+        none.
+        """
         if run.last < self.start_offset:
             return State.ARCHIVED  # the log has dropped them meanwhile
         if state is not State.AVAILABLE and not is_rejected:
@@ -104,6 +111,6 @@ class ShareState:
         self.expect_deadline(run.locked_until_ms)
 
     def expect_deadline(self, at_ms: int) -> None:
-        """Move the deadline to the end of a lock, if that is earlier."""
+        """Set the deadline to `at_ms` if that is earlier."""
         if self.deadline_ms is None or at_ms < self.deadline_ms:
             self.deadline_ms = at_ms
