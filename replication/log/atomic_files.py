@@ -25,30 +25,30 @@ SYNCS_MAX = 32  # files that are synced one by one; for more, syncing the whole 
 
 
 def always() -> bool:
-    """Stand in for the check of a directory that is never renamed; always True."""
+    """Return True; stands in for `is_still` where a directory is never renamed."""
     return True
 
 
 class HasDirectory(Protocol):
-    """Owner of a directory, notified of each rename in it."""
+    """Owner of a directory; `directory` changes when the directory is renamed."""
 
     @property
     def directory(self) -> str: ...
 
 
 def keeps_directory(owner: HasDirectory) -> IsStill:
-    """Make a function that tells if `owner` still has the directory that it has now. Any thread may call it."""
+    """Return a function that says whether `owner` still has its present directory; any thread may call it."""
     directory = owner.directory
     return lambda: owner.directory == directory
 
 
 def another_directory(path: str) -> FileNotFoundError:
-    """Error of a write to a directory that was replaced by another of its name."""
+    """Return the error of a write to a directory whose name another directory has taken."""
     return FileNotFoundError(errno.ENOENT, "Another directory has this name now", path)
 
 
 class Replacement(NamedTuple):
-    """New contents of a file. `is_still`: tells if the directory still belongs to the same log."""
+    """New contents of a file; `is_still` says whether the directory still belongs to the same log."""
 
     path: str
     data: bytes
@@ -56,7 +56,7 @@ class Replacement(NamedTuple):
 
 
 def write_file(path: str, data: bytes, *, sync: bool, is_still: IsStill | None, mode: int = PRIVATE_FILE) -> None:
-    """Overwrite a file in place. Without `is_still` any directory of that name will do. `mode` is for a new file."""
+    """Overwrite a file in place; a new file gets `mode`. Without `is_still` any directory of that name is accepted."""
     if is_still is None:
         _write(path, data, mode, sync=sync)
         return
@@ -65,7 +65,7 @@ def write_file(path: str, data: bytes, *, sync: bool, is_still: IsStill | None, 
 
 
 def replace_file(file: Replacement, mode: int = PRIVATE_FILE) -> None:
-    """Write a file so that a crash leaves either the old contents or the new, and the new once this returns."""
+    """Replace a file atomically: after a crash it has the old or the new contents, after the return the new ones."""
     # The contents are on the disk before the name leads to them, and the name before this returns.
     with _directory_of(file.path, file.is_still) as (directory, name):
         _write(name + TEMPORARY_SUFFIX, file.data, mode, sync=True, directory=directory)
@@ -74,7 +74,7 @@ def replace_file(file: Replacement, mode: int = PRIVATE_FILE) -> None:
 
 
 def replace_files(files: Sequence[Replacement], mode: int = PRIVATE_FILE) -> None:
-    """Replace many files with few syncs. Files whose directory was replaced are skipped."""
+    """Replace many files atomically with few syncs; skip files whose directory was replaced."""
     if len(files) <= SYNCS_MAX or not SYNC_WAITS:
         for file in files:
             with contextlib.suppress(FileNotFoundError):
@@ -96,7 +96,7 @@ def replace_files(files: Sequence[Replacement], mode: int = PRIVATE_FILE) -> Non
 
 @contextlib.contextmanager
 def _directory_of(path: str, is_still: IsStill) -> Iterator[tuple[int, str]]:
-    """The directory of a file, open, and the file's name in it."""
+    """Open a file's directory; yield its descriptor and the file's name in it."""
     parent, name = os.path.split(path)
     directory = os.open(parent, os.O_RDONLY | O_DIRECTORY | os.O_CLOEXEC)
     try:

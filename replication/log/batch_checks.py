@@ -74,18 +74,18 @@ new_tuple = tuple.__new__  # past NamedTuple's keyword handling
 
 
 class AppendOrigin(Enum):
-    """The appender of a batch, which decides how far the batch is trusted."""
+    """Origin of a batch; a client's batch is checked more than a coordinator's."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
 
 
 class TooManyForTheLoop(Exception):
-    """The batch has too many records for the event loop. Raised before any change; a thread must repeat the check."""
+    """The batch has too many records for the event loop; a thread must repeat the check. The batch is unchanged."""
 
 
 class ValidationRules(NamedTuple):
-    """A topic's requirements of produced batches."""
+    """A topic's requirements for produced batches."""
 
     max_message_bytes: int = 1_048_588
     compacted: bool = False
@@ -101,7 +101,7 @@ class ValidationRules(NamedTuple):
     @classmethod
     @lru_cache(maxsize=256)
     def from_config(cls, config: LogConfig, origin: AppendOrigin = AppendOrigin.CLIENT) -> ValidationRules:
-        """Rules for a configuration: one object for all the logs that share it."""
+        """Return the rules for a configuration; all logs with the same configuration share one object."""
         name = config.compression_type
         codec = {"producer": None, "uncompressed": Compression.NONE}.get(
             name, Compression.__members__.get(name.upper())
@@ -128,7 +128,7 @@ class ValidationRules(NamedTuple):
 
 
 class CheckedRecords(NamedTuple):
-    """One valid batch without its final offsets."""
+    """A valid batch before its offsets are assigned."""
 
     buffer: memoryview | bytearray
     header: BatchHeader
@@ -136,14 +136,14 @@ class CheckedRecords(NamedTuple):
     log_append_time_ms: int
 
     def assign(self, next_offset: int, leader_epoch: int) -> BatchHeader:
-        """Write offsets and leader epoch into the buffer; return the resulting header."""
+        """Write the base offset and the leader epoch into the buffer; return the resulting header."""
         buffer, header, _, _ = self
         _FRONT.pack_into(buffer, 0, next_offset, header[1], leader_epoch)  # none of it under the checksum
         # Put together by hand: `_replace` would cost every batch more.
         return new_tuple(BatchHeader, (next_offset, header[1], leader_epoch) + header[3:])
 
     def take_back(self) -> None:
-        """Undo `assign`: restore the buffer because the batch was not appended."""
+        """Undo `assign` in the buffer, after the append has failed."""
         _FRONT.pack_into(self.buffer, 0, *self.header[:3])
 
 
@@ -152,7 +152,7 @@ DOUBTFUL = CheckedRecords(memoryview(b""), BatchHeader(*[0] * len(BatchHeader._f
 
 
 def check_produce_request_records(records: Buffer | None, api_version: int) -> None:
-    """Check the number, magic and codec of batches that a Produce request of this version may hold for a partition."""
+    """Check that the number, magic and codec of a Produce request's batches fit its version. Raises KafkaError."""
     # Older requests carry message sets, of which there may be many.
     if api_version < 3:
         return
@@ -176,7 +176,7 @@ def check_produce_request_records(records: Buffer | None, api_version: int) -> N
 
 
 def is_expensive(records: Buffer, rules: ValidationRules | None = None) -> bool:
-    """True if checking these records would hold the event loop, so that a thread must do it. Never raises."""
+    """Return True if the check of these records would block the event loop: a thread must do it. Never raises."""
     size = len(records)
     # Refused at once in any case, and too short for the reads below.
     if size < RECORDS_OFFSET:
@@ -207,7 +207,10 @@ def is_expensive(records: Buffer, rules: ValidationRules | None = None) -> bool:
 
 
 def is_long_gzip(area: memoryview) -> bool:
-    """Guess from the stated sizes if checking gzip data takes long; `check_thoroughly` gives up if the guess is wrong."""
+    """Guess from the stated sizes whether checking gzip data takes long.
+
+    If the guess is too low, `check_thoroughly` gives up.
+    """
     # Stored data are hardly longer than what they become, or else they are mostly empty blocks, which take time as well.
     if told_gzip_size(area) > INLINE_GZIP_BYTES_MAX or len(area) > INLINE_GZIP_BYTES_MAX * 9 // 8:
         return True
@@ -219,7 +222,7 @@ def is_long_gzip(area: memoryview) -> bool:
 
 
 def ordinary_fields_python(records: memoryview, flags: int, records_max: int, bytes_max: int) -> tuple[int, ...] | None:
-    """Fields of an ordinary header, else None; the twin of `ordinary_header` in C."""
+    """Return the header fields of an ordinary batch, else None; Python version of `ordinary_header` in C."""
     if len(records) < RECORDS_OFFSET:
         return None
     # All fields at once: one call for the header costs less than a look at each field.
@@ -248,9 +251,9 @@ ordinary_fields: Callable[[memoryview, int, int, int], tuple[int, ...] | None] =
 
 
 def ordinary_header(records: memoryview, flags: int = TRANSACTIONAL_FLAG | COMPRESSION_MASK) -> BatchHeader | None:
-    """Header of a single whole batch with consistent counts and no flags but these; None for others.
+    """Return the header of a single complete batch with consistent counts and no flags outside `flags`; else None.
 
-    Nearly all producers' batches pass.
+    Nearly all batches of producers pass.
     """
     # What would hold the event loop is for a thread, and `is_expensive` decides that.
     fields = ordinary_fields(records, flags, INLINE_RECORDS_MAX, INLINE_BYTES_MAX)
@@ -258,7 +261,7 @@ def ordinary_header(records: memoryview, flags: int = TRANSACTIONAL_FLAG | COMPR
 
 
 def is_intact_python(records: memoryview, earliest: int, latest: int) -> bool:
-    """Check the checksum, the count of records and the greatest timestamp of an uncompressed batch.
+    """Return True if an uncompressed batch has a valid checksum, record count and maximum timestamp.
 
     All timestamps have to be between `earliest` and `latest`.
     """
@@ -279,9 +282,9 @@ is_intact: Callable[[memoryview, int, int], bool] = native("is_intact", is_intac
 
 
 def check_own(records: memoryview, rules: ValidationRules) -> CheckedRecords | None:
-    """Check a batch that this broker has encoded itself, without its checksum and records.
+    """Check a batch that this broker has encoded itself; skips the checksum and the records.
 
-    None where the topic refuses or changes batches: `validator.py` says what becomes of it.
+    Returns None if the topic refuses or changes such batches; `validator.py` has to check the batch then.
     """
     if rules.compression or rules.timestamp_type or len(records) > rules.max_message_bytes:
         return None
@@ -292,9 +295,9 @@ def check_own(records: memoryview, rules: ValidationRules) -> CheckedRecords | N
 def check_quickly(
     records: memoryview, header: BatchHeader, rules: ValidationRules, *, now_ms: int
 ) -> CheckedRecords | None:
-    """Check a batch with an `ordinary_header` on the fast path; None if it must be refused, changed or checked in a thread.
+    """Check a batch with an `ordinary_header` on the fast path; None if only the thorough check can decide.
 
-    DOUBTFUL instead of None if the check took too long to be repeated on the event loop.
+    Returns DOUBTFUL instead of None if the check took so long that it must not be repeated on the event loop.
     """
     codec = header[5] & COMPRESSION_MASK
     # The topic wants something of the batch, or wants it changed. What reads all bytes comes last.
@@ -316,7 +319,7 @@ def check_quickly(
 
 
 def _may_be_long(records: memoryview, codec: int, rules: ValidationRules) -> bool:
-    """True if a compressed batch needs the thorough check: it may be long, or the topic's rules require more."""
+    """Return True if a compressed batch needs the thorough check, because of its length or of the topic's rules."""
     if (
         codec > Compression.ZSTD
         # The topic takes it as it is, and sets no limit to single records that may matter here.
@@ -362,7 +365,7 @@ def _is_good_compressed(
 
 
 def times_are_ordinary(header: Sequence[int], minimum: int, maximum: int, earliest: int, latest: int) -> bool:
-    """True if timestamps with these extreme deltas are within the range, and the header states the largest one."""
+    """Return True if the timestamps are within the range and the header states the highest one correctly."""
     base_timestamp, max_timestamp = header[7], header[8]
     min_timestamp = base_timestamp + minimum
     # The thorough half corrects a wrong maximum and says which records are out of range. Times below NO_TIMESTAMP, and sums that

@@ -25,14 +25,14 @@ READ_BYTES = 4 * 1024 * 1024  # of whole batches
 
 
 class Readable(Protocol):
-    """File operations that reading batches needs."""
+    """File operations for reading batches."""
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Up to `length` bytes from `position`; fewer only at the end of the file."""
+        """Read `length` bytes from `position`; fewer only at the end of the file."""
 
 
 class CorruptSegment(Exception):
-    """Bytes in a `.log` file that are no batch, at `position`."""
+    """The bytes at `position` of a `.log` file are not a batch."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(f"{reason} at position {position}")
@@ -42,9 +42,9 @@ class CorruptSegment(Exception):
 def scan_batches(
     file: Readable, position: int, end: int, read_bytes: int = SCAN_BYTES
 ) -> Iterator[tuple[BatchHeader, int]]:
-    """Headers and positions of the batches in [position, end) of a file. CorruptSegment where there is none.
+    """Yield headers and positions of the batches in [position, end) of a file. Raises CorruptSegment at invalid bytes.
 
-    Headers are read `read_bytes` at a time, so that small batches cost no system call each and large ones are skipped.
+    Each read gets `read_bytes`: small batches do not cost a system call each, and large batches are skipped.
     """
     data = b""
     start = position
@@ -90,10 +90,10 @@ def _legacy_header(file: Readable, position: int, end: int) -> BatchHeader:
 def valid_batches(
     file: Readable, base_offset: int, size: int, limit: int = 2**63
 ) -> Iterator[tuple[BatchHeader, memoryview, int]]:
-    """Yield header, bytes and position of the batches at the beginning of a file, up to the first invalid one.
+    """Yield header, bytes and position of the valid batches at the beginning of a file.
 
-    The checksum does not cover offsets. So a batch after a gap counts as valid only if the batches behind it, in this file
-    or the next one (which begins at offset `limit`), have higher offsets.
+    The checksum does not cover offsets. So a batch after a gap counts as valid only if all later batches, in this file
+    and the next one (which begins at offset `limit`), have higher offsets.
     """
     next_offset = base_offset
     held = None
@@ -121,7 +121,7 @@ def valid_batches(
 
 
 def _whole_batches(file: Readable, size: int) -> Iterator[tuple[BatchHeader, memoryview, int]]:
-    """Yield the batches at the beginning of a file, up to the first truncated or corrupt one."""
+    """Yield the complete batches at the beginning of a file, up to the first truncated or corrupt one."""
     position = 0
     wanted = READ_BYTES
     while position < size:

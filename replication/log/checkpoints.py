@@ -20,11 +20,11 @@ _NUMBER = re.compile("-?[0-9]{1,19}")
 
 
 class CorruptCheckpoint(Exception):
-    """Checkpoint or other small file with unreadable contents."""
+    """A checkpoint or another small file of a log directory is unreadable."""
 
 
 class MetaProperties(NamedTuple):
-    """Contents of `meta.properties`: the owner of a log directory. Version 0 calls the node id `broker.id`."""
+    """Contents of `meta.properties`, which names a log directory's owner; version 0 calls the node id `broker.id`."""
 
     version: int
     node_id: int | None
@@ -33,12 +33,12 @@ class MetaProperties(NamedTuple):
 
 
 def encode_uuid(uuid: bytes) -> str:
-    """Kafka's text form: 22 characters of base64url, unpadded."""
+    """Return Kafka's text for a UUID: 22 characters of unpadded base64url."""
     return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
 
 
 def decode_uuid(text: str) -> bytes:
-    """Sixteen bytes from Kafka's text form."""
+    """Return the sixteen bytes of a UUID from Kafka's text for it."""
     try:
         # `validate`, because Python would pass over any other character. The padding is what Kafka leaves out.
         uuid = base64.b64decode(text.encode("ascii") + b"==", altchars=b"-_", validate=True)
@@ -76,12 +76,12 @@ def _number(text: str) -> int:
 
 
 def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
-    """An offset checkpoint: {(topic, partition): offset}."""
+    """Encode an offset checkpoint from {(topic, partition): offset}."""
     return _encode([f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()])
 
 
 def decode_offsets(data: bytes) -> dict[tuple[str, int], int]:
-    """Read an offset checkpoint."""
+    """Decode an offset checkpoint to {(topic, partition): offset}. Raises CorruptCheckpoint."""
     offsets = {}
     for entry in _decode(data):
         if len(entry) != 3:
@@ -91,12 +91,12 @@ def decode_offsets(data: bytes) -> dict[tuple[str, int], int]:
 
 
 def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
-    """A leader-epoch-checkpoint: (epoch, start offset) in order."""
+    """Encode a leader-epoch-checkpoint from (epoch, start offset) pairs, in order."""
     return _encode([f"{epoch} {start_offset}" for epoch, start_offset in entries])
 
 
 def decode_epochs(data: bytes) -> list[tuple[int, int]]:
-    """Read a leader-epoch-checkpoint."""
+    """Decode a leader-epoch-checkpoint to (epoch, start offset) pairs. Raises CorruptCheckpoint."""
     epochs = []
     for entry in _decode(data):
         if len(entry) != 2 or _number(entry[0]) < 0 or _number(entry[1]) < 0:
@@ -106,12 +106,12 @@ def decode_epochs(data: bytes) -> list[tuple[int, int]]:
 
 
 def encode_partition_metadata(topic_id: bytes) -> bytes:
-    """`partition.metadata`; without a line end, as Kafka writes it."""
+    """Encode `partition.metadata`, which holds the topic id; without a line end, as Kafka writes it."""
     return f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
 
 
 def decode_partition_metadata(data: bytes) -> bytes:
-    """Topic id from a `partition.metadata`."""
+    """Decode the topic id in `partition.metadata`. Raises CorruptCheckpoint."""
     fields = _pairs(data, ":")
     if fields.get("version") != "0":
         raise CorruptCheckpoint(f"unknown version {fields.get('version')!r}")
@@ -119,7 +119,7 @@ def decode_partition_metadata(data: bytes) -> bytes:
 
 
 def encode_meta_properties(properties: MetaProperties) -> bytes:
-    """`meta.properties`."""
+    """Encode `meta.properties`."""
     # Java begins a properties file with a comment.
     lines = ["#"]
     if properties.cluster_id is not None:
@@ -132,7 +132,7 @@ def encode_meta_properties(properties: MetaProperties) -> bytes:
 
 
 def decode_meta_properties(data: bytes) -> MetaProperties:
-    """Read `meta.properties` of a ZooKeeper-mode (version 0) or KRaft (version 1) broker."""
+    """Decode `meta.properties` of a ZooKeeper-mode (version 0) or KRaft (version 1) broker."""
     fields = _pairs(data, "=")
     version = _number(fields.get("version", "0"))
     if version not in (0, 1):
@@ -166,5 +166,5 @@ def _pairs(data: bytes, separator: str) -> dict[str, str]:
 
 
 def encode_clean_shutdown(broker_epoch: int) -> bytes:
-    """Contents of `.kafka_cleanshutdown`; only the file's existence matters."""
+    """Encode `.kafka_cleanshutdown`, of which only the existence matters."""
     return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()

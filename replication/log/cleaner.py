@@ -54,9 +54,9 @@ PAUSE_MAX_MS = 600_000
 
 
 class Cleanable(NamedTuple):
-    """Log with a dirty part [first_dirty_offset, uncleanable_offset), which ends with a segment.
+    """A log to compact: its dirty part is [first_dirty_offset, uncleanable_offset), which ends at a segment's end.
 
-    `cuts`: how often it had been cut by then. After another cut neither offset is true any more.
+    `cuts` is the log's number of truncations at that time. After another truncation both offsets are invalid.
     """
 
     log: PartitionLog
@@ -68,7 +68,7 @@ class Cleanable(NamedTuple):
 
 
 def cleanable(log: PartitionLog, last_stable_offset: int, high_watermark: int, now_ms: int) -> Cleanable | None:
-    """Find the dirty part of a compacted log; None if it is too small to clean."""
+    """Return the dirty part of a compacted log; None if there is too little to clean."""
     first_dirty = log.first_dirty_offset
     # The checkpoint is missing or of another log, or retention has passed it: all that is left counts as dirty.
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:
@@ -102,7 +102,7 @@ def _is_overdue(dirty: Iterable[Segment], lag_ms: int, now_ms: int) -> bool:
 
 
 class _Pause(NamedTuple):
-    """Pause in the cleaning of a log after a failure, keyed by the log, as a new log may get the same directory."""
+    """Pause in the cleaning of a log after a failure; holds the log, because a new log may get the same directory."""
 
     log: PartitionLog
     until_ms: float
@@ -110,12 +110,12 @@ class _Pause(NamedTuple):
 
 
 class _Aborted(Exception):
-    """Raised when the log has changed, or must not be cleaned any more."""
+    """The log has changed or must not be cleaned any more."""
 
 
 @contextlib.contextmanager
 def _in_vain_unless(check: Callable[[], None]) -> Iterator[None]:
-    """Call `check` after a file error: it raises if the log was replaced meanwhile; else the file error is raised."""
+    """Call `check` after a file error; if `check` does not raise because the log was replaced, raise the file error."""
     try:
         yield
     except (FileNotFoundError, CorruptSegment, CorruptIndex, KafkaError):
@@ -124,11 +124,11 @@ def _in_vain_unless(check: Callable[[], None]) -> Iterator[None]:
 
 
 async def _at_once(size: int) -> None:
-    """Go on without a pause."""
+    """Return at once: a `pay` function without a throttle."""
 
 
 class LogCleaner:
-    """Compaction of logs, several at a time if configured. `pay` throttles by bytes read and written."""
+    """Compactor of logs, several at a time if configured; `pay(bytes)` throttles reads and writes."""
 
     def __init__(
         self,
@@ -146,11 +146,11 @@ class LogCleaner:
 
     @property
     def paused_count(self) -> int:
-        """Number of logs whose last cleaning failed, until one succeeds."""
+        """Number of logs whose last cleaning failed; a later success removes a log from this number."""
         return len(self._pauses)
 
     def look_at(self, log: PartitionLog, last_stable_offset: int, high_watermark: int) -> Cleanable | None:
-        """Find the dirty part of a log; None for logs that are not compacted or cannot be read."""
+        """Return the dirty part of a log; None if the log is not compacted, is paused or cannot be read."""
         if not log.config.is_compacted or not log.log_directory.is_online or self._is_paused(log):
             return None
         try:
@@ -164,7 +164,7 @@ class LogCleaner:
             return None
 
     async def learn_times(self, log: PartitionLog) -> None:
-        """Open the unopened indexes in a thread, if they are many."""
+        """Load the indexes and timestamps of a log's segments in a thread, if many are not loaded."""
         while log.config.is_compacted and log.log_directory.is_online and not self._is_paused(log):
             strange = [segment for segment in log.segments if segment.size and not segment.knows_its_times]
             if len(strange) <= SURVEYED_AT_ONCE:
@@ -200,7 +200,10 @@ class LogCleaner:
         self._pauses[log.directory] = _Pause(log, self._clock_ms() + length_ms, length_ms)
 
     async def clean(self, found: Cleanable, limits: Limits, may_go_on: Callable[[], bool] = lambda: True) -> bool:
-        """Compact a log's dirty part until the log changes or the caller stops it. True if all was done."""
+        """Compact a log's dirty part; return True if everything was compacted.
+
+        Stops when the log changes or `may_go_on` returns False.
+        """
         directory = found.log.directory
         # A deleted log had that name, and a slow thread still works for it. It would write into the files of this one's.
         if directory in self._at_work:
@@ -271,7 +274,7 @@ class LogCleaner:
         await self._run_in_thread(log.log_directory.storage.sync_directory, log.directory)
 
     async def _work(self, pieces: Iterator[int], check: Callable[[], None]) -> None:
-        """Run the pieces in threads, one by one at the permitted rate. _Aborted: the work is void."""
+        """Run the steps of `pieces` in threads, one by one at the permitted rate. Raises _Aborted if void."""
         while (size := await self._run_in_thread(next, pieces, None)) is not None:
             await self._pay(size)
             check()

@@ -47,7 +47,7 @@ BYTES_PER_KEY = 160  # of bookkeeping, beside the key itself
 
 
 class OffsetMap:
-    """Last offset of each key in the dirty part of a log up to `latest_offset`, within a memory limit."""
+    """Map from each key in a log's dirty part, up to `latest_offset`, to its last offset; memory is limited."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_left = bytes_max
@@ -58,7 +58,7 @@ class OffsetMap:
         return len(self._offsets)
 
     def add(self, records: Iterable[Record], start_offset: int) -> bool:
-        """Record the offsets of records from `start_offset` on, in order; False if the map becomes full."""
+        """Add the offsets of records from `start_offset` on, in order; return False if the map is full."""
         offsets, bytes_left = self._offsets, self._bytes_left
         for record in records:
             if record.key is None or record.offset < start_offset:
@@ -76,12 +76,12 @@ class OffsetMap:
         return True
 
     def is_last(self, key: bytes, offset: int) -> bool:
-        """Tell if no later record has this key."""
+        """Return True if no later record in the map has this key."""
         return offset >= self._offsets.get(_mapped(key), -1)
 
 
 def _mapped(key: bytes) -> bytes:
-    """Map key of a record key: a digest if the key is very long."""
+    """Return the map's key for a record key; a digest if the record key is very long."""
     # A key of a large batch is a view, which would keep the whole batch in memory for as long as the map.
     if len(key) <= COPIED_BYTES_MAX:
         return bytes(key)
@@ -98,7 +98,7 @@ IO_BYTES_MIN = 4096  # a buffer that is set to nothing would make every batch a 
 
 
 class Source(NamedTuple):
-    """A segment to be cleaned, as of the beginning of the pass. Its batches lie in [base_offset, end_offset)."""
+    """A segment to compact, as it was at the beginning of the pass; its batches lie in [base_offset, end_offset)."""
 
     base_offset: int
     end_offset: int
@@ -107,21 +107,21 @@ class Source(NamedTuple):
 
 
 class LastBatch(NamedTuple):
-    """Last batch or, with offset -1, last transaction marker of a producer."""
+    """A producer's last batch; `offset` is -1 if the last one is a transaction marker."""
 
     offset: int
     epoch: int
 
 
 class Limits(NamedTuple):
-    """Memory limits of one pass: for its offset map and its read buffer."""
+    """Memory limits of one pass, in bytes: for its offset map and its read buffer."""
 
     map_bytes: int
     io_bytes: int
 
 
 class Task(NamedTuple):
-    """A pass's log, as of the beginning of the pass."""
+    """The log of one compaction pass, as it was at the beginning of the pass."""
 
     directory: str
     config: LogConfig
@@ -152,7 +152,10 @@ class Compaction:
     # --- the map ------------------------------------------------------------------------------------------------------
 
     def build_map(self) -> Iterator[int]:
-        """Map each key in the dirty part to its last offset. OSError, CorruptSegment or KafkaError end the pass."""
+        """Map each key in the dirty part to its last offset; yield the bytes read in each step.
+
+        OSError, CorruptSegment or KafkaError end the pass.
+        """
         self._remove_leftovers()
         start = self._task.first_dirty_offset
         clean = [source for source in self._task.sources if source.base_offset < start]
@@ -175,10 +178,10 @@ class Compaction:
             self.end_offset = source.end_offset
 
     def _remove_leftovers(self) -> None:
-        """Remove files that earlier passes left, after a disk error or a rename of the folder.
+        """Remove files that earlier passes left behind after a disk error or a rename of the directory.
 
-        When a start finds an unfinished segment it removes `.swap` files of higher offsets as incomplete. If this pass had
-        written such a file and removed the old segments, their records would be lost.
+        When a start finds an unfinished segment, it removes `.swap` files of higher offsets as incomplete. If this pass
+        had written such a file and removed the old segments, their records would be lost.
         """
         for name in self._storage.names(self._task.directory):
             if name.endswith(CLEANED_SUFFIX):
@@ -197,7 +200,7 @@ class Compaction:
         return True
 
     def _pieces(self, source: Source) -> Iterator[tuple[list[tuple[BatchHeader, memoryview]], int]]:
-        """The batches of a segment, some at a time, and the bytes read for them."""
+        """Yield a segment's batches in groups, each with the number of bytes read."""
         file = self._storage.open(source.path)
         position, wanted = 0, self._io_bytes
         while position < source.size:
@@ -225,9 +228,9 @@ class Compaction:
     # --- the groups ---------------------------------------------------------------------------------------------------
 
     def groups(self) -> list[list[Source]]:
-        """The segments below `end_offset`, in groups that fit into one segment each, with their indexes.
+        """Return the segments below `end_offset` in groups; each group, with its indexes, fits into one segment.
 
-        The event loop gives the files of a whole group up at once, so a group has few of them.
+        Groups are small, because the event loop marks all files of a group as deleted in one step.
         """
         groups: list[list[Source]] = []
         sums = (0, 0, 0)
@@ -266,14 +269,17 @@ class Compaction:
     # --- the copies ---------------------------------------------------------------------------------------------------
 
     def begin(self, group: Sequence[Source]) -> Segment:
-        """A new segment for a group, with the suffix `.cleaned`."""
+        """Create the new segment of a group, with the suffix `.cleaned`."""
         # A small cache of its own, so that the pass pushes no files out that logs have in use.
         files = FileCache(self._storage, OPEN_FILES_MAX)
         base_offset = group[0].base_offset
         return Segment.create(files, self._task.directory, base_offset, created_ms=self._now_ms, suffix=CLEANED_SUFFIX)
 
     def clean(self, group: Sequence[Source], cleaned: Segment) -> Iterator[int]:
-        """Copy a group's retained records into a new, synced segment. Call once for each group, in order."""
+        """Copy a group's retained records into a new, synced segment; yield the bytes read and written in each step.
+
+        Call this once for each group, in order.
+        """
         for source in group:
             self._transactions.reach(source.end_offset)
             modified_ms = self._storage.modified_ms(source.path)
@@ -302,7 +308,7 @@ class Compaction:
         return len(data)
 
     def discard(self, cleaned: Segment) -> None:
-        """Remove a new segment that is not wanted any more."""
+        """Remove a new segment that is not needed any more."""
         cleaned.release_files()
         for path in cleaned.paths():
             self._storage.remove(path)
@@ -329,7 +335,7 @@ class Compaction:
         return _rebuilt(header, compress(self._records(header, data), kept), horizon_ms)
 
     def _kept_of_marker(self, header: BatchHeader, data: memoryview, cleaned: Segment) -> tuple[bytearray, bool]:
-        """Select the records of a control batch to retain; also tell if they are retained only for a while."""
+        """Select the records of a control batch to retain; also return True if they are retained only for a while."""
         records = list(decode_records(data))
         is_obsolete, aborted = self._transactions.end(header, records)
         if aborted is not None:
@@ -340,7 +346,7 @@ class Compaction:
         return bytearray([not is_over] * len(records)), is_obsolete
 
     def _kept_of_data(self, header: BatchHeader, data: memoryview, modified_ms: int) -> tuple[bytearray, bool]:
-        """Select the records to retain, one byte for each; also tell if a tombstone is among them."""
+        """Select the records of a data batch to retain, one byte each; also return True if they include a tombstone."""
         retains_deletes, has_deletes = self._retains_deletes(header, modified_ms), False
         kept = bytearray()
         for record in self._records(header, data):
@@ -366,7 +372,7 @@ class Compaction:
         return horizon_ms is None or self._now_ms < horizon_ms
 
     def _is_needed(self, header: BatchHeader) -> bool:
-        """True if a batch is retained although all of its records are dropped."""
+        """Return True if an empty batch must remain without its records, for the producer or the high watermark."""
         last = self._task.last_batches.get(header.producer_id) if header.producer_id >= 0 else None
         if last is not None:
             is_last = header.last_offset == last.offset
@@ -376,7 +382,7 @@ class Compaction:
 
 
 def _size_of_first(file: StorageFile, position: int, data: memoryview, end: int) -> int:
-    """Size of the batch at `position`, which exceeds `data`."""
+    """Return the size of the batch at `position`, which is longer than `data`."""
     front = data if len(data) >= LOG_OVERHEAD else memoryview(file.read_at(position, min(LOG_OVERHEAD, end - position)))
     size = int.from_bytes(front[8:LOG_OVERHEAD], "big") + LOG_OVERHEAD
     if len(front) < LOG_OVERHEAD or not len(data) < size <= end - position:

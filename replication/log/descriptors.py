@@ -28,7 +28,7 @@ FLUSHED_FILES_MIN = 32
 
 
 class FilesKeptOpen(Protocol):
-    """Cache of files that stay open for reuse."""
+    """A cache of open files."""
 
     def __len__(self) -> int:
         """Number of open files."""
@@ -38,7 +38,7 @@ class FilesKeptOpen(Protocol):
 
 
 class Descriptors:
-    """Budget of descriptors. Only the event loop counts; threads read `files_max`."""
+    """Budget of file descriptors, counted on the event loop only; threads read `files_max`."""
 
     def __init__(self, limit: int = UNLIMITED) -> None:
         self.limit = limit
@@ -53,12 +53,12 @@ class Descriptors:
 
     @property
     def connections_max(self) -> int:
-        """Limit of connections."""
+        """Maximum number of connections."""
         return self._shared
 
     @property
     def files_max(self) -> int:
-        """Present limit of open files of one cache."""
+        """Number of files that one cache may keep open at present."""
         # What connections do not use is lent to the caches. `connection_opened` takes it back.
         left = max(0, self._shared - self.connections)
         # Each log directory has a cache, and each cache needs one file to work at all.
@@ -66,20 +66,20 @@ class Descriptors:
 
     @property
     def flushed_files_max(self) -> int:
-        """Limit of files that are open to be flushed at the same time, give or take those of one log."""
+        """Maximum number of files open for a flush, give or take the files of one log."""
         return max(FLUSHED_FILES_MIN, self.reserve // 2)
 
     @property
     def regions_left(self) -> int:
-        """Number of further regions that may be in flight."""
+        """Number of additional file regions that may be in flight."""
         return self.regions_max - len(self.regions)
 
     def register(self, cache: FilesKeptOpen) -> None:
-        """Give a cache its share."""
+        """Give a cache a share of the budget."""
         self._caches.append(cache)
 
     def connection_opened(self) -> None:
-        """Count a new connection, and close files to make room for it."""
+        """Count a new connection; close cached files to make room for it."""
         self.connections += 1
         # Now, and not when a cache opens its next file: the descriptor of this connection is in use already.
         allowed = self.files_max
@@ -88,18 +88,18 @@ class Descriptors:
                 cache.shrink()
 
     def connection_closed(self) -> None:
-        """Count a connection that has ended."""
+        """Count the end of a connection."""
         # The caches take what is free by themselves, as they open files.
         self.connections -= 1
 
 
 def present_limit() -> int:
-    """Present limit of descriptors of this process."""
+    """Return this process's present limit of file descriptors."""
     return _counted(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def raise_limit() -> int:
-    """Allow this process as many descriptors as it may have; returns how many that are."""
+    """Raise this process's limit of file descriptors as far as allowed; return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard and soft != resource.RLIM_INFINITY:
         for wanted in (hard, HARD_LIMIT_TRIED):

@@ -29,11 +29,12 @@ from ottla.replication.log.storage import LogDirectory, Storage, StorageFile
 
 
 class EpochsJob:
-    """Leader epochs of one log on their way to their file.
+    """Write of a log's leader epochs to their file.
 
-    A flush and the checkpoint writer may both be at it. The lock keeps their temporary files apart, and the version keeps an
-    older snapshot from replacing a newer one. `is_still` keeps epochs of a log that was deleted or moved out of the directory that
-    has its name by then: with another log's epochs a follower would cut off records that it must keep.
+    A flush and the checkpoint writer may run at the same time. The lock separates their temporary files; the version
+    prevents that an older snapshot replaces a newer one. `is_still` prevents that epochs of a deleted or moved log get
+    into a directory that has taken over its name: with another log's epochs a follower would truncate records that it
+    must keep.
     """
 
     __slots__ = ("_epochs", "_is_still", "_version", "data", "path")
@@ -46,7 +47,7 @@ class EpochsJob:
         self.data = data
 
     def write(self, storage: Storage) -> None:
-        """Write them, unless newer ones have been written. Waits for the disk, and for another thread that writes them."""
+        """Write the epochs unless newer ones were written; blocks on the disk and on other writers of the file."""
         with self._epochs.lock:
             # The other thread may have had a newer snapshot. An older one must not take its place.
             if self._version > self._epochs.written_version:
@@ -55,11 +56,11 @@ class EpochsJob:
 
     @property
     def replacement(self) -> Replacement:
-        """New contents of the file, to be written together with other files."""
+        """New contents of the file, for writing it together with other files."""
         return Replacement(self.path, self.data, self._is_still)
 
     def begin(self) -> bool:
-        """Take the lock for a write of many files; False if another thread writes this file, or has written newer epochs."""
+        """Take the file's lock; return False if another thread writes the file or has written newer epochs."""
         if not self._epochs.lock.acquire(blocking=False):
             return False
         if self._version > self._epochs.written_version:
@@ -68,14 +69,14 @@ class EpochsJob:
         return False
 
     def end(self, is_written: bool) -> None:
-        """Give the lock back."""
+        """Release the file's lock; `is_written` is True if the epochs were written."""
         if is_written:
             self._epochs.written_version = self._version
         self._epochs.lock.release()
 
 
 def write_epochs(storage: Storage, jobs: Sequence[EpochsJob]) -> None:
-    """Write the leader epochs of many logs. After OSError unwritten ones stay dirty."""
+    """Write the leader epochs of many logs; after an OSError unwritten epochs remain dirty."""
     # A file that another thread is writing is left to it, so that one slow log does not hold up all others.
     begun = [job for job in jobs if job.begin()]
     is_written = False
@@ -88,10 +89,10 @@ def write_epochs(storage: Storage, jobs: Sequence[EpochsJob]) -> None:
 
 
 class FlushJob:
-    """Files to sync so that the log is durable up to `offset`.
+    """Files to sync, so that the log is durable up to `offset`.
 
-    `is_whole`: that is all there is to flush; else another job has to follow. `cuts` and `name_changes` are the number of
-    cuts of the log, and of changes of its files, when the job was made.
+    `is_whole` is True if nothing remains to be flushed after this job. `cuts` and `name_changes` are the log's numbers
+    of truncations and of file changes when the job was created.
     """
 
     __slots__ = (
@@ -130,11 +131,11 @@ class FlushJob:
         self.is_whole = is_whole
 
     def __len__(self) -> int:
-        """Number of files that are open for the job."""
+        """Number of files open for this job."""
         return len(self._files)
 
     def run(self) -> None:
-        """Sync the files. After OSError no record is certain to be durable; after `SyncFailed` a retry proves nothing."""
+        """Sync the files. After an OSError no record counts as durable; after `SyncFailed` a retry proves nothing."""
         # A directory that is gone was deleted with its topic meanwhile.
         # All below has to be on the disk before the recovery point moves, because a start does not read what lies
         # below it.
@@ -169,7 +170,7 @@ SEALED_PER_FLUSH = 3  # segments below the last one, each of which has up to fou
 
 
 class DurableLog(LogReader):
-    """Log with a recovery point: everything below it is certainly on the disk."""
+    """Log with a recovery point, below which all records are on the disk."""
 
     __slots__ = (
         "_cuts",
@@ -209,16 +210,16 @@ class DurableLog(LogReader):
 
     @property
     def cuts(self) -> int:
-        """Number of truncations."""
+        """Number of truncations of this log."""
         return self._cuts
 
     # --- flushing -----------------------------------------------------------------------------------------------------
 
     @guarded
     def prepare_flush(self, *, include_active: bool = True) -> FlushJob | None:
-        """Collect the files to sync for the log to be durable to its end, or to the start of the last segment.
+        """Prepare a job that makes the log durable to its end, or to the start of the last segment.
 
-        A long log takes several jobs. None: nothing is left to sync.
+        A long log takes several jobs. Returns None if nothing is left to sync.
         """
         active = self._segments[-1]
         offset = self.log_end_offset if include_active else active.base_offset
@@ -255,7 +256,7 @@ class DurableLog(LogReader):
         return [] if file is None else [file]
 
     def _topic_id_to_sync(self) -> list[StorageFile]:
-        """File of the topic id if it may be unsynced; without an id, the log would be taken for any topic's of its name."""
+        """Return the topic id's file if it may be unsynced; without it any topic of this name would get the log."""
         with contextlib.suppress(FileNotFoundError):
             if self._name_changes > self._names_synced:
                 return [self.log_directory.storage.open(path_in(self.directory, PARTITION_METADATA))]
@@ -268,9 +269,10 @@ class DurableLog(LogReader):
         return self._segments[first:-1]
 
     def finish_flush(self, job: FlushJob) -> bool:
-        """Move the recovery point after `job` has run. False: files remain, and another job must follow.
+        """Raise the recovery point after `job` has run; return False if another job must follow.
 
-        Nor is it if the log was truncated meanwhile: the job has synced records that are gone.
+        Leaves the recovery point as it is if the log was truncated meanwhile, because the job has synced records that
+        are gone.
         """
         if job.snapshot is not None:
             self._snapshots.finish(job.snapshot)
@@ -286,7 +288,7 @@ class DurableLog(LogReader):
 
     @guarded
     def flush(self, *, include_active: bool = True) -> None:
-        """Make the log durable to its end, or to the start of the last segment, synchronously."""
+        """Make the log durable to its end, or to the start of the last segment; blocks on the disk."""
         is_over = False
         while not is_over and (job := self.prepare_flush(include_active=include_active)) is not None:
             job.run()
@@ -296,16 +298,16 @@ class DurableLog(LogReader):
 
     @property
     def epochs_are_dirty(self) -> bool:
-        """True while the leader-epoch-checkpoint lacks an epoch."""
+        """True while the leader-epoch-checkpoint differs from the epochs in memory."""
         return self._epochs.is_dirty
 
     def epochs_to_write(self) -> EpochsJob:
-        """A job that writes the present leader epochs to their checkpoint."""
+        """Return a job that writes the present leader epochs to their checkpoint."""
         path = path_in(self.directory, LEADER_EPOCH_CHECKPOINT)
         return EpochsJob(self._epochs, path, encode_epochs(self._epochs.entries), keeps_directory(self))
 
     def save_indexes(self) -> None:
-        """Write the active segment's index entries from memory, for an idle log."""
+        """Write the active segment's index entries that exist only in memory; for idle logs."""
         with contextlib.suppress(OSError):  # not needed before the segment is finished
             self._segments[-1].save_indexes()
 
@@ -315,7 +317,7 @@ class DurableLog(LogReader):
             segment.release_files()
 
     def moved_to(self, directory: str) -> None:
-        """Adopt the new path of the log's directory."""
+        """Adopt the new path of the log's directory after a rename."""
         self.layout += 1
         self.directory = directory
         self._snapshots.directory = directory

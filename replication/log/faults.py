@@ -21,16 +21,16 @@ from enum import Enum
 
 
 class Irreparable(OSError):
-    """Failure after which memory may disagree with the files."""
+    """Failure after which memory and files may disagree."""
 
     def __init__(self, what: str, error: OSError) -> None:
         super().__init__(error.errno, f"{what}: {error}")
 
 
 def insist(call: Callable[..., None], *arguments: object) -> None:
-    """Make a call that needs neither room nor descriptors, and make it once more if it fails for a passing reason.
+    """Call a function that needs no disk space and no descriptors; repeat the call once after a transient error.
 
-    It is for renames and cuts in the middle of an operation that should not stay half done.
+    For renames and truncations in the middle of an operation that must not stay half done.
     """
     try:
         call(*arguments)
@@ -43,16 +43,16 @@ def insist(call: Callable[..., None], *arguments: object) -> None:
 
 
 class SyncFailed(Irreparable):
-    """Failed sync: bytes that were written to an open file may never reach the disk."""
+    """A sync has failed: bytes written to an open file may never reach the disk."""
 
     @classmethod
     def because_of(cls, error: OSError) -> SyncFailed:
-        """SyncFailed for the error of a sync."""
+        """Return a SyncFailed for the `error` of a sync."""
         return cls("What was written may be lost", error)
 
 
 class Fault(Enum):
-    """State of the disk after a failed system call."""
+    """State of the disk according to a failed system call."""
 
     TRANSIENT = "transient"
     FULL = "full"

@@ -37,18 +37,18 @@ RELATIVE_OFFSET_MAX = 2**31 - 1
 
 
 class CorruptIndex(Exception):
-    """An index that contradicts itself or its log; it is rebuilt from the log."""
+    """An index contradicts itself or its log; it is rebuilt from the log."""
 
 
 class IndexCut(NamedTuple):
-    """The retained part of a truncated index: the number of its entries, and the last one."""
+    """Plan of an index's truncation: the number of retained entries, and the last retained entry."""
 
     entries: int
     last_entry: tuple[int, int] | None
 
 
 class IndexFile:
-    """An index with a file, which is opened when it is needed."""
+    """An index with a file, which is opened on demand."""
 
     __slots__ = ("_file",)
 
@@ -65,14 +65,14 @@ class IndexFile:
         self._file.path = path
 
     def forget(self) -> None:
-        """Let go of the file."""
+        """Close the file; the next use opens it again."""
         self._file.close()
 
 
 class SparseIndex(IndexFile, ABC):
-    """A sorted array of fixed-size entries, mostly in a file.
+    """Sorted array of fixed-size entries, mostly in a file.
 
-    `_is_stale`: the file holds something else than the first `_saved` entries, which the next `save` puts right.
+    `_is_stale` is True if the file differs from the first `_saved` entries; the next `save` corrects the file.
     """
 
     ENTRY: ClassVar[Struct]
@@ -97,7 +97,7 @@ class SparseIndex(IndexFile, ABC):
         return self._saved + len(self._tail) // self.ENTRY.size
 
     def copied(self, files: FileCache, *, is_snapshot: bool = False) -> Self:
-        """Copy of this index with its own open file, for a snapshot, which never writes to the index."""
+        """Return a copy of this index with its own open file; the copy of a snapshot never writes to the file."""
         other = copy(self)
         other._file = LazyFile(files, self.path)
         # A copy, because a thread may read the snapshot while the event loop appends.
@@ -114,7 +114,7 @@ class SparseIndex(IndexFile, ABC):
                 self.save()
 
     def save(self) -> None:
-        """Make the file hold exactly the index's entries. OSError: unsaved entries stay in memory."""
+        """Write unsaved entries to the file; after an OSError they remain in memory."""
         tail = self._tail
         if self._is_snapshot or (not tail and not self._is_stale):
             return
@@ -131,7 +131,7 @@ class SparseIndex(IndexFile, ABC):
         self._tail = bytearray()
 
     def save_anew(self, storage: Storage) -> None:
-        """Write all entries, unless the file holds them already."""
+        """Write all entries of a rebuilt index, unless the file has them already."""
         if self._is_snapshot:
             return
         # Often the file has the same entries already. Then nothing has to be written.
@@ -142,12 +142,12 @@ class SparseIndex(IndexFile, ABC):
         self.save()
 
     def file_to_sync(self) -> LazyFile:
-        """The file, everything saved, for a flush."""
+        """Save all entries and return the file, which a flush has to sync."""
         self.save()
         return self._file
 
     def entry(self, slot: int) -> tuple[int, int]:
-        """Read the raw entry number `slot`, counted from 0."""
+        """Return entry number `slot`, counted from 0, as it is stored."""
         size = self.ENTRY.size
         if slot >= self._saved:
             first, second = self.ENTRY.unpack_from(self._tail, (slot - self._saved) * size)
@@ -172,7 +172,7 @@ class SparseIndex(IndexFile, ABC):
         return data
 
     def _floor_entry(self, field: int, target: int) -> tuple[int, int, int]:
-        """Slot, first and second number of the last entry whose `field` is at most `target`; slot -1: there is none."""
+        """Return slot and contents of the last entry whose `field` is at most `target`; slot -1 if there is none."""
         unpack_from, size = self.ENTRY.unpack_from, self.ENTRY.size
         start = self._saved
         data: bytes | bytearray = self._tail
@@ -189,9 +189,10 @@ class SparseIndex(IndexFile, ABC):
         return start + slot, *unpack_from(data, slot * size)
 
     def _saved_entries_around(self, field: int, target: int) -> tuple[int, bytes | bytearray]:
-        """Read entries from a slot on that include the wanted one; none if it would precede the first entry.
+        """Read entries around the last one whose `field` is at most `target`; return their first slot and their bytes.
 
-        Who reads a log reads on, so the entries after the last ones found are looked at before the whole file is bisected.
+        The bytes are empty if no entry qualifies. Readers of a log continue, so entries after the last ones found are
+        tried before the whole file is bisected.
         """
         unpack_from, size, saved = self.ENTRY.unpack_from, self.ENTRY.size, self._saved
         start = self._last_page * PAGE_ENTRIES
@@ -216,7 +217,7 @@ class SparseIndex(IndexFile, ABC):
         return IndexCut(count, self.entry(count - 1) if count else None)
 
     def cut(self, cut: IndexCut) -> None:
-        """Drop entries from memory, which cannot fail; the next `save` writes the file."""
+        """Truncate the index in memory, which cannot fail; the next `save` truncates the file."""
         if cut.entries < self._saved:
             # The file keeps the entries that went. It is stale, so no save passes it over.
             self._saved = cut.entries
@@ -226,14 +227,14 @@ class SparseIndex(IndexFile, ABC):
 
     @abstractmethod
     def _take_last(self, entry: tuple[int, int] | None) -> None:
-        """Cache the last entry."""
+        """Cache the fields of the last entry; None if there is no entry."""
 
 
 class OffsetIndex(SparseIndex):
-    """`.index`: where to start reading for an offset.
+    """Index file `.index`: from offsets to file positions at which to start reading.
 
-    `saved_first` is the time index beside it. Its file is never behind this one's: a search for a time relies on it for all
-    batches up to the last entry here.
+    `saved_first` is the segment's time index. Its file is never behind this index's file, because a search for a
+    timestamp relies on the time index for all batches up to the last entry of this index.
     """
 
     ENTRY = Struct(">ii")
@@ -248,7 +249,7 @@ class OffsetIndex(SparseIndex):
         self._take_last(self._last_saved())
 
     def save(self) -> None:
-        """Make the file hold exactly the index's entries. OSError: unsaved entries stay in memory."""
+        """Write unsaved entries to the file, the time index first; after an OSError they remain in memory."""
         if self.saved_first is not None and not self._is_snapshot:
             self.saved_first.save()
         super().save()
@@ -257,7 +258,7 @@ class OffsetIndex(SparseIndex):
         self.last_offset = self.base_offset + (entry[0] if entry is not None else 0)
 
     def last_entry(self) -> tuple[int, int]:
-        """The last (offset, position); (base offset, 0) when there is none."""
+        """Return the last (offset, position); (base offset, 0) if there is no entry."""
         count = self.entries
         if not count:
             return self.base_offset, 0
@@ -265,26 +266,26 @@ class OffsetIndex(SparseIndex):
         return self.base_offset + relative_offset, position
 
     def append(self, offset: int, position: int) -> None:
-        """Add an entry, in memory. Offsets must rise; one that does not is left out, as any may be."""
+        """Add an entry in memory; skip it if `offset` does not exceed the last one, which is allowed for any entry."""
         if offset > self.last_offset or not self.entries:
             self._append(offset - self.base_offset, position)
             self.last_offset = offset
 
     def floor(self, offset: int) -> int:
-        """Add an entry in memory. Entries with a non-rising offset are skipped, as every entry is optional."""
+        """Return the position of the last entry at or before `offset`; 0 if there is none."""
         return self._floor_entry(0, offset - self.base_offset)[2]
 
     def floor_position(self, position: int) -> int:
-        """The last indexed batch position at or before `position`; 0 when there is none."""
+        """Return the last indexed batch position at or before `position`; 0 if there is none."""
         return self._floor_entry(1, position)[2]
 
     def cut_at(self, offset: int) -> IndexCut:
-        """Cut that keeps the entries below `offset`."""
+        """Plan the truncation that keeps entries below `offset`."""
         return self._cut_at(0, offset)
 
 
 class TimeIndex(SparseIndex):
-    """`.timeindex`: which offset to start from for a timestamp."""
+    """Index file `.timeindex`: from timestamps to offsets at which to start a search."""
 
     ENTRY = Struct(">qi")
     __slots__ = ("last_offset", "last_timestamp")
@@ -301,14 +302,14 @@ class TimeIndex(SparseIndex):
         self.last_timestamp, self.last_offset = timestamp, self.base_offset + relative_offset
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
-        """Add an entry in memory if its timestamp exceeds the last one."""
+        """Add an entry in memory if `timestamp` is higher than the last entry's."""
         # An equal time adds nothing: a search for it wants the first record that has it.
         if timestamp > self.last_timestamp and (offset >= self.last_offset or not self.entries):
             self._append(timestamp, offset - self.base_offset)
             self.last_timestamp, self.last_offset = timestamp, offset
 
     def first_reaching(self, timestamp: int) -> int | None:
-        """Offset of the first entry at or after `timestamp`; None if the index has none."""
+        """Return the offset of the first entry at or after `timestamp`; None if there is none."""
         slot = self._floor_entry(0, timestamp - 1)[0] + 1
         return self.base_offset + self.entry(slot)[1] if slot < self.entries else None
 
@@ -318,5 +319,5 @@ class TimeIndex(SparseIndex):
             raise CorruptIndex(f"{self.path} ends with timestamp {self.last_timestamp}")
 
     def cut_at(self, offset: int) -> IndexCut:
-        """Cut that keeps the entries below `offset`."""
+        """Plan the truncation that keeps entries below `offset`."""
         return self._cut_at(1, offset)

@@ -18,10 +18,10 @@ UNDEFINED_EPOCH_OFFSET = -1
 
 
 class LeaderEpochs:
-    """Epochs and their start offsets, as two parallel sorted lists.
+    """A log's leader epochs and their start offsets, as two parallel sorted lists.
 
-    `version` counts the changes, `written_version` says which of them are in the file; writers of the file hold the lock.
-    `latest_epoch` is the last epoch, or -1: an attribute, because every append asks.
+    `version` counts the changes, `written_version` is the version in the file; a thread that writes the file holds
+    `lock`. `latest_epoch` is the last epoch, or -1; it is an attribute because every append reads it.
     """
 
     __slots__ = ("_epochs", "_start_offsets", "latest_epoch", "lock", "version", "written_version")
@@ -38,16 +38,16 @@ class LeaderEpochs:
 
     @property
     def is_dirty(self) -> bool:
-        """True while the file lacks an epoch."""
+        """True while the file differs from the epochs in memory."""
         return self.version != self.written_version
 
     def mark_dirty(self) -> None:
-        """Note that the file has to be written again."""
+        """Request that the file is written again."""
         self.version += 1
 
     @property
     def entries(self) -> list[tuple[int, int]]:
-        """(epoch, start offset) in order."""
+        """(epoch, start offset) pairs in order."""
         return list(zip(self._epochs, self._start_offsets, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> None:
@@ -74,7 +74,7 @@ class LeaderEpochs:
             self.assign(epoch, offset)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Largest known epoch at or below `epoch`, with its end offset; (-1, -1) if unknown."""
+        """Return the largest known epoch at or below `epoch` and its end offset; (-1, -1) if unknown."""
         if epoch == UNDEFINED_EPOCH or not self._epochs:
             return UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
         # The last epoch goes on, so it ends where the log ends.
@@ -90,7 +90,7 @@ class LeaderEpochs:
         return found, self._start_offsets[higher]
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """The epoch of the record at `offset`, or None."""
+        """Return the epoch of the record at `offset`; None if unknown."""
         slot = bisect_right(self._start_offsets, offset) - 1
         return self._epochs[slot] if slot >= 0 else None
 
@@ -99,7 +99,7 @@ class LeaderEpochs:
         self._truncate(bisect_left(self._start_offsets, end_offset))
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Remove epochs that ended at or below `start_offset`; the one in force there now begins there."""
+        """Remove epochs that end at or below `start_offset`; the epoch at `start_offset` now begins there."""
         below = bisect_right(self._start_offsets, start_offset)
         # Nothing is below the start, so the file need not be written again.
         if below == 0 or (below == 1 and self._start_offsets[0] == start_offset):
@@ -110,7 +110,7 @@ class LeaderEpochs:
         self.version += 1
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all epochs."""
         self._truncate(0)
 
     def _truncate(self, count: int) -> None:

@@ -15,13 +15,13 @@ from ottla.replication.log.atomic_files import PRIVATE_FILE
 
 
 class FileLock:
-    """File lock, held until it is released or garbage collected. With descriptor -1 it locks nothing."""
+    """File lock, held until it is released or garbage collected; with descriptor -1 it locks nothing."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def take(self, kind: int) -> bool:
-        """Take a lock of this kind; False if another process excludes it. Raises OSError if unknown."""
+        """Take the lock as LOCK_EX or LOCK_SH; return False if another process excludes that. Raises OSError."""
         try:
             fcntl.lockf(self._descriptor, kind | fcntl.LOCK_NB)
         except OSError as error:
@@ -32,7 +32,7 @@ class FileLock:
         return True
 
     def release(self) -> None:
-        """Release the lock. May be called twice."""
+        """Release the lock; may be called twice."""
         # Forgotten first: the number is free even if closing fails, and may be that of another file when this is called again.
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
@@ -43,10 +43,10 @@ class FileLock:
 
 
 def lock_file(path: str) -> FileLock | None:
-    """Take an exclusive lock; the file is made if it is missing. None: another process has it. OSError.
+    """Take an exclusive lock on a file and create the file if missing; None if another process has the lock.
 
-    Any user who can read the file can lock it, and keep a broker from starting. So only the broker's user may read the lock
-    file, even if others may read the rest of the directory.
+    Raises OSError. Any user who can read the file can lock it and thereby keep a broker from starting. So only the
+    broker's user may read the lock file, even if others may read the rest of the directory.
     """
     lock = FileLock(open_to_lock(path))
     try:
@@ -57,7 +57,7 @@ def lock_file(path: str) -> FileLock | None:
 
 
 def open_to_lock(path: str, flags: int = os.O_RDWR) -> int:
-    """Open a lock file, which only its user may open; it is created if missing. Raises OSError."""
+    """Open a lock file, which only its owner may open; create it if missing. Raises OSError."""
     descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
     # Kafka or an earlier version may have made it. That of another user stays as it is, and not every file system has modes.
     with contextlib.suppress(OSError):
@@ -67,9 +67,10 @@ def open_to_lock(path: str, flags: int = os.O_RDWR) -> int:
 
 
 def share_lock(path: str) -> FileLock | None:
-    """Take a shared lock, which needs no right to write. None: another process has an exclusive one.
+    """Take a shared lock, which needs no write permission; None if another process has an exclusive lock.
 
-    Where there is no such file, or it cannot be locked, nothing tells whether the directory is in use.
+    If the file does not exist or cannot be locked, returns a lock without effect: nothing shows then whether the
+    directory is in use.
     """
     try:
         # Not blocking, as whatever lies there under that name may be a pipe.

@@ -24,9 +24,10 @@ new_tuple = tuple.__new__  # past NamedTuple's keyword handling
 
 
 class LogRead(NamedTuple):
-    """A slice of the log. Everything in `region` is below `end_offset`.
+    """Part of a log; all records in `region` are below `end_offset`.
 
-    `bytes_available`: what there is in this segment for a reader without a limit. `is_behind`: there are more segments.
+    `bytes_available` is the number of bytes that a reader without a limit could get from this segment. `is_behind` is
+    True if later segments have more.
     """
 
     region: FileRegion | bytes
@@ -42,14 +43,14 @@ OnDamage = Callable[["LogReader", Segment], None]
 
 
 def _ignore(log: LogReader, segment: Segment) -> None:
-    """Ignore a report of damage: a log not in service yet is repaired by its own thread."""
+    """Ignore a damaged segment: the thread that loads or copies this log repairs it."""
 
 
 def guarded(method: Method) -> Method:
-    """Decorator that turns file errors into KafkaError, and takes the directory offline if the disk is broken.
+    """Convert file errors of a method into KafkaError; take the directory offline if the disk is broken.
 
-    When a passing error gets here, the method has either changed nothing or finished a whole step, after which files and
-    memory agree. A method that breaks off anywhere else raises `Irreparable`.
+    When a method raises a transient error, it has changed nothing or completed a step, so that files and memory agree.
+    A method that fails anywhere else raises `Irreparable`.
     """
 
     @wraps(method)
@@ -71,14 +72,14 @@ def guarded(method: Method) -> Method:
 
 
 def translated(log: LogReader, error: Exception) -> KafkaError:
-    """Convert an `error` of files or batches to the one to raise."""
+    """Return the KafkaError to raise for an `error` of files or batches."""
     if isinstance(error, OSError):
         return log.storage_error(error)
     return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{log.name}: {error}")
 
 
 class LogReader:
-    """Reader of a log's segments, in order."""
+    """Reader of a log: finds and reads the batches in its segments."""
 
     __slots__ = (
         "_segments",
@@ -111,41 +112,41 @@ class LogReader:
 
     @property
     def size_in_bytes(self) -> int:
-        """Bytes in all segments."""
+        """Size of all segments in bytes."""
         return sum(segment.size for segment in self._segments)
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """The segments, oldest first; the last is being written to."""
+        """Segments in order, oldest first; the last one is the active segment."""
         return self._segments
 
     def enter_service(self, on_damage: OnDamage) -> None:
-        """Serve reads on the event loop from now on. A damaged large segment is not repaired there; `on_damage` is called."""
+        """Serve reads on the event loop from now on; large damaged segments are reported to `on_damage`."""
         self.on_damage = on_damage
         for segment in self._segments:
             segment.defers_repair = True
 
     def give_up(self) -> None:
-        """Stop serving the log; threads may rename and remove its files from now on."""
+        """Stop serving the log; from now on threads may rename and remove its files."""
         self.is_given_up = True
         self.layout += 1  # the result of the thread is unused, also if it fails
 
     def gone(self) -> KafkaError:
-        """Error for requests to a removed log."""
+        """Return the error for requests to a deleted log."""
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} was deleted")
 
     def storage_error(self, error: OSError) -> KafkaError:
-        """Error for a request that met `error`; takes the directory offline if the disk is broken."""
+        """Return the error for a request that met `error`; take the directory offline if the disk is broken."""
         if self.is_given_up and isinstance(error, FileNotFoundError):
             return self.gone()
         return self.log_directory.judge(error, self.name)
 
     def read(self, start_offset: int, max_bytes: int, *, upper_bound: int, at_least_one_batch: bool = False) -> LogRead:
-        """Whole batches from the one that contains `start_offset` on, below `upper_bound`, at most `max_bytes`.
+        """Read at most `max_bytes` of complete batches below `upper_bound`, from the batch with `start_offset` on.
 
-        The first batch may begin below `start_offset`. With `at_least_one_batch` it comes even if it is larger than
-        `max_bytes`. OFFSET_OUT_OF_RANGE outside [log_start_offset, log_end_offset]; as in Kafka, UNKNOWN_SERVER_ERROR
-        for less than no bytes of what is there.
+        The first batch may begin below `start_offset`. With `at_least_one_batch` the first batch is returned even if it
+        is larger than `max_bytes`. Raises OFFSET_OUT_OF_RANGE outside [log_start_offset, log_end_offset] and, as in
+        Kafka, UNKNOWN_SERVER_ERROR for a negative `max_bytes` if there is something to read.
         """
         if start_offset < self.log_start_offset or start_offset > self.log_end_offset:
             raise KafkaError(
@@ -187,7 +188,7 @@ class LogReader:
 
     @guarded
     def aborted_transactions(self, start_offset: int, end_offset: int, at_most: int = LONG_MAX) -> AbortedInRange:
-        """Aborted transactions with records in [start_offset, end_offset), or in a shorter range if there are too many."""
+        """Return aborted transactions with records in [start_offset, end_offset), or less if there are too many."""
         found = AbortedInRange(start_offset, end_offset, at_most)
         index = max(0, bisect_right(self._segments, start_offset, key=base_offset_of) - 1)
         # The marker of a transaction, and with it the entry, may lie in a later segment than its records.
@@ -198,5 +199,5 @@ class LogReader:
 
 
 def base_offset_of(segment: Segment) -> int:
-    """Key for bisecting segments."""
+    """Return a segment's base offset, as the key of a bisection."""
     return segment.base_offset

@@ -63,7 +63,7 @@ _SEGMENT_FILE = re.compile(
 
 
 class PartitionDirectory(NamedTuple):
-    """A parsed name of a partition's directory. `mark` is empty for one in use."""
+    """Parsed name of a partition's directory; `mark` is set if the directory is deleted, stray or a future log."""
 
     topic: str
     partition: int
@@ -71,7 +71,7 @@ class PartitionDirectory(NamedTuple):
 
 
 class SegmentFile(NamedTuple):
-    """A parsed name of a file in a partition's directory."""
+    """Parsed name of a file in a partition's directory."""
 
     offset: int
     kind: str
@@ -79,7 +79,7 @@ class SegmentFile(NamedTuple):
 
 
 def path_in(directory: str, name: str) -> str:
-    """Path of the file or directory `name` in a directory. KafkaError: the name is unsafe or invalid."""
+    """Return the path of `name` in a directory. Raises KafkaError if the name is unsafe or invalid."""
     if _ORDINARY_NAME.fullmatch(name):
         return f"{directory}/{name}"
     # In bytes, as file systems count. Lone surrogates in a name must not end in an error of encoding.
@@ -90,19 +90,19 @@ def path_in(directory: str, name: str) -> str:
 
 
 def partition_path(log_directory: str, name: str) -> str:
-    """Path of a partition's directory `name`. KafkaError: the name is invalid."""
+    """Return the path of a partition's directory. Raises KafkaError if the name is invalid."""
     if parse_partition_directory(name) is None:
         raise _refusal(name)
     return path_in(log_directory, name)
 
 
 def segment_path(directory: str, offset: int, kind: str, suffix: str = "") -> str:
-    """Path of one of the files that belong to `offset`."""
+    """Return the path of the file of this kind and suffix that belongs to `offset`."""
     return path_in(directory, f"{offset:020d}{kind}{suffix}")
 
 
 def is_partition_name(topic: str, partition: int) -> bool:
-    """True if the topic's name and the partition's number are valid, as a directory is named after both."""
+    """Return True if a directory can be named after this topic and partition."""
     # Characters are bytes here, because `_is_topic` lets only ASCII through.
     fits = len(topic) + len(f"-{partition}") <= DIRECTORY_NAME_LENGTH_MAX
     return fits and 0 <= partition <= PARTITION_MAX and _is_topic(topic)
@@ -121,20 +121,20 @@ def _refusal(name: str) -> KafkaError:
 
 
 def parse_segment_file(name: str) -> SegmentFile | None:
-    """Take a file name apart; None for files that do not belong to a segment."""
+    """Parse a file name; return None for files that do not belong to a segment."""
     match = _SEGMENT_FILE.fullmatch(name)
     return SegmentFile(int(match[1]), match[2], match[3] or "") if match else None
 
 
 def partition_directory_name(topic: str, partition: int) -> str:
-    """Directory name of an active partition. KafkaError: the topic or partition is invalid."""
+    """Return the directory name of a partition. Raises KafkaError if topic or partition is invalid."""
     if not is_partition_name(topic, partition):
         raise _refusal(f"{topic}-{partition}")
     return f"{topic}-{partition}"
 
 
 def marked_directory_name(topic: str, partition: int, unique: str, mark: str) -> str:
-    """Name of a partition's directory with a mark, such as of deletion; long topic names are truncated for it."""
+    """Return a directory name with a mark, such as that of deletion; long topic names are truncated."""
     partition_directory_name(topic, partition)  # refuses what cannot be
     # The topic is cut and not the rest: partition, unique part and mark are what a start needs to know.
     rest = f"-{partition}.{unique}{mark}"
@@ -142,7 +142,7 @@ def marked_directory_name(topic: str, partition: int, unique: str, mark: str) ->
 
 
 def parse_partition_directory(name: str) -> PartitionDirectory | None:
-    """Take a directory name apart; None for directories that hold no partition."""
+    """Parse a directory name; return None for directories that are not a partition's."""
     mark = ""
     # The expression takes long to find out that there is no mark.
     if name.endswith(MARKS) and (marked := _MARKED_DIRECTORY.fullmatch(name)):

@@ -64,7 +64,7 @@ new_tuple = tuple.__new__  # past NamedTuple's keyword handling
 
 
 class AppendInfo(NamedTuple):
-    """Result of an append. `flush_due`: acknowledge only when the partition says it is on disk."""
+    """Result of an append; if `flush_due`, acknowledge it only after the partition reports that it is on disk."""
 
     first_offset: int
     last_offset: int
@@ -75,7 +75,7 @@ class AppendInfo(NamedTuple):
 
 
 class PartitionLog(SegmentedLog):
-    """Log of one replica. The module's docstring says which methods may run where."""
+    """Log of one replica; the module's docstring says which methods may run in which thread."""
 
     __slots__ = (
         "_coordinator_rules",
@@ -115,7 +115,7 @@ class PartitionLog(SegmentedLog):
         log_start_offset: int = 0,
         name: str | None = None,
     ) -> PartitionLog:
-        """Create the directory of a new, empty log, called `name` if given. OSError if the disk refuses."""
+        """Create an empty log in a directory called `name`, or after the partition. Raises OSError."""
         name = name or partition_directory_name(topic, partition)
         segment = create_log_directory(
             log_directory, name, topic, partition, topic_id=topic_id, log_start_offset=log_start_offset, now_ms=now_ms
@@ -128,7 +128,7 @@ class PartitionLog(SegmentedLog):
 
     @classmethod
     def load(cls, log_directory: LogDirectory, name: str, config: LogConfig, options: LoadOptions) -> PartitionLog:
-        """Load the log in directory `name` and repair it if necessary. Raises OSError if the disk fails."""
+        """Load the log in directory `name`, and repair it if necessary. Raises OSError if the disk fails."""
         parsed = parse_partition_directory(name)
         assert parsed is not None, name
         directory = path_in(log_directory.path, name)
@@ -140,7 +140,7 @@ class PartitionLog(SegmentedLog):
 
     @property
     def config(self) -> LogConfig:
-        """The topic's settings; may be replaced at any time."""
+        """Topic settings in force; may be replaced at any time."""
         return self._config
 
     @config.setter
@@ -155,12 +155,12 @@ class PartitionLog(SegmentedLog):
 
     @property
     def latest_leader_epoch(self) -> int:
-        """The epoch of the last record, or of the leader elected since; -1 before the first."""
+        """Epoch of the last record or of a leader elected since; -1 before the first epoch."""
         return self._epochs.latest_epoch
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Start of the oldest transaction that is undecided or whose marker is above the high watermark."""
+        """First offset of the oldest transaction that is open, or ended at or above the high watermark; or None."""
         producers = self._producers
         if producers is None:
             return None
@@ -181,9 +181,9 @@ class PartitionLog(SegmentedLog):
         transaction_version: int = 0,
         guard: VerificationGuard | None = None,
     ) -> AppendInfo:
-        """Append a batch, after a check unless it is `checked`. KafkaError: no record was appended.
+        """Append a batch; check it first unless `checked` is given. Raises KafkaError if nothing was appended.
 
-        After an error the batch stands in its buffer as the client sent it, and may be appended again.
+        After an error the buffer holds the batch as the client sent it, which may be appended again.
         """
         # Looked at directly and not by `guarded`, which costs a call more for each append.
         if self.log_directory.failure is not None:
@@ -216,7 +216,7 @@ class PartitionLog(SegmentedLog):
         return new_tuple(AppendInfo, (first, first + batch[6], checked[3], start, False, flush_due))
 
     def validation_rules(self, origin: AppendOrigin = AppendOrigin.CLIENT) -> ValidationRules:
-        """Rules for batches of this origin, by the topic's present settings."""
+        """Return the validation rules for batches of this origin under the present topic settings."""
         if origin is AppendOrigin.CLIENT:
             rules = self.client_rules
             if rules is None:
@@ -230,7 +230,7 @@ class PartitionLog(SegmentedLog):
     def check_thoroughly(
         self, records: memoryview, *, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT, at_once: bool = False
     ) -> CheckedRecords:
-        """Check everything in a batch that needs no offsets; does not touch the log, so threads may call it."""
+        """Check everything in a batch that does not depend on offsets; thread-safe, because it does not use the log."""
         rules = self.validation_rules(origin)
         return check_thoroughly(records, rules, now_ms=now_ms, topic_partition=self.name, at_once=at_once)
 
@@ -243,7 +243,7 @@ class PartitionLog(SegmentedLog):
         guard: VerificationGuard | None,
         now_ms: int,
     ) -> BatchMetadata | None:
-        """Append a batch of a producer with an id; returns its original instead if it is a duplicate."""
+        """Append a batch with a producer id; if it is a duplicate, append nothing and return the original batch."""
         producers = self.producer_state()
         is_client = origin is AppendOrigin.CLIENT
         # The producer's next batch, as nearly always: nothing can be refused, so no update has to be kept aside.
@@ -267,7 +267,7 @@ class PartitionLog(SegmentedLog):
         return None
 
     def append_as_follower(self, records: memoryview, *, leader_epoch: int = EPOCH_MAX, now_ms: int) -> AppendInfo:
-        """Append batches from the leader of this epoch. KafkaError: no record was appended."""
+        """Append batches from the leader of `leader_epoch`. Raises KafkaError if nothing was appended."""
         self.log_directory.check_online()
         size, batches, markers = check_replicated(records, self.log_end_offset, leader_epoch, self.name)
         # The leader may have sent only a part of a batch, or batches of a later epoch.
@@ -296,7 +296,7 @@ class PartitionLog(SegmentedLog):
         max_timestamp: int,
         now_ms: int,
     ) -> None:
-        """Write batches to the last segment, or to a new one."""
+        """Write batches to the active segment, or to a new one if necessary."""
         config = self._config
         size_bytes = len(buffer)
         # A batch is never split, so it would fit into no segment.
@@ -329,7 +329,7 @@ class PartitionLog(SegmentedLog):
         return end if last_offset - end <= RELATIVE_OFFSET_MAX else first_offset
 
     def producer_state(self) -> ProducerStateManager:
-        """State of the log's producers; callers must not change it."""
+        """Return the log's producer state, created if missing; callers must not change it."""
         producers = self._producers
         if producers is None:
             producers = self._producers = ProducerStateManager()
@@ -343,15 +343,15 @@ class PartitionLog(SegmentedLog):
     # --- epochs, producers --------------------------------------------------------------------------------------------
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest known epoch at or below `epoch` and its end offset; (-1, -1) if that cannot be said."""
+        """Return the largest known epoch at or below `epoch` and its end offset; (-1, -1) if unknown."""
         return self._epochs.end_offset_for(epoch, self.log_end_offset)
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """Leader epoch of the record at `offset`."""
+        """Return the leader epoch of the record at `offset`; None if unknown."""
         return self._epochs.epoch_for_offset(offset)
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
-        """Record that a leader of this epoch begins to write at `start_offset`."""
+        """Record that a leader begins to write in `epoch` at `start_offset`."""
         self._epochs.assign(epoch, start_offset)
 
     def on_high_watermark(self, high_watermark: int) -> None:
@@ -361,18 +361,18 @@ class PartitionLog(SegmentedLog):
 
     @property
     def producers(self) -> Mapping[int, ProducerEntry]:
-        """State of every producer id that is remembered."""
+        """States of all known producers by producer id."""
         return {} if self._producers is None else self._producers.producers
 
     def remove_expired_producers(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
-        """Forget expired producers, some in each step; returns their number."""
+        """Forget expired producers step by step; each step yields the number of forgotten producers."""
         return iter(()) if self._producers is None else self._producers.remove_expired(now_ms, expiration_ms)
 
     # --- the directory ------------------------------------------------------------------------------------------------
 
     @guarded
     def close(self) -> None:
-        """Complete the files for an orderly shutdown. Call `flush` first; the log stays readable."""
+        """Complete the files for a clean shutdown. Call `flush` first; the log stays readable."""
         for segment in self._segments:
             segment.close()
         # A log that never had a producer needs no snapshot. One that has old snapshots does, or a restart would begin
@@ -384,13 +384,13 @@ class PartitionLog(SegmentedLog):
 
     @guarded
     def rename_directory(self, name: str) -> None:
-        """Move the whole log to another name in the same log directory."""
+        """Rename the log's directory within its log directory."""
         directory = partition_path(self.log_directory.path, name)
         self.log_directory.storage.rename(self.directory, directory)
         self.moved_to(directory)
 
     def take_over_from(self, log: PartitionLog) -> None:
-        """Adopt the state of `log`, whose records this log has copied; `log` is not used afterwards."""
+        """Adopt the state of `log`, whose records this log has copied; `log` must not be used afterwards."""
         self.config = log.config
         self.log_end_offset = log.log_end_offset  # there may be nothing between the last batch and the end
         self.increase_log_start_offset(log.log_start_offset)
@@ -400,13 +400,13 @@ class PartitionLog(SegmentedLog):
 
     @guarded
     def note_producers_of(self, log: PartitionLog) -> None:
-        """Save the producer state of `log` before this log replaces it, because the records of some producers may be gone."""
+        """Save the producer state of `log` before this log replaces it; some producers' records may be deleted."""
         if log._producers is not None:
             self._snapshots.take(log.log_end_offset, log._producers, may_wait=True)
 
     @guarded
     def assign_topic_id(self, topic_id: bytes) -> None:
-        """Write the topic's id into a partition without one."""
+        """Write the topic id of a partition that has none."""
         path = path_in(self.directory, PARTITION_METADATA)
         self.log_directory.storage.write(path, encode_partition_metadata(topic_id))
         self.topic_id = topic_id
@@ -423,12 +423,11 @@ def create_log_directory(
     log_start_offset: int,
     now_ms: int,
 ) -> Segment:
-    """Create the directory `name` of an empty log; returns its segment. OSError: no directory of that name remains.
+    """Create the directory `name` of an empty log; return its segment. After an OSError no such directory remains.
 
-    The directory gets its name when it is complete, so half a log is never found under a name that counts. Until then it
-    has the name of a deleted partition's directory, one that no other attempt has: threads make several logs at a time,
-    and long names of topics are cut. What a failed attempt leaves is removed like any deleted partition, at the next
-    start at the latest.
+    The directory gets its name when it is complete, so that no half-made log has a valid name. Until then it has a
+    unique name like that of a deleted partition: threads create several logs at a time, and long topic names are
+    truncated. Leftovers of a failed attempt are removed like a deleted partition, at the next start at the latest.
     """
     storage = log_directory.storage
     directory = partition_path(log_directory.path, name)
@@ -460,7 +459,7 @@ def create_log_directory(
 
 
 class ReplicatedBatches(NamedTuple):
-    """Whole batches at the beginning of a fetched piece of log; `markers` go with `batches`."""
+    """Complete batches at the beginning of fetched data; `markers` has an entry for each of `batches`."""
 
     size: int
     batches: list[BatchHeader]
@@ -468,12 +467,11 @@ class ReplicatedBatches(NamedTuple):
 
 
 def check_replicated(records: memoryview, next_offset: int, leader_epoch: int, name: str) -> ReplicatedBatches:
-    """Check batches from a leader: checksums, and consecutive offsets from `next_offset` on.
+    """Check a leader's batches: checksums, and rising offsets from `next_offset` on. Raises KafkaError.
 
-    A batch that is cut off at the end is left out.
-
-    So is what begins with a batch of a later epoch than that of the fetch: a leader that was deposed while it answered
-    may send what its successor has already put in place of its own records (KAFKA-18723).
+    An incomplete batch at the end is left out. Batches from the first one of an epoch later than `leader_epoch` on are
+    left out, too: a leader deposed during the fetch may send records that its successor has already written in place of
+    its own (KAFKA-18723).
     """
     found = ReplicatedBatches(0, [], [])
     size = 0
@@ -497,7 +495,7 @@ def check_replicated(records: memoryview, next_offset: int, leader_epoch: int, n
 def should_roll(
     segment: Segment, config: LogConfig, size_bytes: int, max_timestamp: int, last_offset: int, now_ms: int
 ) -> bool:
-    """True if an append of this size, time and offset needs a new segment. May read the first batch."""
+    """Return True if an append of this size, timestamp and last offset needs a new segment; may read the log."""
     if (
         segment.size > config.segment_bytes - size_bytes
         # segment.index.bytes bounds the indexes, as in Kafka. They store offsets relative to the segment, in 31 bits.

@@ -32,7 +32,7 @@ RETRIES_MS = 15 * 60_000  # longer than clients try by default
 
 
 def marker_of(header: BatchHeader, batch: Buffer) -> EndTxnMarker | None:
-    """Transaction marker of a batch; None for data, other control records and batches emptied by compaction."""
+    """Return the transaction marker in a batch; None for other batches and for batches emptied by compaction."""
     if not header.is_control or header.producer_id < 0:
         return None
     return end_txn_marker_in(batch)
@@ -47,7 +47,7 @@ def producers_at(
     now_ms: int,
     expiration_ms: int,
 ) -> ProducerStateManager:
-    """Producer state of the log truncated at `offset`."""
+    """Return the producer state as it would be if the log ended at `offset`."""
     producers = ProducerStateManager()
     # A list of its own: snapshots beyond `offset` are of no use here, but still belong to the log.
     usable = snapshots.up_to(offset)
@@ -76,9 +76,9 @@ def producers_at(
 
 
 def _fill_windows(producers: ProducerStateManager, segments: Sequence[Segment], now_ms: int) -> None:
-    """Restore the batches before a snapshot's last ones, for producers that may still resend them.
+    """Restore batches before the last ones in a snapshot, for producers that may still resend them.
 
-    As far as they cannot be found, they are not known, as in Kafka.
+    As in Kafka, batches that are not found count as unknown.
     """
     end, left = producers.map_end_offset, EARLIER_BYTES
     # With their default settings clients have given up by now, so a start need not read for them.
@@ -104,7 +104,7 @@ def _fill_windows(producers: ProducerStateManager, segments: Sequence[Segment], 
 
 
 def _start_of_tail(segment: Segment, end: int, size: int) -> int:
-    """Position at most `size` bytes before a segment's end; the end itself if finding one is expensive."""
+    """Return a position at most `size` bytes before the segment's end; the end itself if finding one is expensive."""
     if segment.size <= size:
         return 0
     # Batches cannot be read backwards. So a place is tried that is many offsets before the end, then nearer ones.

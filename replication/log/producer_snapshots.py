@@ -36,7 +36,7 @@ PRODUCERS_AT_ONCE = 1000
 # | given up | the next snapshot, a cut, a | are free      | `finish` removes what a thread has written of it |
 # |          | removal of its segment      |               |                                                  |
 class PendingSnapshot:
-    """A snapshot to be written in a thread. Its producers do not change while it is held."""
+    """A snapshot that a thread writes; its producer entries do not change until `release`."""
 
     def __init__(
         self, storage: Storage, offset: int, path: str, producers: ProducerStateManager, is_still: IsStill
@@ -55,7 +55,7 @@ class PendingSnapshot:
         return self.path + DELETED_SUFFIX
 
     def run(self) -> None:
-        """Write it, in a thread."""
+        """Write the snapshot to its temporary path; called in a thread."""
         data = encode_producers(self._entries.values())
         # The directory was renamed or deleted. Another log may have its name by now, and a snapshot of the same offset: with
         # these producers that one would take records twice.
@@ -64,12 +64,12 @@ class PendingSnapshot:
             self.is_written = True
 
     def release(self) -> None:
-        """Unlock the producer entries."""
+        """Allow changes to the producer entries again."""
         self._producers.release()
 
 
 class ProducerSnapshots:
-    """The snapshots of one log."""
+    """Producer snapshots of one log."""
 
     __slots__ = ("_is_copy", "_storage", "directory", "offsets", "pending")
 
@@ -81,16 +81,16 @@ class ProducerSnapshots:
         self.pending: PendingSnapshot | None = None
 
     def copied(self) -> ProducerSnapshots:
-        """Copy for a thread to read; the copy removes no files, because the log may have replaced them."""
+        """Return a copy for a thread to read; it never removes files, because the log may have replaced them."""
         return ProducerSnapshots(self._storage, self.directory, self.offsets, is_copy=True)
 
     def up_to(self, end: int) -> ProducerSnapshots:
-        """Copy without the snapshots beyond `end`."""
+        """Return a copy without the snapshots above `end`."""
         offsets = self.offsets[: bisect_right(self.offsets, end)]
         return ProducerSnapshots(self._storage, self.directory, offsets, is_copy=self._is_copy)
 
     def latest_before(self, offset: int) -> int:
-        """Offset of the newest snapshot at or below `offset`, or -1."""
+        """Return the offset of the newest snapshot at or below `offset`; -1 if there is none."""
         slot = bisect_right(self.offsets, offset)
         return self.offsets[slot - 1] if slot else -1
 
@@ -100,11 +100,11 @@ class ProducerSnapshots:
         return self.offsets[-1] if self.offsets else -1
 
     def path(self, offset: int) -> str:
-        """Path of the snapshot of `offset`."""
+        """Return the path of the snapshot at `offset`."""
         return segment_path(self.directory, offset, SNAPSHOT_SUFFIX)
 
     def take(self, offset: int, producers: ProducerStateManager | None, *, may_wait: bool = False) -> None:
-        """Write the state of a log that ends at `offset`; if that `may_wait`, a large one with the next flush."""
+        """Write a snapshot of a log that ends at `offset`; with `may_wait` the next flush writes a large one."""
         # The newer one takes its place: at most one is pending.
         self._give_up_pending()
         if may_wait and producers is not None and len(producers.producers) > PRODUCERS_AT_ONCE:
@@ -129,7 +129,7 @@ class ProducerSnapshots:
             self.pending = None
 
     def finish(self, written: PendingSnapshot) -> None:
-        """Adopt `written` after a thread has written it, if it is still needed."""
+        """Rename the snapshot that a thread has written, if it is still needed; otherwise remove it."""
         is_wanted = written is self.pending
         if is_wanted:
             self._give_up_pending()
@@ -145,7 +145,7 @@ class ProducerSnapshots:
                 insort(self.offsets, written.offset)
 
     def load_latest(self, *, now_ms: int, expiration_ms: int) -> tuple[int, list[ProducerEntry]] | None:
-        """Offset and producers of the newest valid snapshot; invalid ones are removed."""
+        """Return offset and producers of the newest valid snapshot, or None; remove invalid snapshots."""
         while self.offsets:
             offset = self.offsets[-1]
             try:
@@ -156,12 +156,12 @@ class ProducerSnapshots:
         return None
 
     def forget(self, offsets: Iterable[int]) -> None:
-        """Forget snapshots whose files are deleted already."""
+        """Forget snapshots whose files were deleted."""
         gone = frozenset(offsets)
         self.offsets = [offset for offset in self.offsets if offset not in gone]
 
     def remove(self, offset: int) -> None:
-        """Delete a snapshot, if there is one."""
+        """Delete the snapshot at `offset`, if it exists."""
         if offset in self.offsets:
             if not self._is_copy:
                 self._storage.remove(self.path(offset))
@@ -175,20 +175,20 @@ class ProducerSnapshots:
             self.remove(offset)
 
     def remove_strays(self, base_offsets: Iterable[int]) -> None:
-        """Delete snapshots that belong to no segment; the newest is that of the last shutdown and stays."""
+        """Delete snapshots at offsets where no segment begins, except the newest, written by the last shutdown."""
         known = {*base_offsets, self.latest_offset}
         for offset in [offset for offset in self.offsets if offset not in known]:
             self.remove(offset)
 
     def file_to_sync(self, offset: int) -> StorageFile | None:
-        """The snapshot of `offset`, for a flush; None if there is none."""
+        """Open the snapshot at `offset` for a flush; None if there is none."""
         if offset in self.offsets:
             with contextlib.suppress(FileNotFoundError):
                 return self._storage.open(self.path(offset))
         return None
 
     def mark_deleted(self, offset: int) -> str | None:
-        """Mark a snapshot as deleted; returns the path to remove later. A failed rename is harmless."""
+        """Rename a snapshot to a deleted name; return the path to remove later, or None. A failure is harmless."""
         if self.pending is not None and self.pending.offset == offset:
             self._give_up_pending()
         if offset not in self.offsets:

@@ -71,11 +71,11 @@ _SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
 
 
 class CorruptSnapshot(Exception):
-    """Invalid producer snapshot; an older one and the log replace it."""
+    """A producer snapshot is invalid; an older snapshot and the log replace it."""
 
 
 class BatchMetadata(NamedTuple):
-    """A batch in the window."""
+    """One of a producer's last batches, kept to recognize duplicates."""
 
     last_sequence: int
     last_offset: int
@@ -84,7 +84,7 @@ class BatchMetadata(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """Sequence of the batch's first record."""
+        """Sequence number of the batch's first record."""
         return (self.last_sequence - self.offset_delta) & SEQUENCE_MAX
 
     @property
@@ -94,14 +94,14 @@ class BatchMetadata(NamedTuple):
 
 
 class MarkerVersion(IntEnum):
-    """Rule for a marker's epoch: since transaction version 2 the epoch must be raised."""
+    """Rule for a marker's producer epoch: from transaction version 2 on it must be higher than before."""
 
     TV_0 = 0
     TV_2 = 2
 
     @classmethod
     def of(cls, transaction_version: int) -> MarkerVersion:
-        """The rule for markers of a transaction version; later versions keep that of 2."""
+        """Return the check for markers of a transaction version; versions above 2 have that of version 2."""
         # Kafka keeps this number for appends that end no transaction, and fails if it comes with a marker.
         if transaction_version == UNKNOWN_TRANSACTION_VERSION:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "A marker does not say of which transaction version it is")
@@ -109,7 +109,7 @@ class MarkerVersion(IntEnum):
 
 
 class ProducerEntry:
-    """State of one producer id."""
+    """State of one producer id in a partition."""
 
     __slots__ = (
         "batches",
@@ -130,11 +130,11 @@ class ProducerEntry:
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record, or -1."""
+        """Sequence number of the producer's last record, or -1."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def duplicate_of(self, batch: BatchHeader) -> BatchMetadata | None:
-        """The batch in the window that has the same epoch and sequences."""
+        """Return the kept batch with the epoch and sequence numbers of `batch`; None if there is none."""
         if batch.producer_epoch == self.epoch:
             first_sequence = batch.base_sequence
             last_sequence = (first_sequence + batch.last_offset_delta) & SEQUENCE_MAX
@@ -144,7 +144,7 @@ class ProducerEntry:
         return None
 
     def copy(self) -> ProducerEntry:
-        """Independent copy, for changes that may be discarded."""
+        """Return a copy for changes that may be discarded."""
         entry = ProducerEntry(self.producer_id)
         entry.epoch = self.epoch
         entry.coordinator_epoch = self.coordinator_epoch
@@ -155,7 +155,7 @@ class ProducerEntry:
         return entry
 
     def add(self, batch: BatchHeader) -> None:
-        """Note a batch that was written."""
+        """Record a batch that was written."""
         if batch.producer_epoch != self.epoch:
             self.epoch = batch.producer_epoch
             self.batches.clear()
@@ -168,7 +168,7 @@ class ProducerEntry:
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction whose marker is part of an append."""
+    """A transaction that ends with a marker in the append."""
 
     producer_id: int
     first_offset: int
@@ -177,7 +177,7 @@ class CompletedTransaction(NamedTuple):
 
 
 class ProducerUpdate:
-    """Producer changes of an append, pending until it is written."""
+    """Changes to producers by an append, applied after the append is written."""
 
     __slots__ = ("completed", "entries", "started", "transactional")
 
@@ -189,7 +189,7 @@ class ProducerUpdate:
 
 
 class ProducerStateManager:
-    """Producers of one partition. Methods take batches whose offsets are assigned."""
+    """Producer states of one partition; batches must have their final offsets."""
 
     __slots__ = (
         "_holds",
@@ -214,12 +214,12 @@ class ProducerStateManager:
 
     @property
     def is_empty(self) -> bool:
-        """True if no producer is known."""
+        """True if there are no producers and no unstable transactions."""
         return not self.producers and not self._unreplicated
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Start of the oldest transaction that is open or whose marker is not replicated."""
+        """First offset of the oldest transaction that is open or whose marker is not replicated; None: none."""
         ongoing = next(iter(self._ongoing)) if self._ongoing else None
         if not self._unreplicated_firsts:
             return ongoing
@@ -228,9 +228,10 @@ class ProducerStateManager:
         return first if ongoing is None else min(ongoing, first)
 
     def in_order(self, batch: BatchHeader) -> ProducerEntry | None:
-        """Entry of the producer if a client's batch is the expected next one and neither begins nor ends a transaction.
+        """Return the producer's entry if a client's batch is next in sequence and within its transaction, if any.
 
-        This is nearly every append of an idempotent producer, so it makes no `ProducerUpdate`.
+        Otherwise returns None. Nearly every append of an idempotent producer passes, so no `ProducerUpdate` is created
+        for it.
         """
         entry = self.producers.get(batch.producer_id)
         if (
@@ -253,24 +254,30 @@ class ProducerStateManager:
         return None
 
     def _goes_on(self, batch: BatchHeader) -> bool:
-        """True if a batch continues its producer's open transaction, and no batch of the next epoch waits."""
+        """Return True if a batch continues the producer's open transaction and no verification is pending."""
         is_data = batch.attributes & _TRANSACTION_FLAGS == TRANSACTIONAL_FLAG
         return is_data and batch.producer_id not in self.verifications.by_producer
 
     def duplicate(self, batch: BatchHeader) -> BatchMetadata | None:
-        """Original of a resent batch; None if the batch is no duplicate."""
+        """Return the original of a resent batch; None if the batch is not a duplicate."""
         entry = self.producers.get(batch.producer_id)
         return None if entry is None else entry.duplicate_of(batch)
 
     def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
-        """True if a producer has an open transaction; one of another epoch may have ended without a marker here."""
+        """Return True if a producer has an open transaction in this epoch.
+
+        A transaction of another epoch may have ended without a marker in this partition.
+        """
         entry = self.producers.get(producer_id)
         return entry is not None and entry.current_txn_first_offset >= 0 and entry.epoch == epoch
 
     def start_verification(
         self, producer_id: int, sequence: int, epoch: int, *, supports_epoch_bump: bool, now_ms: int
     ) -> VerificationGuard | None:
-        """The guard for the first batch of a transaction. None: it is open. KafkaError: the epoch is outdated."""
+        """Return the guard for the first batch of a transaction; None if the transaction is open already.
+
+        Raises KafkaError if the epoch is outdated.
+        """
         _check_epoch(self.producers.get(producer_id) or ProducerEntry(producer_id), epoch)
         if self.is_in_transaction(producer_id, epoch):
             return None
@@ -279,7 +286,7 @@ class ProducerStateManager:
         )
 
     def check(self, batch: BatchHeader, *, is_client: bool, guard: VerificationGuard | None = None) -> ProducerUpdate:
-        """Check a batch of data that has a producer id; raises KafkaError."""
+        """Check a data batch that has a producer id; return the changes to the producer. Raises KafkaError."""
         update = ProducerUpdate()
         entry = self._staged(update, batch.producer_id)
         _check_epoch(entry, batch.producer_epoch)
@@ -309,7 +316,7 @@ class ProducerStateManager:
         marker: EndTxnMarker,
         version: MarkerVersion = MarkerVersion.TV_0,
     ) -> ProducerUpdate:
-        """Check the marker a transaction coordinator sends; raises KafkaError."""
+        """Check a marker sent by a transaction coordinator; return the changes to the producer. Raises KafkaError."""
         update = ProducerUpdate()
         entry = self._staged(update, batch.producer_id)
         _check_marker_epoch(entry, batch, version)
@@ -324,7 +331,7 @@ class ProducerStateManager:
         return update
 
     def note(self, batch: BatchHeader, marker: EndTxnMarker | None = None) -> ProducerUpdate:
-        """Prepare the producer state after a batch that was checked when first written, by the leader or this log."""
+        """Return the changes to the producer by a batch that the leader, or this log earlier, has checked."""
         update = ProducerUpdate()
         if batch.producer_id >= 0:
             entry = self._staged(update, batch.producer_id)
@@ -336,7 +343,7 @@ class ProducerStateManager:
         return update
 
     def apply(self, update: ProducerUpdate) -> list[AbortedTransaction]:
-        """Apply a completed append; returns the transactions for the transaction index."""
+        """Apply the changes of a completed append; return aborted transactions for the transaction index."""
         # Whole entries are put in place of the old ones, so a thread that holds those sees no change.
         self.producers.update(update.entries)
         if self.verifications.by_producer:
@@ -384,7 +391,7 @@ class ProducerStateManager:
             update.started.append((batch.base_offset, entry.producer_id))
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Count transactions whose marker is below the high watermark as stable."""
+        """Make transactions stable whose marker is below the high watermark."""
         unreplicated, firsts = self._unreplicated, self._unreplicated_firsts
         while unreplicated and next(iter(unreplicated.values())) < high_watermark:
             unreplicated.popitem(last=False)
@@ -393,7 +400,7 @@ class ProducerStateManager:
             heappop(firsts)
 
     def on_log_start_offset(self, log_start_offset: int) -> None:
-        """Record the new log start offset."""
+        """Adopt the new log start offset: transactions with a marker below it become stable."""
         # What is below the start holds no reader back any more.
         self.on_high_watermark(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
@@ -401,7 +408,7 @@ class ProducerStateManager:
     def remove_expired(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
         """Forget producers that have not written for `expiration_ms` and have no open transaction.
 
-        Each step looks at a piece of them and gives how many it forgot; others may write in between.
+        Each step handles some producers and yields the number of forgotten ones; the log may be written between steps.
         """
         # The ids as they are now: the dict may change between two pieces.
         producer_ids = list(self.producers)
@@ -417,7 +424,7 @@ class ProducerStateManager:
         self.verifications.remove_expired(now_ms, expiration_ms)
 
     def clear(self, map_end_offset: int) -> None:
-        """Clear the state: the log is empty up to `map_end_offset`."""
+        """Clear the state of an empty log, which continues at `map_end_offset`."""
         self.producers.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
@@ -425,7 +432,7 @@ class ProducerStateManager:
         self.map_end_offset = map_end_offset
 
     def load(self, entries: Sequence[ProducerEntry], map_end_offset: int) -> None:
-        """Begin from a snapshot."""
+        """Replace the state by the contents of a snapshot."""
         self.clear(map_end_offset)
         for entry in entries:
             self.producers[entry.producer_id] = entry
@@ -435,7 +442,7 @@ class ProducerStateManager:
                 self._ongoing[entry.current_txn_first_offset] = entry.producer_id
 
     def remember_earlier(self, headers: Iterable[BatchHeader]) -> None:
-        """Restore producers' earlier batches from the log before a snapshot, as far as these batches adjoin the snapshot's."""
+        """Restore producers' batches before a snapshot from the log, if they adjoin the snapshot's batches."""
         earlier: dict[int, ProducerEntry] = {}
         for header in headers:
             # A producer that the snapshot does not have is forgotten, and stays so.
@@ -449,22 +456,22 @@ class ProducerStateManager:
                 entry.batches = found.batches
 
     def encode_snapshot(self) -> bytes:
-        """The state as a `.snapshot` file."""
+        """Encode the state as a `.snapshot` file."""
         return encode_producers(self.producers.values())
 
     def hold(self) -> dict[int, ProducerEntry]:
-        """Lock the entries against changes until `release`, so that a thread can read them."""
+        """Return the entries for a thread; until `release` they are replaced instead of changed."""
         self._holds += 1
         # The dict is copied, because producers come and go; the entries are not, see `in_order`.
         return self.producers.copy()
 
     def release(self) -> None:
-        """Unlock the entries after a thread has read them."""
+        """Allow changes to the entries after a thread has read them."""
         self._holds -= 1
 
 
 def encode_producers(producers: Collection[ProducerEntry]) -> bytes:
-    """A `.snapshot` file."""
+    """Encode producers as a `.snapshot` file."""
     body = bytearray(len(producers).to_bytes(4, "big"))
     for entry in producers:
         # Kafka's format has room for one batch of each producer.
@@ -483,7 +490,7 @@ def encode_producers(producers: Collection[ProducerEntry]) -> bytes:
 
 
 def decode_snapshot(data: bytes, *, now_ms: int, expiration_ms: int) -> list[ProducerEntry]:
-    """Decode a `.snapshot` file, without expired producers."""
+    """Decode a `.snapshot` file; leave out expired producers. Raises CorruptSnapshot."""
     try:
         version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
         # A torn write shows here, before anything of it is believed.

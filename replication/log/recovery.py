@@ -76,7 +76,7 @@ logger = logging.getLogger(__name__)
 
 
 class LoadedLog(NamedTuple):
-    """The parts of a loaded log, repaired if necessary."""
+    """Contents of a loaded and, if necessary, repaired log."""
 
     segments: list[Segment]
     log_start_offset: int
@@ -89,10 +89,10 @@ class LoadedLog(NamedTuple):
 
 
 class LoadOptions(NamedTuple):
-    """Checkpoint contents, shutdown mark and time for the load of a log.
+    """Checkpointed offsets, clean-shutdown mark and time for loading a log.
 
-    The log is compacted below `first_dirty_offset`; -1: it was never compacted, or this is unknown. `topic_id` is what
-    `partition.metadata` says, if that was read already.
+    The log is compacted below `first_dirty_offset`; -1 means never compacted or unknown. `topic_id` is the id in
+    `partition.metadata` if the caller has read it already, else None.
     """
 
     log_start_offset: int = 0
@@ -292,7 +292,7 @@ class _Loader:
         del self._segments[index:]
 
     def _first_to_recover(self, recovery_point: int) -> int:
-        """Segment that holds the recovery point; the one before it if that segment is empty."""
+        """Return the index of the segment with the recovery point; skip back over empty segments."""
         first = bisect_right(self._segments, recovery_point, key=base_offset_of) - 1
         while first > 0 and not self._segments[first].size:
             first -= 1
@@ -301,7 +301,7 @@ class _Loader:
     def _recover_segment(
         self, segment: Segment, producers: ProducerStateManager, *, gives_up_later_ones: bool = False
     ) -> bool:
-        """Rebuild all files of a segment from its batches; returns True if all batches were valid."""
+        """Rebuild all files of a segment from its batches; return True if all batches were valid."""
         file = segment.log_file.open()
         size = file.size()
         segment.size = size
@@ -420,7 +420,7 @@ class _Loader:
 
 
 def _end_of(segment: Segment) -> int:
-    """Offset after the last valid batch."""
+    """Return the offset after the segment's last valid batch."""
     try:
         return segment.read_next_offset()
     except CorruptSegment:
@@ -429,7 +429,7 @@ def _end_of(segment: Segment) -> int:
 
 
 def _has_gaps(segment: Segment) -> bool:
-    """True if offsets are missing between a file's readable batches."""
+    """Return True if offsets are missing between a segment's readable batches."""
     next_offset = segment.base_offset
     with contextlib.suppress(CorruptSegment):
         for header, _ in scan_batches(segment.log_file.open(), 0, segment.size, LARGE_SCAN_BYTES):

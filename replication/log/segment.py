@@ -43,7 +43,7 @@ REPAIR_AT_ONCE_BYTES = 256 * 1024
 
 
 class DamagedIndexes(KafkaError):
-    """Raised when a thread must first read a large segment, to rebuild its indexes or find its largest timestamp."""
+    """A thread must read a large segment first, to rebuild its indexes or to find its highest timestamp."""
 
     def __init__(self, segment: Segment, error: Exception) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"{segment!r} has to be read through: {error}")
@@ -51,7 +51,7 @@ class DamagedIndexes(KafkaError):
 
 
 class Segment(SegmentFiles):
-    """Batches from `base_offset` on; `size` bytes of the file are valid."""
+    """Part of a log from `base_offset` on; the first `size` bytes of the file are valid."""
 
     __slots__ = (
         "_cursors",
@@ -96,7 +96,7 @@ class Segment(SegmentFiles):
     def create(
         cls, files: FileCache, directory: str, base_offset: int, *, created_ms: int, suffix: str = ""
     ) -> Segment:
-        """Create an empty segment and truncate old files of the same names. OSError: no new file remains."""
+        """Create an empty segment; truncate existing files of its names. After an OSError no new file remains."""
         segment = cls(files, directory, base_offset, size=0, created_ms=created_ms, suffix=suffix)
         storage, path = files.storage, segment._log.path
         try:
@@ -120,13 +120,13 @@ class Segment(SegmentFiles):
 
     @property
     def offset_index(self) -> OffsetIndex:
-        """The `.index`, opened on first use."""
+        """Offset index (`.index`), opened on first use."""
         index = self._offset_index
         return self._open_indexes()[0] if index is None else index
 
     @property
     def time_index(self) -> TimeIndex:
-        """The `.timeindex`, opened on first use."""
+        """Time index (`.timeindex`), opened on first use."""
         index = self._time_index
         return self._open_indexes()[1] if index is None else index
 
@@ -148,7 +148,7 @@ class Segment(SegmentFiles):
         return self._set_indexes(offset_index, time_index)
 
     def repair(self, error: Exception) -> tuple[OffsetIndex, TimeIndex]:
-        """Rebuild the indexes because of `error`. DamagedIndexes: it takes so long that a thread must do it."""
+        """Rebuild the indexes because of `error`. Raises DamagedIndexes if a thread has to do it."""
         # The event loop uses this segment, and reading all of it would hold everybody up.
         if self.defers_repair and self.size > REPAIR_AT_ONCE_BYTES:
             raise DamagedIndexes(self, error) from error
@@ -166,7 +166,7 @@ class Segment(SegmentFiles):
         return offset_index, time_index
 
     def reset_indexes(self) -> None:
-        """Empty the indexes, even if their files are damaged. `seal_anew` writes them again."""
+        """Empty the indexes, even if their files are damaged; `seal_anew` writes the files."""
         files, base_offset = self._files, self.base_offset
         self.bytes_since_last_index_entry = 0
         self.indexes_are_full = False
@@ -179,7 +179,7 @@ class Segment(SegmentFiles):
         self._max_timestamp = -1
 
     def rebuild_indexes(self, index_interval_bytes: int = REPAIR_INTERVAL_BYTES) -> tuple[OffsetIndex, TimeIndex]:
-        """Rebuild the offset and time index from the batches. OSError: the next use rebuilds them."""
+        """Rebuild both indexes from the batches; return them. After an OSError the next use rebuilds them."""
         # Made beside this one, which keeps no half of an index if a read fails on the way.
         made = Segment(
             self._files, self._directory, self.base_offset, size=self.size, created_ms=0, suffix=self._suffix
@@ -194,7 +194,7 @@ class Segment(SegmentFiles):
         return self._adopt(made)
 
     def _adopt(self, made: Segment) -> tuple[OffsetIndex, TimeIndex]:
-        """Adopt rebuilt indexes; their files follow."""
+        """Adopt the indexes of `made`, a rebuilt copy of this segment, and write their files."""
         # Copied, because the open files of `made` may belong to another cache.
         indexes = self._set_indexes(made.offset_index.copied(self._files), made.time_index.copied(self._files))
         self._max_timestamp, self.offset_of_max_timestamp = made._max_timestamp, made.offset_of_max_timestamp
@@ -205,14 +205,14 @@ class Segment(SegmentFiles):
         return indexes
 
     def seal_anew(self) -> None:
-        """Complete indexes that were collected since `reset_indexes`."""
+        """Complete and write indexes that were built since `reset_indexes`."""
         self._note_max_timestamp()
         # The time index first; see `saved_first`.
         self.time_index.save_anew(self._files.storage)
         self.offset_index.save_anew(self._files.storage)
 
     def seal(self) -> None:
-        """Complete the indexes of a segment to be closed or only read. OSError: only the copies in memory are complete."""
+        """Complete the indexes of a finished segment; after an OSError they are complete only in memory."""
         # Kafka completes the time index with the true maximum when it rolls or closes a segment.
         self._note_max_timestamp()
         self.save_indexes()
@@ -224,7 +224,7 @@ class Segment(SegmentFiles):
     # --- appending ----------------------------------------------------------------------------------------------------
 
     def first_batch_timestamp(self) -> int:
-        """Largest timestamp of the first batch, or -1; the age of the segment is counted from it."""
+        """Return the highest timestamp of the first batch, or -1; the segment's age is measured from it."""
         if not self.size:
             return -1
         # Read once: each append asks whether the segment is too old.
@@ -236,7 +236,7 @@ class Segment(SegmentFiles):
         return self.known_first_timestamp
 
     def append(self, buffer: Buffer, batches: Sequence[BatchHeader], config: LogConfig) -> None:
-        """Write batches. OSError, CorruptSegment: no batch was appended, except after `Irreparable`."""
+        """Append batches. After OSError or CorruptSegment nothing is appended, except after `Irreparable`."""
         if self._max_timestamp is None:
             # Plan: after the write nothing may be read any more, as a failure then could not be undone.
             self._make_ready(batches[0].base_offset)
@@ -266,7 +266,7 @@ class Segment(SegmentFiles):
             position += batch[1] + LOG_OVERHEAD
 
     def _make_ready(self, next_offset: int) -> None:
-        """Load the state on which index entries from `next_offset` on depend."""
+        """Load the state that index entries from `next_offset` on depend on."""
         offset_index, time_index = self.offset_index, self.time_index
         # Such an entry is of batches that are gone, and the next ones would not fit in behind it.
         if any(index.entries and index.last_offset >= next_offset for index in (offset_index, time_index)):
@@ -291,7 +291,7 @@ class Segment(SegmentFiles):
         return self.offset_index.entries < offsets and self.time_index.entries < times
 
     def index_batch(self, batch: BatchHeader, position: int, index_interval_bytes: int) -> bool:
-        """Index a batch; True if it became an index entry."""
+        """Take a batch into account for the indexes; return True if it got an index entry."""
         max_timestamp = self._max_timestamp
         if max_timestamp is None:
             max_timestamp = self.max_timestamp
@@ -326,7 +326,7 @@ class Segment(SegmentFiles):
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def locate(self, offset: int) -> int | None:
-        """Position of the first batch that ends at or after `offset`; None if there is none."""
+        """Return the position of the first batch that ends at or after `offset`; None if there is none."""
         if self._cursors is not None:
             # Way 1: a reader that goes on asks for the offset at which its last read ended.
             position = self._cursors.get(offset)
@@ -364,9 +364,10 @@ class Segment(SegmentFiles):
     def read(
         self, position: int, max_bytes: int, end: int, *, at_least_one_batch: bool
     ) -> tuple[FileRegion | None, int | None]:
-        """Whole batches from `position` on, at most up to `end` (a batch border); None if not even one fits.
+        """Return a region of complete batches from `position` up to at most `end`, which is a batch border.
 
-        With them comes the offset of the batch beyond, where `max_bytes` and not `end` was what stopped the read.
+        The region is None if no batch fits. The second result is the offset of the next batch if `max_bytes` limited
+        the read, None if `end` did.
         """
         next_offset = None
         # Most reads at the tail want all there is, and need no header for that.
@@ -411,7 +412,7 @@ class Segment(SegmentFiles):
         cursors[offset] = position
 
     def read_next_offset(self) -> int:
-        """Offset after the last batch, found from the last index entry on."""
+        """Return the offset after the last batch; reads from the last index entry on."""
         next_offset = self.base_offset
         if not self.size:
             return next_offset
@@ -424,7 +425,7 @@ class Segment(SegmentFiles):
 
     @property
     def max_timestamp(self) -> int:
-        """The largest timestamp in the segment, or -1."""
+        """Highest timestamp in the segment, or -1."""
         if self._max_timestamp is None:
             if not self.size:
                 return -1
@@ -447,24 +448,24 @@ class Segment(SegmentFiles):
 
     @property
     def knows_its_times(self) -> bool:
-        """True if `max_timestamp` needs no read."""
+        """True if `max_timestamp` is known without reading the file."""
         return self._max_timestamp is not None or not self.size
 
     def end_of_known_times(self) -> int:
-        """Position from which on timestamps may exceed those in the time index."""
+        """Return the position after which timestamps may be higher than those in the time index."""
         # Whenever the offset index gets an entry, the time index gets the maximum up to there, if it is news. Without
         # any time nothing is certain: the file may be a lost one.
         return self.offset_index.last_entry()[1] if self.time_index.entries else 0
 
     def largest_timestamp(self) -> int:
-        """Largest timestamp, or the file's modification time if records have none; retention uses it."""
+        """Return the highest timestamp, or the file's modification time if records have none; for retention."""
         timestamp = self.max_timestamp
         return timestamp if timestamp >= 0 else self._files.storage.modified_ms(self._log.path)
 
     # --- snapshots -----------------------------------------------------------------------------------------------------
 
     def snapshot(self, files: FileCache) -> Segment:
-        """Copy of this segment for a thread to read; opens its own files and never writes."""
+        """Return a copy of this segment for a thread to read; it opens its own files and never writes."""
         snapshot = Segment(
             files, self._directory, self.base_offset, size=self.size, created_ms=self.created_ms, suffix=self._suffix
         )
@@ -479,7 +480,10 @@ class Segment(SegmentFiles):
         return snapshot
 
     def learn(self, snapshot: Segment) -> None:
-        """Adopt a thread's findings from a snapshot. The segment may have grown since, but was not truncated."""
+        """Adopt indexes and timestamps that a thread found in a snapshot of this segment.
+
+        The segment may have grown since the snapshot, but must not have been truncated.
+        """
         if snapshot._was_rebuilt:
             self._learn_indexes(snapshot)
         elif self._offset_index is None and snapshot._offset_index is not None and snapshot._time_index is not None:
@@ -499,7 +503,7 @@ class Segment(SegmentFiles):
     # --- cutting, closing ---------------------------------------------------------------------------------------------
 
     def plan_cut(self, offset: int) -> SegmentCut:
-        """Find the truncation that ends the segment before the batch that holds `offset`, without changing anything."""
+        """Plan a truncation: the segment will end before the batch that contains `offset`. Changes nothing."""
         # Everything is looked up in the indexes before any of them is cut.
         position = self.locate(offset)
         transactions = 0 if self.txn_index is None else self.txn_index.cut_at(offset)
@@ -507,7 +511,7 @@ class Segment(SegmentFiles):
         return SegmentCut(self._log.open(), position, offset_index, time_index, transactions)
 
     def cut(self, cut: SegmentCut, now_ms: int) -> None:
-        """Truncate the segment as `plan_cut` has found. OSError: the segment is unchanged."""
+        """Truncate the segment as planned by `plan_cut`; after an OSError it is unchanged."""
         if cut.position is not None:
             # The call that decides comes first. If it fails, no index has changed; those follow in memory.
             insist(cut.file.truncate, cut.position)
@@ -528,11 +532,11 @@ class Segment(SegmentFiles):
             self.save_indexes()
 
     def use_files(self, files: FileCache) -> None:
-        """Open files through another cache from now on. All entries must be saved."""
+        """Open files through another cache from now on; all index entries must be saved."""
         super().use_files(files)
         self._forget_contents()
 
     def close(self) -> None:
-        """Seal the segment and close its files. It stays usable."""
+        """Complete the indexes and close the files; the segment stays usable."""
         self.seal()
         self.release_files()

@@ -30,7 +30,7 @@ KINDS = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 
 class SegmentCut(NamedTuple):
-    """Plan of a segment's truncation. `position` is None if no batch is removed."""
+    """Plan of a segment's truncation; `position` is None if no batch is removed."""
 
     file: StorageFile
     position: int | None
@@ -40,7 +40,7 @@ class SegmentCut(NamedTuple):
 
 
 def rename_files(storage: Storage, paths: Sequence[str], new_paths: Sequence[str]) -> None:
-    """Rename files; only the `.log` must exist. OSError: some files may have the new name."""
+    """Rename a segment's files; only the `.log` must exist. After an OSError some files may have the new name."""
     log, *others = zip(paths, new_paths, strict=True)
     # First the `.log`: as long as it has its old name, the segment is there as before.
     insist(storage.rename, *log)
@@ -51,7 +51,7 @@ def rename_files(storage: Storage, paths: Sequence[str], new_paths: Sequence[str
 
 
 def give_up_files(storage: Storage, paths: Sequence[str]) -> list[str]:
-    """Mark files as deleted; returns those to remove later. OSError: the `.log` is unchanged."""
+    """Rename files to deleted names; return the paths to remove later. After an OSError the `.log` is unchanged."""
     given_up = [_give_up(storage, paths[0])]
     # The segment is gone with its `.log`. Loading removes what is left of the others.
     for path in paths[1:]:
@@ -77,7 +77,7 @@ def _give_up(storage: Storage, path: str) -> str | None:
 
 
 def remove_files(storage: Storage, paths: Sequence[str]) -> None:
-    """Remove files that a restart must not find. Errors are `Irreparable`."""
+    """Remove files that a restart must not find. Raises `Irreparable` if that fails."""
     for path in paths:
         try:
             insist(storage.remove, path)
@@ -87,7 +87,7 @@ def remove_files(storage: Storage, paths: Sequence[str]) -> None:
 
 
 def remove_unfinished(storage: Storage, paths: Sequence[str]) -> None:
-    """Remove the files of a segment whose creation failed. Files without a `.log` are ignored at the next load."""
+    """Remove the files of a segment whose creation failed; the next load ignores files without a `.log`."""
     remove_files(storage, paths[:1])
     for path in paths[1:]:
         with contextlib.suppress(OSError):
@@ -95,7 +95,7 @@ def remove_unfinished(storage: Storage, paths: Sequence[str]) -> None:
 
 
 class SegmentFiles:
-    """The `.log` of one segment and its three indexes, which are renamed and removed together."""
+    """A segment's `.log` and its three index files, which are renamed and removed together."""
 
     __slots__ = (
         "_directory",
@@ -122,26 +122,26 @@ class SegmentFiles:
 
     @property
     def log_file(self) -> LazyFile:
-        """The `.log` file."""
+        """File with the batches (`.log`)."""
         return self._log
 
     def path(self, kind: str) -> str:
-        """Path of one of this segment's files."""
+        """Return the path of this segment's file of a kind such as `.index`."""
         return segment_path(self._directory, self.base_offset, kind, self._suffix)
 
     def paths(self, suffix: str | None = None) -> list[str]:
-        """Paths of all files, existing or not, with the given suffix or the present one."""
+        """Return the paths of the segment's files, existing or not; `suffix` None: with the present suffix."""
         suffix = self._suffix if suffix is None else suffix
         return [segment_path(self._directory, self.base_offset, kind, suffix) for kind in KINDS]
 
     def change_suffix(self, suffix: str) -> None:
-        """Rename all files. OSError: some have the new name and some the old one."""
+        """Rename all files; after an OSError some files have the new suffix and some the old one."""
         rename_files(self._files.storage, self.paths(), self.paths(suffix))
         self._suffix = suffix
         self._set_paths()
 
     def give_up(self) -> list[str]:
-        """Mark all files as deleted; returns those to remove later. OSError: the segment is unchanged."""
+        """Rename all files to deleted names; return the paths to remove later. After an OSError nothing has changed."""
         self.release_files()
         given_up = give_up_files(self._files.storage, self.paths())
         self._suffix = DELETED_SUFFIX
@@ -149,12 +149,12 @@ class SegmentFiles:
         return given_up
 
     def move_to(self, directory: str) -> None:
-        """Adopt the new path of the directory."""
+        """Adopt the new path of the directory after a rename."""
         self._directory = directory
         self._set_paths()
 
     def use_files(self, files: FileCache) -> None:
-        """Open files through another cache from now on. Everything has been saved."""
+        """Open files through another cache from now on; all index entries must be saved."""
         self.release_files()
         self._files = files
         self._log = LazyFile(files, self.path(LOG_SUFFIX))
@@ -171,18 +171,18 @@ class SegmentFiles:
     # --- aborted transactions -----------------------------------------------------------------------------------------
 
     def open_txn_index(self) -> None:
-        """Take note of a `.txnindex` that exists."""
+        """Use the existing `.txnindex` file."""
         path = self.path(TXN_INDEX_SUFFIX)
         self.txn_index = TransactionIndex(self._files, path, size_bytes=self._files.storage.size(path))
 
     def append_aborted(self, transaction: AbortedTransaction) -> None:
-        """Record a transaction whose abort marker is in this segment."""
+        """Record an aborted transaction whose marker is in this segment."""
         if self.txn_index is None:
             self.txn_index = TransactionIndex(self._files, self.path(TXN_INDEX_SUFFIX))
         self.txn_index.append(transaction)
 
     def replace_transactions(self, transactions: Sequence[AbortedTransaction]) -> None:
-        """Rewrite the `.txnindex`, whatever the file holds."""
+        """Write the `.txnindex` anew with these transactions; remove it if there are none."""
         path = self.path(TXN_INDEX_SUFFIX)
         self.txn_index = TransactionIndex(self._files, path, is_stale=True) if transactions else None
         if self.txn_index is None:
@@ -195,15 +195,15 @@ class SegmentFiles:
     # --- on the disk --------------------------------------------------------------------------------------------------
 
     def save_indexes(self) -> None:
-        """Write index entries that are only in memory."""
+        """Write index entries that exist only in memory."""
         for index in (self._time_index, self._offset_index, self.txn_index):
             if index is not None:
                 index.save()
 
     def files_to_sync(self, *, is_active: bool = False) -> list[LazyFile]:
-        """Files that must be synced for the segment to be durable; writes entries from memory first.
+        """Save index entries and return the files to sync, so that the segment is durable.
 
-        After a crash the active segment is read through, which rebuilds its offset and time index.
+        The active segment's offset and time index are left out, because recovery after a crash rebuilds them.
         """
         files = [self._log]
         for index in (self.txn_index,) if is_active else (self._offset_index, self._time_index, self.txn_index):
@@ -221,9 +221,9 @@ class SegmentFiles:
 
 
 def check_indexes(offset_index: OffsetIndex, time_index: TimeIndex, log: LazyFile, size: int) -> None:
-    """Raise CorruptIndex or CorruptSegment if indexes that were found on the disk cannot belong to their `.log`.
+    """Raise CorruptIndex or CorruptSegment if index files on disk cannot belong to their `.log`.
 
-    Zeros at the end, an index of another log, one that is ahead of its log: all show at the last entry.
+    The last entry shows whether an index ends with zeros, belongs to another log or is ahead of its log.
     """
     offset, position = offset_index.last_entry()
     base_offset = offset_index.base_offset

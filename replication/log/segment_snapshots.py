@@ -27,7 +27,7 @@ OPEN_FILES_MAX = 3
 
 
 class SnapshotJob(ABC):
-    """Job that reads segments in a thread. It is made and finished on the event loop."""
+    """Job that reads snapshots of segments in a thread; created and finished on the event loop."""
 
     def __init__(self, log: LogReader, segments: Sequence[Segment]) -> None:
         # A small cache of its own, so that the thread pushes no files out that the log has in use.
@@ -39,7 +39,7 @@ class SnapshotJob(ABC):
         self._failure = KeptError()
 
     def run(self) -> None:
-        """Do the work in a thread; `finish` raises its errors."""
+        """Read the snapshots in a thread; `finish` raises errors that occur here."""
         try:
             for _, snapshot in self._pairs:
                 try:
@@ -55,10 +55,13 @@ class SnapshotJob(ABC):
 
     @abstractmethod
     def work(self, snapshot: Segment) -> None:
-        """Work on the snapshot of one segment."""
+        """Read the snapshot of one segment."""
 
     def finish(self) -> bool:
-        """Hand the results to the log. False if the log has changed and the results are void. Raises the thread's error."""
+        """Give the results to the log; return False if the log has changed, so that the results are void.
+
+        Raises the thread's error.
+        """
         # This comes before the failure: files that were removed meanwhile cannot be read, and that is no fault of the
         # disk.
         if self._log.layout != self._layout:
@@ -70,7 +73,7 @@ class SnapshotJob(ABC):
 
 
 class Survey(SnapshotJob):
-    """Job that opens indexes, rebuilds damaged ones and reads the timestamps of segments, of the first ones if many."""
+    """Job that opens or rebuilds the indexes of segments and reads their timestamps; of the first segments if many."""
 
     def work(self, snapshot: Segment) -> None:
         _ = snapshot.offset_index, snapshot.max_timestamp, snapshot.first_batch_timestamp()
@@ -83,14 +86,14 @@ PRODUCERS_AT_ONCE = 1000
 
 
 class Truncation:
-    """Truncation of a log at `offset`; a thread loads the producer state there. `segments` are retained.
+    """Truncation of a log at `offset`, for which a thread reads the producer state; `segments` are the retained ones.
 
-    The state of the producers at an offset is the newest snapshot up to there and the batches after it, which may be the
-    whole of a segment. So a thread reads that first, and the cut itself is little work:
+    The producer state at an offset results from the newest snapshot at or below it and the batches after the snapshot,
+    which may fill a whole segment. So a thread reads them first, and the truncation itself takes little time:
 
-        truncation = log.prepare_truncation(offset)     on the loop; None: there is little to read, cut at once
+        truncation = log.prepare_truncation(offset)     on the event loop; None: there is little to read, truncate now
         truncation.run()                                in a thread
-        log.truncate_to(offset, truncation)             on the loop; reads for itself if the log has changed meanwhile
+        log.truncate_to(offset, truncation)             on the event loop; reads again if the log has changed meanwhile
     """
 
     def __init__(
@@ -112,7 +115,7 @@ class Truncation:
     def of(
         cls, log: LogReader, snapshots: ProducerSnapshots, producer_count: int, offset: int, now_ms: int
     ) -> Truncation | None:
-        """Prepare a long truncation; None if it needs little reading."""
+        """Return a truncation for a thread to prepare; None if so little has to be read that none is needed."""
         kept = log.segments[: bisect_right(log.segments, offset, key=base_offset_of)]
         start = max(snapshots.latest_before(offset), log.log_start_offset)
         # What lies before the newest usable snapshot is in that snapshot.
@@ -124,7 +127,7 @@ class Truncation:
         return cls(log, kept, snapshots.copied(), offset, now_ms)
 
     def run(self) -> None:
-        """Read, in a thread."""
+        """Read the producer state in a thread."""
         try:
             self._producers = producers_at(
                 self.offset,
@@ -139,11 +142,14 @@ class Truncation:
 
     @property
     def is_current(self) -> bool:
-        """True while the log's layout is the same as at the snapshot."""
+        """True while the log's files are the same as when the truncation was created."""
         return self._log.layout == self._layout
 
     def producers_at(self, offset: int) -> ProducerStateManager | None:
-        """Producers as of `offset`; None if unknown. OSError: the thread could not read them."""
+        """Return the producer state at `offset`; None if the thread's result does not apply.
+
+        Raises OSError if the thread could not read it.
+        """
         # A state of another moment must not get into the log: with it the log would refuse records, or take them twice.
         if offset != self.offset or not self.is_current:
             return None

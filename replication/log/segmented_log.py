@@ -33,7 +33,7 @@ SEGMENTS_MAX = 2**31
 
 
 class SegmentedLog(DurableLog):
-    """A log whose segments change, with the state of epochs and producers; `PartitionLog` appends."""
+    """Log whose segments are added, truncated, deleted and compacted, with its leader epochs and producers."""
 
     __slots__ = ("_config", "_producers", "first_dirty_offset", "has_rolled")
 
@@ -61,11 +61,11 @@ class SegmentedLog(DurableLog):
 
     @guarded
     def roll(self, now_ms: int) -> bool:
-        """Begin a new segment, unless the last one is empty."""
+        """Begin a new segment unless the last one is empty; return True if so."""
         return self._roll(now_ms, self.log_end_offset)
 
     def _roll(self, now_ms: int, base_offset: int) -> bool:
-        """Begin a new segment. Raises OSError if impossible; then the last one stays active."""
+        """Begin a new segment; return True if so. After an OSError the last segment stays active."""
         active = self._segments[-1]
         if base_offset == active.base_offset:
             return False
@@ -86,7 +86,7 @@ class SegmentedLog(DurableLog):
     # --- at the beginning ---------------------------------------------------------------------------------------------
 
     def increase_log_start_offset(self, offset: int) -> bool:
-        """Raise the log start offset; True if it has changed."""
+        """Raise the log start offset; return True if it has changed."""
         if offset <= self.log_start_offset:
             return False
         assert offset <= self.log_end_offset, f"log start offset {offset} beyond {self.log_end_offset}"
@@ -106,7 +106,10 @@ class SegmentedLog(DurableLog):
         limit: int = SEGMENTS_MAX,
         is_enough: Callable[[], bool] = lambda: False,
     ) -> int:
-        """Mark segments beyond retention as deleted, until `limit` or `is_enough`; returns their number."""
+        """Mark segments beyond retention as deleted; return their number.
+
+        Deletes at most `limit` segments, and stops early when `is_enough()` is True.
+        """
         count = expired_count(
             self._segments,
             self._config,
@@ -135,7 +138,7 @@ class SegmentedLog(DurableLog):
     # --- at the end ---------------------------------------------------------------------------------------------------
 
     def prepare_truncation(self, offset: int, *, now_ms: int) -> Truncation | None:
-        """Prepare a long truncation for a thread; None if it needs little reading."""
+        """Return a truncation for a thread to prepare; None if so little has to be read that none is needed."""
         # Without producers nothing has to be read; outside of the segments there is nothing to read.
         if self._producers is None or not self._segments[0].base_offset <= offset < self.log_end_offset:
             return None
@@ -143,7 +146,7 @@ class SegmentedLog(DurableLog):
 
     @guarded
     def truncate_to(self, offset: int, *, now_ms: int, truncation: Truncation | None = None) -> bool:
-        """Remove all records from `offset` on; True if there were any."""
+        """Remove all records from `offset` on; return True if there were any."""
         assert offset >= 0
         # The leader's log is no shorter, but an epoch without records may be one that the leader never had.
         if offset >= self.log_end_offset:
@@ -180,7 +183,10 @@ class SegmentedLog(DurableLog):
         return True
 
     def _drop_segments(self, keep: int, now_ms: int) -> bool:
-        """Remove all segments beyond `keep`, last one first, so that the rest is always a prefix of the log."""
+        """Remove the segments after the first `keep`, last one first; return True if any were removed.
+
+        So the remaining segments are a prefix of the log at any time.
+        """
         is_cut = False
         while len(self._segments) > keep:
             try:
@@ -209,7 +215,7 @@ class SegmentedLog(DurableLog):
 
     @guarded
     def truncate_fully_and_start_at(self, offset: int, *, log_start_offset: int | None = None, now_ms: int) -> None:
-        """Remove all records and restart as an empty log at `offset`; offsets below `log_start_offset` are unreadable."""
+        """Remove all records; restart as an empty log at `offset`. Records below `log_start_offset` are unreadable."""
         # An old segment may have the new one's name, so that is made beside it. What is called so does not count at a
         # start, and no thread knows the name.
         files = self.log_directory.files
@@ -243,7 +249,7 @@ class SegmentedLog(DurableLog):
 
     @guarded
     def replace_segments(self, sources: Sequence[Source], cleaned: Segment, *, now_ms: int) -> bool:
-        """Replace source segments by the compacted one; False if the sources changed during the compaction."""
+        """Replace the source segments by a compacted one; return False if the sources have changed meanwhile."""
         bases = [segment.base_offset for segment in self._segments[:-1]]
         # The cleaner worked in a thread meanwhile. Retention or a cut may have taken what it read, and then its work is
         # void.
@@ -272,7 +278,7 @@ class SegmentedLog(DurableLog):
         return True
 
     def _announce(self, cleaned: Segment) -> bool:
-        """Rename a compacted segment so that a restart recognizes it; False if its files are gone."""
+        """Rename a compacted segment so that a restart completes the replacement; False if its files are gone."""
         try:
             cleaned.change_suffix(SWAP_SUFFIX)
         except FileNotFoundError:
@@ -286,7 +292,7 @@ class SegmentedLog(DurableLog):
     # --- files that go ------------------------------------------------------------------------------------------------
 
     def _give_up(self, segment: Segment, now_ms: int, *, keep_snapshot: bool = False) -> None:
-        """Mark a segment's files as deleted. OSError: the segment is unchanged."""
+        """Mark a segment's files as deleted; after an OSError the segment is unchanged."""
         self.layout += 1
         due_ms = now_ms + self._config.file_delete_delay_ms
         paths = segment.give_up()
@@ -306,16 +312,16 @@ def expired_count(
     now_ms: int,
     limit: int,
 ) -> int:
-    """Count the oldest segments that go, up to `limit`. The rule is that of Kafka's UnifiedLog.deleteOldSegments:
+    """Return the number of oldest segments to delete, at most `limit`, like Kafka's UnifiedLog.deleteOldSegments.
 
         below the log start offset    always, whatever cleanup.policy is: DeleteRecords
         beyond retention.bytes        cleanup.policy=delete
         older than retention.ms       cleanup.policy=delete
 
-    Segments go from the oldest on, whole, and never above the high watermark. The last one may go too, unless it is empty;
-    the log then goes on in a new one.
+    Whole segments are deleted, oldest first, and never above the high watermark. The last segment may be deleted, too,
+    unless it is empty; the log then continues in a new segment.
 
-    A log may have very many segments, so only the sum of their sizes, where it is needed, looks at all of them.
+    A log may have very many segments, so they are not all examined, except to add up their sizes where necessary.
     """
     others = len(segments) - 1  # than the last one
     # Step 1: how far retention may go. Only what is committed goes: the followers may not have the rest yet.

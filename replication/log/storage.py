@@ -55,19 +55,19 @@ READ_BYTES = 64 * 1024  # of a small file, at a time
 
 
 class StorageFile(Protocol):
-    """An open file. Dropping the last reference closes it."""
+    """An open file; it is closed when the last reference is dropped."""
 
     def fileno(self) -> int:
-        """The descriptor, for sendfile."""
+        """Return the file descriptor, for sendfile."""
 
     def size(self) -> int:
-        """Current length in bytes."""
+        """Return the present length in bytes."""
 
     def append(self, buffer: Buffer) -> None:
-        """Write the whole buffer at the end. After OSError any part of it may be written."""
+        """Write the whole buffer at the end; after an OSError any part of it may have been written."""
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Up to `length` bytes from `position`; fewer only at the end of the file."""
+        """Read `length` bytes from `position`; fewer only at the end of the file."""
 
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes."""
@@ -77,75 +77,75 @@ class StorageFile(Protocol):
 
 
 class DirectoryLock(Protocol):
-    """An exclusive lock between processes; dropping it without `release` releases it too."""
+    """Exclusive lock between processes; dropping the last reference releases the lock."""
 
     def release(self) -> None:
         """Release the lock."""
 
 
 class Storage(Protocol):
-    """File system operations that a log needs. Paths are absolute strings."""
+    """File system operations of a log; paths are absolute strings."""
 
     def open(self, path: str, *, create: bool = False, private: bool = False) -> StorageFile:
-        """Open for reading and appending; only its owner can open a private file."""
+        """Open a file for reading and appending; only its owner can open a private file."""
 
     def names(self, directory: str) -> list[str]:
-        """Names in a directory, in no particular order."""
+        """Return the names in a directory, in no particular order."""
 
     def is_directory(self, path: str) -> bool:
-        """Tell if `path` is an existing directory."""
+        """Return True if `path` is an existing directory."""
 
     def exists(self, path: str) -> bool:
-        """True if a file or directory has this name."""
+        """Return True if a file or directory exists at `path`."""
 
     def size(self, path: str) -> int:
-        """Length of a file."""
+        """Return the length of a file in bytes."""
 
     def modified_ms(self, path: str) -> int:
-        """Modification time in ms since 1970."""
+        """Return a file's modification time in ms since 1970."""
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
         """Set the modification time of a file."""
 
     def make_directory(self, path: str) -> None:
-        """Create one directory; its parent exists."""
+        """Create a directory, whose parent must exist."""
 
     def read(self, path: str) -> bytes:
-        """The whole of a small file."""
+        """Read a small file."""
 
     def write(self, path: str, data: bytes, *, sync: bool = False, is_still: IsStill | None = None) -> None:
-        """Overwrite a file in place. Raises FileNotFoundError, also if `is_still` says that the directory was replaced."""
+        """Overwrite a file in place. Raises FileNotFoundError; also if `is_still` says the directory was replaced."""
 
     def replace(self, path: str, data: bytes, is_still: IsStill = always) -> None:
-        """Write a file so that a crash leaves either the old contents or the new, and the new once this returns.
+        """Replace a file atomically: after a crash it has the old or the new contents, after the return the new ones.
 
-        FileNotFoundError, also if the directory is not what `is_still` asks for.
+        Raises FileNotFoundError; also if `is_still` says that the directory was replaced.
         """
 
     def replace_all(self, files: Sequence[Replacement]) -> None:
-        """`replace` many files; those whose directory is gone are passed over."""
+        """Replace many files like `replace`; skip files whose directory is gone."""
 
     def rename(self, path: str, new_path: str) -> None:
-        """Give a file or directory another name, replacing a file of that name."""
+        """Rename a file or directory; an existing file at `new_path` is replaced."""
 
     def remove(self, path: str) -> None:
-        """Delete a file; no error if it is gone."""
+        """Delete a file; no error if it does not exist."""
 
     def remove_tree(self, path: str) -> None:
-        """Delete a directory and everything in it; no error if it is gone."""
+        """Delete a directory and its contents; no error if it does not exist."""
 
     def sync_directory(self, path: str) -> None:
         """Make creations, renames and removals in a directory durable."""
 
     def space(self, path: str) -> tuple[int, int]:
-        """(total, usable) bytes of the file system that holds `path`."""
+        """Return total and usable bytes of the file system that contains `path`."""
 
     def lock(self, path: str) -> DirectoryLock | None:
-        """Take the lock file `path`, creating it; None if another holder has it."""
+        """Take the lock file at `path`, created if missing; None if another process holds it."""
 
 
 class NotCached(Exception):
-    """Raised when a read would wait for the disk."""
+    """A read would block on the disk."""
 
     def __init__(self, file: StorageFile, position: int, length: int) -> None:
         super().__init__(f"{length} bytes at {position} are not in memory")
@@ -154,19 +154,19 @@ class NotCached(Exception):
         self._length = length
 
     def warm(self) -> None:
-        """Read the bytes into the page cache, in a thread. Disk errors show when the caller reads again."""
+        """Read the bytes into the page cache, in a thread; disk errors appear when the caller reads again."""
         with contextlib.suppress(OSError):
             self._file.read_at(self._position, self._length)
 
 
 class _Blocks(local):
-    """Number of blocks of `only_cached` that this thread is in."""
+    """Nesting depth of `only_cached` blocks in this thread."""
 
     depth = 0
 
 
 class _OnlyCached:
-    """Context in which this thread's reads raise NotCached instead of waiting for the disk; may be nested."""
+    """Context in which this thread's reads raise NotCached instead of blocking on the disk; may be nested."""
 
     def __enter__(self) -> None:
         _blocks.depth += 1
@@ -180,12 +180,12 @@ only_cached = _OnlyCached()
 
 
 def may_wait() -> bool:
-    """True if this thread's reads may wait for the disk."""
+    """Return True if this thread's reads may block on the disk."""
     return not _blocks.depth
 
 
 class OsFile:
-    """A real file, opened for reading and appending."""
+    """A file of the operating system, opened for reading and appending."""
 
     __slots__ = ("_fd",)
 
@@ -251,9 +251,9 @@ class OsFile:
 
 
 def _close(fd: int) -> None:
-    """Close a file; a large one that was removed while an answer still read it is closed in a thread.
+    """Close a file; a thread closes a large file that was removed while a response still read it.
 
-    The system frees the contents of a removed file when it is closed. That takes 100 ms for a gigabyte.
+    When a removed file is closed, the system frees its contents, which takes 100 ms for a gigabyte.
     """
     # OSError: the disk does not tell. RuntimeError: the process ends, or can have no more threads.
     with contextlib.suppress(OSError, RuntimeError):
@@ -265,7 +265,7 @@ def _close(fd: int) -> None:
 
 
 class Access(NamedTuple):
-    """Modes of new files and new directories; the process' umask may take away from them."""
+    """Permission modes of new files and new directories, before the process's umask."""
 
     file: int
     directory: int
@@ -276,7 +276,7 @@ ACCESS: Final = {"user": Access(PRIVATE_FILE, 0o700), "group": Access(0o640, 0o7
 
 
 class OsStorage:
-    """The operating system's files."""
+    """File system of the operating system."""
 
     def __init__(self, access: Access = ACCESS["user"]) -> None:
         self._access = access
@@ -367,7 +367,7 @@ class OsStorage:
 
 
 class FileCache:
-    """Bounds how many `LazyFile`s are open at a time: by a number, or by the share that the budget of descriptors leaves."""
+    """Cache that limits open `LazyFile`s: by a number, or by its share of the descriptor budget."""
 
     def __init__(
         self, storage: Storage, open_files_max: int = CACHED_FILES_MAX, descriptors: Descriptors | None = None
@@ -385,14 +385,14 @@ class FileCache:
         return len(self._ring)
 
     def admit(self, lazy: LazyFile) -> None:
-        """Note that a file is open now, and close the least recently used one beyond the limit."""
+        """Register a file as open; first close files that were not used recently if the limit is reached."""
         with self._lock:
             # Room for the new one is made before it comes, so the limit holds at any time.
             self._close_down_to(self._allowed() - 1)
             self._ring.append(lazy)
 
     def shrink(self) -> None:
-        """Close files beyond the present budget of descriptors."""
+        """Close files beyond the present share of the descriptor budget."""
         with self._lock:
             self._close_down_to(self._allowed())
 
@@ -415,9 +415,9 @@ class FileCache:
 
 
 class LazyFile:
-    """A file by name, open only while it is in use.
+    """A file by path, which is open only while in use.
 
-    `file` is None or the open file; the hot path reads it directly (`lazy.file or lazy.open()`) and sets `used`.
+    `file` is the open file or None; hot paths read it directly (`lazy.file or lazy.open()`) and set `used`.
     """
 
     __slots__ = ("_cache", "file", "path", "used")
@@ -431,7 +431,7 @@ class LazyFile:
             self._admit(file)
 
     def open(self, *, create: bool = False) -> StorageFile:
-        """The open file, opened now if need be."""
+        """Return the open file; opens it if necessary."""
         self.used = True
         file = self.file
         if file is None:
@@ -444,13 +444,13 @@ class LazyFile:
         return file
 
     def close(self) -> None:
-        """Drop the open file; the next use opens it again."""
+        """Close the file unless others still use it; the next use opens it again."""
         self.file = None
         self.used = False
 
 
 class FileRegion:
-    """Slice of a file to be sent to a socket; `len` is its length."""
+    """Part of a file, to be sent to a socket; `len` is its length in bytes."""
 
     __slots__ = ("_counted_in", "_files", "file", "length", "position")
 
@@ -462,7 +462,7 @@ class FileRegion:
         self._counted_in: set[int] | None = None
 
     def count_in(self, regions: set[int]) -> None:
-        """Count this region among `regions` while it keeps its file open."""
+        """Keep this region's id in `regions` as long as the region exists and keeps its file open."""
         self._counted_in = regions
         # Its id, because a reference would keep the region, and its file, for ever.
         regions.add(id(self))
@@ -478,17 +478,17 @@ class FileRegion:
         return f"FileRegion(position={self.position}, length={self.length})"
 
     def fail(self, error: OSError) -> None:
-        """Report to the log directory that the file cannot be read. Call on the event loop."""
+        """Report to the log directory that the file cannot be read. Call this on the event loop."""
         if self._files is not None and self._files.on_read_failure is not None:
             self._files.on_read_failure(error)
 
     def read(self) -> bytes:
-        """The bytes themselves, where sendfile cannot be used."""
+        """Read the bytes, where sendfile cannot be used."""
         return self.file.read_at(self.position, self.length)
 
 
 class LogDirectory:
-    """One directory of `log.dirs`, shared by its logs."""
+    """A directory of `log.dirs`, shared by its logs."""
 
     def __init__(
         self,
@@ -513,13 +513,13 @@ class LogDirectory:
 
     @property
     def is_online(self) -> bool:
-        """False after the first I/O error that could not be undone."""
+        """False after an I/O error that could not be undone."""
         return self.failure is None
 
     def take_offline(self, error: OSError) -> KafkaError:
-        """Take the directory offline after an `error` whose operation cannot be undone; returns the error to raise.
+        """Take the directory offline after an error that cannot be undone; return the KafkaError to raise.
 
-        `judge` is for errors after which everything is as it was before.
+        For errors after which everything is as before, use `judge`.
         """
         # The first failure is the cause. Failures that follow from it are not reported again.
         if self.failure is None:
@@ -529,17 +529,17 @@ class LogDirectory:
         return self.error()
 
     def judge(self, error: OSError, name: str) -> KafkaError:
-        """Error to raise for an `error` of the log `name`; a broken disk takes the directory offline."""
+        """Return the KafkaError to raise for an `error` of log `name`; a broken disk takes the directory offline."""
         if classify(error) is not Fault.BROKEN:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name}: {error}")
         return self.take_offline(error)
 
     def error(self) -> KafkaError:
-        """Error for requests to a log in an offline directory."""
+        """Return the error for requests to a log in an offline directory."""
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Log directory {self.path} is offline")
 
     def check_online(self) -> None:
-        """Raise KAFKA_STORAGE_ERROR once the directory is offline."""
+        """Raise KAFKA_STORAGE_ERROR if the directory is offline."""
         if self.failure is not None:
             raise self.error()
 
@@ -548,21 +548,21 @@ class LogDirectory:
         heappush(self._removals, (due_ms, path))
 
     def removals_due(self, now_ms: int, *, limit: int = REMOVALS_MAX) -> list[str]:
-        """Take at most `limit` paths whose removal is due; the caller must remove them."""
+        """Return at most `limit` paths whose removal is due, and forget them; the caller must remove them."""
         due: list[str] = []
         while self._removals and self._removals[0][0] <= now_ms and len(due) < limit:
             due.append(heappop(self._removals)[1])
         return due
 
     def apart(self) -> LogDirectory:
-        """Copy of this directory for a log in a thread; records failures and removals separately."""
+        """Return a copy of this directory, for a log that a thread uses, with its own failures and removals."""
         # The thread must not call `on_failure`, nor change the heap of removals, which belong to the event loop.
         apart = LogDirectory(self.path, self.storage)
         apart.files = self.files
         return apart
 
     def reunite(self, apart: LogDirectory) -> None:
-        """Merge failures and removals that `apart` has recorded."""
+        """Take over failures and removals from `apart`, a copy of this directory."""
         for due_ms, path in apart._removals:
             self.remove_later(path, due_ms)
         apart._removals.clear()

@@ -42,7 +42,7 @@ SMALL_BATCH_RECORDS = 250
 
 
 class TimestampedOffset(NamedTuple):
-    """A record's place, as ListOffsets reports it."""
+    """Timestamp, offset and leader epoch of a record, as in a ListOffsets response."""
 
     timestamp: int
     offset: int
@@ -50,11 +50,11 @@ class TimestampedOffset(NamedTuple):
 
 
 class TooLarge(Exception):
-    """Raised when a search needs more reading than the event loop has time for."""
+    """A search has to read more than the event loop has time for."""
 
 
 class TimestampSearch:
-    """Search for the first record at or after a timestamp, or for the one with the largest timestamp."""
+    """Search for the first record at or after a timestamp, or for the record with the highest timestamp."""
 
     def __init__(self, log: LogReader, timestamp: int, record_bytes_max: int = UNLIMITED) -> None:
         self.log = log
@@ -66,9 +66,9 @@ class TimestampSearch:
         self._job: SnapshotJob | None = None
 
     def advance(self) -> bool:
-        """Advance the search as far as that is quick; True if it is complete.
+        """Continue the search as far as that is quick; return True if it is complete.
 
-        Otherwise a thread must call `run` before the next call.
+        Otherwise a thread must call `run` before `advance` is called again.
         """
         log = self.log
         log.log_directory.check_online()
@@ -82,7 +82,7 @@ class TimestampSearch:
         return self._job is None
 
     def run(self) -> None:
-        """Search in a thread, as `advance` has requested."""
+        """Run the job that `advance` has prepared; called in a thread."""
         if self._job is not None:
             self._job.run()
 
@@ -125,7 +125,7 @@ class TimestampSearch:
         return None
 
     def _next_segment(self) -> Segment | SnapshotJob | None:
-        """Choose the next segment to search, or a job that must run first; None if no segment is left."""
+        """Return the next segment to search, or a job that must run first; None if no segment is left."""
         segments = [segment for segment in self.log.segments if segment.size]
         strange = [segment for segment in segments if not segment.knows_its_times]
         has_to_survey = len(strange) > SURVEYED_AT_ONCE
@@ -147,7 +147,7 @@ class TimestampSearch:
 
 
 class _Find(SnapshotJob):
-    """Job that searches one segment for the record."""
+    """Job that searches a record in one segment."""
 
     def __init__(self, log: LogReader, segment: Segment, timestamp: int, record_bytes_max: int) -> None:
         super().__init__(log, [segment])
@@ -164,7 +164,7 @@ class _Find(SnapshotJob):
 def find_in(
     segment: Segment, timestamp: int, start_offset: int, record_bytes_max: int = UNLIMITED, *, is_at_once: bool = False
 ) -> TimestampedOffset | None:
-    """Find the record in one segment; None if it holds none. TooLarge: `is_at_once` is set and the search would take long."""
+    """Find the record in a segment; None if there is none. Raises TooLarge if `is_at_once` and this would take long."""
     # An index that contradicts the log is made again, and the search done again, once. A second contradiction is
     # damage of the log itself.
     for is_repaired in (False, True):
@@ -198,7 +198,7 @@ def _find_not_older(
 
 
 class _Wanted(NamedTuple):
-    """Target of a search. `promised`: offset of a batch that is late enough according to the time index."""
+    """Target of a search; `promised` is the offset of a batch that is late enough according to the time index."""
 
     timestamp: int
     start_offset: int
@@ -207,7 +207,7 @@ class _Wanted(NamedTuple):
     is_exact: bool
 
     def look(self, segment: Segment, start: int, is_at_once: bool) -> TimestampedOffset | None:
-        """Search from file position `start`. CorruptIndex: the batch there is not the `promised` one."""
+        """Search from file position `start`. Raises CorruptIndex if the batch at `promised` is not late enough."""
         file = segment.log_file.open()
         for header, position in scan_batches(file, start, segment.size, SCAN_BYTES if is_at_once else LARGE_SCAN_BYTES):
             # Headers of a few kilobytes are the most that the event loop reads here.
@@ -243,7 +243,7 @@ _MESSAGE_FRONTS = (14, 22)  # bytes of a message of magic 0 and 1 behind its siz
 
 
 def check_sizes_until(batch: Buffer, offset: int, limit: int) -> None:
-    """Raise INVALID_RECORD if a record of a valid, compressed batch exceeds `limit` bytes, up to this offset."""
+    """Raise INVALID_RECORD if a record up to `offset`, in a valid compressed batch, is longer than `limit` bytes."""
     header = read_header(batch)
     if not header.is_compressed:
         return

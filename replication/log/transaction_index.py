@@ -36,7 +36,7 @@ new_tuple = tuple.__new__  # past NamedTuple's keyword handling
 
 
 class AbortedTransaction(NamedTuple):
-    """One aborted transaction. `last_offset` is that of its abort marker."""
+    """An aborted transaction; `last_offset` is the offset of its abort marker."""
 
     producer_id: int
     first_offset: int
@@ -48,9 +48,9 @@ _Row = tuple[int, int, int, int]
 
 
 class AbortedInRange:
-    """Aborted transactions that overlap [start_offset, end_offset). The range shrinks if there are too many.
+    """Aborted transactions that overlap [start_offset, end_offset); the range shrinks if they are too many.
 
-    All that reach below the start stay, so there may be more than `at_most`.
+    Transactions that begin below `start_offset` are always kept, so there may be more than `at_most`.
     """
 
     __slots__ = ("_at_most", "_heap", "end_offset", "start_offset")
@@ -62,7 +62,7 @@ class AbortedInRange:
         self._heap: list[tuple[int, int, AbortedTransaction]] = []  # the one that begins last is on top
 
     def add(self, row: _Row) -> None:
-        """Record an aborted transaction that begins before the end; the range may shrink before another one."""
+        """Add an aborted transaction; if there are too many then, end the range before the one that begins last."""
         transaction: AbortedTransaction = new_tuple(AbortedTransaction, row)
         heappush(self._heap, (-transaction.first_offset, transaction.last_offset, transaction))
         if len(self._heap) > self._at_most and -self._heap[0][0] > self.start_offset:
@@ -70,12 +70,12 @@ class AbortedInRange:
 
     @property
     def transactions(self) -> list[AbortedTransaction]:
-        """Aborted transactions in the order of their markers."""
+        """Aborted transactions, ordered by their markers."""
         return [transaction for _, _, transaction in sorted(self._heap, key=lambda each: each[1])]
 
 
 class TransactionIndex(IndexFile):
-    """Aborted transactions in one segment, in a file made when the first one comes."""
+    """Index of the aborted transactions in a segment; its file is created with the first entry."""
 
     __slots__ = ("_is_stale", "_least", "_saved", "_surveyed", "_tail")
 
@@ -92,11 +92,11 @@ class TransactionIndex(IndexFile):
 
     @property
     def entries(self) -> int:
-        """Number of transactions."""
+        """Number of aborted transactions."""
         return self._saved + len(self._tail)
 
     def append(self, transaction: AbortedTransaction) -> None:
-        """Add the transaction whose abort marker was appended last."""
+        """Add a transaction whose abort marker was just appended."""
         # In memory first: readers must see the abort although the file cannot be written.
         self._tail.append(transaction)
         if self._surveyed == self.entries - 1:
@@ -105,7 +105,7 @@ class TransactionIndex(IndexFile):
             self.save()
 
     def save(self) -> None:
-        """Make the file hold exactly the index's entries. OSError: unsaved entries stay in memory."""
+        """Write unsaved entries to the file; after an OSError they remain in memory."""
         if not self._tail and not self._is_stale:
             return
         file = self._file.open(create=True)
@@ -121,7 +121,7 @@ class TransactionIndex(IndexFile):
         self._tail.clear()
 
     def collect(self, found: AbortedInRange) -> bool:
-        """Collect the transactions that overlap the range. True if later segments hold none of them."""
+        """Add the transactions that overlap the range to `found`; return True if later segments have none."""
         self._survey()
         # Entries are in the order of their markers. A transaction whose marker is below the start has no records there.
         slots = range(self.entries)
@@ -145,14 +145,14 @@ class TransactionIndex(IndexFile):
         return False
 
     def _behind_later_ones(self, block: int, end_offset: int) -> int:
-        """Slot after this block, and after following entries that all begin at `end_offset` or later."""
+        """Return the first slot after `block` in a block with a transaction that begins below `end_offset`."""
         for number in range(block, len(self._least)):
             if self._least[number] < end_offset:
                 return number * _BLOCK
         return self.entries
 
     def _survey(self) -> None:
-        """Load unread entries; a thread does that when the log is loaded."""
+        """Load entries that were not read yet; a thread does that when a log is loaded."""
         while self._surveyed < self.entries:
             for row in self._rows(self._surveyed, min(_BLOCK, self.entries - self._surveyed)):
                 self._note_first(row[1])
@@ -181,16 +181,16 @@ class TransactionIndex(IndexFile):
         return [new_tuple(AbortedTransaction, row) for row in self._rows(slot, count)]
 
     def all(self) -> list[AbortedTransaction]:
-        """Every entry."""
+        """Return all entries."""
         return self._read(0, self.entries) if self.entries else []
 
     def read_all(self) -> Iterator[AbortedTransaction]:
-        """Yield every entry, with only a few in memory."""
+        """Yield all entries, with only a few in memory at a time."""
         for slot in range(0, self.entries, _BLOCK):
             yield from self._read(slot, min(_BLOCK, self.entries - slot))
 
     def snapshot(self, files: FileCache) -> TransactionIndex:
-        """Read-only copy of the entries for a thread."""
+        """Return a read-only copy of the index for a thread."""
         snapshot = TransactionIndex(files, self.path, size_bytes=self._saved * _ENTRY.size)
         snapshot._tail = self._tail[:]
         return snapshot
@@ -203,12 +203,12 @@ class TransactionIndex(IndexFile):
         self._survey()
 
     def cut_at(self, offset: int) -> int:
-        """Number of transactions whose marker is below `offset`."""
+        """Return the number of transactions whose marker is below `offset`."""
         slots = range(self.entries)
         return bisect_left(slots, offset, key=lambda slot: self._read(slot, 1)[0].last_offset)
 
     def cut(self, count: int) -> None:
-        """Drop all transactions but the first `count`. In memory; the file follows with the next `save`."""
+        """Keep only the first `count` transactions, in memory; the next `save` truncates the file."""
         # The file is only marked: a cut in memory cannot fail, and the log is cut already.
         if count < self._saved:
             self._saved = count
@@ -223,20 +223,20 @@ class TransactionIndex(IndexFile):
         self._file = LazyFile(files, self.path)
 
     def file_to_sync(self) -> LazyFile | None:
-        """The file, everything saved; None if there is none."""
+        """Save all entries and return the file, which a flush has to sync; None if there are no entries."""
         self.save()
         return self._file if self.entries else None
 
 
 class IndexOfSegment(NamedTuple):
-    """One segment's index of aborted transactions, as of the beginning of the pass."""
+    """A segment's index of aborted transactions, as it was at the beginning of the compaction pass."""
 
     base_offset: int
     transactions: TransactionIndex
 
 
 class AbortedAhead:
-    """Reader of a log's aborted transactions in the order of their markers."""
+    """Reader of a log's aborted transactions, ordered by their markers."""
 
     def __init__(self, indexes: Sequence[IndexOfSegment]) -> None:
         self._entries = _entries(indexes)
@@ -245,7 +245,7 @@ class AbortedAhead:
         self._seen_to = -1
 
     def up_to(self, end_offset: int) -> Iterator[AbortedTransaction]:
-        """Yield the next transactions, at least all that may have records below `end_offset`."""
+        """Yield further transactions, including all that have records below `end_offset`."""
         if not self._has_begun:
             self._has_begun, self._next = True, next(self._entries, None)
         # What completed after a transaction began at its last stable offset or behind it. The entries of a segment are read
@@ -266,17 +266,17 @@ def _entries(indexes: Sequence[IndexOfSegment]) -> Iterator[tuple[int, AbortedTr
 
 
 class TransactionFilter:
-    """Tell apart aborted and committed batches while compaction walks through a log.
+    """Filter that separates aborted from committed batches during compaction.
 
-    `reach` has to be called before the batches of a segment are shown. What was aborted is known from the transaction
-    indexes, because the walk comes to the records of a transaction before it comes to its marker:
+    Call `reach` before the batches of each segment. The transaction indexes tell which transactions were aborted,
+    because compaction reads a transaction's records before its marker:
 
-        a batch of records       of an aborted transaction: its records go at once. Else its producer has records before
-                                 the next marker.
-        an abort marker          stays as long as the walk met a batch of its transaction, and so does its index entry
-        a commit marker          likewise, but it has no entry
-        a marker without records is obsolete. It goes when readers that met the records have had time to come to it
-                                 (delete horizon)
+        a data batch             of an aborted transaction: its records are dropped immediately; otherwise the producer
+                                 counts as having records before its next marker
+        an abort marker          is retained, with its index entry, as long as a pass finds a batch of its transaction
+        a commit marker          likewise, but it has no index entry
+        a marker without records is obsolete; it is dropped after readers of the records had time to reach it (delete
+                                 horizon)
     """
 
     def __init__(self, indexes: Sequence[IndexOfSegment]) -> None:
@@ -287,7 +287,7 @@ class TransactionFilter:
         self._committing: set[int] = set()
 
     def reach(self, end_offset: int) -> None:
-        """Continue the walk to `end_offset`. Raises OSError or CorruptIndex if an index cannot be read."""
+        """Read the transaction indexes up to `end_offset`. Raises OSError or CorruptIndex if that fails."""
         for transaction in self._ahead.up_to(end_offset):
             heappush(self._coming, (transaction.first_offset, transaction))
 
@@ -297,7 +297,7 @@ class TransactionFilter:
             self._aborting.setdefault(transaction.producer_id, transaction)
 
     def is_aborted(self, batch: BatchHeader) -> bool:
-        """Tell if a data batch belongs to a transaction that was aborted."""
+        """Return True if a data batch belongs to an aborted transaction."""
         self._advance(batch.last_offset)
         if not batch.is_transactional:
             return False
@@ -309,7 +309,7 @@ class TransactionFilter:
         return False
 
     def end(self, batch: BatchHeader, records: Sequence[Record]) -> tuple[bool, AbortedTransaction | None]:
-        """Process a control batch; returns whether it is obsolete, and the aborted transaction to index when it ends one."""
+        """Process a control batch; return True if it is obsolete, and the aborted transaction that it ends, if any."""
         self._advance(batch.last_offset)
         # An earlier pass has emptied the batch, so what it said is not there any more.
         if not records:

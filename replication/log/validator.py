@@ -85,10 +85,11 @@ _new_tuple = tuple.__new__
 def check_thoroughly(
     records: memoryview, rules: ValidationRules, *, now_ms: int, topic_partition: str = "", at_once: bool = False
 ) -> CheckedRecords:
-    """Check all of a batch but its offsets; raises KafkaError. A writable buffer is changed in place, a read-only one copied.
+    """Check everything in a batch except offsets. Raises KafkaError if the batch is refused.
 
-    `TooManyForTheLoop` if it should be done `at_once`, and compressed records have to be decompressed a second time or very many
-    be looked at one by one. Appends of coordinators never raise that exception.
+    A writable buffer is changed in place, a read-only buffer is copied. With `at_once` raises `TooManyForTheLoop` if
+    the records would have to be decompressed twice, or very many records checked one by one; never for coordinators'
+    batches.
     """
     at_once = at_once and rules.origin is AppendOrigin.CLIENT
     size = batch_size(records, 0, len(records))
@@ -110,9 +111,9 @@ def check_thoroughly(
 def _checked_while_decompressed(
     records: memoryview, size: int, header: BatchHeader, rules: ValidationRules, now_ms: int, at_once: bool
 ) -> int | None:
-    """Highest timestamp of a compressed batch that can be appended unchanged.
+    """Return the highest timestamp of a compressed batch that can be appended unchanged.
 
-    None if something is wrong or has to be changed: `_check_area` says what.
+    Returns None if the batch is invalid or has to be changed; `_check_area` finds out which.
     """
     codec = Compression(header.attributes & COMPRESSION_MASK)
     if rules.compression not in (None, codec):
@@ -231,7 +232,7 @@ def _check_size(size: int, rules: ValidationRules) -> None:
 
 
 def _check_record_sizes(area: Buffer, rules: ValidationRules) -> None:
-    """Refuse a valid record that exceeds the topic's size limit."""
+    """Raise KafkaError if a record exceeds the topic's size limit; the records must be valid."""
     limit, position = rules.record_bytes_max, 0
     # Nearly never: by default the limit is beyond what is decompressed at all.
     while position + limit < len(area):
@@ -242,7 +243,7 @@ def _check_record_sizes(area: Buffer, rules: ValidationRules) -> None:
 
 
 def _highest_timestamp(header: BatchHeader, summary: RecordsSummary, rules: ValidationRules, now_ms: int) -> int | None:
-    """Highest timestamp if the summary shows that all timestamps are valid; None if each record must be checked."""
+    """Return the highest timestamp if the summary proves all records valid; None: each record must be checked."""
     is_log_append_time = header.attributes & LOG_APPEND_TIME_FLAG
     if is_log_append_time:
         # With this flag the header's time is that of all records, whatever their deltas say.
@@ -274,7 +275,7 @@ def _check_each_record(
     topic_partition: str,
     is_partial: bool,
 ) -> int:
-    """Check keys and timestamps of each record; returns the highest timestamp."""
+    """Check key and timestamp of each record; return the highest timestamp. Raises InvalidRecords."""
     is_log_append_time = header.is_log_append_time
     errors = RecordErrors(rules, now_ms, topic_partition)
     highest = NO_TIMESTAMP
@@ -316,7 +317,7 @@ def _rebuilt(
     codec: Compression,
     max_timestamp: int,
 ) -> bytes:
-    """Batch recompressed with another codec. Record bytes are kept unless offsets or timestamps are wrong."""
+    """Encode the batch again with codec `codec`; records keep their bytes unless offsets or timestamps are wrong."""
     _check_producer(header)
     is_log_append_time = header.attributes & LOG_APPEND_TIME_FLAG
     _check_buildable_timestamps(area, header, summary)
@@ -356,7 +357,7 @@ def _check_buildable_timestamps(area: Buffer, header: BatchHeader, summary: Reco
 
 
 def _first_timestamp_delta(area: Buffer) -> int:
-    """Timestamp delta of the first record; not 0 if the client did not count from its first record."""
+    """Return the first record's timestamp delta; it is not 0 if the client did not count from its first record."""
     _, position = read_varint(area, 0)
     return read_varlong(area, position + 1)[0]
 
@@ -383,7 +384,7 @@ def _checked(batch: bytes, rules: ValidationRules, max_timestamp: int) -> Checke
 def _check_message_set(
     records: memoryview, rules: ValidationRules, now_ms: int, topic_partition: str
 ) -> CheckedRecords:
-    """Check messages of magic 0 and 1, and convert them to one batch."""
+    """Check a message set (magic 0 or 1), and convert it to one batch."""
     found = list(iter_batches(records))
     # First what Kafka checks of all entries, then the messages in them.
     source = 0
@@ -438,7 +439,7 @@ def _check_messages(
     errors: RecordErrors,
     rules: ValidationRules,
 ) -> list[Record]:
-    """The messages of one entry; those of a wrapper have checksums of their own."""
+    """Return the checked messages of one entry; messages in a wrapper have their own checksums."""
     from ottla.wire.legacy_records import read_inner_messages
 
     messages = read_inner_messages(records, start, end, rules.decompressed_bytes_max, in_place=True)
@@ -457,7 +458,7 @@ def _check_messages(
 
 
 class InvalidRecords(KafkaError):
-    """Records refused individually: the message and the (batch_index, message) pairs go to the client (Produce v8+)."""
+    """Some records are refused; the message and (batch_index, message) pairs go to the client (Produce v8+)."""
 
     def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
         super().__init__(code, message)
@@ -465,9 +466,9 @@ class InvalidRecords(KafkaError):
 
 
 class RecordErrors:
-    """Collector of record errors in Kafka's words, which clients display.
+    """Collector of errors of single records, in Kafka's words, which clients display.
 
-    It lists `RECORD_ERRORS_MAX` of them, and counts all. A client takes the general message for those not listed.
+    Keeps the first `RECORD_ERRORS_MAX` errors and counts all. Clients show the general message for the other records.
     """
 
     def __init__(self, rules: ValidationRules, now_ms: int, topic_partition: str) -> None:
@@ -529,7 +530,7 @@ class RecordErrors:
 
 
 def java_text(record: Record, *, is_partial: bool) -> str:
-    """Text that Kafka has for a record, in messages to clients."""
+    """Return Kafka's text for a record in messages to clients."""
     # Kafka reads the records of a compressed batch without their keys and values, and clients see the difference in
     # this text.
     name, null_size = ("PartialDefaultRecord", -1) if is_partial else ("DefaultRecord", 0)

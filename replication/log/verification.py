@@ -43,7 +43,7 @@ removed first."""
 
 
 class VerificationGuard:
-    """Token for one question to a coordinator. Only itself is equal to it."""
+    """Token for a pending verification by the transaction coordinator; equal only to itself."""
 
     __slots__ = ()
 
@@ -53,7 +53,7 @@ NOT_REQUIRED = VerificationGuard()
 
 
 class Verification:
-    """Verification of a producer's transaction, awaited by its batches."""
+    """Pending verification of a producer's transaction; the transaction's first batches wait for it."""
 
     __slots__ = ("epoch", "guard", "lowest_sequence", "supports_epoch_bump", "timestamp")
 
@@ -65,7 +65,7 @@ class Verification:
         self.timestamp = timestamp
 
     def note(self, sequence: int, epoch: int, *, supports_epoch_bump: bool) -> None:
-        """Note that another batch waits."""
+        """Record that another batch waits for this verification."""
         # The present producer may speak an older protocol than one that was asked about in vain, or than before a level was lowered.
         # In Kafka the first one counts, so that a marker of the present transaction leaves the guard, and a batch could follow it.
         if epoch > self.epoch:
@@ -78,7 +78,10 @@ class Verification:
             self.lowest_sequence = sequence
 
     def check_sequence(self, batch: BatchHeader, *, is_known: bool) -> None:
-        """Raise KafkaError if the batch cannot be the first one; `is_known`: the log has batches of the producer."""
+        """Raise KafkaError if the batch cannot be the producer's first one.
+
+        `is_known` is True if the log has batches of the producer.
+        """
         sequence = batch.base_sequence
         if self.supports_epoch_bump and sequence and not is_known:
             raise KafkaError(
@@ -92,12 +95,12 @@ class Verification:
             )
 
     def outlives(self, batch: BatchHeader) -> bool:
-        """True if the verification stays valid after this batch was written."""
+        """Return True if the verification stays valid after `batch` was written."""
         return self.supports_epoch_bump and batch.is_control and batch.producer_epoch == self.epoch
 
 
 class Verifications:
-    """Verifications of one partition, by producer id."""
+    """Pending verifications of one partition, by producer id."""
 
     __slots__ = ("by_producer",)
 
@@ -107,7 +110,7 @@ class Verifications:
     def start(
         self, producer_id: int, sequence: int, epoch: int, *, supports_epoch_bump: bool, now_ms: int
     ) -> VerificationGuard:
-        """Guard to pass with a batch, after the coordinator has confirmed the transaction."""
+        """Return the guard to pass with a batch after the coordinator has confirmed the transaction."""
         known = self.by_producer.get(producer_id)
         if known is None:
             known = Verification(sequence, epoch, supports_epoch_bump=supports_epoch_bump, timestamp=now_ms)
@@ -119,19 +122,19 @@ class Verifications:
         return known.guard
 
     def accept(self, producer_id: int, guard: VerificationGuard | None) -> bool:
-        """True if this is the guard of a producer's last verification."""
+        """Return True if `guard` is the guard of the producer's pending verification."""
         known = self.by_producer.get(producer_id)
         return known is not None and known.guard is guard
 
     def end(self, written: Sequence[BatchHeader]) -> None:
-        """End the verification of transactions whose batches or markers were written."""
+        """End the verifications of producers whose batches or markers were written."""
         for batch in written:
             known = self.by_producer.get(batch.producer_id)
             if known is not None and not known.outlives(batch):
                 del self.by_producer[batch.producer_id]
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget verifications that have expired."""
+        """Drop verifications older than `expiration_ms`."""
         old = [key for key, each in self.by_producer.items() if now_ms - each.timestamp >= expiration_ms]
         for producer_id in old:
             del self.by_producer[producer_id]
