@@ -61,12 +61,12 @@ CORDONED, ALL_DIRECTORIES = "cordoned.log.dirs", "*"
 
 
 class ConfigError(Exception):
-    """A configuration that the broker cannot start with; the message is one line for the operator."""
+    """The broker cannot start with its configuration. The text is one line for the operator."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerConfig:
-    """Configuration that a broker is started with."""
+    """Configuration with which a broker is started."""
 
     server: ServerConfig
     log: LogConfig
@@ -104,7 +104,7 @@ class BrokerConfig:
     accepted_log_dirs: tuple[str, ...] = ()  # taken as they are, although they are not what they were; no setting
 
     def advertised_endpoint(self, listener: str, bound_port: int) -> Endpoint:
-        """Address that clients of a listener receive; `bound_port` replaces port 0."""
+        """Return the address advertised to clients of a listener; `bound_port` replaces port 0."""
         told = self.advertised.get(listener) or self.advertised[self.inter_broker_listener_name]
         return told if told.port else Endpoint(listener=told.listener, host=told.host, port=bound_port)
 
@@ -115,18 +115,18 @@ class BrokerConfig:
 
     @property
     def between_brokers(self) -> frozenset[str]:
-        """The listeners at which brokers speak to each other."""
+        """Names of the listeners that brokers use to connect to each other."""
         return frozenset({self.inter_broker_listener_name, self.control_plane_listener_name or ""}) - {""}
 
     @property
     def ignored_settings(self) -> tuple[str, ...]:
-        """Settings without effect here whose given values differ from their defaults."""
+        """Names of given settings that have no effect here and differ from their defaults."""
         return tuple(sorted(name for name, text in self.static.items() if _is_ignored(name, text)))
 
 
 @cache
 def broker_settings() -> Mapping[str, Setting]:
-    """Kafka's name -> setting, for every broker setting that is known, with or without effect."""
+    """Return all known broker settings by Kafka's names, with or without effect."""
     known = dict(inert_settings())
     for topic_setting in settings_of(LogConfig).values():
         for synonym in topic_setting.synonyms:
@@ -148,18 +148,18 @@ def broker_settings() -> Mapping[str, Setting]:
 
 @cache
 def settings_of_member() -> Mapping[str, Setting]:
-    """Settings of a cluster member, including ZooKeeper settings of Kafka 3.9."""
+    """Return the settings of a cluster member by name, including the ZooKeeper settings of Kafka 3.9."""
     return {**older_settings(), **settings_of(OlderTokenConfig), **settings_of(ZooKeeperConfig), **broker_settings()}
 
 
 @cache
 def known_names() -> frozenset[str]:
-    """Every name that a start-up file may hold."""
+    """Return every name that a properties file for a start may contain."""
     return frozenset(settings_of_member()) | FORMER_SETTINGS
 
 
 def load_config(texts: Mapping[str, str]) -> BrokerConfig:
-    """Build the configuration from settings given as texts; raises ConfigError."""
+    """Parse settings, given as texts by name, into a configuration. Raises ConfigError."""
     static = _checked(texts)
     try:
         return _configuration(static)
@@ -234,7 +234,7 @@ def _sasl(listeners: Iterable[Endpoint], static: Mapping[str, str]) -> dict[str,
 def _peer_logins(
     between_brokers: Iterable[str | None], sasl: Mapping[str, SaslListenerConfig], static: Mapping[str, str]
 ) -> dict[str, PeerLoginConfig]:
-    """Logins of this broker at other brokers, by listeners with SASL."""
+    """Return this broker's logins at other brokers, by inter-broker listener; only listeners with SASL have one."""
     names = [name for name in between_brokers if name is not None and name in sasl]
     if not names:
         return {}
@@ -244,7 +244,7 @@ def _peer_logins(
 
 
 def log_config_from(texts: Mapping[str, str]) -> LogConfig:
-    """Topic defaults from the broker's settings; the first synonym that is set gives the value."""
+    """Return the defaults of topics from the broker's settings; of a setting's synonyms, the first one given counts."""
     values = {}
     for name, topic_setting in settings_of(LogConfig).items():
         for synonym in topic_setting.synonyms:
@@ -262,7 +262,7 @@ def log_config_from(texts: Mapping[str, str]) -> LogConfig:
 
 
 def check_together(server: ServerConfig, replication: ReplicationConfig) -> None:
-    """Kafka's rules for settings that depend on each other; raises InvalidSetting."""
+    """Apply Kafka's rules for settings that depend on each other. Raises InvalidSetting."""
     size, threads = replication.log_cleaner_dedupe_buffer_size, replication.log_cleaner_threads
     if threads and size // threads <= 1 << 20:
         name = "log.cleaner.dedupe.buffer.size"
@@ -276,7 +276,7 @@ def check_together(server: ServerConfig, replication: ReplicationConfig) -> None
 
 
 def cordoned_among(log_dirs: Sequence[Path], cordoned: Collection[str]) -> list[Path]:
-    """Data directories that get no new partitions (KIP-1066)."""
+    """Return the log directories that get no new partitions (KIP-1066)."""
     named = {Path(each) for each in cordoned}
     return [each for each in log_dirs if ALL_DIRECTORIES in cordoned or each in named]
 
@@ -295,7 +295,7 @@ def _check_cordoned(cordoned: Collection[str], log_dirs: Collection[Path]) -> No
 
 
 def _check_follower_wait(replication: ReplicationConfig) -> None:
-    """Raise InvalidSetting if a follower's fetch may outlast its socket timeout or the leader's lag limit."""
+    """Raise InvalidSetting if a follower's fetch may last longer than its socket timeout or the leader's lag limit."""
     name, wait_ms = "replica.fetch.wait.max.ms", replication.replica_fetch_wait_max_ms
     if wait_ms > replication.replica_socket_timeout_ms:
         message = f"replica.socket.timeout.ms should always be at least {name} to prevent unnecessary socket timeouts"
@@ -308,31 +308,34 @@ def _check_follower_wait(replication: ReplicationConfig) -> None:
 
 
 def texts_of_listener(texts: Mapping[str, str], listener: str) -> dict[str, str]:
-    """The settings as one listener has them: `listener.name.<listener in small letters>.<setting>` wins over `<setting>`."""
+    """Return the settings that apply to one listener.
+
+    `listener.name.<listener in small letters>.<setting>` takes precedence over `<setting>`.
+    """
     prefix = f"listener.name.{listener.lower()}."
     own = {name.removeprefix(prefix): text for name, text in texts.items() if name.startswith(prefix)}
     return {**texts, **own}
 
 
 def broker_value(texts: Mapping[str, str], name: str) -> Any:
-    """The value of one broker setting that is known, at its default if it is not given; raises InvalidSetting."""
+    """Return the parsed value of a known broker setting, or its default. Raises InvalidSetting."""
     return setting_value(broker_settings()[name], texts)
 
 
 def setting_value(declared: Setting, texts: Mapping[str, str]) -> Any:
-    """Value of one setting, at its default if it is not given; raises InvalidSetting."""
+    """Return the parsed value of a setting, or its default. Raises InvalidSetting."""
     text = texts.get(declared.name)
     return declared.default if text is None else parse_value(declared, text)
 
 
 def default_data_directory() -> Path:
-    """Default data directory: $XDG_DATA_HOME/ottla, or ~/.local/share/ottla."""
+    """Return the default data directory: $XDG_DATA_HOME/ottla, or ~/.local/share/ottla."""
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "ottla"
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str | None:
-    """Name of a setting similar to a mistyped name."""
+    """Return the name of a setting that is similar to a mistyped name; None if no name is similar."""
     import difflib  # only for a message that ends the process
 
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
@@ -388,7 +391,7 @@ def _check_durations(log: LogConfig) -> None:
 
 
 def _refuse_unserved(server: ServerConfig, static: Mapping[str, str]) -> None:
-    """Refuse settings for features that this broker lacks."""
+    """Raise ConfigError if a setting requests a feature that this broker lacks."""
     for name, is_asked, reason in (
         ("create.topic.policy.class.name", server.create_topic_policy_class_name, "policies are not served"),
         ("alter.config.policy.class.name", server.alter_config_policy_class_name, "policies are not served"),
@@ -402,7 +405,7 @@ def _refuse_unserved(server: ServerConfig, static: Mapping[str, str]) -> None:
 
 
 def _zookeeper(static: Mapping[str, str]) -> ZooKeeperConfig | None:
-    """Settings of ZooKeeper; None for a broker that does not use it."""
+    """Return the settings of ZooKeeper; None for a broker that does not use ZooKeeper."""
     if not static.get("zookeeper.connect"):
         return None
     config = read_settings(ZooKeeperConfig, static)

@@ -50,14 +50,17 @@ _FIXED = ("listeners", "listener.security.protocol.map")
 
 
 def check_changes(changes: Iterable[ConfigChange]) -> None:
-    """Raise INVALID_REQUEST if a name comes twice or a value is missing."""
+    """Raise INVALID_REQUEST if a name occurs twice or a value is missing."""
     named = [change.name for change in changes]
     empty = [each.name for each in changes if each.value is None and each.operation != ConfigOperation.DELETE]
     check_names(len(named), len(set(named)), empty)
 
 
 def check_names(count: int, different: int, empty: Sequence[str]) -> None:
-    """Raise INVALID_REQUEST if names repeat, or some lack a value."""
+    """Raise INVALID_REQUEST if names repeat, or lack a value.
+
+    `count`: number of names, `different`: number of different names, `empty`: names without a value.
+    """
     if different != count:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     if empty:
@@ -68,7 +71,7 @@ def check_names(count: int, different: int, empty: Sequence[str]) -> None:
 
 
 def changed_topic(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, str]:
-    """Apply incremental changes to a topic's settings."""
+    """Apply incremental changes to a topic's settings; return the new settings."""
     return _changed(texts, changes, topic_settings())
 
 
@@ -80,7 +83,10 @@ def _changed(
         f"Can't {verb} to key {name} because its type is not LIST."
     ),
 ) -> dict[str, str]:
-    """Apply incremental changes. Only settings in `known` that are lists can be appended to; `refusal` words the error."""
+    """Apply incremental changes; return the new settings. Raises INVALID_CONFIG.
+
+    APPEND and SUBTRACT are allowed only for list settings in `known`; `refusal` words the error for others.
+    """
     result = dict(texts)
     for change in changes:
         name, operation = change.name, change.operation
@@ -99,7 +105,7 @@ def _changed(
 
 
 def check_topic(repository: ConfigRepository, texts: Texts) -> None:
-    """Refuse settings that a topic cannot have."""
+    """Raise INVALID_CONFIG if a topic cannot have these settings."""
     _check_lengths(texts)
     try:
         config = repository.current.log.with_overrides(texts)
@@ -118,7 +124,7 @@ def _check_lengths(texts: Texts) -> None:
 
 
 def creation_texts(configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
-    """Settings of a topic to create, as texts; raises INVALID_CONFIG for one without a value."""
+    """Return the settings of a topic to create, by name. Raises INVALID_CONFIG if one lacks a value."""
     listed = list(configs)
     empty = [name for name, text in listed if text is None]
     if empty:
@@ -130,18 +136,18 @@ def creation_texts(configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
 
 
 def changed_texts(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, str]:
-    """Apply incremental changes to settings of a group or subscription; as in Kafka, none of them is a list."""
+    """Apply incremental changes to the settings of a group or subscription; as in Kafka, none of these is a list."""
     return _changed(texts, changes, {})
 
 
 def check_subscription(repository: ConfigRepository, name: str, texts: Texts) -> None:
-    """Refuse a subscription to client metrics that Kafka would not take."""
+    """Raise KafkaError for a client metrics subscription that Kafka would reject."""
     _check_lengths(texts)
     check_client_metrics(name, texts, repository.client_metrics)
 
 
 def check_group(repository: ConfigRepository, group_id: str, texts: Texts) -> None:
-    """Refuse settings that a group cannot have."""
+    """Raise KafkaError if a group cannot have these settings."""
     _check_lengths(texts)
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
@@ -161,7 +167,7 @@ def check_group(repository: ConfigRepository, group_id: str, texts: Texts) -> No
 
 
 def changed_broker(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, str]:
-    """Apply incremental changes to a broker's run-time settings."""
+    """Apply incremental changes to a broker's run-time settings; return the new settings."""
 
     def refusal(verb: str, name: str, declared: Setting | None) -> str:
         if declared is None:
@@ -172,9 +178,10 @@ def changed_broker(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, s
 
 
 def check_min_insync_replicas(repository: ConfigRepository, before: Texts, after: Texts, *, for_all: bool) -> None:
-    """Refuse to remove min.insync.replicas, or to set it for one broker, where it is one setting of all brokers (KIP-966).
+    """Reject changes of min.insync.replicas that KIP-966 forbids: the setting must be one and the same for all brokers.
 
-    A value that one broker has from before may be removed.
+    These are its removal for all brokers, and a value for a single broker. A single broker's older value may be
+    removed.
     """
     if not repository.has_eligible_leaders():
         return
@@ -189,7 +196,7 @@ def check_min_insync_replicas(repository: ConfigRepository, before: Texts, after
 
 
 def check_broker(repository: ConfigRepository, texts: Texts, *, for_all: bool) -> None:
-    """Reject run-time settings that Kafka would not accept for one broker (or for all)."""
+    """Raise KafkaError for run-time settings that Kafka would reject for one broker or (`for_all`) for all brokers."""
     known = repository.known
     fixed = [each for each in texts if each in known and known[each].is_read_only]
     _refuse_names("Cannot update these configs dynamically", fixed)
@@ -225,7 +232,10 @@ def _check_values(known: Mapping[str, Setting], texts: Texts) -> None:
 
 
 def _check_effect(repository: ConfigRepository, texts: Texts, *, for_all: bool) -> None:
-    """Check the rules about the configuration as a whole, and about its change."""
+    """Check the configuration that results from a change, and the rules about changes at run time.
+
+    Raises KafkaError.
+    """
     for name in _FIXED:
         if name in texts and texts[name] != repository.value(name):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs")
@@ -243,9 +253,10 @@ def _check_effect(repository: ConfigRepository, texts: Texts, *, for_all: bool) 
 
 
 def check_with_listeners(repository: ConfigRepository, texts: Texts, *, for_all: bool) -> None:
-    """Let the listeners check run-time settings before these apply. Slow: it reads files and decrypts keys.
+    """Let the registered checkers check run-time settings before a change. Slow: they read files and decrypt keys.
 
-    Call it only for clients that may change settings: the answers tell what files there are, and whether a password is right.
+    Call this only for clients that may change settings: the error reveals which files exist and whether a password is
+    right.
     """
     try:
         repository.check(*_layers(repository, texts, for_all=for_all))
@@ -254,7 +265,7 @@ def check_with_listeners(repository: ConfigRepository, texts: Texts, *, for_all:
 
 
 def _layers(repository: ConfigRepository, texts: Texts, *, for_all: bool) -> tuple[Texts, Texts]:
-    """Run-time settings of all brokers and of this one, with a change applied."""
+    """Return the run-time settings of all brokers and of this broker, one of which is replaced by `texts`."""
     return (texts, repository.for_this_broker.texts) if for_all else (repository.for_all_brokers.texts, texts)
 
 
@@ -264,7 +275,7 @@ def _refused(error: InvalidSetting) -> KafkaError:
 
 
 def _check_pools(repository: ConfigRepository, texts: Texts) -> None:
-    """Refuse to change the size of a thread pool by more than the factor two, as Kafka does."""
+    """Reject a change of a thread pool's size by more than a factor of two, as Kafka does."""
     for name in _POOLS:
         if name not in texts:
             continue
@@ -306,7 +317,7 @@ def _check_local_retention(unit: str, local: int, whole: int) -> None:
 
 
 def _not_applicable(reason: str) -> KafkaError:
-    """Error with Kafka's exception inside an exception, as clients get to read it."""
+    """Return the error whose message nests one of Kafka's exceptions in another, as Kafka's clients see it."""
     nested = f"org.apache.kafka.common.config.ConfigException: {reason}"
     message = f"Invalid value {nested} for configuration Invalid dynamic configuration"
     return KafkaError(ErrorCode.INVALID_REQUEST, message)
@@ -316,7 +327,10 @@ def _not_applicable(reason: str) -> KafkaError:
 
 
 def _joined(present: str | None, declared: Setting, change: ConfigChange) -> str:
-    """Append to or subtract from a list; one that is not set starts from the default."""
+    """Append to or subtract from a list setting; return the new text.
+
+    A list that is not set starts from the default.
+    """
     members = [each for each in (present if present is not None else default_text(declared) or "").split(",") if each]
     given = (change.value or "").split(",")
     if change.operation == ConfigOperation.SUBTRACT:
@@ -326,7 +340,7 @@ def _joined(present: str | None, declared: Setting, change: ConfigChange) -> str
 
 
 def _without(members: Iterable[str], taken: Counter[str]) -> list[str]:
-    """Remove each name as often as it is given, from the front."""
+    """Remove names from the front of `members`, each as many times as `taken` counts it."""
     left = []
     for each in members:
         if taken[each]:

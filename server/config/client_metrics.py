@@ -45,7 +45,7 @@ Subscriptions = dict[str, Overrides]
 
 @dataclass(frozen=True, kw_only=True)
 class ClientMetricsConfig:
-    """Settings of one subscription: the metrics that it requests, and the clients that it matches."""
+    """Settings of a client metrics subscription: the requested metrics, and the clients that it matches."""
 
     metrics: tuple[str, ...] = setting(
         (), doc="Metrics that clients are to push, by how their names begin; * means all.", on_change=_NEXT_REQUEST
@@ -61,7 +61,7 @@ def client_metrics_settings() -> Mapping[str, Setting]:
 
 
 def check_client_metrics(name: str, texts: Texts, present: Subscriptions) -> None:
-    """Refuse a subscription that Kafka would refuse, or that is beyond the limits."""
+    """Raise KafkaError for a subscription that Kafka would reject, or that exceeds this broker's limits."""
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
     if len(name) > NAME_LENGTH_MAX:
@@ -92,7 +92,10 @@ def subscription_of(texts: Texts) -> ClientMetricsConfig:
 
 
 def named_patterns(match: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Split the texts of a `match` into attributes and patterns, as Java's split does; a malformed text has no attribute."""
+    """Split the entries of `match` into attributes and patterns, as Java's split does.
+
+    A malformed entry gets an empty attribute.
+    """
     found = []
     for each in match:
         name, _, rest = each.partition("=")
@@ -103,7 +106,10 @@ def named_patterns(match: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 
 def patterns_of(named: Iterable[tuple[str, str]]) -> dict[str, Pattern]:
-    """Compile the patterns, by attribute; the last one of an attribute counts. Raises KafkaError for a malformed one."""
+    """Compile the patterns, by attribute; of several patterns for an attribute the last one counts.
+
+    Raises KafkaError for a malformed pattern.
+    """
     from ottla.groupcoord.patterns import Pattern  # here, because few brokers have any
 
     listed = list(named)

@@ -41,14 +41,14 @@ def _kafka_release(value: str) -> str | None:
 
 
 def check_connection(config: ZooKeeperConfig, texts: Mapping[str, str]) -> None:
-    """Raise InvalidSetting if a broker could not be a member of a cluster with these settings."""
+    """Raise InvalidSetting if a broker could not be a cluster member with these settings."""
     check_has_id(texts, CONNECT)
     parse_connect(config.zookeeper_connect)
     check_password_encoder(config)
 
 
 def check_has_id(texts: Mapping[str, str], name: str) -> None:
-    """Raise InvalidSetting if a member of a cluster has no id; `name` is the setting that makes it a member."""
+    """Raise InvalidSetting if a cluster member has no broker id; `name` is the setting that makes it a member."""
     # The default id would be the same on all members.
     if "node.id" not in texts and "broker.id" not in texts:
         reason = "a member of a cluster needs a broker.id"
@@ -56,7 +56,7 @@ def check_has_id(texts: Mapping[str, str], name: str) -> None:
 
 
 def check_password_encoder(config: ZooKeeperConfig) -> None:
-    """Raise InvalidSetting if passwords are to be encrypted and cannot be."""
+    """Raise InvalidSetting if passwords are to be encrypted but the package for this is missing."""
     from importlib.util import find_spec
 
     if config.password_encoder_secret is not None and find_spec("cryptography") is None:
@@ -66,7 +66,7 @@ def check_password_encoder(config: ZooKeeperConfig) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ZooKeeperConfig:
-    """The settings of the connection to ZooKeeper."""
+    """Settings of the connection to ZooKeeper."""
 
     # Without it there is no such configuration, so it is never None.
     zookeeper_connect: str = setting(
@@ -140,7 +140,7 @@ def _path_problem(text: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class CoordinationConfig:
-    """Connection to the process of this machine that serves the coordination tree."""
+    """Settings of the connection to a process on this machine that serves the coordination tree."""
 
     coordination_socket: str = setting(
         "",
@@ -157,7 +157,7 @@ class CoordinationConfig:
     )
 
     def check_together(self, texts: Mapping[str, str]) -> None:
-        """Raise InvalidSetting if these settings contradict others."""
+        """Raise InvalidSetting if these settings contradict other settings in `texts`."""
         if not self.coordination_socket:
             return
         check_has_id(texts, SOCKET)
@@ -171,7 +171,10 @@ class CoordinationConfig:
 
 
 def parse_connect(text: str) -> tuple[list[str], str]:
-    """The servers as host:port, and the path of the root node ("" for the whole tree); raises InvalidSetting."""
+    """Split zookeeper.connect into the servers (host:port) and the path of the root node. Raises InvalidSetting.
+
+    The path is "" for ZooKeeper's own root.
+    """
     hosts, _, path = text.strip().partition("/")
     root = f"/{path}" if path else ""
     if root and any(name in ("", ".", "..") for name in path.split("/")):
@@ -196,7 +199,7 @@ def _server(text: str, host: str) -> str:
 
 
 def tls_context(config: ZooKeeperConfig) -> ssl.SSLContext | None:
-    """Context for TLS with ZooKeeper, None for plain connections; raises InvalidSetting for files that cannot be used."""
+    """Return the TLS context for ZooKeeper; None for plain connections. Raises InvalidSetting for unusable files."""
     if not config.zookeeper_ssl_client_enable:
         return None
     import ssl  # here, because most never need it
@@ -221,7 +224,10 @@ def tls_context(config: ZooKeeperConfig) -> ssl.SSLContext | None:
 
 
 def _load(prefix: str, path: str | None, kind: str | None, load: Callable[[str | None], None]) -> None:
-    """Read one store. Its type is named, or follows from the file's name, as in Kafka."""
+    """Load a PEM store by `load`. Raises InvalidSetting for stores of other types.
+
+    The type is `kind`, or, as in Kafka, follows from the file's name.
+    """
     if path is not None and (kind or ("PEM" if path.endswith(".pem") else "JKS")).upper() != "PEM":
         reason = f"only PEM files can be read (convert it, and set {prefix}.type=PEM)"
         raise InvalidSetting(f"{prefix}.location", path, reason)
@@ -232,7 +238,7 @@ def _load(prefix: str, path: str | None, kind: str | None, load: Callable[[str |
 
 
 def sasl_options(config: ZooKeeperConfig) -> dict[str, str] | None:
-    """Options of kazoo for SASL, None without SASL; raises InvalidSetting if it cannot work."""
+    """Return kazoo's options for SASL; None without SASL. Raises InvalidSetting if SASL cannot work."""
     username, password = config.zookeeper_sasl_username, config.zookeeper_sasl_password
     if username is None:
         return None

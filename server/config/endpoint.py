@@ -11,7 +11,7 @@ _ENDPOINT = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([0-9A-Za-z:%.]*)\]|([^/:\[\]]
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """Listener name with security protocol and the address to bind or advertise."""
+    """Address of a listener, to bind or to advertise, with the listener's name and security protocol."""
 
     listener: str
     host: str
@@ -27,12 +27,12 @@ class Endpoint:
 
 
 def host_and_port(host: str, port: int) -> str:
-    """host:port, with brackets around an IPv6 address."""
+    """Format host:port, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def parse_endpoint(name: str, text: str) -> Endpoint:
-    """Parse an address among those of the setting `name`; raises InvalidSetting."""
+    """Parse one of the addresses in the setting `name`. Raises InvalidSetting."""
     match = _ENDPOINT.fullmatch(text)
     if match is None or not 0 <= int(match[4]) <= 65535:
         reason = f"Unable to parse {text} to a broker endpoint; allowed: NAME://host:port"

@@ -24,11 +24,11 @@ _FIRST_FOREIGN_LETTER = "\xa0"  # from here on Java takes every character for a 
 
 
 class MalformedJaas(ValueError):
-    """Malformed JAAS text; the message is Kafka's and quotes no secret."""
+    """The JAAS text is malformed. The message is Kafka's and quotes no secret."""
 
 
 class JaasEntry(NamedTuple):
-    """One login module with its options."""
+    """Entry of a JAAS configuration: one login module with its options."""
 
     module: str
     flag: str
@@ -36,14 +36,14 @@ class JaasEntry(NamedTuple):
 
 
 class _Token(NamedTuple):
-    """A word or quoted text, or (`text` None) a number or an ordinary character."""
+    """Token of a JAAS text. `text` is None unless the token is a word or quoted text."""
 
     kind: str
     text: str | None
 
 
 def parse_jaas(text: str) -> list[JaasEntry]:
-    """The entries of a JAAS configuration, at least one."""
+    """Parse a JAAS configuration and return its entries, of which there is at least one. Raises MalformedJaas."""
     tokens = _Tokens(text)
     entries = []
     while (first := next(tokens, None)) is not None:
@@ -77,7 +77,7 @@ def _entry(first: _Token, tokens: _Tokens) -> JaasEntry:
 
 
 class _Tokens(Iterator[_Token]):
-    """Java's StreamTokenizer with the character classes that Kafka gives it."""
+    """Tokenizer like Java's StreamTokenizer with the character classes that Kafka sets."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -104,7 +104,10 @@ class _Tokens(Iterator[_Token]):
         return _Token("word", self._text[start : self._position])
 
     def _number(self) -> str:
-        """Skip a number, which is invalid in JAAS; a `-` without digits is a character of its own."""
+        """Skip a number, which is invalid in JAAS, and return its kind.
+
+        A `-` without digits is an ordinary character.
+        """
         first = self._take()
         if first == "-" and self._peek() != "." and self._peek() not in _DIGITS:
             return first
@@ -123,7 +126,10 @@ class _Tokens(Iterator[_Token]):
         return taken
 
     def _skip_comment(self) -> bool:
-        """Skip a comment; False if it has no end. A single `/` also begins one, and a line end right after it does not end it."""
+        """Skip a comment; return False if it has no end.
+
+        A single `/` also begins a comment; a line end right after the `/` does not end it.
+        """
         self._position += 1
         if self._take() == "*":
             end = self._text.find("*/", self._position)

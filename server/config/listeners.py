@@ -14,7 +14,7 @@ CONTROL_PLANE = "control.plane.listener.name"
 
 
 def listeners_of(server: ServerConfig) -> tuple[tuple[Endpoint, ...], str]:
-    """Listeners to open, and the name of the inter-broker one; raises InvalidSetting."""
+    """Return the listeners to open, and the name of the inter-broker listener. Raises InvalidSetting."""
     protocols = protocol_map(server)
     endpoints = [parse_endpoint("listeners", text) for text in server.listeners]
     kept = [each for each in endpoints if each.listener not in _upper(server.controller_listener_names)]
@@ -56,7 +56,7 @@ def _inter_broker_listener(server: ServerConfig, names: list[str], protocols: Ma
 
 
 def protocol_map(server: ServerConfig) -> dict[str, str]:
-    """Security protocol of each listener name; raises InvalidSetting."""
+    """Return the security protocol of each listener name. Raises InvalidSetting."""
     protocols = {name.upper(): "PLAINTEXT" for name in server.controller_listener_names}
     for pair in server.listener_security_protocol_map.split(","):
         name, separator, protocol = (part.strip() for part in pair.rpartition(":"))
@@ -72,7 +72,7 @@ def protocol_map(server: ServerConfig) -> dict[str, str]:
 def advertised_endpoints(
     server: ServerConfig, listeners: tuple[Endpoint, ...], inter_broker: str
 ) -> dict[str, Endpoint]:
-    """Addresses advertised to clients, by listener; raises InvalidSetting."""
+    """Return the addresses advertised to clients, by listener. Raises InvalidSetting."""
     if server.advertised_listeners is None:
         told = {each.listener: _routable(each) for each in listeners}
     else:
@@ -105,10 +105,10 @@ def _upper(names: Iterable[str]) -> set[str]:
 def control_plane_listener(
     wanted: str | None, protocols: Collection[str], advertised: Collection[str], inter_broker: str
 ) -> str | None:
-    """Listener for the controller's connections (KIP-291); None if they use the inter-broker listener.
+    """Return the listener for the controller's connections (KIP-291); None if they use the inter-broker listener.
 
-    `protocols` are the names in listener.security.protocol.map, `advertised` those in advertised.listeners. Raises InvalidSetting
-    with the rules and words of Kafka 3.9's KafkaConfig.
+    `wanted` is control.plane.listener.name. `protocols` has the names in listener.security.protocol.map, `advertised`
+    the names in advertised.listeners. Raises InvalidSetting by the rules and with the texts of Kafka 3.9's KafkaConfig.
     """
     if wanted is None:
         return None

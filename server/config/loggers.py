@@ -41,12 +41,12 @@ LEVELS = {
 
 
 def level_name(level: int) -> str:
-    """Kafka's name of a Python level: the most verbose level that the logger does not suppress."""
+    """Return Kafka's name of a Python log level: the most verbose level that a logger at `level` does not suppress."""
     return next((name for name, number in reversed(LEVELS.items()) if level >= number), "TRACE")
 
 
 def logger_levels() -> dict[str, str]:
-    """Level in force of each logger, by name."""
+    """Return the effective level of each logger, by name."""
     names = {OWN, *(each for each in logging.root.manager.loggerDict if each.startswith(f"{OWN}."))} - {*WITHHELD}
     found = {name: logging.getLogger(name) for name in sorted(names)}
     return {name: level_name(each.getEffectiveLevel()) for name, each in found.items()} | {
@@ -55,7 +55,10 @@ def logger_levels() -> dict[str, str]:
 
 
 def check_logger_changes(resource_name: str, node_id: int, changes: Sequence[ConfigChange]) -> None:
-    """Check changes of log levels one by one; raises KafkaError as Kafka's RuntimeLoggerManager."""
+    """Check changes of log levels.
+
+    Raises KafkaError for the first invalid one, as Kafka's RuntimeLoggerManager does.
+    """
     named = parse_integer(resource_name)
     if named is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {resource_name}")
@@ -92,7 +95,7 @@ def _refused_operation(operation: int) -> str:
 
 
 def change_loggers(changes: Iterable[ConfigChange]) -> None:
-    """Set the levels; the changes must be checked."""
+    """Set log levels; `check_logger_changes` must have accepted the changes."""
     from ottla.server.config.repository import ConfigOperation
 
     for change in changes:
@@ -114,7 +117,7 @@ _TRACE_INDENTATION = "    "
 
 
 def shown(text: str, characters_max: int = QUOTED_CHARACTERS_MAX) -> str:
-    """Text for one line: unprintable characters are escaped, and long texts shortened."""
+    """Escape unprintable characters of a text for one line, and shorten a long text."""
     if len(text) > characters_max:
         return f"{_escaped(text[:characters_max])}... ({len(text)} characters)"
     return text if text.isprintable() else _escaped(text)
@@ -125,7 +128,10 @@ def _escaped(text: str) -> str:
 
 
 class LogFormatter(logging.Formatter):
-    """Formatter with one line per message; traceback lines are indented, so that none looks like a message."""
+    """Log formatter that writes one line for each message.
+
+    Traceback lines are indented, so that none looks like a message.
+    """
 
     def __init__(self, process: str | None = None) -> None:
         super().__init__(LINE_FORMAT if process is None else f"{process}: {LINE_FORMAT}")
@@ -142,9 +148,9 @@ class LogFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object on a line: time (UTC, RFC 3339), level (Kafka's name), logger, message, and exception if there is one.
+    """Log formatter that writes one JSON object a line: time (UTC, RFC 3339), level (Kafka's name), logger, message.
 
-    One of several processes has its name before them.
+    An exception adds its own field. In a start of several processes the process's name comes first.
     """
 
     def __init__(self, process: str | None = None) -> None:
@@ -169,11 +175,12 @@ class JsonFormatter(logging.Formatter):
 
 
 class FloodGate(logging.Filter):
-    """Rate limit per source line of the code: LIKE_MAX warnings and errors a minute, or INFO_LIKE_MAX other lines.
+    """Rate limit for log lines from the same place in the code, for each minute.
 
-    The next line that passes tells how many did not. Places that strangers or a broken disk can make talk without end have
-    reminders of their own (`replication/reminders.py`), which name the peer; this holds for all others, such as those
-    that tell of each rebalance. Who asks for the levels below INFO wants all of it.
+    The limit is LIKE_MAX for warnings and errors, and INFO_LIKE_MAX for INFO. The next line that passes gives the
+    number of suppressed lines. Code that unauthenticated peers or a broken disk can make log endlessly has its own
+    limit (`replication/reminders.py`), which names the peer; this limit is for all other lines, such as those about
+    rebalances. Lines below INFO are not limited.
     """
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -203,7 +210,7 @@ class FloodGate(logging.Filter):
 
 
 def _kept(places: Mapping[tuple[str, str], int], place: tuple[str, str]) -> tuple[str, str]:
-    """Key of a place for counting; all further places share one when there are too many."""
+    """Return the key to count a place's lines by; once KEPT_MAX places are counted, all new places share one key."""
     return place if place in places or len(places) < KEPT_MAX else ("", "")
 
 
@@ -217,7 +224,8 @@ def _add_count(record: logging.LogRecord, untold: int) -> None:
 def set_up_log(level: str, form: str, process: str | None = None) -> None:
     """Send all loggers' lines to stderr. `level` is a key of `LEVELS`, `form` one of `FORMS`.
 
-    One of several processes begins each line with its name; what was set up before that is replaced.
+    `process`: name of this process among several, which begins each line; an earlier set-up of the log is then
+    replaced.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(FORMS[form](process))
@@ -226,7 +234,7 @@ def set_up_log(level: str, form: str, process: str | None = None) -> None:
 
 
 def _message(record: logging.LogRecord) -> str:
-    """Message with each text in it shortened to the limit."""
+    """Return a record's message, with each text argument shortened to the limit."""
     if isinstance(record.args, tuple) and record.args:
         return str(record.msg) % tuple([shown(each) if type(each) is str else each for each in record.args])
     return record.getMessage()
@@ -238,7 +246,7 @@ def _with_message(record: logging.LogRecord, message: str) -> logging.LogRecord:
 
 
 def _indented(trace: str) -> str:
-    """Escape and indent each line, so that line ends inside an exception's text look like the others."""
+    """Escape and indent each line of a traceback, so that line ends inside an exception's text look like the others."""
     return "\n".join([_TRACE_INDENTATION + shown(line, MESSAGE_CHARACTERS_MAX) for line in trace.split("\n")])
 
 

@@ -54,7 +54,7 @@ _EXTENSION_VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
 class ClientCredentials:
     """Retrieval of tokens with client credentials (RFC 6749, section 4.4).
 
-    `tls`: for https; a timeout of None: only the overall one.
+    `tls`: TLS settings for an https URL. Timeouts that are None: only the overall timeout applies.
     """
 
     url: str
@@ -73,14 +73,14 @@ class ClientCredentials:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenFile:
-    """Token file, by absolute path, that another program writes."""
+    """Retrieval of tokens from a file, given by its absolute path, that another program writes."""
 
     path: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnsecuredLogin:
-    """Unsigned token with claims from the settings, for tests."""
+    """Unsigned token with claims from the settings; for tests."""
 
     claims: Mapping[str, str | float | tuple[str, ...]]
     lifetime_s: int
@@ -89,7 +89,7 @@ class UnsecuredLogin:
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshRules:
-    """Rules for the replacement of a token (sasl.login.refresh.*)."""
+    """Rules for replacing a token before it expires (sasl.login.refresh.*)."""
 
     window_factor: float
     window_jitter: float
@@ -99,7 +99,7 @@ class RefreshRules:
 
 @dataclass(frozen=True, kw_only=True)
 class OAuthLogin:
-    """Login by tokens. `extensions` are sent with each token (KIP-342)."""
+    """Login by OAuth tokens. `extensions` are sent with each token (KIP-342)."""
 
     source: ClientCredentials | TokenFile | UnsecuredLogin
     refresh: RefreshRules
@@ -108,7 +108,10 @@ class OAuthLogin:
 
 
 def listener_login(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -> OAuthLogin:
-    """Login of a broker by the settings of a listener; retrieval from a server needs a package. Raises InvalidSetting."""
+    """Return a broker's login at other brokers from a listener's settings. Raises InvalidSetting.
+
+    If tokens come from a server, the package for HTTP must be installed.
+    """
     login = oauth_login(texts, prefix, jaas)
     if isinstance(login.source, ClientCredentials):
         check_packages(f"{prefix}{OAUTHBEARER.lower()}.{LOGIN_HANDLER_NAME}", ("h11",))
@@ -116,7 +119,10 @@ def listener_login(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None
 
 
 def oauth_login(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -> OAuthLogin:
-    """Login by settings of a listener or client, whose names have `prefix`. Raises InvalidSetting."""
+    """Return the login described by a listener's or client's settings, whose names begin with `prefix`.
+
+    Raises InvalidSetting.
+    """
     own = f"{prefix}{OAUTHBEARER.lower()}." if prefix else ""
     config = OAuthLoginConfig(**values_of(OAuthLoginConfig, texts, own))
     options = {} if jaas is None else jaas.options
@@ -197,7 +203,10 @@ def _source(
 
 
 def _given(setting: str | None, options: Mapping[str, str], option: str, name: str) -> str:
-    """Value of a setting, or of the JAAS option that older releases used for it."""
+    """Return the value of a setting, or of the JAAS option that older Kafka releases used for it.
+
+    Raises InvalidSetting.
+    """
     found = (options.get(option, "") if setting is None else setting).strip()
     if not found or len(found) > OPTION_CHARACTERS_MAX:
         raise _invalid(name, f"it has to be given, or the option {option} of the JAAS line")

@@ -44,12 +44,15 @@ ENCODED_LENGTH_MAX = 100_000
 
 
 class UndecodablePassword(Exception):
-    """Stored password that this secret cannot decode; the message quotes neither."""
+    """A stored password cannot be decoded with this secret. The message quotes neither."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PasswordEncoder:
-    """Kafka's EncryptingPasswordEncoder: encodes with the given parameters, decodes with the stored ones."""
+    """Encoder of passwords compatible with Kafka's EncryptingPasswordEncoder.
+
+    It encodes with the parameters given here, and decodes with those stored in the encoded password.
+    """
 
     secret: bytes
     random_bytes: Callable[[int], bytes]
@@ -79,7 +82,7 @@ class PasswordEncoder:
         return ",".join(f"{name}:{value}" for name, value in parts.items())
 
     def decode(self, text: str) -> str:
-        """The password; raises UndecodablePassword."""
+        """Decode a stored password. Raises UndecodablePassword."""
         if len(text) > ENCODED_LENGTH_MAX:
             raise UndecodablePassword("it is too long")
         try:
@@ -121,7 +124,7 @@ def _encrypted(cipher: str, key: bytes, vector: bytes, content: bytes) -> bytes:
 
 
 def _decrypted(cipher: str, key: bytes, vector: bytes, content: bytes) -> bytes:
-    """Decrypt; raises ValueError if the content was not encrypted with this key."""
+    """Decrypt `content`. Raises ValueError if it was not encrypted with this key."""
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -138,7 +141,7 @@ def _decrypted(cipher: str, key: bytes, vector: bytes, content: bytes) -> bytes:
 
 
 def _java_length(text: str) -> int:
-    """Length of a text in Java, which counts characters beyond the basic plane as two."""
+    """Return a text's length in Java, which counts characters beyond the basic multilingual plane as two."""
     return len(text) + sum(ord(character) > 0xFFFF for character in text)
 
 
@@ -154,14 +157,17 @@ def _bytes(text: str) -> bytes:
 
 
 class Read(NamedTuple):
-    """Settings with clear passwords; also tells if some passwords must be encrypted again."""
+    """Settings with passwords in clear text; `is_outdated`: some stored passwords should be encrypted again."""
 
     texts: Texts
     is_outdated: bool
 
 
 class KeptPasswords:
-    """Encrypts and decrypts the passwords among settings. Slow if there are passwords: see `has_passwords`."""
+    """Encrypts and decrypts the passwords among stored settings.
+
+    This is slow if there are any (see `has_passwords`).
+    """
 
     def __init__(self, encoder: PasswordEncoder | None, old_encoder: PasswordEncoder | None = None) -> None:
         self._encoder, self._old_encoder = encoder, old_encoder
@@ -173,7 +179,10 @@ class KeptPasswords:
         )
 
     def to_keep(self, texts: Texts, node_id: int | None) -> Texts:
-        """Settings with their passwords encrypted; `node_id` None: settings of all brokers. Raises INVALID_CONFIG in Kafka's words."""
+        """Return settings with their passwords encrypted for storage; `node_id` None: settings of all brokers.
+
+        Raises INVALID_CONFIG with Kafka's texts.
+        """
         passwords = [name for name in texts if is_password(name)]
         if not passwords:
             return texts
@@ -186,7 +195,7 @@ class KeptPasswords:
         return {**texts, **{name: self._encoder.encode(texts[name]) for name in passwords}}
 
     def read(self, texts: Texts) -> Read:
-        """Settings with their passwords decrypted, without passwords that cannot be decrypted."""
+        """Return stored settings with their passwords decrypted; passwords that cannot be decrypted are left out."""
         found, is_outdated = dict(texts), False
         for number, name in enumerate([name for name in texts if is_password(name)]):
             password = _decoded(self._encoder, texts[name]) if number < PASSWORDS_MAX else None
@@ -202,7 +211,7 @@ class KeptPasswords:
 
 
 def is_password(name: str) -> bool:
-    """Tell whether a setting is a password that can change at run time, with or without a prefix of a listener."""
+    """Return True if a setting, with or without a listener prefix, is a password that can change at run time."""
     return any(name.endswith(each) for each in _PASSWORDS)
 
 

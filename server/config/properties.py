@@ -25,11 +25,11 @@ _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 
 
 class MalformedProperties(ValueError):
-    """A text that Java's Properties would refuse; the message names the line."""
+    """Java's Properties would reject the text. The message names the line."""
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The keys and values of a .properties text."""
+    """Parse a .properties text; return its values by key. Raises MalformedProperties."""
     found: dict[str, str] = {}
     for number, line in _logical_lines(text):
         end = _end_of_key(line)
@@ -42,7 +42,10 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def format_properties(texts: Mapping[str, str]) -> str:
-    """Format texts for `parse_properties`, in ASCII. Keys are names of settings, without blanks or signs."""
+    """Format settings as an ASCII text for `parse_properties`.
+
+    Keys must be setting names, without blanks or special signs.
+    """
     return "".join(f"{key}={_escaped(value)}\n" for key, value in texts.items())
 
 
@@ -60,7 +63,7 @@ def _as_units(character: str) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with continuations joined and comments left out, each with the number of its first line."""
+    """Yield lines with continuations joined and comments removed, each with the number of its first line."""
     pending, started = "", 0
     for number, natural in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
         line = natural.lstrip(_BLANK)
@@ -113,7 +116,10 @@ def _unescaped(text: str) -> str:
 
 
 def _append_unit(parts: list[str], digits: str) -> None:
-    """Append a UTF-16 unit; a second half of a surrogate pair is joined with the first."""
+    r"""Append the UTF-16 unit of a Unicode escape; join the second half of a surrogate pair with the first half.
+
+    Raises ValueError unless `digits` are four hexadecimal digits.
+    """
     # int() alone would take signs, blanks, underscores and the digits of all scripts.
     if len(digits) != 4 or not _HEXADECIMAL.issuperset(digits):
         raise ValueError("four hexadecimal digits are needed")
@@ -165,7 +171,7 @@ DEFAULT_LISTENERS = {
 
 
 def settings_from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Texts of the settings in environment variables, by name."""
+    """Return the settings given by environment variables, by setting name."""
     found: dict[str, str] = {}
     for prefix in PREFIXES:
         for variable in sorted(environment):
@@ -185,7 +191,7 @@ def _is_setting(variable: str, environment: Mapping[str, str]) -> bool:
 
 
 def add_listeners(texts: dict[str, str]) -> None:
-    """Add listeners for a container without any: the advertised addresses, or DEFAULT_LISTENERS."""
+    """Add `listeners` for a container whose settings lack them: the advertised ports, or DEFAULT_LISTENERS."""
     if "listeners" in texts:
         return
     if "advertised.listeners" in texts:

@@ -24,7 +24,7 @@ BROKER, TOPIC, GROUP, CLIENT_METRICS = SCOPES = ("broker", "topic", "group", "cl
 
 
 class Reference(NamedTuple):
-    """One setting as documented. Inapplicable texts are empty; `default` None: there is no default."""
+    """Documentation of one setting. Texts that do not apply are empty; `default` None: there is no default."""
 
     name: str
     scope: str
@@ -50,7 +50,7 @@ class Reference(NamedTuple):
 
 @cache
 def all_references() -> tuple[Reference, ...]:
-    """All settings by scope, brokers first; sorted by name within a scope."""
+    """Return the documentation of all settings: by scope, brokers first, and by name within a scope."""
     found = [*_of_brokers()]
     for scope, config_class in ((TOPIC, LogConfig), (GROUP, GroupSettings), (CLIENT_METRICS, ClientMetricsConfig)):
         found += [_reference(scope, declared) for _, declared in sorted(settings_of(config_class).items())]
@@ -58,7 +58,7 @@ def all_references() -> tuple[Reference, ...]:
 
 
 def matching(text: str) -> list[Reference]:
-    """Settings of exactly this name; if there is none, those whose names contain the text."""
+    """Return the setting with exactly this name; if there is none, the settings whose names contain the text."""
     wanted = text.strip().lower()
     exact = [each for each in all_references() if each.name.lower() == wanted]
     return exact or [each for each in all_references() if wanted in each.name.lower()]
@@ -74,7 +74,7 @@ def _of_brokers() -> Iterator[Reference]:
 
 
 def _former(name: str) -> Reference:
-    """Reference of an older release's setting, accepted without effect and declared elsewhere by no class."""
+    """Return the documentation of an older release's setting, which is accepted without effect."""
     declared = Setting(name=name, kind=STRING, default=None, effective=False, internal=True, doc=_OF_OLDER_RELEASES)
     return _reference(BROKER, declared)
 
@@ -110,7 +110,7 @@ _LARGEST = {SettingType.SHORT: 2**15 - 1, SettingType.INT: 2**31 - 1, SettingTyp
 
 
 def _allowed(declared: Setting) -> str:
-    """Allowed values as text; empty if every value of the type is allowed."""
+    """Describe the allowed values of a setting; empty if every value of its type is allowed."""
     if declared.choices:
         chosen = ", ".join(declared.choices)
         return f"any of {chosen}" if declared.kind is LIST else f"one of {chosen}"
@@ -158,7 +158,7 @@ _SECTIONS = (
 
 
 def reference_page(settings: Sequence[Reference]) -> str:
-    """Markdown page of these settings, without empty sections."""
+    """Return a Markdown page about these settings, without empty sections."""
     parts = [_HEAD]
     for title, scope, has_effect, about in _SECTIONS:
         rows = [each for each in settings if (each.scope, each.has_effect) == (scope, has_effect)]

@@ -45,7 +45,7 @@ Texts = Mapping[str, str]
 
 
 class Overrides(NamedTuple):
-    """Settings of one node with its version (None: no node exists)."""
+    """Settings in one node of the coordination tree, with the node's version (None: there is no node)."""
 
     texts: Texts
     version: int | None
@@ -55,7 +55,7 @@ NO_OVERRIDES = Overrides({}, None)
 
 
 class ConfigOperation(IntEnum):
-    """Kind of change of a setting; numbered as in the request."""
+    """Kind of change of a setting, numbered as in an IncrementalAlterConfigs request."""
 
     SET = 0
     DELETE = 1
@@ -103,7 +103,7 @@ _OF_ONE_MECHANISM = (
 
 
 class ConfigRepository:
-    """Settings in force; `current` is the broker's configuration with run-time changes applied."""
+    """Settings in force. `current`: the broker's configuration with all changes made at run time."""
 
     def __init__(self, started_with: BrokerConfig) -> None:
         self.started_with = started_with
@@ -125,7 +125,7 @@ class ConfigRepository:
     # ------------------------------------------------------------------ topics
 
     def log_config(self, topic: str) -> LogConfig:
-        """The settings of a topic with all defaults filled in."""
+        """Return a topic's settings with all defaults filled in."""
         overrides = self.topics.get(topic)
         if overrides is None or not overrides.texts:
             return self.current.log
@@ -135,11 +135,14 @@ class ConfigRepository:
         return config
 
     def log_config_with(self, topic: str, texts: Texts) -> LogConfig:
-        """Settings that a topic would have with these overrides."""
+        """Return the settings that a topic would have with the overrides `texts`."""
         return self._with_overrides(topic, texts) if texts else self.current.log
 
     def _with_overrides(self, topic: str, texts: Texts) -> LogConfig:
-        """Apply topic overrides; skip those that this broker does not know or rejects, which other brokers may have written."""
+        """Apply a topic's overrides to the defaults; skip overrides that are unknown or invalid here.
+
+        Another broker may have written them.
+        """
         config = self.current.log
         try:
             return config.with_overrides(texts)
@@ -164,7 +167,7 @@ class ConfigRepository:
         self._log_configs.pop(topic, None)
 
     def put_client_metrics(self, name: str, overrides: Overrides) -> None:
-        """Store a subscription; remove it if its node is gone."""
+        """Store a client metrics subscription; remove it if its node does not exist any more."""
         if overrides.texts != self.client_metrics.get(name, NO_OVERRIDES).texts:
             self.client_metrics_changes += 1
         if overrides.version is None:
@@ -178,7 +181,10 @@ class ConfigRepository:
         return self.for_all_brokers if for_all else self.for_this_broker
 
     def put_broker(self, overrides: Overrides, *, for_all: bool) -> None:
-        """Apply changed broker settings, and call the listeners if a setting in force has changed."""
+        """Apply settings of this broker or (`for_all`) of all brokers.
+
+        Call the listeners if a value in force has changed.
+        """
         before = self._texts
         if for_all:
             self.for_all_brokers = overrides
@@ -195,39 +201,47 @@ class ConfigRepository:
             self.announce()
 
     def announce(self) -> None:
-        """Call the listeners after a setting has changed, or the file that it names."""
+        """Call the listeners, because a setting, or a file named by a setting, has changed."""
         for on_change in self._listeners:
             on_change(self.current)
 
     def on_change(self, listener: Callable[[BrokerConfig], None]) -> None:
-        """Register a function to call after each change; it sees the new values in `texts_of_listener` and `value`.
+        """Register a function to call after each change of broker settings.
 
-        The function is also called when a client sets this broker's settings to their present values: Kafka then reloads
-        certificates.
+        `texts_of_listener` and `value` are new by then.
+
+        The function is also called when a client sets this broker's settings to their present values: Kafka then
+        reloads certificates.
         """
         self._listeners.append(listener)
 
     def on_check(self, checker: Callable[[Texts], None]) -> None:
-        """Register a function to call before each change by a client, with all settings that would be in force.
+        """Register a function that checks each change by a client; it gets all settings that would be in force.
 
-        It raises InvalidSetting to refuse the change, and may be called in a thread. What other brokers have written is not
-        checked by it.
+        The function raises InvalidSetting to reject the change, and may be called in a thread. Changes that other
+        brokers have written are not checked.
         """
         self._checkers.append(checker)
 
     @property
     def has_checkers(self) -> bool:
-        """True if `check` asks anybody."""
+        """True if a function is registered by `on_check`."""
         return bool(self._checkers)
 
     def check(self, for_all_brokers: Texts, for_this_broker: Texts) -> None:
-        """Run all checkers on a change not yet in force; raises InvalidSetting. May run in a thread."""
+        """Call the functions registered by `on_check` for a change that is not in force yet. Raises InvalidSetting.
+
+        May be called in a thread.
+        """
         texts = self._merged(for_all_brokers, for_this_broker)
         for checker in self._checkers:
             checker(texts)
 
     def takeable(self, texts: Texts, *, for_all: bool) -> Texts:
-        """Broker settings that are valid together; another broker may have written ones that are not."""
+        """Return those broker settings that are valid together.
+
+        Log the others, which another broker may have written.
+        """
         taken: Texts = {}
         for name, text in texts.items():
             tried = {**taken, name: text}
@@ -242,7 +256,7 @@ class ConfigRepository:
         return taken
 
     def configuration(self, for_all_brokers: Texts, for_this_broker: Texts) -> BrokerConfig:
-        """Configuration of the broker with these changes; raises InvalidSetting."""
+        """Return the broker's configuration with these run-time settings. Raises InvalidSetting."""
         texts = self._merged(for_all_brokers, for_this_broker)
         replication = read_settings(ReplicationConfig, texts)
         server = read_settings(ServerConfig, texts)
@@ -266,36 +280,39 @@ class ConfigRepository:
         return texts
 
     def value(self, name: str) -> str | None:
-        """Text of a broker setting in force; None if it is neither set nor has a default."""
+        """Return the text of a broker setting in force; None if it is not set and has no default."""
         declared = self.known.get(name)
         if declared is None:
             return self._texts.get(name)
         return format_value(declared.kind, setting_value(declared, self._texts))
 
     def value_in_force(self, name: str) -> Any:
-        """The value in force of a broker setting that is known."""
+        """Return the parsed value in force of a known broker setting."""
         return broker_value(self._texts, name)
 
     @property
     def texts(self) -> Texts:
-        """Texts of all settings in force that have a value of their own."""
+        """Texts of all broker settings in force that are set, at the start or at run time."""
         return self._texts
 
     def texts_of_listener(self, listener: str) -> Texts:
-        """The texts in force of the settings as one listener has them, its own first."""
+        """Return the texts in force for one listener; settings with its prefix take precedence."""
         return texts_of_listener(self._texts, listener)
 
     def is_given(self, name: str) -> bool:
-        """True if a broker setting is set, at the start or at run time."""
+        """Return True if a broker setting is set, at the start or at run time."""
         return name in self._texts
 
     def names(self) -> list[str]:
-        """Names of all described broker settings: Kafka's public ones and any given ones."""
+        """Return the names of all broker settings that clients may see: Kafka's public settings and given ones."""
         public = {name for name, declared in self.known.items() if not declared.internal}
         return sorted(public.union(*(texts for texts, _ in self.layers())))
 
     def described_for_all_brokers(self) -> Texts:
-        """Settings of all brokers as described; like Kafka's controller, adds min.insync.replicas for KIP-966."""
+        """Return the settings of all brokers as described to clients.
+
+        With eligible leader replicas (KIP-966), min.insync.replicas is added, as Kafka's controller does.
+        """
         texts = self.for_all_brokers.texts
         if MIN_INSYNC_REPLICAS in texts or not self.has_eligible_leaders():
             return texts
@@ -303,7 +320,7 @@ class ConfigRepository:
         return {**texts, MIN_INSYNC_REPLICAS: given or default_text(self.known[MIN_INSYNC_REPLICAS]) or ""}
 
     def layers(self) -> tuple[tuple[Texts, int], ...]:
-        """Run-time and start-up settings, highest first, each with its ConfigSource."""
+        """Return the broker settings of run time and start, highest precedence first, each with its ConfigSource."""
         return (
             (self.for_this_broker.texts, DYNAMIC_BROKER_CONFIG),
             (self.described_for_all_brokers(), DYNAMIC_DEFAULT_BROKER_CONFIG),
@@ -312,7 +329,7 @@ class ConfigRepository:
 
 
 class SynonymValue(NamedTuple):
-    """Value of a setting on one level, with that level's ConfigSource."""
+    """Value of a setting in one layer (such as run time or start), with the layer's ConfigSource."""
 
     name: str
     value: str | None
@@ -320,24 +337,30 @@ class SynonymValue(NamedTuple):
 
 
 def broker_synonyms(name: str) -> tuple[str, ...]:
-    """Names that set a broker setting, in order of precedence."""
+    """Return the names that can set a broker setting, in order of precedence."""
     return _SYNONYMS.get(name, (name,))
 
 
 def without_listener(name: str) -> str | None:
-    """Setting behind a name with a listener prefix, such as listener.name.external.max.connections."""
+    """Strip a listener prefix, such as `listener.name.external.`, from a setting's name.
+
+    None if there is no such prefix.
+    """
     found = _OF_ONE_LISTENER.fullmatch(name)
     return None if found is None else found[1]
 
 
 def _base(name: str) -> str | None:
-    """Setting behind a name with the prefix of a listener or of its mechanism."""
+    """Strip the prefix of a listener, or of a listener's SASL mechanism, from a setting's name.
+
+    None if there is none.
+    """
     found = without_listener(name)
     return None if found is None else next((each for each in _OF_ONE_MECHANISM if found.endswith(each)), found)
 
 
 def described_setting(known: Mapping[str, Setting], name: str) -> Setting | None:
-    """Declaration of a broker setting, with or without a listener's prefix."""
+    """Return the declaration of a broker setting, whose name may have a listener prefix."""
     declared = known.get(name)
     if declared is None and (base := _base(name)) is not None:
         return known.get(base)
@@ -345,10 +368,9 @@ def described_setting(known: Mapping[str, Setting], name: str) -> Setting | None
 
 
 def synonym_values(repository: ConfigRepository, name: str) -> list[SynonymValue]:
-    """Values of a broker setting in all layers, the one in force first.
+    """Return the values that a broker setting and its synonyms have in all layers, the value in force first.
 
-    As in Kafka the list begins with an entry of the very name asked for; what only a synonym with a higher precedence
-    says is left out.
+    As in Kafka, the list begins with the first entry named `name`; entries of synonyms before it are left out.
     """
     base = _base(name)
     names = broker_synonyms(name) if base is None else (name, base)
@@ -369,7 +391,10 @@ def synonym_values(repository: ConfigRepository, name: str) -> list[SynonymValue
 
 
 def effective_topic_value(repository: ConfigRepository, declared: Setting, overrides: Texts) -> SynonymValue:
-    """Value of a topic setting with its source, as CreateTopics returns it: converted to the topic's unit."""
+    """Return the value in force of a topic setting, with its source, as CreateTopics returns it.
+
+    A value from a broker setting is converted to the topic setting's unit.
+    """
     if declared.name in overrides:
         return SynonymValue(declared.name, overrides[declared.name], DYNAMIC_TOPIC_CONFIG)
     for texts, source in repository.layers():
@@ -381,7 +406,10 @@ def effective_topic_value(repository: ConfigRepository, declared: Setting, overr
 
 
 def topic_synonym(declared: Setting) -> str | None:
-    """The broker-wide setting with the highest precedence that gives a topic setting its default."""
+    """Return the name of the broker setting that takes precedence as a topic setting's default.
+
+    None if there is none.
+    """
     return declared.synonyms[0].name if declared.synonyms else None
 
 
@@ -401,10 +429,10 @@ def topic_settings() -> Mapping[str, Setting]:
 
 
 class GroupRepository:
-    """Group settings of single groups, and the values in force together with the broker's.
+    """Settings of groups, and the values in force: those of the group, else those of the broker.
 
-    Coordinators and leaders ask here what is in force for a group, at every heartbeat, so that a change counts from the next one
-    on. `broker_value` looks up a broker setting that is in force.
+    Coordinators and partition leaders read the values at every heartbeat, so a change applies from the next heartbeat
+    on. `broker_value` returns the value in force of a broker setting.
     """
 
     def __init__(self, broker_value: BrokerValue) -> None:
@@ -418,7 +446,7 @@ class GroupRepository:
     # ------------------------------------------------------------------ lookups
 
     def in_force(self, group_id: str) -> GroupSettings:
-        """All settings of a group: its own, else the broker's."""
+        """Return all settings of a group: its own values, and the broker's values for the rest."""
         found = self._in_force.get(group_id)
         if found is not None:
             return found
@@ -430,7 +458,7 @@ class GroupRepository:
         return found
 
     def own_values(self, group_id: str) -> Mapping[str, Any]:
-        """Values that a group has set of its own and that are in force, by Kafka's names."""
+        """Return the values in force among a group's own settings, by Kafka's names."""
         overrides = self._overrides.get(group_id)
         if overrides is None:
             return {}
@@ -439,11 +467,11 @@ class GroupRepository:
         return self._own[group_id]
 
     def overrides(self, group_id: str) -> Overrides:
-        """A group's own settings as the coordination tree has them."""
+        """Return a group's own settings as stored in the coordination tree."""
         return self._overrides.get(group_id, NO_OVERRIDES)
 
     def __iter__(self) -> Iterator[str]:
-        """The groups that have settings of their own."""
+        """Iterate over the ids of groups that have settings of their own."""
         return iter(self._overrides)
 
     def __contains__(self, group_id: str) -> bool:
@@ -462,7 +490,7 @@ class GroupRepository:
     # ------------------------------------------------------------------ changing
 
     def put(self, group_id: str, overrides: Overrides) -> None:
-        """Apply a group's settings; without a node the group has none of its own."""
+        """Apply a group's own settings; if `overrides` has no version, the group has none any more."""
         before = self.overrides(group_id).texts
         if overrides.version is None:
             self._overrides.pop(group_id, None)
@@ -474,14 +502,17 @@ class GroupRepository:
             self._notify(group_id)
 
     def on_broker_change(self) -> None:
-        """Forget computed values after a broker setting has changed, and with it defaults and bounds."""
+        """Drop cached values, because a broker setting has changed, and with it the groups' defaults and bounds."""
         self._of_broker = None
         self._own.clear()
         self._in_force.clear()
         self._notify(None)
 
     def on_change(self, listener: Callable[[str | None], None]) -> None:
-        """Register a function to call with a group whose settings have changed; None stands for all groups."""
+        """Register a function to call with the id of a group whose settings have changed.
+
+        None stands for all groups.
+        """
         self._listeners.append(listener)
 
     def _notify(self, group_id: str | None) -> None:

@@ -43,7 +43,7 @@ _of_next_login = partial(
 
 @dataclass(frozen=True, kw_only=True)
 class OAuthConfig:
-    """OAUTHBEARER settings of a listener: accepted issuer, and the location of its keys (KIP-768)."""
+    """OAUTHBEARER settings of a listener (KIP-768), such as the accepted issuer and the address of its keys."""
 
     sasl_oauthbearer_jwks_endpoint_url: str | None = setting(
         None, doc="Address of the keys that tokens are signed with (a JWKS): https://, http:// or file:///."
@@ -79,7 +79,7 @@ class OAuthConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OAuthLoginConfig:
-    """OAUTHBEARER settings of this broker's logins at other brokers: where it gets tokens (KIP-768, KIP-1139)."""
+    """OAUTHBEARER settings of this broker's logins at other brokers: the source of its tokens (KIP-768, KIP-1139)."""
 
     sasl_login_callback_handler_class: str | None = setting(
         None,
@@ -130,7 +130,7 @@ class OAuthLoginConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class KerberosConfig:
-    """Settings of GSSAPI."""
+    """Settings of Kerberos (GSSAPI)."""
 
     sasl_kerberos_service_name: str | None = _settled(
         None, doc="First part of the brokers' Kerberos principal, if the JAAS line has no serviceName."
@@ -142,7 +142,7 @@ class KerberosConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SaslConfig(OAuthConfig):
-    """Settings of SASL for a listener, OAUTHBEARER included."""
+    """SASL settings of a listener, including OAUTHBEARER."""
 
     sasl_enabled_mechanisms: tuple[str, ...] = _of_next_login(
         ("GSSAPI",), doc="Mechanisms that clients may choose from."

@@ -54,7 +54,7 @@ _NEED_JAAS = (GSSAPI, PLAIN)
 
 @dataclass(frozen=True, kw_only=True)
 class KerberosKeys:
-    """Kerberos keys of one listener. `keytab` None: the default keytab of Kerberos' configuration."""
+    """Kerberos keys named by a listener's JAAS entry. `keytab` None: the default keytab of Kerberos' configuration."""
 
     principal: str
     keytab: Path | None
@@ -66,7 +66,7 @@ class KerberosKeys:
 
 @dataclass(frozen=True, kw_only=True)
 class KerberosOfListener:
-    """Keys with which a listener accepts tickets, and rules that name its users."""
+    """Kerberos keys with which a listener accepts tickets, and the rules that map principals to user names."""
 
     keys: KerberosKeys
     rules: tuple[str, ...]
@@ -74,7 +74,7 @@ class KerberosOfListener:
 
 @dataclass(frozen=True, kw_only=True)
 class MechanismConfig:
-    """One SASL mechanism of one listener. `max_reauth_ms` 0: clients need not authenticate again."""
+    """Settings of one SASL mechanism of a listener. `max_reauth_ms` 0: clients need not authenticate again."""
 
     name: str
     jaas: JaasEntry | None
@@ -88,7 +88,7 @@ class MechanismConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SaslListenerConfig:
-    """SASL of one listener: its mechanisms, the largest frame, and the delay of a failed login."""
+    """SASL of a listener: its mechanisms, the largest frame, and the delay of the response to a failed login."""
 
     mechanisms: Mapping[str, MechanismConfig]
     receive_bytes_max: int
@@ -112,10 +112,11 @@ class PeerLoginConfig:
 def sasl_of_listener(
     texts: Mapping[str, str], listener: str, started_with: Mapping[str, str] | None = None
 ) -> SaslListenerConfig:
-    """SASL settings of a listener; `texts`: the broker's settings as that listener sees them (`texts_of_listener`).
+    """Return the SASL settings of a listener. Raises InvalidSetting.
 
-    `started_with`: the settings at the start, which alone say which tokens are taken. None: `texts` are those, and the files that
-    they name have to be there.
+    `texts`: the settings that apply to the listener (`texts_of_listener`). `started_with`: those at the start, which
+    alone decide which tokens are accepted; if None, `texts` are those at the start, and the files that they name must
+    exist.
     """
     config = read_settings(SaslConfig, texts)
     prefix = f"listener.name.{listener.lower()}."
@@ -143,10 +144,10 @@ def sasl_of_listener(
 def peer_login(
     static: Mapping[str, str], listener: str, texts: Mapping[str, str], served: SaslListenerConfig
 ) -> PeerLoginConfig:
-    """This broker's login at other brokers' inter-broker listener, with the user from that listener's JAAS entry, as in Kafka.
+    """Return this broker's login at other brokers' inter-broker listener. Raises InvalidSetting.
 
-    `texts`: the texts of this broker's settings for its own listener of that name. `served`: the parsed SASL settings of
-    that listener, with its mechanisms.
+    As in Kafka, the user comes from the JAAS entry of this broker's own listener with the same name. `texts`: the
+    settings that apply to that listener. `served`: its parsed SASL settings.
     """
     name = "sasl.mechanism.inter.broker.protocol"
     declared = settings_of(SaslConfig)[name]
@@ -176,7 +177,10 @@ def peer_login(
 def check_fixed(
     texts: Mapping[str, str], in_force: Mapping[str, str], started_with: Mapping[str, str], listener: str
 ) -> None:
-    """Reject run-time changes to the settings that name a listener's token issuer; all texts are as that listener sees them."""
+    """Reject run-time changes to the settings that name a listener's token issuer. Raises InvalidSetting.
+
+    All texts are the settings that apply to the listener.
+    """
     for name in sorted(texts.keys() | in_force.keys()):
         # What is there already, because another broker has let it in, does not prevent a change of something else.
         if name.startswith(_FIXED_PREFIXES) and texts.get(name) not in (in_force.get(name), started_with.get(name)):
@@ -230,7 +234,10 @@ def _check_files(mechanism: MechanismConfig, prefix: str) -> None:
 
 
 def jaas_of(texts: Mapping[str, str], prefix: str, mechanism: str, *, is_needed: bool) -> JaasEntry | None:
-    """JAAS entry of a listener's mechanism; None if there is none and none is required."""
+    """Return the JAAS entry of a listener's mechanism; None if there is none and `is_needed` is False.
+
+    Raises InvalidSetting.
+    """
     from ottla.server.config.jaas import MalformedJaas, parse_jaas  # most brokers have no line
 
     short = f"{mechanism.lower()}.{JAAS_NAME}"
@@ -257,7 +264,10 @@ def jaas_of(texts: Mapping[str, str], prefix: str, mechanism: str, *, is_needed:
 
 
 def kerberos_keys(jaas: JaasEntry, service_name: str | None, line: str) -> KerberosKeys:
-    """Keys named by a listener's JAAS entry; `line`: its setting's name. Raises InvalidSetting."""
+    """Return the Kerberos keys that a listener's JAAS entry names; `line` is the entry's setting.
+
+    Raises InvalidSetting.
+    """
     options = jaas.options
     found = options.get("serviceName")
     if found is not None and service_name is not None and found != service_name:
@@ -288,14 +298,14 @@ def _is_true(options: Mapping[str, str], name: str) -> bool:
 
 
 def _path(text: str) -> Path | None:
-    """Path that keyTab names, without Java's prefix FILE:."""
+    """Return the path given by the option keyTab, without Java's prefix FILE:; None if it is empty."""
     for prefix in ("FILE:", "file:"):
         text = text.removeprefix(prefix)
     return Path(text) if text else None
 
 
 def _check_gssapi(name: str) -> None:
-    """Raise InvalidSetting, for the named setting, if the package `gssapi` is missing."""
+    """Raise InvalidSetting for setting `name` if the package `gssapi` is not installed."""
     from importlib.util import find_spec
 
     if find_spec("gssapi") is None:
@@ -305,7 +315,7 @@ def _check_gssapi(name: str) -> None:
 
 
 def _check_keytab(keys: KerberosKeys, line: str) -> None:
-    """Refuse a start with an unreadable keytab."""
+    """Raise InvalidSetting for setting `line` if the keytab cannot be read."""
     if keys.keytab is None:
         return
     try:

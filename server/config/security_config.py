@@ -26,7 +26,7 @@ _per_broker = partial(setting, dynamic="per-broker")
 
 @dataclass(frozen=True, kw_only=True)
 class TlsConfig:
-    """TLS settings. A listener can override each: `listener.name.<listener>.ssl.<...>` wins over `ssl.<...>`."""
+    """TLS settings. For a listener, `listener.name.<listener>.ssl.<...>` takes precedence over `ssl.<...>`."""
 
     ssl_protocol: str = _per_broker(
         "TLSv1.3",
@@ -93,7 +93,7 @@ class TlsConfig:
 
 
 def authorizer_settings() -> Mapping[str, Setting]:
-    """Settings of Kafka's authorizers, for documentation only: brokers do not describe them to clients."""
+    """Return the settings of Kafka's authorizers, for documentation only: brokers do not describe them to clients."""
     users = "Principals that may do everything, such as User:admin, separated by semicolons."
     everyone = "Whether everybody may use what no rule is about. Without an authorizer nobody is asked."
     return {
@@ -104,9 +104,10 @@ def authorizer_settings() -> Mapping[str, Setting]:
 
 @dataclass(frozen=True, kw_only=True)
 class AuthorizerConfig:
-    """Exceptions from the ACLs.
+    """Access that the authorizer allows without an ACL.
 
-    `super_users` (principals such as `User:admin`) need no rule; `allow_everyone`: applies to resources without a rule.
+    `super_users`: principals, such as `User:admin`, that may do everything. `allow_everyone`: everyone may use
+    resources that have no ACL.
     """
 
     super_users: frozenset[str] = frozenset()
@@ -114,7 +115,10 @@ class AuthorizerConfig:
 
     @classmethod
     def of(cls, class_name: str, texts: Mapping[str, str]) -> AuthorizerConfig | None:
-        """Build from the class name and all settings of a start; None without an authorizer. Raises InvalidSetting."""
+        """Return the authorizer's settings; None without an authorizer. Raises InvalidSetting.
+
+        `class_name`: the configured authorizer class. `texts`: all settings of the start.
+        """
         class_name = class_name.strip()
         if not class_name:
             return None
@@ -157,7 +161,7 @@ class TokenConfig:
 
     @classmethod
     def of(cls, texts: Mapping[str, str]) -> TokenConfig:
-        """Build from the settings of a start; the secret key may have its older name. Raises InvalidSetting."""
+        """Parse the settings of a start; the secret key may have its older name. Raises InvalidSetting."""
         config = read_settings(cls, texts)
         if config.delegation_token_secret_key is None:
             return replace(config, delegation_token_secret_key=texts.get(MASTER_KEY))
@@ -165,13 +169,13 @@ class TokenConfig:
 
     @property
     def secret_key(self) -> bytes:
-        """The secret key; empty if tokens are disabled."""
+        """Secret key of delegation tokens; empty if they are disabled."""
         return (self.delegation_token_secret_key or "").encode()
 
 
 @dataclass(frozen=True, kw_only=True)
 class OlderTokenConfig:
-    """Setting that Kafka 4 has removed: accepted, and described by cluster members."""
+    """Delegation token setting that Kafka 4 has removed; it is still accepted, and cluster members describe it."""
 
     delegation_token_master_key: str | None = setting(
         None, kind=PASSWORD, doc="Older name of delegation.token.secret.key."

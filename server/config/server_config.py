@@ -39,7 +39,7 @@ _internal = partial(setting, internal=True)
 
 @dataclass(frozen=True, kw_only=True)
 class ServerConfig:
-    """Identity, listeners, connections and directories."""
+    """Settings of a broker's identity, listeners, connections and directories."""
 
     node_id: int = setting(1, minimum=0, doc="This broker's id in the cluster.")
     broker_id: int = setting(-1, doc="Older name of node.id.")
@@ -169,7 +169,7 @@ class MemberConfig:
 
 @dataclass(frozen=True)
 class QuotaConfig:
-    """Measurement windows of client quotas; the coordination tree holds the quotas themselves."""
+    """Settings of the measurement windows of client quotas. The quotas themselves are in the coordination tree."""
 
     quota_window_num: int = setting(11, minimum=1, doc="Windows that the use of clients is measured over.")
     quota_window_size_seconds: int = setting(1, minimum=1, doc="The length of each of these windows.")
@@ -188,7 +188,10 @@ def _count_problem(text: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkersConfig:
-    """Number of brokers that one `ottla start` runs. Apache Kafka has no such setting, so it is not described to its clients."""
+    """Setting for the number of broker processes of one `ottla start`.
+
+    Apache Kafka has no such setting, so it is not described to clients.
+    """
 
     num_workers: str = _internal(
         "1",
@@ -198,7 +201,7 @@ class WorkersConfig:
     )
 
     def count(self, processors: int) -> int:
-        """Number of workers on a machine with this number of processors."""
+        """Return the number of workers on a machine with this number of processors."""
         if self.num_workers == AUTO:
             return max(1, min(processors, AUTO_MAX))
         return int(self.num_workers)
@@ -206,7 +209,7 @@ class WorkersConfig:
 
 @dataclass(frozen=True)
 class Worker:
-    """A broker that is one of several processes of one start (`worker_places.py`)."""
+    """Place of this broker among the worker processes of one `ottla start` (`worker_places.py`)."""
 
     number: int
     count: int
@@ -218,7 +221,7 @@ class Worker:
 
 
 def parse_http_listener(text: str) -> tuple[str, int] | None:
-    """Host and port of HOST:PORT, [IPV6]:PORT, or :PORT on loopback; None if the text is malformed."""
+    """Split HOST:PORT, [IPV6]:PORT, or :PORT (on loopback) into host and port; None if the text is malformed."""
     match = _HTTP_LISTENER.fullmatch(text)
     if match is None or int(match[3]) > 65535:
         return None
@@ -261,7 +264,7 @@ def _user_info_problem(text: str | None) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class HttpConfig:
-    """Settings of the HTTP endpoint, an addition to Apache Kafka's; they are not described to clients."""
+    """Settings of the HTTP endpoint. Apache Kafka has no such endpoint, so they are not described to clients."""
 
     http_listener: str | None = _internal(
         None,
@@ -295,13 +298,13 @@ class HttpConfig:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Host and port; None if the endpoint is disabled."""
+        """Host and port of the HTTP endpoint; None if it is disabled."""
         return None if self.http_listener is None else parse_http_listener(self.http_listener)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SchemaRegistryConfig:
-    """Schema registry that produced records are checked by, under the names that Confluent Server has for it."""
+    """Settings of the schema registry that produced records are checked against, with the names of Confluent Server."""
 
     confluent_schema_registry_url: tuple[str, ...] = _internal(
         (),

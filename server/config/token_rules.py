@@ -36,7 +36,7 @@ _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 
 @dataclass(frozen=True, kw_only=True)
 class KeyEndpoint:
-    """Source of issuers' public keys. `address`: a URL, or a path if `is_file`; `tls`: for https."""
+    """Source of an issuer's public keys. `address`: a URL, or a path if `is_file`. `tls`: TLS settings for https."""
 
     address: str
     is_file: bool
@@ -48,7 +48,7 @@ class KeyEndpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class SignedTokenRules:
-    """Requirements on a signed token. Without audiences or issuer, these are not checked."""
+    """Requirements on a signed token. If no audiences or no issuer are given, these are not checked."""
 
     endpoint: KeyEndpoint
     audiences: tuple[str, ...]
@@ -60,7 +60,7 @@ class SignedTokenRules:
 
 @dataclass(frozen=True, kw_only=True)
 class UnsecuredTokenRules:
-    """Requirements on an unsigned token, for tests."""
+    """Requirements on an unsigned token; for tests."""
 
     principal_claim: str
     scope_claim: str
@@ -72,7 +72,10 @@ TokenRules = SignedTokenRules | UnsecuredTokenRules
 
 
 def token_rules(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -> TokenRules:
-    """Token rules of a listener; `prefix`: of its settings, `jaas`: its JAAS entry, if any. Raises InvalidSetting."""
+    """Return the rules for tokens at a listener. Raises InvalidSetting.
+
+    `prefix`: prefix of the listener's settings. `jaas`: the listener's JAAS entry, if any.
+    """
     own = f"{prefix}{OAUTHBEARER.lower()}."
     config = OAuthConfig(**values_of(OAuthConfig, texts, own))
     handler = texts.get(f"{OAUTHBEARER.lower()}.{HANDLER_NAME}", texts.get(HANDLER_NAME))
@@ -95,7 +98,10 @@ def token_rules(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -
 
 
 def values_of(config_class: type, texts: Mapping[str, str], own: str) -> dict[str, Any]:
-    """Parse the given settings of a class, by the names of its fields. Raises InvalidSetting."""
+    """Parse the given settings of `config_class`; return them by field name. Raises InvalidSetting.
+
+    `own`: prefix that the listener's settings have in the error text.
+    """
     known = settings_of(config_class)
     values = {}
     for name, declared in known.items():
@@ -164,7 +170,7 @@ def _unverified(own: str, kind: str) -> InvalidSetting:
 
 
 def check_packages(name: str, packages: Sequence[str]) -> None:
-    """Raise InvalidSetting, for the named setting, if a package is missing."""
+    """Raise InvalidSetting for setting `name` if a package is not installed."""
     from importlib.util import find_spec
 
     for package in packages:
@@ -192,7 +198,7 @@ def _endpoint(config: OAuthConfig, options: Mapping[str, str], own: str) -> KeyE
 
 
 def read_address(url: str, name: str) -> SplitResult:
-    """Parse an address in the named setting. Raises InvalidSetting."""
+    """Parse a URL in setting `name`. Raises InvalidSetting."""
     try:
         parts = urlsplit(url)
         has_address = bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -211,7 +217,7 @@ def read_address(url: str, name: str) -> SplitResult:
 
 
 def tls_of_options(options: Mapping[str, str], own: str) -> TlsConfig:
-    """TLS settings for https from the JAAS entry's ssl.* options, as in Kafka."""
+    """Return the TLS settings for https from a JAAS entry's ssl.* options, as in Kafka. Raises InvalidSetting."""
     known = settings_of(TlsConfig)
     values = {}
     for name in known.keys() & options.keys():
@@ -223,7 +229,10 @@ def tls_of_options(options: Mapping[str, str], own: str) -> TlsConfig:
 
 
 def check_key_file(rules: TokenRules, prefix: str) -> None:
-    """Refuse a start with an unreadable or invalid key file. The file is read again after each change."""
+    """Raise InvalidSetting if the key file is unreadable or invalid.
+
+    While the broker runs, it is read after each change.
+    """
     if not isinstance(rules, SignedTokenRules) or not rules.endpoint.is_file:
         return
     from ottla.wire.foreign_json import parse_json  # as the file is read later, with the same limits
@@ -240,7 +249,7 @@ def check_key_file(rules: TokenRules, prefix: str) -> None:
 
 
 def read_key_file(address: str) -> bytes:
-    """Read a key file. Raises OSError if it is unreadable, no regular file, or too long."""
+    """Read a key file. Raises OSError if it is unreadable, not a regular file, or too long."""
     path = Path(address)
     # A pipe or a device would block its reader for ever.
     if not path.is_file():

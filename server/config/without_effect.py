@@ -175,13 +175,13 @@ FORMER_SETTINGS = frozenset(
 
 @cache
 def inert_settings() -> Mapping[str, Setting]:
-    """Kafka's name -> setting, read from the table on first use."""
+    """Return the settings without effect by Kafka's names; the table is read on first use."""
     return {declared.name: declared for declared in map(_parsed, _TABLE.split("\n")[1:-1])}
 
 
 @cache
 def older_settings() -> Mapping[str, Setting]:
-    """Settings without effect that only Kafka 3.9 has; cluster members describe them."""
+    """Return the settings without effect that only Kafka 3.9 has; cluster members describe them."""
     return {declared.name: declared for declared in map(_parsed, _OLDER_TABLE.split("\n")[1:-1])}
 
 

@@ -41,7 +41,7 @@ such a cluster."""
 
 
 class Ports(NamedTuple):
-    """Ports of one listener."""
+    """Ports of one listener: the port shared by all workers, and each worker's own port."""
 
     shared: int
     own: Sequence[int]
@@ -49,17 +49,23 @@ class Ports(NamedTuple):
 
 
 def worker_folder(log_dir: Path, number: int) -> Path:
-    """Worker's log directory inside a configured one."""
+    """Return worker `number`'s log directory, which is inside the configured log directory `log_dir`."""
     return log_dir / FOLDER / str(number) if number else log_dir
 
 
 def tree_socket(log_dir: Path) -> Path:
-    """Socket below the first log directory, at which the supervisor serves the coordination tree to workers."""
+    """Return the path of the Unix socket at which the supervisor serves the coordination tree to workers.
+
+    `log_dir` is the first log directory.
+    """
     return log_dir.absolute() / FOLDER / "coordination.socket"
 
 
 def wanted_ports(config: BrokerConfig, count: int) -> dict[str, Ports]:
-    """Ports of each listener, 0 for any free one. Raises ConfigError if a range has too few."""
+    """Return the ports to bind for each listener; 0 stands for any free port.
+
+    Raises ConfigError if a range is too small.
+    """
     wanted = {each.listener: Ports(each.port, _following(each, count)) for each in config.listeners}
     taken: dict[int, Endpoint] = {}
     for each in config.listeners:
@@ -86,10 +92,10 @@ def _following(endpoint: Endpoint, count: int) -> list[int]:
 def worker_config(
     texts: Mapping[str, str], config: BrokerConfig, number: int, count: int, ports: Mapping[str, Ports]
 ) -> BrokerConfig:
-    """The configuration of one worker.
+    """Return the configuration of worker `number`. Raises ConfigError.
 
-    `texts`: the given settings. `config`: the configuration parsed from them. `ports`: the ports that are bound. Raises
-    ConfigError.
+    `texts`: the given settings. `config`: the configuration parsed from them. `ports`: the bound ports of each
+    listener.
     """
     own = {
         "node.id": str(config.node_id + number),

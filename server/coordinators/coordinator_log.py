@@ -29,7 +29,7 @@ TRANSACTION_COMMIT_TIMEOUT_MS = 60_000
 
 
 class InternalTopicLog:
-    """Reads and appends the partitions of an internal topic that this broker leads."""
+    """Log of a coordinator: the partitions of an internal topic that this broker leads, for reads and appends."""
 
     def __init__(
         self,
@@ -40,7 +40,11 @@ class InternalTopicLog:
         commit_timeout_ms: Callable[[], int],
         load_codecs: Callable[[], None],
     ) -> None:
-        """`partitions_wanted`: partition count for creating the topic. `load_codecs` is called in a thread."""
+        """Create the log of internal topic `topic`.
+
+        `partitions_wanted` returns the topic's number of partitions while the topic does not exist. `commit_timeout_ms`
+        returns the time limit for replication. `load_codecs` is called in a thread before the first read.
+        """
         self.topic, self._broker, self._partitions_wanted = topic, broker, partitions_wanted
         self._commit_timeout_ms, self._load_codecs = commit_timeout_ms, load_codecs
         self._can_read = False
@@ -56,7 +60,7 @@ class InternalTopicLog:
     def append(
         self, partition: int, batch: bytes, *, transaction_version: int = 0, guard: object | None = None
     ) -> Appended:
-        """Append for the coordinator."""
+        """Append a batch to a partition with acks=all. Raises KafkaError."""
         found = self._broker.partition(self.topic, partition)
         # A buffer of its own, because the log writes offset and leader epoch into the header in place.
         records = memoryview(bytearray(batch))
@@ -84,7 +88,7 @@ class InternalTopicLog:
             raise KafkaError(code)
 
     def delete_records(self, partition: int, offset: int) -> None:
-        """Raise a partition's log start to an offset. Raises KafkaError if that is impossible now."""
+        """Delete a partition's records before `offset`. Raises KafkaError if this is impossible now."""
         self._broker.partition(self.topic, partition).delete_records(offset)
 
     def until_committed(self, partition: int) -> Coroutine[Any, Any, None] | None:
@@ -93,7 +97,10 @@ class InternalTopicLog:
         return None if found.is_held_in_sync(next_offset) else self._until_held(found, next_offset)
 
     async def _until_held(self, partition: Partition, next_offset: int) -> None:
-        """Wait until the in-sync replicas hold the records, even if these replicas are fewer than min.insync.replicas."""
+        """Wait until all in-sync replicas hold the records before `next_offset`.
+
+        There may be fewer in-sync replicas than min.insync.replicas requires.
+        """
         while True:
             changed = trio.Event()
             partition.watchers.add(changed.set)
@@ -105,7 +112,10 @@ class InternalTopicLog:
                 partition.watchers.discard(changed.set)
 
     async def read_batches(self, partition: int) -> AsyncIterator[bytes]:
-        """Read everything up to the end in a thread, about a megabyte at a time."""
+        """Yield a partition's batches up to the present end, about a megabyte at a time, read in a thread.
+
+        Raises KafkaError.
+        """
         # Only once, and before the first load. It reads files or generates code, which would hold the event loop.
         if not self._can_read:
             await self._broker.environment.run_in_thread(self._load_codecs)
@@ -138,7 +148,7 @@ class InternalTopicLog:
 
 
 def offsets_topic(broker: BrokerParts, load_codecs: Callable[[], None]) -> InternalTopicLog:
-    """`__consumer_offsets`, the log of the group coordinator."""
+    """Return `__consumer_offsets` as the log of the group coordinator."""
     return InternalTopicLog(
         broker,
         GROUP_METADATA_TOPIC,
@@ -149,7 +159,7 @@ def offsets_topic(broker: BrokerParts, load_codecs: Callable[[], None]) -> Inter
 
 
 def share_state_topic(broker: BrokerParts) -> InternalTopicLog:
-    """`__share_group_state`, the log of the share coordinator."""
+    """Return `__share_group_state` as the log of the share coordinator."""
     from ottla.groupcoord.share.coordinator.records import (
         load_codecs,  # here, because most brokers have no share groups
     )
@@ -164,7 +174,7 @@ def share_state_topic(broker: BrokerParts) -> InternalTopicLog:
 
 
 def transaction_topic(broker: BrokerParts) -> InternalTopicLog:
-    """`__transaction_state`, the log of the transaction coordinator."""
+    """Return `__transaction_state` as the log of the transaction coordinator."""
     from ottla.groupcoord.transactions.records import load_codecs  # here, because most brokers have no transactions
 
     return InternalTopicLog(

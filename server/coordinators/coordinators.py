@@ -26,7 +26,7 @@ id_logger = logging.getLogger("ottla.producer_ids")
 
 
 class Coordinator(Protocol):
-    """Coordinator with an internal topic as its log."""
+    """Coordinator whose log is an internal topic (a protocol for `Coordinators`)."""
 
     def on_election(self, partition: int) -> None:
         """Load a partition after this broker's election as its leader."""
@@ -35,7 +35,7 @@ class Coordinator(Protocol):
         """Unload a partition that this broker no longer leads."""
 
     async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
-        """Forget deleted topics: name -> topic id."""
+        """Delete the coordinator's state of deleted topics; `topics` maps their names to their topic ids."""
 
 
 def _nothing_to_load() -> None:
@@ -43,14 +43,15 @@ def _nothing_to_load() -> None:
 
 
 class Coordinators:
-    """The coordinators of this broker by topic. Partitions of other topics are ignored."""
+    """Coordinators of this broker, by internal topic. Events about other topics are ignored."""
 
     def __init__(
         self, coordinators: Mapping[str, Callable[[], Coordinator]], load: Callable[[], None] = _nothing_to_load
     ) -> None:
-        """`coordinators`: a factory for each internal topic, called when this broker first leads a partition of the topic.
+        """Create the coordinators from factories.
 
-        `load` imports what these functions need.
+        `coordinators` maps internal topics to factories; a factory is called when this broker first leads a partition
+        of the topic. `load` imports the modules that the factories need.
         """
         self._coordinators, self._load = coordinators, load
         # Python's own table has a module already while a thread is still importing it.
@@ -59,16 +60,16 @@ class Coordinators:
         self._led: dict[str, set[int]] = {topic: set() for topic in coordinators}
 
     def lack_code(self, topics: Iterable[str]) -> bool:
-        """True if `load_code` must be called before partitions of these topics are led."""
+        """Return True if `load_code` must be called before this broker leads partitions of these topics."""
         return not self._is_loaded and any(topic in self._coordinators for topic in topics)
 
     async def ensure_code(self, topics: Iterable[str], run_in_thread: Callable[..., Awaitable[Any]]) -> None:
-        """Import the coordinators' code for these topics in a thread, once, without holding up other tasks."""
+        """Import the coordinators' modules in a thread, if one of the topics needs modules not imported yet."""
         if self.lack_code(topics):
             await run_in_thread(self.load_code)
 
     def load_code(self) -> None:
-        """Import the coordinators' code; slow, so call it in a thread."""
+        """Import the coordinators' modules. This is slow, so call it in a thread."""
         with suppress(ImportError, OSError):  # it is tried again when it is needed
             self._load()
             self._is_loaded = True
@@ -87,7 +88,7 @@ class Coordinators:
             logger.exception("%s has no coordinator before a request asks for it", topic)
 
     def take_up(self, topic: str, coordinator: Coordinator) -> None:
-        """Register a new coordinator, and load its partitions that this broker leads."""
+        """Register a new coordinator, and let it load the partitions of `topic` that this broker already leads."""
         if topic not in self._needed:
             self._needed[topic] = coordinator
             for partition in sorted(self._led[topic]):
@@ -100,16 +101,16 @@ class Coordinators:
             coordinator.on_resignation(partition)
 
     async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
-        """Forget deleted topics: name -> topic id."""
+        """Delete all coordinators' state of deleted topics; `topics` maps their names to their topic ids."""
         for coordinator in tuple(self._needed.values()):
             await coordinator.on_topics_deleted(topics)
 
 
 def new_topic(name: str, config: BrokerConfig, *, replicas_max: int | None) -> NewTopic:
-    """Topic to create for a missing `name`: with the broker's defaults, or an internal topic's rules.
+    """Return the topic to create if `name` is missing: by the broker's defaults, or by the rules for internal topics.
 
-    `replicas_max` bounds the replication factor of internal topics, because Kafka's default of three could never be
-    met by a broker that coordinates in process and so is always alone. None leaves it as configured.
+    `replicas_max` limits the replication factor of internal topics: a lone broker could never satisfy Kafka's default
+    of three. None leaves the factor as configured.
     """
     if name == GROUP_METADATA_TOPIC:
         groups = config.groups
@@ -171,9 +172,10 @@ class ProducerIdBlocks:
         self._coordination, self._node_id = coordination, node_id
 
     async def allocate_block(self) -> range:
-        """Reserve a block of producer ids that no other broker has; the reservation is durable when the call returns.
+        """Reserve a block of producer ids that no other broker uses, and return it once the reservation is durable.
 
-        Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS, which producers retry, while the tree cannot be reached.
+        Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS, which producers retry, while the coordination tree is
+        unavailable.
         """
         try:
             return await self._allocate()

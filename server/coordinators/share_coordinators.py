@@ -51,14 +51,14 @@ TIMEOUT_S = 30.0
 
 
 class BrokerConnections:
-    """Connections to the other brokers, for one purpose."""
+    """Connections to other brokers, all opened for one purpose."""
 
     def __init__(self, broker: BrokerParts, purpose: str) -> None:
         self._broker, self._purpose = broker, purpose
         self._peers: dict[int, tuple[BrokerEndpoint | None, Peer]] = {}
 
     async def ask(self, broker_id: int, request: Message, version: int) -> Any:
-        """Ask another broker, once. Raises PeerUnavailable."""
+        """Send a request to another broker, without retries. Raises PeerUnavailable."""
         return await (await self._peer(broker_id)).ask(request, version, timeout_s=TIMEOUT_S)
 
     async def _peer(self, broker_id: int) -> Peer:
@@ -81,14 +81,14 @@ NO_OFFSET = -1
 
 
 class LeadersEndOffsets:
-    """End offsets of partitions, from their leaders."""
+    """Reader of partitions' end offsets, which it requests from their leaders."""
 
     def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker
         self._connections = BrokerConnections(broker, "end-offsets")
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, EndOffset]:
-        """High watermarks of partitions, or the error of each that has none."""
+        """Return the high watermarks of partitions, or an error for each partition whose high watermark is unknown."""
         time_slice = TimeSlice()
         found: dict[TopicPartition, EndOffset] = {}
         elsewhere: dict[int, list[TopicPartition]] = {}
@@ -151,7 +151,10 @@ RETRIABLE = frozenset(
 
 
 class Api(NamedTuple):
-    """Classes of one API, for splitting its request and merging the answers."""
+    """Message classes of one share state API.
+
+    With these its requests can be split by coordinator and the responses merged.
+    """
 
     request: type[Any]
     data: type[Any]
@@ -196,7 +199,7 @@ Asked = tuple[SharePartitionKey, Any]
 
 
 class ShareCoordinators:
-    """Share coordinators of the cluster, for the group coordinator."""
+    """The group coordinator's client of the cluster's share coordinators."""
 
     def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker

@@ -80,7 +80,7 @@ WriteHere = Callable[[WriteTxnMarkersRequest], Worked[Given[WriteTxnMarkersRespo
 
 
 class Job:
-    """One transaction whose markers are being written."""
+    """Transaction whose markers are being written. Its attribute `left` has the partitions that still lack a marker."""
 
     __slots__ = ("coordinator_epoch", "is_given_up", "is_over", "is_refusal_noted", "left", "owed", "partition")
 
@@ -109,7 +109,7 @@ Part = tuple[Job, set[TopicPartition]]
 
 
 class TransactionMarkers:
-    """Transaction markers in transit to partition leaders."""
+    """Sender of transaction markers to partition leaders (Kafka's TransactionMarkerChannelManager)."""
 
     def __init__(self, broker: BrokerParts, write_here: WriteHere) -> None:
         self._broker, self._write_here = broker, write_here
@@ -122,7 +122,7 @@ class TransactionMarkers:
         self._knows_topics = False
 
     def send(self, partition: int, owed: Sequence[MarkersOwed]) -> None:
-        """Write markers on behalf of a partition of the transaction topic that this broker leads."""
+        """Queue the markers `owed` by a partition of the transaction topic that this broker leads."""
         # Not by `broker.partition`, which refuses what a broker leads that is cut off.
         held = self._broker.replicas.partition(TRANSACTION_STATE_TOPIC, partition)
         if held is None:
@@ -141,7 +141,10 @@ class TransactionMarkers:
                 self._wake.set()
 
     def forget(self, partition: int) -> None:
-        """Cancel the jobs of this partition; another coordinator takes them over, or this one hands them out again."""
+        """Cancel the jobs of a partition of the transaction topic, because it is unloaded.
+
+        After the partition is loaded again, here or on another broker, its coordinator queues the markers again.
+        """
         for job in self._jobs.pop(partition, {}).values():
             job.is_over = True
 
@@ -152,7 +155,7 @@ class TransactionMarkers:
     # ------------------------------------------------------------------ tasks
 
     def start_in(self, nursery: trio.Nursery) -> None:
-        """Write markers as long as the nursery lives."""
+        """Start the tasks that write markers, in `nursery`."""
         self._nursery = nursery
         nursery.start_soon(self._find_places)
 
@@ -177,7 +180,10 @@ class TransactionMarkers:
                 await time_slice.yield_if_over()
 
     def _place(self, job: Job, partitions: set[TopicPartition]) -> bool:
-        """Queue partitions for their leaders. False if the job has no partition left, here or elsewhere."""
+        """Queue a job's partitions for their leaders.
+
+        Return False if no partition of the job lacks a marker any more.
+        """
         leaders: dict[int | None, set[TopicPartition]] = {}
         gone = []
         for partition in partitions:
@@ -267,7 +273,7 @@ class TransactionMarkers:
     # ------------------------------------------------------------------ results
 
     def _take_up(self, parts: Iterable[Part], results: dict[tuple[int, str, int], ErrorCode]) -> None:
-        """Process a response. Partitions without a result are retried."""
+        """Process a response's results by (producer id, topic, partition); partitions without a result are retried."""
         for job, partitions in parts:
             if job.is_over:
                 continue
@@ -310,7 +316,7 @@ class TransactionMarkers:
             del jobs[job.owed.transactional_id]
 
     def _complete(self, job: Job) -> None:
-        """Let the coordinator write the transaction as complete, unless the job was cancelled."""
+        """Let the coordinator write the transaction as complete, unless the job was given up."""
         if job.is_given_up:
             self._end(job)
             return
@@ -336,7 +342,7 @@ class TransactionMarkers:
 
 
 def _pieces(partitions: Iterable[TopicPartition]) -> Iterator[set[TopicPartition]]:
-    """Split into pieces; at least one, possibly empty."""
+    """Split partitions into pieces for one request each; without partitions there is one empty piece."""
     rest = iter(partitions)
     yield set(islice(rest, PARTITIONS_AT_ONCE))
     while piece := set(islice(rest, PARTITIONS_AT_ONCE)):
@@ -344,7 +350,7 @@ def _pieces(partitions: Iterable[TopicPartition]) -> Iterator[set[TopicPartition
 
 
 class _Queue:
-    """Markers for one broker: jobs, and the partitions of each that the broker leads."""
+    """Queue of markers for one broker: jobs, each with those of its partitions that the broker leads."""
 
     def __init__(self, leader: int) -> None:
         self.leader = leader
@@ -357,7 +363,7 @@ class _Queue:
         self._wake.set()
 
     async def next_parts(self) -> list[Part]:
-        """Wait for markers, and take as many as one request holds."""
+        """Wait for markers; return as many as fit into one request."""
         while True:
             parts: list[Part] = []
             room = PARTITIONS_PER_REQUEST

@@ -34,7 +34,7 @@ Errors = Mapping[TopicPartition, ErrorCode]
 
 
 class TransactionSupport(Enum):
-    """Client's level of transaction support, derived from its request version."""
+    """Level of transaction support of a client, derived from the version of its request."""
 
     OLDEST = "its partitions are added before, and it does not know TRANSACTION_ABORTABLE"
     ABORTABLE = "its partitions are added before"
@@ -42,17 +42,17 @@ class TransactionSupport(Enum):
 
     @classmethod
     def of_produce(cls, api_version: int) -> TransactionSupport:
-        """Transaction support implied by a Produce version."""
+        """Return the transaction support that a version of Produce implies."""
         return cls.EPOCH_BUMP if api_version >= 12 else cls.ABORTABLE if api_version >= 11 else cls.OLDEST
 
     @classmethod
     def of_offset_commit(cls, api_version: int) -> TransactionSupport:
-        """Transaction support implied by a TxnOffsetCommit version."""
+        """Return the transaction support that a version of TxnOffsetCommit implies."""
         return cls.EPOCH_BUMP if api_version >= 5 else cls.ABORTABLE if api_version >= 4 else cls.OLDEST
 
 
 class Question:
-    """Question to a coordinator: do these partitions take part in this transaction?"""
+    """Question to a transaction coordinator: do these partitions take part in this transaction?"""
 
     __slots__ = ("errors", "is_abandoned", "partitions", "producer", "settled", "support")
 
@@ -68,11 +68,14 @@ class Question:
 
     @property
     def verify_only(self) -> bool:
-        """True if the partitions must be in the transaction already; False to add them."""
+        """True if the coordinator only checks that the partitions are in the transaction.
+
+        False if it adds missing ones.
+        """
         return self.support is not TransactionSupport.EPOCH_BUMP
 
     def transaction(self) -> AddPartitionsToTxnTransaction:
-        """Encode the question as a request to another broker."""
+        """Return the question as an entry of an AddPartitionsToTxn request."""
         topics: dict[str, list[int]] = {}
         for topic, index in self.partitions:
             topics.setdefault(topic, []).append(index)
@@ -85,11 +88,11 @@ class Question:
         )
 
     def all_are(self, code: ErrorCode) -> Errors:
-        """Give each partition this error."""
+        """Return an answer in which every partition has the error `code`."""
         return dict.fromkeys(self.partitions, self._told(code))
 
     def answer(self, response: AddPartitionsToTxnResponse) -> Errors:
-        """Errors for this question in the response of a coordinator."""
+        """Return each partition's error from another broker's AddPartitionsToTxn response."""
         if response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
             return self.all_are(ErrorCode.INVALID_TXN_STATE)
         if response.error_code:
@@ -104,7 +107,7 @@ class Question:
         return errors
 
     def heard(self, errors: Errors) -> Errors:
-        """Errors by partition from a coordinator on this broker."""
+        """Return each partition's error from the coordinator on this broker, as the client's version knows it."""
         return {place: self._told(code) for place, code in errors.items()}
 
     def _told(self, code: ErrorCode) -> ErrorCode:
@@ -115,7 +118,7 @@ class Question:
         return code
 
     def settle(self, errors: Errors) -> None:
-        """Store the answer, and wake its waiter."""
+        """Store the answer, and wake the task that waits for it."""
         self.errors = errors
         if self.settled is not None:
             self.settled.set()
@@ -125,4 +128,4 @@ class Verifier(Protocol):
     """Port to the verifier, which sends questions to transaction coordinators."""
 
     def ask(self, question: Question) -> Worked[Errors]:
-        """Answer to a question; ready immediately if the local coordinator knows it."""
+        """Return the answer to a question; it is ready immediately if the coordinator on this broker knows it."""

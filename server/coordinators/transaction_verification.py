@@ -43,7 +43,7 @@ PARTITIONS_PER_REQUEST = 1_000
 
 
 class TransactionVerifier:
-    """Verify transactions with their coordinators."""
+    """Verifier of transactions: it sends questions to their coordinators, on this broker or others."""
 
     def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker
@@ -51,11 +51,11 @@ class TransactionVerifier:
         self._nursery: trio.Nursery | None = None
 
     def start_in(self, nursery: trio.Nursery) -> None:
-        """Send questions to other brokers during the life of the nursery."""
+        """Start the tasks that send questions to other brokers, in `nursery`."""
         self._nursery = nursery
 
     def ask(self, question: Question) -> Worked[Errors]:
-        """Answer to a question; ready immediately if the local coordinator knows it."""
+        """Return the answer to a question; it is ready immediately if the coordinator on this broker knows it."""
         coordinator = self._coordinator_of(question.transactional_id)
         if coordinator is None:
             return question.all_are(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -128,7 +128,7 @@ class TransactionVerifier:
 
 
 class _CoordinatorQueue:
-    """Questions to one coordinator."""
+    """Queue of questions to the coordinator on one other broker."""
 
     def __init__(self, coordinator: int) -> None:
         self.coordinator = coordinator
@@ -141,7 +141,7 @@ class _CoordinatorQueue:
         self._wake.set()
 
     async def next_questions(self) -> list[Question]:
-        """Wait for questions, and take as many as one request holds."""
+        """Wait for questions; return as many as fit into one request."""
         while True:
             taken: dict[str, Question] = {}
             later: list[Question] = []
@@ -180,7 +180,10 @@ class OffsetsTopicVerifier:
     def verify(
         self, partition: int, transactional_id: str, producer_id: int, producer_epoch: int, *, api_version: int
     ) -> Worked[VerificationGuard | None]:
-        """Guard for the append; raises KafkaError, also when awaited."""
+        """Verify a transaction that commits offsets in a partition; return the guard to append with.
+
+        The guard is None if none is needed. Raises KafkaError, either here or when the result is awaited.
+        """
         support = TransactionSupport.of_offset_commit(api_version)
         bumps = support is TransactionSupport.EPOCH_BUMP
         if not bumps and not self._is_enabled:

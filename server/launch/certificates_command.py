@@ -43,11 +43,11 @@ _HOST = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:-]*")
 
 
 class CertificatesFailed(Exception):
-    """Certificates were not made, or only in part; the text is one line for the user."""
+    """Certificates could not be made, or only some of them. The text is one line for the user."""
 
 
 def check_host(host: str) -> str | None:
-    """Return the problem with a broker's name, or None."""
+    """Return why a broker's host name is unusable for certificates; None if it is usable."""
     if _HOST.fullmatch(host) is None:
         return f"{host} is neither a host name nor an address"
     if len(host) > NAME_MAX:
@@ -56,9 +56,10 @@ def check_host(host: str) -> str | None:
 
 
 def make_certificates(folder: Path, brokers: Sequence[str], days: int, clients: Sequence[str] = ()) -> list[Path]:
-    """Make missing certificates, each valid for the given days; returns the new files.
+    """Make the missing certificates, valid for `days` days; return the paths of the new files.
 
-    `clients` are more of them, beside the one that is always made. A broker named `localhost` is reached by the addresses of the machine itself, too.
+    `clients`: names of further client certificates; one client certificate is always made. The certificate of a broker
+    named `localhost` is also valid for the machine's own addresses.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -150,7 +151,7 @@ _EARLIER = datetime.timedelta(hours=1)  # clocks differ
 
 @dataclass(frozen=True, slots=True)
 class Certified:
-    """A private key, its certificate, and that of the authority that signed it."""
+    """Private key, its certificate, and the certificate of the authority that signed it."""
 
     name: str
     key: ec.EllipticCurvePrivateKey
@@ -159,7 +160,7 @@ class Certified:
 
     @property
     def key_pem(self) -> bytes:
-        """PKCS#8, without a password."""
+        """Private key as PEM (PKCS#8), without a password."""
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
     @property
@@ -167,7 +168,7 @@ class Certified:
         return self.certificate.public_bytes(Encoding.PEM)
 
     def pkcs12(self, password: str) -> bytes:
-        """Key and certificates, as a keystore for Java."""
+        """Return the key and certificates as a Java keystore (PKCS#12)."""
         encryption = BestAvailableEncryption(password.encode())
         return pkcs12.serialize_key_and_certificates(
             self.name.encode(), self.key, self.certificate, [self.authority], encryption
@@ -175,7 +176,7 @@ class Certified:
 
 
 class Authority:
-    """Certificate authority. Authorities of equal names differ by their keys."""
+    """Certificate authority. Two authorities of the same name have different keys."""
 
     def __init__(self, name: str, *, days: int) -> None:
         self._days = days
@@ -190,7 +191,7 @@ class Authority:
 
     @classmethod
     def read(cls, key_pem: bytes, certificate_pem: bytes, *, days: int) -> Authority:
-        """Read an authority that was made before. Raises ValueError if key and certificate do not fit."""
+        """Read an authority made earlier. Raises ValueError if the key does not belong to the certificate."""
         certificate = x509.load_pem_x509_certificate(certificate_pem)
         try:
             key = load_pem_private_key(key_pem, None)
@@ -208,7 +209,7 @@ class Authority:
         return self.certified.certificate
 
     def issue(self, name: str, hosts: Sequence[str] = (), *, is_server: bool, organization: str = "") -> Certified:
-        """Issue a key with a certificate; `hosts`: names or addresses of the server."""
+        """Issue a key with a certificate. `hosts`: the server's host names or addresses."""
         key = ec.generate_private_key(ec.SECP256R1())
         uses = [ExtendedKeyUsageOID.CLIENT_AUTH] + [ExtendedKeyUsageOID.SERVER_AUTH] * is_server
         # Older clients take only certificates whose authority is named by its key.
@@ -226,7 +227,7 @@ class Authority:
         return Certified(name, key, builder.sign(self._key, hashes.SHA256()), self.certificate)
 
     def pkcs12(self, password: str) -> bytes:
-        """The authority's certificate alone, as a truststore for Java."""
+        """Return the authority's certificate as a Java truststore (PKCS#12)."""
         entry = pkcs12.PKCS12Certificate(self.certificate, self.certified.name.encode())
         return pkcs12.serialize_java_truststore([entry], BestAvailableEncryption(password.encode()))
 

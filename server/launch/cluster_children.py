@@ -21,9 +21,9 @@ from ottla.server.config.properties import MalformedProperties, format_propertie
 
 
 def write_settings(path: Path, texts: Mapping[str, str]) -> None:
-    """Write a child's settings to a private file, because command-line arguments are visible to all users.
+    """Write a child process's settings to a private file, because all users can see command-line arguments.
 
-    It takes the place of one that was there. OSError: that one stays.
+    An existing file is replaced atomically. Raises OSError; the existing file then stays.
     """
     unfinished = path.with_name(path.name + ".tmp")
     with suppress(FileNotFoundError):
@@ -40,15 +40,15 @@ DAYS: Final = 825
 
 
 class NotSecured(Exception):
-    """Certificates are missing and cannot be made; one line for the user."""
+    """Certificates are missing and cannot be made. The text is one line for the user."""
 
 
 class Secured:
-    """The certificates of `ottla cluster --secure FOLDER`, of one authority, and the settings that name them.
+    """Certificates of `ottla cluster --secure FOLDER`, issued by one authority, and the settings that name them.
 
-    Brokers and clients present certificates to each other (mutual TLS). The holder of the client's files may do everything;
-    all others are rejected. All brokers are on this machine and have the same certificate. What is missing in the folder is
-    made; NotSecured if that fails.
+    Brokers and clients present certificates to each other (mutual TLS). The holder of the client's files may do
+    everything; all others are rejected. All brokers are on this machine and share one certificate. The constructor
+    makes the files that are missing in the folder, and raises NotSecured if that fails.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -73,7 +73,7 @@ class Secured:
         """Lines of that settings file."""
 
     def settings(self, host: str, port: int) -> dict[str, str]:
-        """Settings of a broker at this address, which its certificate names."""
+        """Return the settings of a broker at this address, which the brokers' certificate names."""
         return {
             "listeners": f"SSL://{host}:{port}",
             "security.inter.broker.protocol": "SSL",
@@ -85,14 +85,14 @@ class Secured:
         }
 
     def client_context(self) -> ssl.SSLContext:
-        """TLS context of a client. OSError if its files cannot be used."""
+        """Return the TLS context of a client. Raises OSError if its files cannot be used."""
         context = ssl.create_default_context(cafile=str(self._authority))
         context.load_cert_chain(self._client)
         return context
 
     @property
     def for_kcat(self) -> str:
-        """Options of kcat, with librdkafka's names."""
+        """Return the options of kcat, with librdkafka's names."""
         named = {"security.protocol": "SSL", "ssl.ca.location": self._authority}
         named |= {"ssl.certificate.location": self._client, "ssl.key.location": self._client}
         return " ".join(f"-X {name}={value}" for name, value in named.items())
@@ -113,19 +113,22 @@ JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"
 
 
 class ZooKeeperMissing(Exception):
-    """Java or the jar of ZooKeeper is missing; one line for the user."""
+    """Java or ZooKeeper's jar is missing. The text is one line for the user."""
 
 
 def zookeeper_command(configuration: Path) -> list[str]:
-    """Command that runs Apache ZooKeeper on this machine in the foreground; raises ZooKeeperMissing.
+    """Return the command that runs Apache ZooKeeper on this machine in the foreground. Raises ZooKeeperMissing.
 
-    Two places may have the jar: Debian's package libzookeeper-java, and the jars of a PySpark that is installed beside Ottla.
+    The jar may come from Debian's package libzookeeper-java, or from a PySpark that is installed beside Ottla.
     """
     return [_java(), *JVM, "-cp", _class_path(), SERVER, str(configuration)]
 
 
 def write_configuration(path: Path, *, data: Path, port: int) -> None:
-    """A server on 127.0.0.1 with ticks so short that sessions of 1 to 60 seconds are granted."""
+    """Write the configuration of a ZooKeeper server on 127.0.0.1.
+
+    Its ticks are so short that it grants session timeouts of 1 to 60 seconds.
+    """
     settings = {
         "tickTime": "500",
         "minSessionTimeout": "1000",
@@ -172,7 +175,10 @@ LOOK_AGAIN_S: Final = 0.1  # between two looks at a process whose end nobody tel
 
 
 class Child:
-    """Process of a cluster. Its output goes to its log file; its end is noticed even if that fails."""
+    """Child process of a cluster.
+
+    Its output goes to its log file; its end is noticed even if the log cannot be written.
+    """
 
     def __init__(self, name: str, command: list[str], log_path: Path) -> None:
         self.name, self.log_path = name, log_path
@@ -184,7 +190,7 @@ class Child:
         self._log_start = 0
 
     def start(self) -> None:
-        """Start the process. Call this in the main thread: a child dies with the thread that started it."""
+        """Start the process. Call this in the main thread: a child is killed when the thread that started it ends."""
         with open(self.log_path, "ab", opener=_for_us_alone) as log:
             self._log_start = log.tell()
             self._process = subprocess.Popen(
@@ -204,7 +210,7 @@ class Child:
         return self._process.pid if self._process is not None else 0
 
     async def until_ended(self) -> bool:
-        """Copy the process's output to its log until it ends; returns whether it has ever served."""
+        """Copy the process's output to its log until the process ends; return whether it has ever served."""
         assert self._process is not None
         with suppress(OSError, trio.BrokenResourceError):  # what it says may be lost, its end may not
             await self._listen()
@@ -242,13 +248,13 @@ class Child:
 
     @property
     def end(self) -> str:
-        """Exit status or signal of the ended process, as text."""
+        """How the process ended: its exit status or signal, as text."""
         assert self.exit_status is not None
         by = f"signal {-self.exit_status}" if self.exit_status < 0 else f"exit status {self.exit_status}"
         return f"has ended ({by}; its log is {self.log_path})"
 
     def epitaph(self) -> str:
-        """End of the process in one line, with the last line of its log if that can be read."""
+        """Return one line about the end of the process, with the last line of its log if the log can be read."""
         words: list[str] = []
         with suppress(OSError), self.log_path.open("rb") as log:
             # Not before this run: the log has the words of earlier ones.
@@ -263,7 +269,7 @@ def _for_us_alone(path: str, flags: int) -> int:
 
 
 async def wait_for(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the end of a process. Only this function reaps it, so its pid cannot be reused before."""
+    """Wait for the end of a process. Only this function reaps the process, so its pid cannot be reused earlier."""
     with suppress(OSError):  # there is no descriptor for this; or it has ended, and somebody asked for its status
         if pidfd_open is not None:
             descriptor = pidfd_open(process.pid)

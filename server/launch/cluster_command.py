@@ -72,11 +72,11 @@ logger = logging.getLogger("ottla.cluster")
 
 
 class ClusterFailed(Exception):
-    """The cluster could not start or had to stop; one line for the user."""
+    """The cluster could not start or had to stop. The text is one line for the user."""
 
 
 def cluster_settings(size: int) -> dict[str, str]:
-    """Default settings of brokers by cluster size: with three brokers three replicas, of which one may be down."""
+    """Return the brokers' default settings for a cluster size: from three brokers on, three replicas with one spare."""
     copies = min(3, size)
     in_sync = max(1, copies - 1)
     return {
@@ -98,12 +98,12 @@ def run_cluster(
     with_zookeeper: bool = False,
     log_level: str = "info",
 ) -> None:
-    """Run until SIGTERM or Ctrl-C; raises ConfigError or ClusterFailed.
+    """Run a cluster on this machine until SIGTERM or Ctrl-C. Raises ConfigError or ClusterFailed.
 
-    `size` None: as many brokers as the folder has, or three. `settings` are for all brokers. A broker with a log directory
-    in `accepted_log_dirs` starts even if that directory has another id than recorded. `secure` is the folder of the
-    certificates; None: that of last time, or none. `with_zookeeper`: a cluster that is new shares its tree by ZooKeeper.
-    `log_level` is that of the brokers.
+    `size` None: as many brokers as the data folder has, or three. `settings` are for all brokers. A broker with a log
+    directory in `accepted_log_dirs` starts even if the directory has another id than recorded. `secure`: the folder of
+    the certificates; None: the folder of the last start, or no TLS. `with_zookeeper`: a new cluster keeps its
+    coordination tree in ZooKeeper. `log_level` is for the brokers.
     """
     for name in OWN_SETTINGS:
         if name in settings:
@@ -125,7 +125,7 @@ def run_cluster(
 
 
 def default_folder() -> Path:
-    """Default data folder of a cluster."""
+    """Return the default data folder of a cluster."""
     return (default_data_directory() / "cluster").absolute()
 
 
@@ -141,7 +141,7 @@ VERSION: Final = 1
 
 
 class Known(NamedTuple):
-    """Content of cluster.json: ports and certificates of the last start."""
+    """Content of cluster.json: the ports and the certificate folder of the last start."""
 
     ports: Sequence[int | None]
     """ZooKeeper's, None if there is none, then those of brokers 1, 2 and so on."""
@@ -150,7 +150,10 @@ class Known(NamedTuple):
 
     @classmethod
     def read(cls, folder: Path) -> Known:
-        """Raises ClusterFailed if the file is damaged or newer: it alone says if the cluster was secured."""
+        """Read cluster.json; without the file return empty values.
+
+        Raises ClusterFailed if the file is damaged or newer: only the file says whether the cluster was secured.
+        """
         file = folder / "cluster.json"
         try:
             found = json.loads(file.read_text()) if file.exists() else {}
@@ -187,7 +190,10 @@ def _secured(wanted: Path | None, known: Known) -> Secured | None:
 
 
 def _ports(folder: Path, size: int | None, known: Known, with_zookeeper: bool) -> list[int | None]:
-    """Ports of ZooKeeper and of brokers 1, 2 and so on: those of the last start, or free ones instead."""
+    """Return the ports of ZooKeeper (None without it) and of brokers 1, 2 and so on.
+
+    They are those of the last start, and free ports for new processes. Raises ConfigError.
+    """
     before = known.ports or [0 if _has_zookeeper(folder, with_zookeeper) else None]
     if with_zookeeper and before[0] is None:
         raise ConfigError(
@@ -205,7 +211,7 @@ def _ports(folder: Path, size: int | None, known: Known, with_zookeeper: bool) -
 
 
 def _has_zookeeper(folder: Path, wanted: bool) -> bool:
-    """True if the cluster shares its tree by ZooKeeper; a new cluster does so if `wanted`."""
+    """Return True if the cluster keeps its coordination tree in ZooKeeper; a new cluster does if `wanted`."""
     if (folder / ZOOKEEPER / "version-2").exists():
         return True
     return wanted and not (folder / TREE / JOURNAL_NAME).exists()
@@ -231,7 +237,7 @@ def _listen(port: int) -> socket.socket:
 
 
 class LocalCluster:
-    """The processes of one cluster, for the time of one `run`."""
+    """Cluster of child processes on this machine, for one call of `run`."""
 
     def __init__(
         self,
@@ -242,9 +248,9 @@ class LocalCluster:
         secured: Secured | None = None,
         log_level: str = "info",
     ) -> None:
-        """Raises ConfigError and NotSecured before any process starts.
+        """Prepare the cluster. Raises ConfigError or NotSecured; no process has been started then.
 
-        `ports` are as in `Known`. `secured` None: everybody may come in.
+        `ports` are as in `Known`. `secured` None: everyone may connect.
         """
         zookeeper_port, *broker_ports = ports
         self._broker_ports = [port for port in broker_ports if port is not None]
@@ -304,11 +310,11 @@ class LocalCluster:
 
     @property
     def bootstrap(self) -> str:
-        """host:port,host:port,... of all brokers."""
+        """Addresses of all brokers: host:port,host:port,..."""
         return ",".join(f"{HOST}:{port}" for port in self._broker_ports)
 
     async def run(self) -> None:
-        """Run until a signal arrives or all brokers have ended; raises ClusterFailed."""
+        """Run until a signal arrives or all brokers have ended. Raises ClusterFailed."""
         with trio.open_signal_receiver(*STOPPING) as signals:
             # No task of this nursery raises: it minds the processes, and signals are heeded, until all have ended.
             async with trio.open_nursery() as nursery:
@@ -335,14 +341,17 @@ class LocalCluster:
             raise self._failure
 
     async def _guarded(self, task: Callable[..., Awaitable[None]], *arguments: object) -> None:
-        """Run a background task. Its exceptions are bugs: they are logged and end no other task."""
+        """Run a background task. Exceptions are bugs: they are logged and do not end other tasks."""
         try:
             await task(*arguments)
         except Exception:
             logger.exception("bug: a task of the cluster has ended")
 
     async def _heed(self, signals: AsyncIterator[int]) -> None:
-        """Handle signals: the first stops in order, the second at once with flushed logs, the third kills."""
+        """Handle signals.
+
+        The first stops the brokers in order, the second makes them flush and end, the third kills them.
+        """
         number = signal.SIGTERM
         async for _ in signals:
             if self._is_stopping:
@@ -381,7 +390,7 @@ class LocalCluster:
             await serve_control(listener, self.answer)
 
     async def answer(self, asked: Asked) -> dict[str, Any]:
-        """Carry out a request of another command. Raises Unanswered."""
+        """Carry out a request of another `ottla cluster` command and return the response. Raises Unanswered."""
         if asked.do == STATUS:
             secure = None if self._secured is None else str(self._secured.folder)
             return {
@@ -399,7 +408,10 @@ class LocalCluster:
                 self._nursery.start_soon(self._guarded, self._press, int(key))
 
     async def _press(self, number: int) -> None:
-        """Handle a broker's key: kill a running broker, restart a stopped one. Ignored during starts and the stop."""
+        """Handle the key of broker `number`: kill the broker if it runs, else start it again.
+
+        The key is ignored while the broker starts, and while the cluster stops.
+        """
         broker = self._brokers[number - 1]
         if self._is_stopping or not broker.serving_or_ended.is_set():
             return
@@ -458,11 +470,14 @@ class LocalCluster:
 
     @property
     def _which(self) -> str:
-        """Option that names this cluster's folder; empty for the default."""
+        """Return the command-line option that names this cluster's folder; empty for the default folder."""
         return "" if self._folder == default_folder() else f" --data {shlex.quote(str(self._folder))}"
 
     async def _hold_tree(self, task_status: trio.TaskStatus[int]) -> None:
-        """Serve the tree until all processes have ended. Raises ClusterFailed at the start; later failures end the cluster."""
+        """Serve the coordination tree until all processes have ended.
+
+        Raises ClusterFailed if the tree cannot be served from the start; a later failure stops the cluster.
+        """
         folder = self._folder / TREE
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -520,7 +535,7 @@ class LocalCluster:
         raise ClusterFailed("all brokers have ended")
 
     async def _end(self) -> None:
-        """Stop all brokers together, and then the tree's server, which they need until their end."""
+        """Stop all brokers together, then the server of the coordination tree, which they need until they end."""
         self._is_stopping = True
         for children, patience_s in ((self._brokers, self._hand_over_s + FLUSH_S), (self._besides, STOP_S)):
             first = ALL_STOP if children is self._brokers else signal.SIGTERM

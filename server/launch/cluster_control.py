@@ -45,14 +45,14 @@ RETRY_S: Final = 1.0
 
 
 class Asked(NamedTuple):
-    """A request of a control command. `broker` is 0 if the request names no broker."""
+    """Request of an `ottla cluster` control command. `broker`: the broker's number; 0 if the request names none."""
 
     do: str
     broker: int = 0
 
 
 class Unanswered(Exception):
-    """The cluster did not answer, or reported a failure; one line for the user."""
+    """The cluster did not respond, or reported a failure. The text is one line for the user."""
 
 
 Answer = Callable[[Asked], Awaitable[dict[str, Any]]]
@@ -73,7 +73,7 @@ def parse_request(line: bytes) -> Asked:
 
 
 async def serve_control(listener: socket.socket, answer: Answer) -> None:
-    """Answer requests until cancelled."""
+    """Accept connections of control commands and answer their requests, until cancelled."""
     limit = trio.Semaphore(ASKING_MAX)
     with trio.socket.from_stdlib_socket(listener) as asynchronous:
         async with trio.open_nursery() as nursery:
@@ -89,7 +89,7 @@ async def serve_control(listener: socket.socket, answer: Answer) -> None:
 
 
 def listen(folder: Path) -> socket.socket:
-    """Socket for `serve_control`. OSError says why it cannot be opened."""
+    """Return the listening Unix socket for `serve_control`. Raises OSError if it cannot be opened."""
     # No other process listens there: the owner of the folder's lock runs the cluster.
     return bound(str(folder / SOCKET))
 
@@ -125,7 +125,7 @@ async def _line(stream: trio.SocketStream) -> bytes:
 
 
 def ask(folder: Path, request: Asked, *, timeout_s: float) -> dict[str, Any]:
-    """Ask the cluster that runs in this folder; blocks. Raises Unanswered."""
+    """Send a request to the cluster that runs in `folder`, and return its response. Blocks. Raises Unanswered."""
     nobody = Unanswered(f"no `ottla cluster` runs in {folder}")
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(CONNECT_S)
@@ -166,7 +166,7 @@ _NOBODY: Final = -1
 
 
 def cluster_status(folder: Path) -> list[str]:
-    """Lines for the user. Raises Unanswered if no cluster runs in this folder."""
+    """Return the lines of `ottla cluster status` for the user. Raises Unanswered if no cluster runs in `folder`."""
     told = ask(folder, Asked(STATUS), timeout_s=ASKED_S)
     brokers = told["brokers"]
     metadata, problem = None, "no broker runs"
@@ -191,7 +191,10 @@ def _context(secure: str | None) -> ssl.SSLContext | None:
 
 
 def ask_metadata(host: str, port: int, context: ssl.SSLContext | None) -> MetadataResponse:
-    """Request the metadata of all topics. OSError: no answer in time. ProtocolViolation: the peer is no broker."""
+    """Request the metadata of all topics from a broker.
+
+    Raises OSError if no response comes in time, ProtocolViolation if the peer is not a broker.
+    """
     header = encode_request_header(RequestHeader(MetadataRequest.api_key, METADATA_VERSION, 1, _CLIENT_ID), 2)
     request = header + MetadataRequest(topics=None, allow_auto_topic_creation=False).encode(METADATA_VERSION)
     with socket.create_connection((host, port), timeout=ASKED_S) as plain:
@@ -215,7 +218,7 @@ def _received(connection: socket.socket, size: int) -> bytes:
 
 
 def broker_lines(brokers: Sequence[Mapping[str, Any]], metadata: MetadataResponse | None) -> list[str]:
-    """Format one line per broker: address, state and number of led partitions."""
+    """Format one line for each broker: address, number of led partitions, and state."""
     leads: dict[int, int] = {}
     for _, partition in _partitions(metadata):
         leads[partition.leader_id] = leads.get(partition.leader_id, 0) + 1
@@ -230,7 +233,10 @@ def broker_lines(brokers: Sequence[Mapping[str, Any]], metadata: MetadataRespons
 
 
 def topic_lines(metadata: MetadataResponse | None, problem: str) -> list[str]:
-    """Format one line per partition, with marks for missing replicas; or the reason why the state is unknown."""
+    """Format one line for each partition, with marks for missing replicas.
+
+    Without metadata, return `problem`'s text.
+    """
     if metadata is None:
         return [f"leaders are not known: {problem}"]
     if not metadata.topics:
@@ -271,11 +277,12 @@ _READ_BYTES = 64
 
 
 class Keyboard:
-    """Terminal that returns single keys, if the command runs in its foreground and uses it for input and output.
+    """Terminal from which single keys are read, while the command runs in its foreground.
 
-    It does not show the keys; Ctrl-C and Ctrl-Z mean what they always do. Its modes come back at the end. The terminal is
-    opened again, so that reads do not block and no other process' descriptor is changed. The system stops a background
-    process that reads a terminal or sets its modes, so a background command uses no Keyboard.
+    Both input and output of the command must be this terminal. Keys are not echoed; Ctrl-C and Ctrl-Z work as usual.
+    The terminal's modes are restored at the end. The terminal is opened anew, so that reads do not block and no other
+    process's descriptor changes. The system stops a background process that reads a terminal or sets its modes, so a
+    background command has no Keyboard.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -286,7 +293,7 @@ class Keyboard:
 
 @contextmanager
 def terminal() -> Iterator[Keyboard | None]:
-    """Context with the terminal's keys; None without a suitable terminal. Needs trio."""
+    """Yield a Keyboard for the command's terminal; None without a suitable terminal. Call this inside trio."""
     import termios  # there is none on every system
 
     descriptor = _opened()
@@ -331,7 +338,7 @@ def _is_in_foreground(descriptor: int) -> bool:
 
 
 async def keys(keyboard: Keyboard) -> AsyncIterator[str]:
-    """Keys pressed while this process is in the foreground, until the terminal is closed."""
+    """Yield the keys pressed while this process is in the foreground, until the terminal is closed."""
     descriptor = keyboard.descriptor
     while keyboard.is_open:
         try:

@@ -43,31 +43,31 @@ _KILLED: Final = 2  # the urgency at which processes are killed
 
 
 class Start(NamedTuple):
-    """Start this process."""
+    """Action: start the process of this name."""
 
     name: str
 
 
 class Send(NamedTuple):
-    """Send this process a signal."""
+    """Action: send the process of this name a signal."""
 
     name: str
     number: signal.Signals
 
 
 class Say(NamedTuple):
-    """Line to log for the operator; `is_bad`: a warning."""
+    """Action: log a line for the operator; `is_bad`: as a warning."""
 
     line: str
     is_bad: bool = True
 
 
 class Announce(NamedTuple):
-    """Announce that all workers serve for the first time."""
+    """Action: announce that all workers serve for the first time."""
 
 
 class AnnounceAgain(NamedTuple):
-    """Announce that a worker serves again, perhaps at another port."""
+    """Action: announce that a restarted worker serves again, perhaps at another port."""
 
     name: str
 
@@ -76,13 +76,16 @@ Action = Start | Send | Say | Announce | AnnounceAgain
 
 
 class Restarts:
-    """Restarts of one process, and the delay before the next one."""
+    """Counter of one process's recent restarts; it gives the delay before the next restart."""
 
     def __init__(self) -> None:
         self._ends: deque[float] = deque(maxlen=RESTARTS_MAX + 1)
 
     def delay_s(self, now: float) -> float | None:
-        """Count an end; return the seconds until the next start, or None if the limit is reached."""
+        """Count an end of the process.
+
+        Return the seconds until its restart, or None if the limit of restarts is reached.
+        """
         self._ends.append(now)
         recent = sum(now - each <= RESTARTS_S for each in self._ends)
         return DELAYS_S[recent - 1] if recent <= RESTARTS_MAX else None
@@ -98,15 +101,19 @@ class _Process:
 
     @property
     def is_missed(self) -> bool:
-        """True if no restart is decided yet."""
+        """True if the process has ended and no restart is scheduled or ruled out."""
         return not self.is_alive and not self.is_given_up and self.due == math.inf
 
 
 class Fleet:
-    """State machine of the processes of `ottla start --workers`. Times are seconds of a monotonic clock."""
+    """State machine of the processes of `ottla start --workers`. Times are in seconds of a monotonic clock."""
 
     def __init__(self, workers: Sequence[str], keeper: str | None, hand_over_s: float) -> None:
-        """`keeper`: the process that holds the tree; None if the tree is elsewhere."""
+        """Create the state of the processes `workers`, none of which runs yet.
+
+        `keeper`: name of the process that holds the coordination tree; None if the tree is elsewhere. `hand_over_s`:
+        seconds that a worker has for its controlled shutdown.
+        """
         self._workers = [_Process(name) for name in workers]
         self._keeper = None if keeper is None else _Process(keeper)
         self._patience_s = hand_over_s + FLUSH_S
@@ -123,7 +130,7 @@ class Fleet:
 
     @property
     def is_over(self) -> bool:
-        """Nothing runs any more."""
+        """True if the stop is complete: no process runs any more."""
         return self.is_stopping and not any(each.is_alive for each in self._all)
 
     @property
@@ -132,7 +139,7 @@ class Fleet:
 
     @property
     def deadline(self) -> float:
-        """Time of the next call of `on_time`."""
+        """Time at which `on_time` must be called next."""
         return min(self._deadline, *(each.due for each in self._all))
 
     @property
@@ -145,11 +152,11 @@ class Fleet:
     # --- what happens
 
     def begin(self) -> list[Action]:
-        """The first processes."""
+        """Return the actions that start the first processes."""
         return self._start([self._keeper] if self._keeper else self._workers)
 
     def on_ready(self, name: str) -> list[Action]:
-        """Handle a process that has become ready."""
+        """Return the actions that follow when a process has become ready."""
         process = self._process(name)
         process.is_ready, process.is_given_up = True, False
         if self.is_stopping:
@@ -164,11 +171,11 @@ class Fleet:
         return []
 
     def on_problem(self, name: str, problem: str) -> None:
-        """A process says why it is going to end."""
+        """Record the reason that a process has reported for its imminent end."""
         self._process(name).problem = problem
 
     def on_ended(self, name: str, how: str, now: float, *, is_failure: bool) -> list[Action]:
-        """Handle the end of a process; `how` says in words how it ended."""
+        """Return the actions that follow the end of a process; `how` is a text that says how it ended."""
         process = self._process(name)
         process.is_alive = process.is_ready = False
         problem, process.problem = process.problem, ""
@@ -194,13 +201,13 @@ class Fleet:
         return [Say(f"{told}, {times}; it stays down, and so does what it led, until all are started anew")]
 
     def on_signal(self, name: str, now: float) -> list[Action]:
-        """An operator's signal, by its name."""
+        """Return the actions that follow an operator's signal; `name` is the signal's name."""
         if not self.is_stopping:
             return [Say(f"stopping on {name}", is_bad=False), *self._stop(now)]
         return [Say(f"stopping at once on another signal, {name}"), *self._press(now)]
 
     def on_time(self, now: float) -> list[Action]:
-        """Actions that are due at time `now`: starts, or stronger signals after the deadline of the stop."""
+        """Return the actions due at time `now`: restarts, or stronger signals once the time for the stop is over."""
         if now < self._deadline:
             return self._start_due(now)
         return self._press(now) if self._urgency < _KILLED else self._abandon(now)

@@ -29,7 +29,10 @@ OnReady = Callable[["Broker"], None]
 
 
 def registry_command(broker: Broker, listen: str, more: Sequence[str]) -> list[str]:
-    """Command of a registry over a running broker. The registry is the only one and needs no election."""
+    """Return the command that runs a schema registry with a running broker.
+
+    The registry is the only one, so it takes part in no election.
+    """
     ports = {each.name: each.port for each in broker.listeners}
     listeners = broker.config.listeners
     plain = [each for each in listeners if each.security_protocol == "PLAINTEXT"]
@@ -42,7 +45,7 @@ def registry_command(broker: Broker, listen: str, more: Sequence[str]) -> list[s
 async def run_with_registry(
     run_broker: Callable[[OnReady], Awaitable[None]], listen: str, more: Sequence[str], on_ready: OnReady
 ) -> None:
-    """Run a broker, and a registry while it serves. Raises the broker's errors."""
+    """Run a broker, and a schema registry as long as the broker serves. Raises the broker's errors."""
     problem: StartupError | KeyboardInterrupt | None = None
     async with trio.open_nursery() as nursery:
 
@@ -61,7 +64,7 @@ async def run_with_registry(
 
 
 async def keep_running(command: Sequence[str]) -> None:
-    """Run a registry until cancelled; start it again when it ends."""
+    """Run a schema registry until cancelled; restart it whenever it ends."""
     while True:
         # Its log lines go where the broker's go. It dies with the thread that starts it, so that has to be this one.
         process = subprocess.Popen(  # noqa: ASYNC220
@@ -80,7 +83,7 @@ async def keep_running(command: Sequence[str]) -> None:
 
 
 async def _end(process: subprocess.Popen[bytes]) -> None:
-    """Terminate a process; kill it if it does not end."""
+    """Terminate a process; kill it if it does not end in time."""
     process.terminate()
     with trio.move_on_after(END_S):
         await wait_for(process)

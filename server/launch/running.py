@@ -30,7 +30,10 @@ SWITCH_SECONDS = 0.0005
 
 
 async def run_broker(config: BrokerConfig, *, on_ready: Callable[[Broker], None]) -> None:
-    """Run a broker until a signal stops it (`signals.py`). Raises StartupError if it cannot start, or if its disks fail."""
+    """Run a broker until a signal stops it (`signals.py`).
+
+    Raises StartupError if the broker cannot start, or if its disks fail.
+    """
     problem: StartupError | KeyboardInterrupt | None = None
     with trio.open_signal_receiver(*STOPPING) as signals:
         descriptors, stop = Descriptors(checked_limit(raise_limit())), StopSignals()
@@ -71,12 +74,13 @@ def _telling_service_manager(
 
 
 def settle_interpreter() -> None:
-    """Configure the interpreter so that it does not hold the event loop.
+    """Configure the interpreter so that it does not block the event loop for long.
 
-    Young garbage is collected as ever, but few objects at a time, since a thousand take up to a millisecond: large requests
-    in work may hold millions. There is no full collection. It would take a tenth of a second, and find nothing: objects
-    that grow old in a broker are its topics, partitions and groups, and circles of garbage are broken where they are made
-    (`make siege` counts them). A thread that computes gives way sooner. Memory that was needed once goes back to the system.
+    Young objects are garbage-collected as usual, but few at a time, because a thousand take up to a millisecond and
+    large requests may hold millions. There is no full collection. It would take a tenth of a second and find nothing:
+    the old objects of a broker are its topics, partitions and groups, and reference cycles are broken where they arise
+    (`make siege` counts them). A computing thread yields to the event loop sooner. Unused memory is returned to the
+    system.
     """
     system.keep_little_memory()
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -91,15 +95,16 @@ _STARTING, _SERVING, _STOPPING = "starting", "serving", "stopping"
 
 
 class ServiceManager:
-    """The systemd that has started this process as a service of Type=notify (sd_notify(3)), at the socket of NOTIFY_SOCKET.
+    """Notifier of the systemd that has started this process as a service of Type=notify (sd_notify(3)).
 
-    state      it hears                     and then, again and again
+    state      sent once                    sent again and again
     starting                                EXTEND_TIMEOUT_USEC: loading logs may take long
     serving    READY=1 when clients are     WATCHDOG=1, if the unit has WatchdogSec
-    stopping   STOPPING=1                   EXTEND_TIMEOUT_USEC: handing over and flushing may take long
+    stopping   STOPPING=1                   EXTEND_TIMEOUT_USEC: controlled shutdown and flushing may take long
 
-    A task of the event loop says so. While the loop is stuck nothing is said, and systemd ends the process with SIGABRT, which
-    then writes the stacks of all threads to stderr. Nothing that fails here ends a broker.
+    The messages go to the socket of NOTIFY_SOCKET, from a task of the event loop. If the loop is stuck, no message is
+    sent, and systemd ends the process with SIGABRT; the process then writes the stacks of all threads to stderr. A
+    message that cannot be sent never ends a broker.
     """
 
     def __init__(self, address: str, watchdog_s: float | None) -> None:
@@ -111,7 +116,10 @@ class ServiceManager:
 
     @classmethod
     def of(cls, environment: MutableMapping[str, str]) -> ServiceManager | None:
-        """Service manager from NOTIFY_SOCKET, which is removed so that children do not see it; None if it is not set."""
+        """Create the notifier from NOTIFY_SOCKET; None if the variable is not set.
+
+        The variable is removed from `environment`, so that child processes do not see it.
+        """
         address = environment.pop("NOTIFY_SOCKET", "")
         watched, watchdog_us = environment.pop("WATCHDOG_PID", ""), environment.pop("WATCHDOG_USEC", "")
         if not address.startswith(("/", "@")) or len(address) == 1:
@@ -120,17 +128,17 @@ class ServiceManager:
         return cls(address, int(watchdog_us) / 1e6 if is_watched else None)
 
     def serving(self) -> None:
-        """Clients are served from now on."""
+        """Tell systemd that the broker serves clients from now on."""
         self._state = _SERVING
         self._tell("READY=1\nSTATUS=Serving clients\n" + self._beat())
 
     def stopping(self) -> None:
-        """The broker was asked to stop."""
+        """Tell systemd that the broker has begun to stop."""
         self._state = _STOPPING
         self._tell("STOPPING=1\nSTATUS=Handing over and flushing\n" + self._beat())
 
     async def keep_informed(self) -> None:
-        """Send messages to systemd until cancelled."""
+        """Send the repeated messages to systemd until cancelled."""
         if self.watchdog_s is not None:
             faulthandler.enable()
         while True:
@@ -139,11 +147,11 @@ class ServiceManager:
 
     @property
     def interval_s(self) -> float:
-        """Seconds between two messages: half the allowed time, as sd_watchdog_enabled(3) recommends."""
+        """Seconds between two repeated messages: half the allowed time, as sd_watchdog_enabled(3) recommends."""
         return min(INTERVAL_S, (self.watchdog_s or INTERVAL_S * 2) / 2)
 
     def beat(self) -> None:
-        """Send a beat if systemd waits for one."""
+        """Send the repeated message of the present state, if there is one."""
         if beat := self._beat():
             self._tell(beat)
 

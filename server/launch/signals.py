@@ -40,14 +40,14 @@ STOPPING: Final = (signal.SIGTERM, signal.SIGINT, ALL_STOP)
 
 
 class StopSignals(Stop):
-    """A `Stop` that follows signals."""
+    """`Stop` that process signals trigger."""
 
     def __init__(self, end_process: Callable[[int], object] = os._exit) -> None:
         super().__init__()
         self._end_process = end_process
 
     async def heed(self, signals: AsyncIterator[int]) -> None:
-        """Handle signals, until cancelled."""
+        """Handle the stop signals until cancelled."""
         try:
             await self._heed(signals)
         finally:

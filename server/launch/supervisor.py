@@ -42,7 +42,7 @@ Program = Callable[["Report"], int]
 
 
 class Report:
-    """The pipe by which a process reports to the supervisor."""
+    """Write end of the pipe through which a child process reports to the supervisor."""
 
     def __init__(self, descriptor: int, told_before: Mapping[str, Any] | None = None) -> None:
         self._descriptor = descriptor
@@ -66,7 +66,7 @@ class Report:
 
 
 class _Child:
-    """A process that was forked and not yet reaped."""
+    """Forked process that the supervisor has not reaped yet."""
 
     def __init__(self, name: str, pid: int, told: int, now: float) -> None:
         self.name, self.pid, self.told = name, pid, told
@@ -74,7 +74,7 @@ class _Child:
         self._rest = b""
 
     def hear(self) -> list[dict[str, Any]]:
-        """Read new reports of the process."""
+        """Read the process's new reports."""
         lines: list[dict[str, Any]] = []
         try:
             while chunk := os.read(self.told, TOLD_BYTES_MAX):
@@ -87,7 +87,7 @@ class _Child:
         return lines
 
     def close(self) -> None:
-        """Close the supervisor's end of the channel: no further reports are received."""
+        """Close the read end of the pipe; no further reports are received."""
         told, self.told = self.told, -1
         os.close(told)
 
@@ -104,10 +104,10 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 
 class Supervisor:
-    """Runs, restarts and ends the processes of a start with several workers.
+    """Starts, restarts and ends the processes of `ottla start` with several workers.
 
-    `announce` gets the readiness messages of all workers, in the order of `workers`. `announce_again` gets the number and
-    the readiness message of a restarted worker.
+    `announce` is called with the readiness messages of all workers, in the order of `workers`. `announce_again` is
+    called with the number and the readiness message of a restarted worker.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Supervisor:
         self._heed_parent = system.dying_with_this_process()
 
     def run(self) -> str:
-        """Run until all processes have ended; return the failure in one line, or ""."""
+        """Run until all processes have ended; return the failure in one line, or "" without one."""
         with _wakeable() as woken:
             self._do(self._fleet.begin())
             while not self._fleet.is_over:
@@ -184,7 +184,7 @@ class Supervisor:
         self._do(self._fleet.on_ended(child.name, how, time.monotonic(), is_failure=code != EXIT_OK))
 
     def _keep_watch(self, now: float) -> None:
-        """Report to the service manager, and end workers whose event loop hangs."""
+        """Send heartbeats to the service manager, and end workers whose event loop hangs."""
         manager = self._manager
         if manager is None:
             return
@@ -262,7 +262,7 @@ class Supervisor:
         logger.info("%s begins as process %d", name, pid)
 
     def _become(self, name: str, tells: int) -> None:
-        """Run the program in the child process; never returns."""
+        """Run the program `name` in the forked child process; never returns."""
         status = EXIT_FAILED
         try:
             self._heed_parent()
@@ -284,7 +284,10 @@ class Supervisor:
 
 
 def _is_done(step: Callable[..., None], *arguments: object) -> bool:
-    """Call a function and log its exceptions, which are bugs: the supervisor must outlive its children. True if it succeeded."""
+    """Call a function and return True; if it raises, log the exception, which is a bug, and return False.
+
+    The supervisor must outlive its children, so it never ends because of a bug.
+    """
     try:
         step(*arguments)
     except Exception:
@@ -295,7 +298,10 @@ def _is_done(step: Callable[..., None], *arguments: object) -> bool:
 
 @contextmanager
 def _wakeable() -> Iterator[int]:
-    """Descriptor that becomes readable at a signal or a child's end; the former handlers return afterwards."""
+    """Yield a descriptor that becomes readable at a signal or a child's end.
+
+    Then restore the former signal handlers.
+    """
     hears, wakes = os.pipe()
     os.set_blocking(hears, False)
     os.set_blocking(wakes, False)
@@ -314,7 +320,7 @@ def _wakeable() -> Iterator[int]:
 
 
 def _ignore(number: int, frame: object) -> None:
-    """Do nothing: Python writes the signal's number to the wakeup pipe."""
+    """Do nothing: the signal only has to write its number to the wakeup pipe."""
 
 
 def _forget_signals() -> None:

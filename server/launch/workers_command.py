@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 
 
 def run_worker(config: BrokerConfig, report: Report, *, log_level: str, log_format: str, beat_s: float | None) -> int:
-    """Run a broker until a signal ends it; gives the exit status.
+    """Run a worker's broker until a signal ends it; return the exit status.
 
-    `beat_s`: interval of the heartbeats that the event loop sends to the supervisor; None for no heartbeats.
+    `beat_s`: seconds between heartbeats that the event loop sends to the supervisor; None for no heartbeats.
     """
     assert config.worker is not None
     set_up_log(log_level, log_format, f"worker {config.worker.number}")
@@ -91,7 +91,7 @@ async def _run(config: BrokerConfig, report: Report, beat_s: float | None) -> No
 
 
 async def beat(report: Report, interval_s: float) -> None:
-    """Send heartbeats to the supervisor from the event loop."""
+    """Send heartbeats to the supervisor from the event loop, every `interval_s` seconds."""
     # Who stands still is ended by SIGABRT, and then writes what it was at.
     faulthandler.enable()
     while True:
@@ -100,15 +100,15 @@ async def beat(report: Report, interval_s: float) -> None:
 
 
 class _CannotKeep(Exception):
-    """Problem with the tree that the operator must solve; one line."""
+    """The coordination tree has a problem that the operator must solve. The text is one line."""
 
 
 def keep_tree(
     directory: Path, where: Path, report: Report, *, log_level: str, log_format: str, beat_s: float | None
 ) -> int:
-    """Hold the tree whose journal is in this directory until a signal comes; gives the exit status.
+    """Serve the coordination tree whose journal is in `directory` until a signal arrives; return the exit status.
 
-    `beat_s`: interval of the heartbeats that the event loop sends to the supervisor; None for no heartbeats.
+    `beat_s`: seconds between heartbeats that the event loop sends to the supervisor; None for no heartbeats.
     """
     set_up_log(log_level, log_format, "tree")
     problem = trio.run(_keep, directory, where, report, beat_s)
@@ -144,7 +144,7 @@ async def _end_by_signal(signals: AsyncIterator[int], all_of_it: trio.CancelScop
 async def _hold(
     directory: Path, where: Path, last_incarnation: int, report: Report, task_status: trio.TaskStatus[int]
 ) -> None:
-    """Hold the tree for members. Raises _CannotKeep; other exceptions, even OSError, are bugs."""
+    """Serve the coordination tree to workers. Raises _CannotKeep; other exceptions, even OSError, are bugs."""
     try:
         # The supervisor has to know the latest: an older journal is refused by it.
         await hold_tree(
@@ -169,18 +169,18 @@ LOOKS_AT_OTHERS: Final = 25  # at a port that others than workers have
 
 
 class HeldPorts:
-    """The ports of several workers, held by the start that runs them as long as it lives.
+    """Ports of several workers, reserved by the supervisor as long as it lives.
 
-    It binds each port exclusively, so that a port in use is found at once, and two clusters never share a bootstrap
-    address. Only then it lets its workers bind the same ones (SO_REUSEPORT), each with sockets of its own. It does not
-    listen itself, so no connection ever waits for a worker that is gone, and a worker that is started again finds its port
-    free.
+    The constructor first binds each port exclusively, so that a port in use is found immediately, and two clusters
+    never share a bootstrap address. Then the workers may bind the same ports (SO_REUSEPORT) with sockets of their own.
+    The supervisor does not listen, so no connection ever waits for a worker that has ended, and a restarted worker
+    finds its port free.
 
-    `by_listener` has the numbers, none of which is 0.
+    `by_listener` has the port numbers, none of which is 0.
     """
 
     def __init__(self, config: BrokerConfig, wanted: Mapping[str, Ports]) -> None:
-        """Raises StartupError with the address that cannot be bound."""
+        """Reserve the ports. Raises StartupError, which names the address that cannot be bound."""
         self._sockets: list[socket.socket] = []
         try:
             self.by_listener = {
@@ -209,13 +209,13 @@ class HeldPorts:
         return held
 
     def close(self) -> None:
-        """Close the sockets that hold the ports."""
+        """Close the sockets that reserve the ports."""
         for sock in self._sockets:
             sock.close()
 
 
 def _patiently_bound(host: str, port: int) -> socket.socket:
-    """Bind a port, waiting for a process that is ending. OSError if another process keeps the port."""
+    """Bind a port, waiting for an ending process to free it. Raises OSError if another process keeps the port."""
     problem = OSError("never looked at")
     at_others = 0
     for _ in looks(PATIENCE_S):
@@ -231,7 +231,7 @@ def _patiently_bound(host: str, port: int) -> socket.socket:
 
 
 def _is_shared(host: str, port: int) -> bool:
-    """True if the port's owners share it with other processes of this user, as workers do."""
+    """Return True if the port can be shared: only processes of this user hold it, and they share it, as workers do."""
     try:
         bind(host, port, with_others=True).close()
     except OSError:
@@ -243,9 +243,10 @@ TREE = "the coordination tree"
 
 
 def run_workers(texts: Mapping[str, str], config: BrokerConfig, count: int, *, log_level: str, log_format: str) -> None:
-    """Run until SIGTERM or Ctrl-C. Raises ConfigError, and StartupError if it cannot start or had to stop.
+    """Run the workers until SIGTERM or Ctrl-C. Raises ConfigError.
 
-    `texts`: the given settings; `config`: the configuration parsed from them.
+    Raises StartupError if the workers cannot start or had to stop. `texts`: the given settings. `config`: the
+    configuration parsed from them.
     """
     if not system.SHARES_PORTS:
         raise StartupError(f"num.workers={count}: several workers need Linux; start with num.workers=1")
@@ -297,7 +298,7 @@ def _hold_folders(config: BrokerConfig, count: int) -> DirectoryLock:
 
 
 def _share_what_is_imported() -> None:
-    """Import workers' modules in the parent and freeze them, so that all workers share their memory pages."""
+    """Import the workers' modules in the supervisor and freeze them, so that all workers share their memory pages."""
     # Each is imported where it is needed, too.
     from ottla.replication.controller import alter_partition, elect_leaders  # noqa: F401
     from ottla.replication.fetcher import fetcher_manager  # noqa: F401
@@ -318,7 +319,7 @@ def _share_what_is_imported() -> None:
 def _announce(
     config: BrokerConfig, ports: Mapping[str, Ports], workers: Sequence[BrokerConfig], told: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Print the running brokers and their addresses; scripts wait for the last line."""
+    """Print the running workers and their addresses; scripts wait for the last line."""
     shared = [replace(each, port=ports[each.listener].shared) for each in config.listeners]
     first = config.advertised_endpoint(shared[0].listener, shared[0].port)
     lines = [
@@ -341,7 +342,7 @@ def _announce(
 
 
 def _announce_again(number: int, told: Mapping[str, Any]) -> None:
-    """Print a restarted worker's new token, unless the settings fix it, and its port if that has changed."""
+    """Print the HTTP address of a restarted worker, with its new token unless the settings fix the token."""
     if lines := _console(number, told):
         announce(lines)
 
