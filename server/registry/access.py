@@ -28,13 +28,13 @@ _GRANTED = "rights."
 
 
 class Grant(NamedTuple):
-    """Rights to the subjects of a pattern."""
+    """Rights that apply to all subjects matching a pattern."""
 
     rights: frozenset[str]
     pattern: str
 
     def covers(self, subject: str | None) -> bool:
-        """True if the grant covers a subject; None stands for all subjects."""
+        """Return True if the grant covers `subject`; None stands for all subjects."""
         if self.pattern == "*":
             return True
         if subject is None:
@@ -43,7 +43,7 @@ class Grant(NamedTuple):
 
 
 class User(NamedTuple):
-    """A user with a password and grants."""
+    """User with a password and grants."""
 
     password: bytes
     grants: tuple[Grant, ...]
@@ -53,24 +53,24 @@ class User(NamedTuple):
 
 
 class Access:
-    """Users by name; None: everybody may do everything."""
+    """Access rules: users by name. If `users` is None, everybody may do everything."""
 
     def __init__(self, users: Mapping[str, User] | None = None) -> None:
         self._users = users
 
     def check_login(self, request: Request) -> None:
-        """Raise Refused unless a request comes from a user, before its body is read."""
+        """Raise Refused if a request has no valid login; called before the request's body is read."""
         if self._users is not None and self._user(request) is None:
             raise basic_authentication.login_required("schema registry")
 
     def check(self, request: Request, right: str, subject: str | None) -> None:
-        """Raise ApiError unless the user has a right to a subject; None: to all."""
+        """Raise ApiError if the user lacks `right` for `subject`; None stands for all subjects."""
         if not self._may(request, right, subject):
             what = "all subjects" if subject is None else f"subject {subject}"
             raise ApiError(Code.FORBIDDEN, f"User is denied operation {right} on {what}")
 
     def readable(self, request: Request) -> Callable[[str], bool] | None:
-        """Tell which subjects the user may read; None: all of them."""
+        """Return a function that tells if the user may read a subject; None if the user may read all subjects."""
         if self._may(request, READ, None):
             return None
         return lambda subject: self._may(request, READ, subject)
@@ -88,7 +88,7 @@ class Access:
 
 
 def read_access(file: Path) -> Access:
-    """Read a users file with rights. Raises InvalidUsers."""
+    """Read a file of users and their rights. Raises InvalidUsers."""
     return Access(parse_users(basic_authentication.read_users_file(file)))
 
 

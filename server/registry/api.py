@@ -65,7 +65,7 @@ T = TypeVar("T")
 
 
 class Call(NamedTuple):
-    """A request with the variable parts of its path."""
+    """Request, and the variable parts of its path."""
 
     request: Request
     parts: tuple[str, ...]
@@ -92,17 +92,17 @@ class _Path(NamedTuple):
 
 
 class RawText(NamedTuple):
-    """A schema's plain text, returned without JSON quotes."""
+    """Plain text of a schema, returned without JSON quotes."""
 
     text: str
 
 
 class NoContent(NamedTuple):
-    """An answer of 204."""
+    """Response without content: status 204."""
 
 
 class RegistryApi(Routes):
-    """Answers all requests."""
+    """HTTP API of the registry: handles all requests."""
 
     headers: Mapping[str, str] = {"x-content-type-options": "nosniff"}
 
@@ -172,11 +172,11 @@ class RegistryApi(Routes):
     # --- what the server asks for
 
     def find(self, method: str, path: str) -> Route:
-        """Find the one route that all paths share."""
+        """Return the route that all paths share."""
         return self._route_with_body if method in ("POST", "PUT", "DELETE") else self._route
 
     def refusal(self, refused: Refused) -> Response:
-        """Answer a request that the server refuses."""
+        """Make the response for a request that the HTTP server refuses."""
         return Response(ApiError(refused.status, str(refused)).body, refused.status, TYPES[0], refused.headers)
 
     def _check(self, request: Request) -> None:
@@ -215,7 +215,10 @@ class RegistryApi(Routes):
         return await path.answer(Call(request, parts))
 
     async def _of_primary(self, request: Request) -> Response | None:
-        """Forward to the primary; None if this instance is the primary. Raises ApiError."""
+        """Forward a request to the primary and return the answer; None if this instance is the primary.
+
+        Raises ApiError.
+        """
         while True:
             await self._others.settled()
             if self._others.is_primary:
@@ -224,7 +227,7 @@ class RegistryApi(Routes):
                 return answer
 
     def _found(self, request: Request) -> tuple[_Path, tuple[str, ...]]:
-        """Match a request's path; returns the route and the decoded variable parts. Raises ApiError."""
+        """Return the route of a request and the decoded variable parts of its path. Raises ApiError."""
         segments = request.raw_path.strip("/").split("/")
         for pattern, methods in self._paths.get((len(segments), segments[0]), ()):
             if all(part in ("{}", segment) for part, segment in zip(pattern, segments, strict=True)):
@@ -261,7 +264,7 @@ class RegistryApi(Routes):
         return await self._parsed(call, parse_schema)
 
     async def _parsed(self, call: Call, parse: Callable[[bytes], T]) -> T:
-        """Parse a body; a long one in a thread, as it holds up others for tens of milliseconds."""
+        """Parse the request's body by `parse`. A long body is parsed in a thread, so as not to block the event loop."""
         body = call.request.body
         if len(body) < BODY_BYTES_AT_ONCE:
             return parse(body)
@@ -337,7 +340,7 @@ class RegistryApi(Routes):
         return found
 
     def _check_any(self, call: Call, value: SchemaValue) -> None:
-        """Raise ApiError unless the client may read one of the schema's subjects."""
+        """Raise ApiError if the client may not read any subject in which the schema is registered."""
         is_readable = self._access.readable(call.request)
         if is_readable is not None:
             places = self._reading.state.places_of(value.id, context_of(value.subject))
@@ -455,10 +458,10 @@ class RegistryApi(Routes):
 
 
 class RegistryGuard(Guard):
-    """Guard against pages of other sites; a listener on loopback alone also has only names of loopback.
+    """Guard against pages of other sites. A registry that listens only on loopback accepts only loopback host names.
 
-    Clients name a registry as they like, by names of containers and proxies. A page of another site cannot send any
-    accepted content type without a preflight request, which is not answered.
+    On other listeners any host name is accepted, such as that of a container or proxy. A page of another site cannot
+    send an accepted content type without a preflight request, and preflight requests are not answered.
     """
 
     def check_host(self, host: str | None) -> None:
@@ -474,7 +477,7 @@ def _dumped(value: Any) -> bytes:
 
 
 async def _pieces(values: Sequence[Any]) -> AsyncGenerator[bytes, None]:
-    """Write a list piece by piece, so that others are served in between."""
+    """Yield a list as JSON in pieces, yielding to other tasks in between."""
     # A schema may be a megabyte, and a name is a few bytes.
     step = 1 if values and isinstance(values[0], dict) else ELEMENTS_AT_ONCE
     time_slice, piece = TimeSlice(), bytearray(b"[")
@@ -498,18 +501,18 @@ async def _joined(first: bytes, second: bytes, others: AsyncGenerator[bytes, Non
 
 
 def _preferred(request: Request) -> str:
-    """Return the type that a client prefers; the first one is understood by all that name none."""
+    """Return the response's content type: the one that the client accepts, else the first of TYPES."""
     accepted = request.headers.get("accept", "")
     return next((each for each in TYPES if each in accepted), TYPES[0])
 
 
 def _is_of_many(path: str) -> bool:
-    """True if the path names a list or an id instead of a subject; the handler then checks access itself."""
+    """Return True if the path names a list or a schema id, not a subject. The handler then checks access itself."""
     return path.rstrip("/") in ("", "/subjects", "/contexts") or path.startswith(("/schemas", "/v1/"))
 
 
 def _subject_in(parts: tuple[str, ...]) -> str | None:
-    """Subject or context that a path names; None if it names none."""
+    """Return the subject or context that a path names; None if there is none."""
     if not parts:
         return None
     # A context may be named without its colons.

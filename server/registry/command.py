@@ -52,7 +52,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the arguments of `ottla registry`."""
     http_service.add_listen(parser, LISTEN)
     for option, default, metavar, what in (
         ("--topic", "_schemas", "NAME", "where schemas are kept"),
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until a signal comes."""
+    """Serve until a signal arrives; return the exit code."""
     from ottla.server.config.loggers import set_up_log
 
     set_up_log(options.log_level.upper(), options.log_format)
@@ -103,7 +103,7 @@ def _serve(config: RegistryConfig, sock: socket.socket, reach: partial[Cluster])
 
 
 def _config(options: argparse.Namespace, address: tuple[str, int]) -> RegistryConfig:
-    """Make the settings of a registry that is bound to an address. Raises UsageError."""
+    """Make the settings of a registry that listens at `address`. Raises UsageError."""
     from ottla.server.admin.http.basic_authentication import InvalidUsers
     from ottla.server.registry.access import Access, read_access
     from ottla.server.registry.schemas.compatibility import LEVELS

@@ -52,7 +52,7 @@ _UNKNOWN = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode
 
 @dataclass(frozen=True)
 class Identity:
-    """Address of an instance, and whether it may become the primary."""
+    """Address of a registry instance, and whether the instance may become the primary."""
 
     host: str
     port: int
@@ -66,7 +66,7 @@ class Identity:
         return f"{self.scheme}://{host}:{self.port}"
 
     def json(self) -> Mapping[str, Any]:
-        """Write it as the other registries do."""
+        """Return the identity in the JSON form that other registries understand."""
         return {
             "version": 1,
             "host": self.host,
@@ -78,7 +78,7 @@ class Identity:
 
 
 def parse_identity(value: object) -> Identity | None:
-    """Parse a member's identity; None if the member is no registry."""
+    """Parse a member's identity; None if the member is no registry instance."""
     match value:
         case {"host": str() as host, "port": int() as port, **more}:
             return Identity(
@@ -99,7 +99,7 @@ def _parsed(data: bytes) -> object:
 
 
 class Assignment(NamedTuple):
-    """Elected primary with member id and identity; both None if no member is eligible."""
+    """Result of the election: member id and identity of the primary; both None if no member is eligible."""
 
     member_id: str | None
     primary: Identity | None
@@ -116,7 +116,7 @@ class Assignment(NamedTuple):
 
 
 def parse_assignment(data: bytes) -> Assignment:
-    """Parse an assignment; a malformed one names no primary."""
+    """Parse an assignment; if it is malformed, the result names no primary."""
     match _parsed(data):
         case {"master_identity": identity, **more}:
             member_id, error = more.get("master"), more.get("error")
@@ -129,7 +129,7 @@ def parse_assignment(data: bytes) -> Assignment:
 
 
 def elect(members: Mapping[str, bytes]) -> Assignment:
-    """Elect the primary by the members' identities."""
+    """Elect the primary from the members' identities."""
     known = {name: found for name, data in members.items() if (found := parse_identity(_parsed(data))) is not None}
     eligible = {name: each for name, each in known.items() if each.is_eligible}
     error = 0 if len({each.url for each in known.values()}) == len(known) else DUPLICATE_URLS
@@ -141,7 +141,7 @@ def elect(members: Mapping[str, bytes]) -> Assignment:
 
 
 class Election:
-    """State of the election, used only on the event loop."""
+    """Election of the primary, as seen by this instance; use it only in the event loop's thread."""
 
     def __init__(self, reach: Reach, group: str, identity: Identity, topic: SchemasTopic) -> None:
         self.identity = identity
@@ -155,15 +155,21 @@ class Election:
 
     @property
     def is_primary(self) -> bool:
-        """Whether this instance may write. One that was stopped for longer than its session may have been replaced."""
+        """True if this instance may write.
+
+        After a pause longer than the session, another instance may be the primary.
+        """
         return self._is_elected and trio.current_time() - self._confirmed_s < SESSION_MS / 1000
 
     def confirmed(self) -> None:
-        """Note that the group still counts on this instance."""
+        """Record that the group has just confirmed this instance as a member."""
         self._confirmed_s = trio.current_time()
 
     async def run(self) -> None:
-        """Take part until cancelled; then leave the group, so that its members elect another primary at once."""
+        """Participate in the election until cancelled.
+
+        Then leave the group, so that it elects another primary immediately.
+        """
         await self._topic.loaded.wait()
         member = _Member(self, self._reach, self._group)
         try:
@@ -175,12 +181,12 @@ class Election:
                 await trio.to_thread.run_sync(member.leave, abandon_on_cancel=True, limiter=self._threads)
 
     async def settled(self) -> None:
-        """Wait until a primary is elected, or KNOWN_S have passed."""
+        """Wait until a primary is elected, but at most KNOWN_S seconds."""
         with trio.move_on_after(KNOWN_S):
             await self._known.wait()
 
     async def has_other_than(self, gone: Identity) -> bool:
-        """Wait for another primary than the lost one; False after KNOWN_S without one."""
+        """Wait until a primary other than `gone` is elected; return False if none is after KNOWN_S seconds."""
         with trio.move_on_after(KNOWN_S):
             while self.primary is None or self.primary.url == gone.url:
                 await self._changed.wait()
@@ -188,7 +194,7 @@ class Election:
         return False
 
     def told(self, assignment: Assignment | None) -> None:
-        """Adopt the group's decision; None: a rebalance is under way."""
+        """Adopt the group's assignment; None means that a rebalance is in progress."""
         was_primary = self._is_elected
         self.primary = None if assignment is None else assignment.primary
         changed, self._changed = self._changed, trio.Event()
@@ -210,7 +216,7 @@ class Election:
 
 
 class _Member:
-    """Membership of the group, in its thread."""
+    """Group member of this instance; runs in a thread."""
 
     def __init__(self, election: Election, reach: Reach, group: str) -> None:
         self._election, self._reach, self._group = election, reach, group
@@ -241,7 +247,7 @@ class _Member:
                 self._stopped.wait(RETRY_S)
 
     def leave(self) -> None:
-        """Leave the group over a separate connection."""
+        """Leave the group, using a separate connection."""
         if not self._member_id:
             return
         with suppress(RequestFailed, UsageError, TemporaryFailure, OSError):
@@ -254,7 +260,7 @@ class _Member:
                 cluster.close()
 
     def _belong(self, cluster: Cluster, coordinator: BrokerConnection) -> None:
-        """Remain a member while the coordinator is available."""
+        """Remain a member until the coordinator becomes unavailable. Raises an error then."""
         while not self._stopped.is_set():
             assignment = self._joined(cluster, coordinator)
             if assignment is None:
@@ -273,7 +279,7 @@ class _Member:
             self._tell(None)
 
     def _joined(self, cluster: Cluster, coordinator: BrokerConnection) -> Assignment | None:
-        """Join the group and get the assignment; None: retry at once."""
+        """Join the group and return the assignment; None if the caller must retry immediately."""
         metadata = json.dumps(self._election.identity.json()).encode()
         request = JoinGroupRequest(
             group_id=self._group,

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class Code(IntEnum):
-    """Codes of errors."""
+    """Error codes of the registry."""
 
     UNAUTHORIZED = 40101
     FORBIDDEN = 40301
@@ -42,7 +42,7 @@ class Code(IntEnum):
 
 
 class ApiError(Exception):
-    """Refusal of a request; `code` is one of `Code`, or a status alone."""
+    """Refusal of a request. `code` is a member of `Code`, or an HTTP status."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -50,7 +50,7 @@ class ApiError(Exception):
 
     @property
     def status(self) -> int:
-        """Status of the answer. A request that cannot be forwarded is the server's failure, as are all of these."""
+        """HTTP status of the response. Codes of server failures, such as failed forwarding, have the status 500."""
         status = self.code if self.code < 1000 else self.code // 100
         return 500 if status > 500 and self.code > 1000 else status
 

@@ -16,7 +16,7 @@ _PASSED_ON = ("accept", "authorization", "content-type", "confluent-accept-unkno
 
 
 class Others:
-    """Client of the other instances. `context`: TLS context for a primary with https."""
+    """Client of the primary, if there are several instances. `context`: TLS context for a primary with https."""
 
     def __init__(self, election: Election, context: ssl.SSLContext | None = None) -> None:
         self._election, self._context = election, context
@@ -26,11 +26,14 @@ class Others:
         return self._election.is_primary
 
     async def settled(self) -> None:
-        """Wait until a primary is elected, or KNOWN_S have passed."""
+        """Wait until a primary is elected, but at most KNOWN_S seconds."""
         await self._election.settled()
 
     async def forward(self, request: Request) -> Response | None:
-        """Forward to the primary; None if it was lost and another one is elected. Raises ApiError."""
+        """Forward a request to the primary; None if the primary was lost and another one is elected.
+
+        Raises ApiError.
+        """
         primary = self._election.primary
         # Two instances that take each other for the primary would hand a request to and fro.
         is_own = primary is not None and primary.url == self._election.identity.url
@@ -60,13 +63,13 @@ class Others:
 
 
 class Alone:
-    """The only instance."""
+    """Substitute for `Others` if this is the only instance."""
 
     is_primary = True
 
     async def settled(self) -> None:
-        """Return at once."""
+        """Return immediately."""
 
     async def forward(self, request: Request) -> Response | None:
-        """Refuse to forward: no other instance exists."""
+        """Raise ApiError: there is no other instance."""
         raise ApiError(Code.UNKNOWN_LEADER, "Leader not known.")

@@ -34,7 +34,7 @@ Texts = Mapping[str, str]
 
 
 class Judged(NamedTuple):
-    """Canonical form of a request's schema. `texts`: referenced schemas by name, dependencies first."""
+    """Canonical form of a schema in a request. `texts`: referenced schemas by name, dependencies first."""
 
     text: str
     type: str
@@ -46,7 +46,7 @@ class Judged(NamedTuple):
 
 
 class Judging:
-    """Checks new schemas against the subjects' rules and existing versions in the registry's state."""
+    """Checker of new schemas against the rules and existing versions of their subjects."""
 
     def __init__(self, state: RegistryState) -> None:
         self._state = state
@@ -55,7 +55,10 @@ class Judging:
         self._kept_bytes = 0
 
     async def judged(self, subject: str, request: SchemaRequest, *, normalizes: bool, is_new: bool = False) -> Judged:
-        """Parse a request's schema for a subject. A new schema may not refer to deleted versions. Raises ApiError."""
+        """Parse the schema in a request for a subject. Raises ApiError.
+
+        `is_new`: references to deleted versions are refused.
+        """
         references, texts = self._resolved(subject, request, with_deleted=not is_new)
         kind, text = request.type, request.text
         key = (kind, text, references, normalizes)
@@ -67,7 +70,7 @@ class Judging:
         return Judged(canonical, kind, references, request.metadata, request.rule_set, digest, texts)
 
     async def formatted(self, value: SchemaValue, name: str) -> str | None:
-        """Text of a registered schema in another format; None if it is the default one."""
+        """Return the text of a registered schema in the format `name`; None if no format is named."""
         if not name.strip():
             return None
         texts = self._texts_of(value)
@@ -76,7 +79,10 @@ class Judging:
     async def problems(
         self, judged: Judged, level: str, earlier: Sequence[SchemaValue], *, is_lenient: bool = False
     ) -> list[str]:
-        """Incompatibilities with earlier versions, which are sorted with the latest last."""
+        """Return the incompatibilities of a new schema with earlier versions.
+
+        `earlier`: sorted, the latest version last.
+        """
         until_s = time.monotonic() + TIME_S
         prepared = [
             compatibility.Earlier(each.version, each.type, each.text, partial(self._parsed, each, until_s))
@@ -90,7 +96,7 @@ class Judging:
         return await self._in_thread(compare)
 
     async def alike(self, judged: Judged, versions: Sequence[SchemaValue]) -> SchemaValue | None:
-        """Find a version with an equal schema: in another text, or after resolving references."""
+        """Find a version with an equal schema whose text differs, or whose references were resolved in the text."""
         wanted = [
             each
             for each in versions
@@ -157,7 +163,7 @@ class Judging:
     def _collect(
         self, parent: str, references: Sequence[Reference], texts: dict[str, str], seen: set[str], *, with_deleted: bool
     ) -> tuple[Reference, ...]:
-        """Collect the referenced schemas, dependencies first; returns the references with their versions."""
+        """Collect the texts of referenced schemas in `texts`, dependencies first; return the resolved references."""
         found = []
         for each in references:
             place = resolved(each.subject, parent)

@@ -30,14 +30,14 @@ _RULE_TEXTS = ("name", "doc", "type", "expr", "onSuccess", "onFailure")
 
 
 class InvalidRuleSet(Exception):
-    """Raised for a rule set with a rule that may not be registered."""
+    """Rule set with a rule that must not be registered."""
 
 
 # --- parsing
 
 
 def parse_metadata(value: Json | None) -> Json | None:
-    """Sort metadata and leave out empty members. Raises ValueError for a member of another type."""
+    """Sort metadata and remove empty members. Raises ValueError if a member has the wrong type."""
     if value is None:
         return None
     tags = {name: _texts(each, "tags") for name, each in sorted(_object(value.get("tags"), "tags").items())}
@@ -48,7 +48,7 @@ def parse_metadata(value: Json | None) -> Json | None:
 
 
 def parse_rule_set(value: Json | None) -> Json | None:
-    """Complete the rules with their defaults. Raises ValueError for a member of another type."""
+    """Add default values to the rules. Raises ValueError if a member has the wrong type."""
     if value is None:
         return None
     found: dict[str, Any] = {phase: [_rule(each) for each in _list(value.get(phase), phase)] for phase in PHASES}
@@ -56,7 +56,7 @@ def parse_rule_set(value: Json | None) -> Json | None:
 
 
 def check_rule_set(rule_set: Json) -> None:
-    """Check names, types and modes of rules, as a registration does (`RuleSet.validate`). Raises InvalidRuleSet."""
+    """Check names, types and modes of rules for a registration (`RuleSet.validate`). Raises InvalidRuleSet."""
     names: set[str] = set()
     for phase, (title, modes) in PHASES.items():
         for rule in rule_set.get(phase, ()):
@@ -145,7 +145,10 @@ def _merged(old: T | None, new: T | None, merge: Callable[[T, T], T]) -> T | Non
 
 
 def in_force(given: Json | None, config: Json, kind: str) -> Json | None:
-    """Merge what a schema is given with the settings: defaults below it, overrides above it. `kind`: Metadata or RuleSet."""
+    """Merge a schema's metadata or rules with the configured defaults and overrides. `kind`: Metadata or RuleSet.
+
+    Overrides take precedence over `given`, and `given` over defaults.
+    """
     merge = _merged_metadata if kind == "Metadata" else _merged_rule_sets
     return _merged(_merged(config.get(f"default{kind}"), given, merge), config.get(f"override{kind}"), merge)
 
@@ -170,19 +173,22 @@ def _merged_rule_sets(old: Json, new: Json) -> Json:
 
 
 def version_of(metadata: Json | None) -> str | None:
-    """Return the property `confluent:version`; None without it."""
+    """Return the property `confluent:version`; None if it is missing."""
     found: str | None = ((metadata or {}).get("properties") or {}).get(VERSION)
     return found
 
 
 def with_version(metadata: Json | None, version: int) -> Json:
-    """Set the property `confluent:version`."""
+    """Return the metadata with the property `confluent:version` set."""
     properties = {**((metadata or {}).get("properties") or {}), VERSION: str(version)}
     return {**(metadata or {}), "properties": dict(sorted(properties.items()))}
 
 
 def alike(new: Json | None, known: Json | None, known_version: int) -> bool:
-    """Tell whether metadata is that of a known version, where one of them may lack `confluent:version`."""
+    """Return True if metadata are equal, where one side may lack `confluent:version`.
+
+    `known_version`: version number of the schema with the metadata `known`.
+    """
     new_version, old_version = _number_of(new), _number_of(known)
     if (new_version is None) == (old_version is None):
         return new == known
@@ -206,7 +212,7 @@ def _without_version(metadata: Json | None) -> Json:
 
 
 def metadata_texts(metadata: Json) -> Iterable[str]:
-    """Texts that `Metadata.updateHash` hashes."""
+    """Yield the texts that `Metadata.updateHash` hashes."""
     tags, properties = metadata.get("tags") or {}, metadata.get("properties") or {}
     for name in sorted(tags):
         yield from (name, *sorted(map(str, tags[name])))
@@ -216,7 +222,7 @@ def metadata_texts(metadata: Json) -> Iterable[str]:
 
 
 def rule_set_texts(rule_set: Json) -> Iterable[str]:
-    """Texts that `RuleSet.updateHash` hashes."""
+    """Yield the texts that `RuleSet.updateHash` hashes."""
     for phase in PHASES:
         for rule in rule_set.get(phase) or ():
             yield from (str(rule[name]) for name in ("name", "doc", "kind", "mode", "type") if rule.get(name))

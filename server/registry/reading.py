@@ -35,7 +35,7 @@ IsReadable = Callable[[str], bool]
 
 
 def parse_version(text: str) -> int:
-    """Parse a version of a path; -1 is the latest. Raises ApiError."""
+    """Parse the version in a path; -1 means the latest. Raises ApiError."""
     stripped = text.strip()
     if stripped.lower() == "latest" or stripped == "-1":
         return LATEST
@@ -45,7 +45,7 @@ def parse_version(text: str) -> int:
 
 
 class Page:
-    """Requested part of a list: `offset` and `limit`; a limit of 0 or less means none."""
+    """Page of a list that a request asks for: `offset` and `limit`. A limit of 0 or less means no limit."""
 
     def __init__(self, query: Mapping[str, str], limit_max: int | None = None) -> None:
         self.offset = max(0, _number(query, "offset", 0))
@@ -53,7 +53,7 @@ class Page:
         self.limit = limit if 0 < limit <= (limit_max or limit) else limit_max
 
     def of(self, items: list[Any]) -> list[Any]:
-        """Cut the page out of a whole list."""
+        """Return the page's part of a complete list."""
         return items[self.offset :][: self.limit]
 
 
@@ -68,12 +68,12 @@ def _number(query: Mapping[str, str], name: str, default: int) -> int:
 
 
 def is_true(query: Mapping[str, str], name: str) -> bool:
-    """Read a flag as Java does."""
+    """Parse a boolean query parameter like Java: True only for "true", in any case."""
     return query.get(name, "").lower() == "true"
 
 
 class Reading:
-    """Questions about the state."""
+    """Queries of the registry's state."""
 
     def __init__(self, state: RegistryState) -> None:
         self.state = state
@@ -81,7 +81,10 @@ class Reading:
     # --- schemas
 
     def by_id(self, schema_id: int, subject: str) -> SchemaValue:
-        """Find a schema by id, in a subject's context or in any that holds the subject. Raises ApiError."""
+        """Find a schema by id: in the subject's context, or in another context that has the subject.
+
+        Raises ApiError.
+        """
         place = Subject.parse(subject)
         found = self.state.by_id(schema_id, place.context, place.qualified if place.name else "")
         if found is None and place.name and place.context == DEFAULT_CONTEXT:
@@ -104,7 +107,7 @@ class Reading:
         raise schema_not_found(text)
 
     def ids_of_guid(self, text: str) -> list[Json]:
-        """List contexts and ids of a guid."""
+        """Return all pairs of context and id that a guid has."""
         return [{"context": context, "id": schema_id} for context, schema_id in self._ids_of(text)]
 
     def _ids_of(self, text: str) -> list[tuple[str, int]]:
@@ -116,7 +119,7 @@ class Reading:
         return [(context, schema_id) for context, schema_id in found if schema_id is not None]
 
     def version(self, subject: str, version: int, *, with_deleted: bool) -> SchemaValue:
-        """Find a version, in the subject or in one of equal name in another context. Raises ApiError."""
+        """Find a version of a subject, else of the subject's namesake in another context. Raises ApiError."""
         found = self.state.version(subject, version, with_deleted=with_deleted)
         place = Subject.parse(subject)
         if found is None and place.context == DEFAULT_CONTEXT:
@@ -144,7 +147,7 @@ class Reading:
         return Page(query).of(found)
 
     async def places(self, value: SchemaValue, query: Mapping[str, str]) -> list[tuple[str, int]]:
-        """List where a schema is registered, which may be very many subjects."""
+        """Return the subjects and versions in which a schema is registered; there may be very many."""
         places = self.state.places_of(value.id, Subject.parse(value.subject).context)
         with_deleted, time_slice, found = is_true(query, "deleted"), TimeSlice(), []
         for subject in list(places):
@@ -155,13 +158,13 @@ class Reading:
         return Page(query).of(found)
 
     def referrers(self, value: SchemaValue, query: Mapping[str, str]) -> list[int]:
-        """List the ids of schemas that refer to a version."""
+        """Return the ids of schemas that refer to a version."""
         place = (value.subject, value.version)
         found = self.state.referrers(place, with_deleted=is_true(query, "deleted"))
         return Page(query, SCHEMAS_MAX).of([schema_id for _, schema_id in found])
 
     def with_metadata(self, subject: str, wanted: Mapping[str, str], *, with_deleted: bool) -> SchemaValue:
-        """Find the latest version that has these properties in its metadata. Raises ApiError."""
+        """Find the latest version whose metadata have the properties `wanted`. Raises ApiError."""
         for value in reversed(self.state.versions(subject)):
             properties = (value.metadata or {}).get("properties")
             if properties is None or value.is_deleted and not with_deleted:
@@ -175,7 +178,10 @@ class Reading:
     # --- lists, which may be long
 
     async def subjects(self, query: Mapping[str, str], is_readable: IsReadable | None = None) -> list[str]:
-        """List subjects by prefix: all, or those that the client may read."""
+        """Return the subjects with a prefix that match the query. `is_readable`: filter by access rights.
+
+        None: no filter.
+        """
         with_deleted, only_deleted = is_true(query, "deleted"), is_true(query, "deletedOnly")
         page, found, skipped = Page(query), [], 0
         is_wanted = {True: only_deleted or with_deleted, False: not only_deleted}
@@ -191,7 +197,7 @@ class Reading:
         return found
 
     async def schemas(self, query: Mapping[str, str], is_readable: IsReadable | None = None) -> list[SchemaValue]:
-        """List versions by subject prefix: all, or those that the client may read."""
+        """Return versions of subjects with a prefix. `is_readable`: filter by access rights; None: no filter."""
         with_deleted, only_latest = is_true(query, "deleted"), is_true(query, "latestOnly")
         page, found, skipped = Page(query, SCHEMAS_MAX), [], 0
         async with aclosing(self._names(query.get("subjectPrefix") or ALL_CONTEXTS)) as names:
@@ -208,7 +214,7 @@ class Reading:
         return found
 
     async def _names(self, prefix: str) -> AsyncGenerator[str, None]:
-        """Yield names with a prefix, and yield to other tasks in between."""
+        """Yield the names of subjects with a prefix, yielding to other tasks in between."""
         time_slice = TimeSlice()
         for each in self._prefixes(prefix):
             name = each
@@ -232,7 +238,10 @@ class Reading:
     # --- settings
 
     def config(self, subject: str | None, *, in_scope: bool) -> Json:
-        """Settings of a subject. Raises ApiError if it has none, unless the global ones are requested instead."""
+        """Return the settings of a subject. `in_scope`: inherited settings apply, too.
+
+        Raises ApiError if there are none.
+        """
         found = self.state.config_in_scope(subject) if in_scope else self.state.config(subject)
         if found is None:
             text = f"Subject '{subject}' does not have subject-level compatibility configured"
@@ -240,7 +249,10 @@ class Reading:
         return found
 
     def mode(self, subject: str | None, *, in_scope: bool) -> Json:
-        """Mode of a subject. Raises ApiError as `config` does."""
+        """Return the mode of a subject; `in_scope`: an inherited mode applies, too.
+
+        Raises ApiError if there is none.
+        """
         found = self.state.mode_in_scope(subject) if in_scope else self.state.mode(subject)
         if found is None:
             text = f"Subject '{subject}' does not have subject-level mode configured"
@@ -249,7 +261,7 @@ class Reading:
 
 
 def scope_of(text: str) -> str | None:
-    """Scope of the settings that a path names; None for the global ones."""
+    """Return the scope of settings that a path names; None for the global scope."""
     return None if Subject.parse(text).is_default_context else normalized(text)
 
 
@@ -257,7 +269,10 @@ def scope_of(text: str) -> str | None:
 
 
 def schema_json(value: SchemaValue, *, text: str | None = None, has_extras: bool, qualifies: bool = False) -> Json:
-    """Response for a schema id. `text`: another format of it; `qualifies`: references get the schema's context."""
+    """Make the response for a schema id.
+
+    `text`: the schema's text in another format. `qualifies`: references get the schema's context.
+    """
     return {
         **({"subject": value.subject, "version": value.version, "guid": guid_of(value)} if has_extras else {}),
         **_content(value, text, qualifies),
@@ -266,7 +281,10 @@ def schema_json(value: SchemaValue, *, text: str | None = None, has_extras: bool
 
 
 def version_json(value: SchemaValue, *, text: str | None = None, has_extras: bool, qualifies: bool = False) -> Json:
-    """Body of a version of a subject."""
+    """Make the response for a version of a subject.
+
+    `text`: the schema's text in another format. `qualifies`: references get the schema's context.
+    """
     return {
         "subject": value.subject,
         "version": value.version,

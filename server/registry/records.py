@@ -30,11 +30,11 @@ TENANT = "default"
 
 
 class Malformed(ValueError):
-    """Raised for a record that no schema registry writes."""
+    """Record that no schema registry could have written."""
 
 
 class Reference(NamedTuple):
-    """Reference to another schema by `name`; version -1 is the latest at registration."""
+    """Reference to another schema, under the name `name`. Version -1 means the latest at the registration."""
 
     name: str
     subject: str
@@ -47,7 +47,7 @@ class Reference(NamedTuple):
 
 @dataclass(slots=True)
 class SchemaValue:
-    """A version of a subject."""
+    """Version of a subject, with its schema."""
 
     subject: str
     version: int
@@ -65,47 +65,47 @@ class SchemaValue:
 
 
 class SchemaPut(NamedTuple):
-    """Event: a version was registered, or marked as deleted."""
+    """Event: a version was registered, or soft-deleted."""
 
     value: SchemaValue
 
 
 class SchemaDropped(NamedTuple):
-    """A version is deleted for good."""
+    """Event: a version was permanently deleted."""
 
     subject: str
     version: int
 
 
 class Configured(NamedTuple):
-    """Event: settings of a subject, a context, or (None) all were set; None: they were removed."""
+    """Event: settings of a subject, a context or (`subject` None) all subjects were set. `config` None: removed."""
 
     subject: str | None
     config: Json | None
 
 
 class ModeSet(NamedTuple):
-    """Event: the mode of a subject, a context, or (None) all was set; None: it was removed."""
+    """Event: the mode of a subject, a context or (`subject` None) all subjects was set. `mode` None: removed."""
 
     subject: str | None
     mode: str | None
 
 
 class SubjectDeleted(NamedTuple):
-    """Event: versions of a subject up to a number were marked as deleted."""
+    """Event: versions of a subject up to a number were soft-deleted."""
 
     subject: str
     version: int
 
 
 class SubjectCleared(NamedTuple):
-    """Event: deleted versions of a subject or context were purged."""
+    """Event: soft-deleted versions of a subject or context were permanently deleted."""
 
     subject: str | None
 
 
 class ContextNoted(NamedTuple):
-    """A context exists, or does no longer."""
+    """Event: a context was created, or deleted if `exists` is False."""
 
     context: str
     exists: bool
@@ -119,7 +119,7 @@ Event = SchemaPut | SchemaDropped | Configured | ModeSet | SubjectDeleted | Subj
 
 
 def digest_of(text: str, references: tuple[Reference, ...], metadata: Json | None, rule_set: Json | None) -> bytes:
-    """Identify a schema like Confluent's registry (`MD5.ofSchema`)."""
+    """Return the MD5 digest that identifies a schema, as in Confluent's registry (`MD5.ofSchema`)."""
     digest = hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False)
     for name, subject, version in references:
         digest.update(f"{name}{subject}".encode("utf-8", "surrogatepass") + version.to_bytes(4, "big", signed=True))
@@ -264,7 +264,7 @@ _TYPES = {AVRO: AVRO, JSON_SCHEMA: JSON_SCHEMA, PROTOBUF: PROTOBUF}
 
 
 def parse_reference(value: object) -> Reference:
-    """Parse a reference of a record or of a request. Raises ValueError."""
+    """Parse a reference in a record or a request. Raises ValueError."""
     if not isinstance(value, dict):
         raise Malformed("a reference that is no object")
     return Reference(_string(value.get("name")), _string(value.get("subject")), _whole(value.get("version")))

@@ -20,7 +20,7 @@ _OBJECTS = ("defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRu
 
 
 def parse_body(body: bytes) -> dict[str, Any]:
-    """Parse a body that has to be an object. Raises ApiError."""
+    """Parse a body that must be a JSON object. Raises ApiError."""
     if not body:
         raise ApiError(_UNPROCESSABLE, "The request has no body")
     try:
@@ -34,7 +34,7 @@ def parse_body(body: bytes) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaRequest:
-    """A schema as requested. `version` 0: none is named, -1: the latest; `id` -1: known or new."""
+    """Schema in a request. `version`: 0 if none is given, -1 for the latest; `id`: -1 if none is given."""
 
     text: str
     type: str = AVRO
@@ -46,7 +46,7 @@ class SchemaRequest:
 
 
 def parse_schema(body: bytes) -> SchemaRequest:
-    """Parse the body of a schema. Raises ApiError."""
+    """Parse the body of a request with a schema. Raises ApiError."""
     found = parse_body(body)
     references = [] if found.get("references") is None else found["references"]
     if not isinstance(references, list) or len(references) > REFERENCES_MAX:
@@ -67,7 +67,7 @@ def parse_schema(body: bytes) -> SchemaRequest:
 
 
 def parse_config(body: bytes) -> dict[str, Any]:
-    """Parse changes of settings; None takes one back. Raises ApiError."""
+    """Parse the changes of settings in a body; the value None removes a setting. Raises ApiError."""
     found = parse_body(body)
     changes: dict[str, Any] = {}
     for names, kind in ((_TEXTS, str), (_FLAGS, bool)):
@@ -91,7 +91,7 @@ def _level(text: str | None) -> str | None:
 
 
 def parse_mode(body: bytes) -> str | None:
-    """Parse a mode; None takes it back. Raises ApiError."""
+    """Parse the mode in a body; None removes the mode. Raises ApiError."""
     text = _member(parse_body(body), "mode", str)
     if text is not None and text.upper() not in MODES:
         raise ApiError(Code.INVALID_MODE, "Invalid mode. Valid values are READWRITE, READONLY, IMPORT and FORWARD.")
@@ -106,7 +106,7 @@ def _member(found: Json, name: str, kind: type) -> Any:
 
 
 def _parsed(found: Json, name: str) -> Json | None:
-    """Parse a member with metadata or with a rule set. Raises ApiError."""
+    """Parse a member that contains metadata or a rule set. Raises ApiError."""
     is_metadata = name.lower().endswith("metadata")
     given = _member(found, name, dict)
     try:

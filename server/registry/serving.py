@@ -39,7 +39,7 @@ PER_ADDRESS_MAX = 1500
 
 @dataclass(frozen=True, kw_only=True)
 class RegistryConfig:
-    """Settings of one registry."""
+    """Settings of a registry."""
 
     topic: str = "_schemas"
     group: str = "schema-registry"
@@ -53,20 +53,20 @@ class RegistryConfig:
 
 
 class FreePace(Pace):
-    """Pace without pauses, because the event loop serves only these requests."""
+    """Pace without pauses: this event loop serves nothing but these requests."""
 
     async def request(self) -> None:
-        """Go on at once."""
+        """Return immediately."""
 
     async def pay(self, worked_s: float) -> None:
-        """Let others run after long work."""
+        """Yield to other tasks after long work."""
         await trio.lowlevel.checkpoint()
 
 
 async def serve_registry(
     config: RegistryConfig, sock: socket.socket, reach: Reach, on_ready: Callable[[], None], stopping: trio.Event
 ) -> None:
-    """Serve a listening socket until `stopping`. `on_ready` is called when the topic has been read."""
+    """Serve a listening socket until `stopping`. `on_ready` is called when the topic has been read to its end."""
     state = RegistryState(config.compatibility)
     topic = SchemasTopic(reach, config.topic, state)
     judging = Judging(state)

@@ -58,14 +58,14 @@ class _Context:
 
 
 class RegistryState:
-    """State read from the topic. `default_level`: compatibility of subjects without a setting."""
+    """State of the registry, read from the topic. `default_level`: compatibility level of subjects without one."""
 
     def __init__(self, default_level: str = "BACKWARD") -> None:
         self._default_level = default_level
         self.clear()
 
     def clear(self) -> None:
-        """Forget all state, before the topic is read again from the beginning."""
+        """Clear the state, before the topic is read again from the beginning."""
         self.names = SortedNames()
         """Subjects that have a version, deleted ones too."""
         self.schema_count = 0
@@ -79,7 +79,7 @@ class RegistryState:
     # --- events
 
     def apply(self, event: Event) -> None:
-        """Take the next event."""
+        """Apply the next event."""
         match event:
             case SchemaPut(value):
                 self._put(value)
@@ -156,64 +156,70 @@ class RegistryState:
     # --- schemas
 
     def versions(self, subject: str) -> list[SchemaValue]:
-        """All versions of a subject in their order, deleted ones too."""
+        """Return all versions of a subject in order, soft-deleted ones included."""
         return [value for _, value in sorted(self._subjects.get(subject, {}).items())]
 
     def version(self, subject: str, version: int, *, with_deleted: bool = False) -> SchemaValue | None:
-        """Find a version; -1 is the latest that is not deleted."""
+        """Return a version of a subject, or None; -1 means the latest that is not soft-deleted."""
         if version == -1:
             return self.latest(subject)
         value = self._subjects.get(subject, {}).get(version)
         return None if value is None or value.is_deleted and not with_deleted else value
 
     def latest(self, subject: str) -> SchemaValue | None:
-        """Find the latest version that is not deleted."""
+        """Return the latest version that is not soft-deleted, or None."""
         alive = (each for each in self._subjects.get(subject, {}).values() if not each.is_deleted)
         return max(alive, key=lambda each: each.version, default=None)
 
     def has_subject(self, subject: str, *, with_deleted: bool = False) -> bool:
-        """Tell whether a subject has a version; deleted ones count only `with_deleted`."""
+        """Return True if a subject has a version; soft-deleted versions count only `with_deleted`."""
         versions = self._subjects.get(subject, {}).values()
         return bool(versions) if with_deleted else any(not each.is_deleted for each in versions)
 
     def by_id(self, schema_id: int, context: str, subject: str = "") -> SchemaValue | None:
-        """Find a schema by id in a context, deleted ones included; with a subject only if registered there."""
+        """Return a schema by id in a context, soft-deleted ones included, or None.
+
+        With `subject`, only a schema that is registered in this subject.
+        """
         places = self._places(schema_id, context)
         if subject:
             return self._one_of({subject: places[subject]}) if subject in places else None
         return self._one_of(places)
 
     def places_of(self, schema_id: int, context: str) -> Mapping[str, int]:
-        """Versions that have this id by subject, deleted ones too."""
+        """Return the subjects and versions in which a schema id is registered, soft-deleted ones included."""
         return self._places(schema_id, context)
 
     def is_alive(self, place: Place) -> bool:
-        """Tell whether a version is not deleted."""
+        """Return True if a version is not soft-deleted."""
         return not self._subjects[place[0]][place[1]].is_deleted
 
     def id_of(self, digest: bytes, context: str) -> int | None:
-        """Find the id of a schema by its digest."""
+        """Return the id of the schema with this digest in a context, or None."""
         found = self._contexts.get(context)
         return None if found is None else found.ids.get(digest)
 
     def max_id(self, context: str) -> int:
-        """Highest id ever used in a context."""
+        """Return the highest id that was ever used in a context."""
         found = self._contexts.get(context)
         return 0 if found is None else found.max_id
 
     def version_under(self, subject: str, schema_id: int) -> int | None:
-        """Version with this id in a subject; the latest of several."""
+        """Return the version of a subject that has this schema id, the latest if there are several.
+
+        None if there is none.
+        """
         return self._places(schema_id, context_of(subject)).get(subject)
 
     def referrers(self, place: Place, *, with_deleted: bool) -> list[tuple[str, int]]:
-        """Contexts and ids of the schemas that refer to a version."""
+        """Return contexts and ids of the schemas that refer to a version."""
         found = sorted(self._referrers.get(place, ()))
         if with_deleted:
             return found
         return [each for each in found if any(map(self.is_alive, self._places(each[1], each[0]).items()))]
 
     def contexts(self) -> list[str]:
-        """Names of all contexts, the default one first."""
+        """Return the names of all contexts, the default context first."""
         return [DEFAULT_CONTEXT, *sorted(self._known_contexts)]
 
     def _places(self, schema_id: int, context: str) -> Mapping[str, int]:
@@ -221,13 +227,13 @@ class RegistryState:
         return {} if found is None else found.places.get(schema_id, {})
 
     def _matching(self, subject: str | None) -> Iterable[str]:
-        """Subjects in a setting's scope: one, all of a context, or (None) all."""
+        """Return the subjects in a scope: one subject, all of a context, or (None) all."""
         if subject is not None and Subject.parse(subject).name:
             return [subject] if subject in self._subjects else []
         return list(self.in_context(subject))
 
     def in_context(self, subject: str | None) -> Iterator[str]:
-        """Subjects in the context of a qualified name; None: in all contexts."""
+        """Yield the subjects in the context of a qualified name; None: in all contexts."""
         context = None if subject is None else context_of(subject)
         if context is None:
             return iter(list(self._subjects))
@@ -240,18 +246,18 @@ class RegistryState:
     # --- settings and modes
 
     def config(self, subject: str | None) -> Json | None:
-        """Settings of a subject or context; those of all (None) are never missing."""
+        """Return the settings of a subject or context, or None if it has none; the global settings always exist."""
         found = self._configs.get(subject)
         if found is None:
             return {LEVEL: self._default_level} if subject is None or subject == _GLOBAL else None
         return {LEVEL: self._default_level, **found}
 
     def own_config(self, subject: str | None) -> Json | None:
-        """Settings as they were given."""
+        """Return the settings of a subject or context as they were given, without defaults, or None."""
         return self._configs.get(subject)
 
     def config_in_scope(self, subject: str | None) -> Json:
-        """Settings in force for a subject: its own, its context's, or the global ones."""
+        """Return the settings that apply to a subject: its own, its context's, or the global ones."""
         own = None if subject is None else self.config(subject)
         if own is not None:
             above = self.config(None) or {}
@@ -262,24 +268,24 @@ class RegistryState:
         return {LEVEL: self._default_level}
 
     def mode(self, subject: str | None) -> str | None:
-        """Mode of a subject or context; that of all (None) is never missing."""
+        """Return the mode of a subject or context, or None if it has none; the global mode always exists."""
         is_all = subject is None or subject == _GLOBAL
         return self._modes.get(subject) or ("READWRITE" if is_all else None)
 
     def mode_in_scope(self, subject: str | None) -> str:
-        """Mode in force for a subject: its own, or an inherited one."""
+        """Return the mode that applies to a subject: its own, or an inherited one."""
         for scope in (subject, *_scopes(subject)):
             if scope in self._modes:
                 return self._modes[scope]
         return "READWRITE"
 
     def modes_in(self, context: str) -> list[str]:
-        """Subjects of a context with a mode of their own."""
+        """Return the subjects of a context that have their own mode."""
         return [each for each in self._modes if each and context_of(each) == context and Subject.parse(each).name]
 
 
 def _scopes(subject: str | None) -> tuple[str | None, ...]:
-    """Scopes above a subject, nearest first (`InMemoryCache.config`)."""
+    """Return the scopes above a subject, nearest first (`InMemoryCache.config`)."""
     context = DEFAULT_CONTEXT if subject is None else context_of(subject)
     return (None if context == DEFAULT_CONTEXT else Subject(context, "").qualified, _GLOBAL)
 

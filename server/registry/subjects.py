@@ -23,14 +23,14 @@ _PLAIN = re.compile("[^\x00-\x1f\x7f-\x9f]*")
 
 
 class Subject(NamedTuple):
-    """A subject of a context; an empty name stands for the context itself."""
+    """Subject in a context. An empty name stands for the context itself."""
 
     context: str
     name: str
 
     @classmethod
     def parse(cls, text: str) -> Subject:
-        """Parse a qualified name; every text is one."""
+        """Parse a qualified name; every text is valid."""
         if text.startswith(":."):
             context, _, name = text[1:].partition(":")
             return cls(context, name)
@@ -47,14 +47,14 @@ class Subject(NamedTuple):
         return self.context == DEFAULT_CONTEXT and not self.name
 
     def is_valid(self, *, for_settings: bool = False) -> bool:
-        """Tell whether schemas, or settings, may be registered under this name."""
+        """Return True if schemas may be registered under this name; `for_settings`: if settings may be."""
         if not (_PLAIN.fullmatch(self.context) and _PLAIN.fullmatch(self.name)) or self.name in _RESERVED:
             return False
         return for_settings or (self.name not in ("", "*") and self.context != GLOBAL_CONTEXT)
 
 
 def normalized(text: str) -> str:
-    """Normalize a qualified name: the default context is not named."""
+    """Normalize a qualified name by removing the default context."""
     return Subject.parse(text).qualified
 
 
@@ -64,7 +64,10 @@ def context_of(qualified: str) -> str:
 
 
 def resolved(reference: str, parent: str) -> str:
-    """Resolve the subject of a reference: without a context of its own it is in that of the schema that refers to it."""
+    """Return the qualified subject of a reference in a schema of the subject `parent`.
+
+    A reference without a context refers to the context of `parent`.
+    """
     subject = Subject.parse(reference)
     if subject.context == DEFAULT_CONTEXT:
         context = context_of(parent)
@@ -115,7 +118,7 @@ class SortedNames:
             self._lasts[index] = ""
 
     def after(self, name: str, prefix: str, count: int) -> list[str]:
-        """Return up to so many names with this prefix, from this name on, in their order."""
+        """Return up to `count` sorted names that begin with `prefix`, starting at `name`."""
         found: list[str] = []
         for each in self._from(max(name, prefix)):
             if not each.startswith(prefix) or len(found) == count:

@@ -59,7 +59,7 @@ Reach = Callable[[], Cluster]
 
 
 class Read(NamedTuple):
-    """Result of one fetch: events with offset and time, the next offset, and whether the topic ends there."""
+    """Result of one fetch: events with offset and time, next offset, and whether the topic's end is reached."""
 
     events: list[tuple[Event, int, int]]
     position: int
@@ -67,7 +67,7 @@ class Read(NamedTuple):
 
 
 class SchemasTopic:
-    """Reader and writer of the schemas topic, used only on the event loop."""
+    """Reader and writer of the schemas topic; use it only in the event loop's thread."""
 
     def __init__(self, reach: Reach, name: str, state: RegistryState) -> None:
         self.state, self.name = state, name
@@ -84,7 +84,7 @@ class SchemasTopic:
         self._threads = trio.CapacityLimiter(2)
 
     async def run(self) -> None:
-        """Read until cancelled."""
+        """Read the topic until cancelled."""
         reader = _Reader(self)
         try:
             await trio.to_thread.run_sync(reader.run, abandon_on_cancel=True, limiter=self._threads)
@@ -95,7 +95,7 @@ class SchemasTopic:
     # --- reading
 
     def take(self, read: Read) -> None:
-        """Take over the records that were read."""
+        """Apply the events that were read to the state."""
         for event, offset, timestamp in read.events:
             if isinstance(event, SchemaPut):
                 event.value.offset, event.value.timestamp = offset, timestamp
@@ -108,7 +108,7 @@ class SchemasTopic:
         moved.set()
 
     def begin_anew(self) -> None:
-        """Forget the state read so far: the topic was replaced or lost its beginning."""
+        """Clear the state, because the topic was replaced or has lost its beginning."""
         self.state.clear()
         self._position = 0
 
@@ -119,17 +119,17 @@ class SchemasTopic:
     # --- writing
 
     def become_unsure(self) -> None:
-        """Expect records of another instance that may have been the primary until now."""
+        """Assume that the topic has unread records of another instance, which may have been the primary until now."""
         self._is_unsure = True
 
     async def settle(self) -> None:
-        """Wait until all records that may exist are read. Raises ApiError."""
+        """Wait until all records of former primaries are read. Raises ApiError."""
         if self._is_unsure:
             await self._write([Nothing()])
             self._is_unsure = False
 
     async def append(self, events: Sequence[Event]) -> None:
-        """Write events as one batch, and wait until they are read; one call at a time. Raises ApiError."""
+        """Write events as one batch and wait until they are read. Only one call at a time. Raises ApiError."""
         await self.settle()
         await self._write(events)
 
@@ -160,7 +160,7 @@ class SchemasTopic:
 
 
 class _Reader:
-    """The reading side, in its thread."""
+    """Reader of the topic; runs in a thread."""
 
     def __init__(self, topic: SchemasTopic) -> None:
         self._topic = topic
@@ -173,7 +173,7 @@ class _Reader:
         self._told, self._unreadable = Reminder(), Reminder()
 
     def stop(self) -> None:
-        """End the thread, which may be waiting for a response."""
+        """Stop the thread, which may be waiting for a response."""
         self._stopped.set()
         _hang_up(self._connection)
 
@@ -195,7 +195,7 @@ class _Reader:
             trio.from_thread.run_sync(setattr, self._topic, "problem", problem)
 
     def _follow(self) -> None:
-        """Read for as long as the leader answers."""
+        """Read until the leader becomes unavailable."""
         name = self._topic.name
         cluster = self._cluster = self._topic._reach()
         self._expect(_made_topic(cluster, name))
@@ -210,7 +210,7 @@ class _Reader:
             self._connection.close()
 
     def _expect(self, topic_id: bytes) -> None:
-        """Restart from an empty state if the topic was deleted and created again. Brokers before 2.8 have no ids."""
+        """Clear the state if the topic was deleted and recreated. Brokers before 2.8 have no topic ids."""
         before, self._topic_id = self._topic_id, topic_id
         if any(before) and before != topic_id:
             logger.warning("%s was replaced by another topic; reading it again", self._topic.name)
@@ -271,7 +271,7 @@ class _Reader:
 
 
 def _made_topic(cluster: Cluster, name: str) -> bytes:
-    """Create the topic unless it exists; returns its id. Raises RequestFailed if it cannot hold schemas."""
+    """Create the topic if it does not exist; return its id. Raises RequestFailed if it cannot store schemas."""
     found = only(cluster.metadata([name]).topics, f"topic {name}")
     if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         replicas = min(REPLICAS, len(cluster.brokers()))
@@ -285,7 +285,7 @@ def _made_topic(cluster: Cluster, name: str) -> bytes:
 
 
 class _Writer:
-    """Writer with its own connection; one thread writes, another may close it."""
+    """Writer with its own connection. One thread writes, while another thread may close the writer."""
 
     def __init__(self, reach: Reach, name: str) -> None:
         self._reach, self._name = reach, name
@@ -293,7 +293,7 @@ class _Writer:
         self._is_closed = False
 
     def append(self, pairs: Sequence[tuple[bytes, bytes | None]]) -> int:
-        """Write a batch; returns the offset of its last record. Raises ApiError, RequestFailed, TemporaryFailure."""
+        """Write a batch and return the offset of its last record. Raises ApiError, RequestFailed, TemporaryFailure."""
         batch = encode_pairs(((key, value) for key, value in pairs), int(time.time() * 1000))
         until_s = time.monotonic() + WRITE_TIMEOUT_S
         while True:
@@ -333,7 +333,7 @@ class _Writer:
 
 
 def _hang_up(connection: BrokerConnection | None) -> None:
-    """Shut down a connection on which another thread may wait; `close` alone would not wake that thread."""
+    """Shut down a connection for which another thread may wait; `close` alone would not wake that thread."""
     if connection is not None:
         with suppress(OSError):
             connection.socket.shutdown(socket.SHUT_RDWR)

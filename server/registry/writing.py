@@ -55,7 +55,7 @@ _READ_ONLY = ("READONLY", "READONLY_OVERRIDE")
 
 
 class Writing:
-    """Changes of one registry."""
+    """Operations that change the registry's state."""
 
     def __init__(self, state: RegistryState, topic: SchemasTopic, judging: Judging) -> None:
         self._state, self._topic, self._judging = state, topic, judging
@@ -64,7 +64,10 @@ class Writing:
     # --- schemas
 
     async def known(self, subject: str, request: SchemaRequest, *, normalizes: bool) -> SchemaValue | None:
-        """Find a schema registered exactly as sent. Raises ApiError."""
+        """Find a version that contains the schema in `request` unchanged; None if a registration is necessary.
+
+        Raises ApiError.
+        """
         config = self._state.config_in_scope(subject)
         if not request.text.strip() or request.version > 0 or request.id >= 0 or any(map(config.get, MERGED)):
             return None
@@ -80,7 +83,7 @@ class Writing:
     async def looked_up(
         self, subject: str, request: SchemaRequest, *, normalizes: bool, with_deleted: bool
     ) -> SchemaValue:
-        """Find the version of a subject that has this schema. Raises ApiError."""
+        """Find the version of a subject that contains the schema in `request`. Raises ApiError."""
         names = [subject]
         if context_of(subject) == DEFAULT_CONTEXT:
             names += [Subject(each, subject).qualified for each in self._state.contexts()[1:]]
@@ -119,7 +122,7 @@ class Writing:
         return None
 
     def _with_metadata(self, subject: str, request: SchemaRequest, previous: SchemaValue | None) -> SchemaRequest:
-        """Fill in metadata and rules: those of the previous version, and those that the settings add or replace."""
+        """Complete metadata and rules from the previous version, and apply the configured defaults and overrides."""
         config = self._state.config_in_scope(subject)
         given, rules = request.metadata, request.rule_set
         if previous is not None:
@@ -136,7 +139,7 @@ class Writing:
     async def register(
         self, subject: str, request: SchemaRequest, *, normalizes: bool, forces: bool = False
     ) -> SchemaValue:
-        """Register a schema under a subject; returns the new or existing version. Raises ApiError."""
+        """Register a schema in a subject; return the new or existing version. Raises ApiError."""
         if not Subject.parse(subject).is_valid():
             raise invalid_subject(subject)
         async with self._turn:
@@ -156,7 +159,7 @@ class Writing:
             return decided if isinstance(decided, SchemaValue) else await self._registered(subject, request, decided)
 
     def _basis(self, subject: str) -> object:
-        """Return what a decision about a subject depends on."""
+        """Return the state on which a registration in a subject depends, to detect changes."""
         versions = tuple((each.version, each.id, each.is_deleted) for each in self._state.versions(subject))
         return versions, self._state.mode_in_scope(subject), self._state.config_in_scope(subject)
 
@@ -167,7 +170,10 @@ class Writing:
     async def _decided(
         self, subject: str, request: SchemaRequest, normalizes: bool, forces: bool
     ) -> SchemaValue | Judged:
-        """Decide about a registration: a version that has the schema already, or the schema that may become one. Raises ApiError."""
+        """Decide about a registration: return the version that has the schema already, or the schema to register.
+
+        Raises ApiError if the schema must not be registered.
+        """
         mode = self._state.mode_in_scope(subject)
         self._check_mode(subject, request, mode)
         versions = self._state.versions(subject)
@@ -191,7 +197,10 @@ class Writing:
         return judged
 
     def _id_for(self, subject: str, request: SchemaRequest, judged: Judged) -> int | None:
-        """Find the id that a schema has, or is to have; None: a new one. Raises ApiError if another schema has it."""
+        """Return the id that the schema has or that the request gives; None if the schema needs a new id.
+
+        Raises ApiError if another schema has the given id.
+        """
         schema_id = self._state.id_of(judged.digest, context_of(subject))
         if request.id >= 0 and request.id != schema_id:
             self._check_id(subject, request.id, judged)
@@ -199,7 +208,7 @@ class Writing:
         return schema_id
 
     async def _registered(self, subject: str, request: SchemaRequest, judged: Judged) -> SchemaValue:
-        """Write a new version of a subject, after its schema passed all checks."""
+        """Write a new version of a subject, after the schema has passed all checks."""
         versions = self._state.versions(subject)
         next_version = _next_version(versions)
         version = request.version if request.version > 0 else next_version
@@ -232,7 +241,7 @@ class Writing:
     def _completed(
         self, subject: str, request: SchemaRequest, alive: Sequence[SchemaValue], next_version: int
     ) -> SchemaRequest:
-        """Fill in what a request omits from the latest version and from the settings."""
+        """Complete a request: a missing schema from the latest version, metadata also from the settings."""
         previous = alive[-1] if alive else None
         if previous is not None and not request.text.strip():
             request = replace(request, text=previous.text, type=previous.type, references=previous.references)
@@ -258,7 +267,7 @@ class Writing:
             )
 
     async def problems(self, subject: str, judged: Judged, alive: Sequence[SchemaValue]) -> list[str]:
-        """List why a schema does not fit versions of a subject; none if it does."""
+        """Return the reasons why a schema is incompatible with versions of a subject; empty if it is compatible."""
         config = self._state.config_in_scope(subject)
         if group := config.get("compatibilityGroup"):
             wanted = _property(judged.metadata, group)
@@ -270,7 +279,7 @@ class Writing:
         return found
 
     def _before(self, value: SchemaValue, versions: Iterable[SchemaValue]) -> list[Event]:
-        """Events to write before a new version: its context, and purges of deleted versions that it replaces."""
+        """Return events to write before a new version: creation of its context, purges of versions that it replaces."""
         events: list[Event] = []
         context = context_of(value.subject)
         if context not in self._state.contexts():
@@ -284,7 +293,7 @@ class Writing:
     # --- deletion
 
     async def delete_version(self, subject: str, version: int, *, for_good: bool) -> int:
-        """Mark a version as deleted, or purge it; returns its number. Raises ApiError."""
+        """Delete a version, permanently if `for_good`; return the version's number. Raises ApiError."""
         async with self._turn:
             await self._topic.settle()
             value = self._to_delete(subject, version, for_good)
@@ -314,7 +323,7 @@ class Writing:
         return value
 
     async def delete_subject(self, subject: str, *, for_good: bool) -> list[int]:
-        """Delete all versions of a subject; returns their numbers. Raises ApiError."""
+        """Delete all versions of a subject, permanently if `for_good`; return their numbers. Raises ApiError."""
         async with self._turn:
             await self._topic.settle()
             versions = self._state.versions(subject)
@@ -371,7 +380,7 @@ class Writing:
     # --- settings
 
     async def configure(self, subject: str | None, changes: Json) -> Json:
-        """Change settings; returns all that are set now. Raises ApiError."""
+        """Change settings of a scope; return all settings of this scope. Raises ApiError."""
         self._check_scope(subject)
         async with self._turn:
             await self._topic.settle()
@@ -382,7 +391,7 @@ class Writing:
             return merged
 
     async def unset_config(self, subject: str | None) -> Json:
-        """Remove settings; returns the former ones. Raises ApiError."""
+        """Remove the settings of a scope; return the former settings. Raises ApiError."""
         async with self._turn:
             await self._topic.settle()
             before = self._state.config(subject)
@@ -393,7 +402,7 @@ class Writing:
             return before
 
     async def set_mode(self, subject: str | None, mode: str | None, *, forces: bool) -> None:
-        """Set a mode; None removes it. Raises ApiError."""
+        """Set the mode of a scope; None removes the mode. Raises ApiError."""
         self._check_scope(subject)
         async with self._turn:
             await self._topic.settle()
@@ -403,7 +412,10 @@ class Writing:
             await self._append_all([*events, ModeSet(subject, mode)])
 
     async def _cleared(self, subject: str | None) -> list[Event]:
-        """Prepare an import: purge deleted schemas. Raises ApiError if others exist."""
+        """Return events that permanently delete soft-deleted schemas before an import.
+
+        Raises ApiError if there are schemas that are not deleted.
+        """
         is_one = subject is not None and bool(Subject.parse(subject).name)
         names = iter([subject]) if is_one and subject is not None else self._state.in_context(subject)
         events: list[Event] = []
@@ -419,7 +431,7 @@ class Writing:
         return [*events, SubjectCleared(subject)]
 
     async def unset_mode(self, subject: str | None, *, recursively: bool) -> str | None:
-        """Remove a mode; returns the former one. Raises ApiError."""
+        """Remove the mode of a scope; return the former mode. Raises ApiError."""
         async with self._turn:
             await self._topic.settle()
             before = self._state.mode(subject)
@@ -441,7 +453,7 @@ def _next_version(versions: Sequence[SchemaValue]) -> int:
 
 
 def _context_name(subject: str | None) -> str:
-    """Context of a subject as in Confluent's messages, where the default context is empty."""
+    """Return the context of a subject as in Confluent's messages, in which the default context is empty."""
     return "" if subject is None else Subject(context_of(subject), "").qualified
 
 

@@ -41,7 +41,7 @@ STEPS_MAX = 20_000
 
 
 class AvroSchema:
-    """A parsed schema of Avro."""
+    """Parsed Avro schema."""
 
     def __init__(self, tree: Any, references: list[Any], names: list[str], parsed: avro.schema.Schema) -> None:
         self._tree, self._references, self._names = tree, references, names
@@ -79,7 +79,7 @@ _Problem = tuple[str, str, str]
 
 
 class _Checker(avro.compatibility.ReaderWriterCompatibilityChecker):
-    """The library's checker; also records the text of each path, which the library's result omits."""
+    """Compatibility checker of the avro library that also records the message of each path; the result omits it."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -87,7 +87,7 @@ class _Checker(avro.compatibility.ReaderWriterCompatibilityChecker):
         self._steps = 0
 
     def problems_of(self, result: _Result) -> list[_Problem]:
-        """List the problems of the last result."""
+        """Return the problems in the last result."""
         self._note(result)
         # Branches of a union that were tried and did not fit have left notes, too.
         noted = [each for each in self._noted if each[1] in result.locations and each[2] in result.messages]
@@ -146,7 +146,7 @@ def _problem(kind: str, path: str, text: str) -> str:
 
 
 def parse(text: str, references: Mapping[str, str]) -> AvroSchema:
-    """Parse a schema with the named types that it references, dependencies first. Raises InvalidText."""
+    """Parse a schema. `references`: texts of referenced schemas by name, dependencies first. Raises InvalidText."""
     names = avro.name.Names()
     try:
         trees = [parse_json(each) for each in references.values()]
@@ -160,7 +160,10 @@ def parse(text: str, references: Mapping[str, str]) -> AvroSchema:
 
 
 def _made(tree: Any, names: avro.name.Names) -> avro.schema.Schema:
-    """Have the library build a schema without logical types, about which it warns and Java readers do not care."""
+    """Build the avro library's schema object, without logical types.
+
+    The library warns about logical types, and Java readers ignore them.
+    """
     plain = bare(tree, [str(each) for each in names.names])
     if isinstance(plain, str) and plain not in PRIMITIVES:
         return names.names[plain]
@@ -177,22 +180,22 @@ _OF_FIELDS = frozenset({"default", "doc", "name", "order", "type", "aliases"})
 
 
 def dumped(tree: Any) -> str:
-    """Write a tree as Java does: without spaces, and with all characters as they are."""
+    """Dump JSON like Java: without spaces, and without escapes for non-ASCII characters."""
     return json.dumps(tree, separators=(",", ":"), ensure_ascii=False)
 
 
 def canonical_text(tree: Any, known: Iterable[str] = ()) -> str:
-    """Write the canonical text. `known`: full names of the types that are referred to."""
+    """Return the canonical text of a schema. `known`: full names of referenced types."""
     return dumped(_Writer(known).schema(tree, ""))
 
 
 def normalized_text(tree: Any, known: Iterable[str] = ()) -> str:
-    """Write the normalized text."""
+    """Return the normalized text of a schema. `known`: full names of referenced types."""
     return dumped(_Writer(known, sorts=True).schema(tree, ""))
 
 
 def resolved_text(tree: Any, references: Iterable[Any], *, sorts: bool = False) -> str:
-    """Write a schema's text with the definitions of all types, including referenced ones."""
+    """Return a schema's text that includes the definitions of all types, also of referenced ones."""
     definitions: dict[str, Any] = {}
     for each in references:
         writer = _Writer(definitions, full_names=True)
@@ -201,12 +204,12 @@ def resolved_text(tree: Any, references: Iterable[Any], *, sorts: bool = False) 
 
 
 def bare(tree: Any, known: Iterable[str] = ()) -> Any:
-    """Parts of a schema that affect reading: full type names, aliases, fields and defaults."""
+    """Return the parts of a schema that affect reading: full type names, aliases, fields and defaults."""
     return _Writer(known, full_names=True, bare=True).schema(tree, "")
 
 
 def _definitions(tree: Any) -> Iterator[dict[str, Any]]:
-    """Yield the definitions of named types in a written schema."""
+    """Yield the definitions of named types in a schema that `_Writer` has made."""
     if isinstance(tree, list):
         for each in tree:
             yield from _definitions(each)
@@ -218,7 +221,7 @@ def _definitions(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 class _Writer:
-    """Writer of a text's schemas, in parsing order."""
+    """Converter of schemas to an output form, in parsing order."""
 
     def __init__(
         self,
@@ -234,7 +237,7 @@ class _Writer:
         self._definitions = definitions or {}
 
     def schema(self, tree: Any, space: str) -> Any:
-        """Write a schema within a namespace. Raises InvalidText if it is malformed."""
+        """Convert a schema within the namespace `space`. Raises InvalidText if the schema is malformed."""
         if isinstance(tree, list):
             return [self.schema(each, space) for each in tree]
         if isinstance(tree, str):
@@ -322,7 +325,7 @@ class _Writer:
         return {each: self._value(tree[each]) for each in (sorted(names) if self._sorts else names)}
 
     def _value(self, value: Any) -> Any:
-        """Copy a value that is not a schema; `normalized`: with sorted object members."""
+        """Copy a value that is no schema, with object members sorted if the output is normalized."""
         return json.loads(json.dumps(value, sort_keys=True)) if self._sorts else value
 
     def _shown(self, full: str, space: str) -> str:

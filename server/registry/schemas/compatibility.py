@@ -17,7 +17,7 @@ NONE, BACKWARD = "NONE", "BACKWARD"
 
 
 class Level(NamedTuple):
-    """Directions and versions that a compatibility level compares."""
+    """Compatibility level: directions to check, and whether all earlier versions are compared."""
 
     is_backward: bool
     is_forward: bool
@@ -39,7 +39,7 @@ SHOWN_MAX = 10 * 1024
 
 
 class Earlier(NamedTuple):
-    """Earlier version: its number, type and text, and a function that parses it."""
+    """Earlier version of a subject: number, type, text, and a function that parses the text."""
 
     version: int
     type: str
@@ -50,7 +50,10 @@ class Earlier(NamedTuple):
 def problems(
     level: str, new: ParsedSchema, kind: str, earlier: Sequence[Earlier], *, is_lenient: bool = False
 ) -> list[str]:
-    """Incompatibilities with earlier versions, which are sorted with the latest last; empty if the schema fits."""
+    """Return the incompatibilities with earlier versions; empty if the schema is compatible.
+
+    `earlier`: sorted, the latest version last. `kind`: type of the new schema.
+    """
     wanted = LEVELS[level]
     if not (wanted.is_backward or wanted.is_forward):
         return []
@@ -74,7 +77,7 @@ def _between(level: Level, new: ParsedSchema, earlier: ParsedSchema, is_lenient:
 
 
 def _named(text: str, reader: str, writer: str) -> str:
-    """Name the sides of a problem: %s is the reader, then the writer, and %% stands for %."""
+    """Fill in the placeholders of a problem: %s alternately by `reader` and `writer`, %% by %."""
     sides = [reader, writer] * (text.count("%s") // 2 + 1)
     return "%".join(_filled(part, sides) for part in text.split("%%"))
 

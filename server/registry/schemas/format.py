@@ -10,30 +10,31 @@ TEXT_BYTES_MAX = 1_000_000
 
 
 class InvalidText(ValueError):
-    """Text that is no schema of its format; the message is for the client."""
+    """Text that is no schema of its format; the message is written for the client."""
 
 
 class ParsedSchema(Protocol):
-    """A schema that has been parsed."""
+    """Parsed schema of any format."""
 
     @property
     def canonical(self) -> str:
-        """Registered text: equal schemas have equal ones."""
+        """Canonical text, which is registered: equal schemas have equal canonical texts."""
 
     def normalized(self) -> str:
-        """The text without differences that have no meaning."""
+        """Return the text without differences that have no meaning."""
 
     def formatted(self, name: str) -> str:
-        """Text in the format that a client names; the canonical one for an unknown format."""
+        """Return the text in the format `name`; the canonical text if the format is unknown."""
 
     def problems_reading(self, writer: ParsedSchema, *, is_lenient: bool = False) -> list[str]:
-        """Incompatibilities of data that `writer` has written with this schema, as Confluent's registry words them; none if it can be read.
+        """Return the problems of reading data of `writer` with this schema, in the words of Confluent's registry.
 
-        The lenient policy of JSON Schema lets more differences pass. In a problem %s stands for the name of one side: first this schema, then the other.
+        The list is empty if the data can be read. `is_lenient`: JSON Schema's lenient policy, which accepts more
+        differences. In a problem, %s alternately stands for the name of this schema and of `writer`.
         """
 
     def is_like(self, other: ParsedSchema) -> bool:
-        """True if both schemas are equal, even with different texts."""
+        """Return True if both schemas are equal, even if their texts differ."""
 
 
 Parse = Callable[[str, Mapping[str, str]], ParsedSchema]

@@ -15,7 +15,7 @@ TYPES = tuple(_MODULES)
 
 
 def parse(kind: str, text: str, references: Mapping[str, str]) -> ParsedSchema:
-    """Parse a schema of a type, with the texts that it refers to by name. Raises InvalidText."""
+    """Parse a schema of the type `kind`. `references`: texts of referenced schemas by name. Raises InvalidText."""
     if kind not in _MODULES:
         raise InvalidText(f"Invalid schema type {kind}")
     if len(text) > TEXT_BYTES_MAX:

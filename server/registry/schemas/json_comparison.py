@@ -16,7 +16,7 @@ STEPS_MAX = 50_000
 
 
 def differences(original: Shapes, update: Shapes, compatible: frozenset[str] = COMPATIBLE) -> list[Difference]:
-    """Incompatible differences between the writer's and the reader's schema."""
+    """Return the incompatible differences between `original`, the writer's schema, and `update`, the reader's."""
     known_bad: frozenset[tuple[int, int]] = frozenset()
     while True:
         comparison = _Comparison(original, update, known_bad, compatible)
@@ -33,7 +33,7 @@ _Found = list[tuple[str, str]]
 
 
 class _Comparison:
-    """One pass over all pairs of schemas, each compared once."""
+    """Comparison of two documents that compares each pair of schemas only once."""
 
     def __init__(
         self, original: Shapes, update: Shapes, known_bad: frozenset[tuple[int, int]], compatible: frozenset[str]
@@ -52,7 +52,7 @@ class _Comparison:
         return all(name in self._compatible for name, _ in found)
 
     def compare(self, original: Shape, update: Shape) -> _Found:
-        """Compare two schemas; places are relative to them."""
+        """Compare two schemas; return differences with paths relative to these schemas."""
         pair = (id(original), id(update))
         if pair in self._results:
             found = self._results[pair]
@@ -81,7 +81,10 @@ class _Comparison:
         return found + self._of_kind(original, update)
 
     def _one_of_many(self, original: Shape, update: Shape) -> _Found | None:
-        """Compare a schema with alternatives, or with a combination's only part; None if neither applies."""
+        """Compare a schema with a combined schema: with each alternative, or with its only part.
+
+        None if neither applies.
+        """
         if (original.kind == "combined") == (update.kind == "combined"):
             return None
         many = update if update.kind == "combined" else original
@@ -244,7 +247,7 @@ class _Comparison:
         return found
 
     def _of_more(self, keyword: str, name: str, original: Shape, update: Shape) -> _Found:
-        """Compare what additional properties or items allow: none (false), any (true or absent), or a schema's."""
+        """Compare the additional properties or items allowed: none (false), any (true or absent), or by a schema."""
         before, after = original.get(keyword), update.get(keyword)
         if (before is False) != (after is False):
             return [(f"{name}_{'ADDED' if before is False else 'REMOVED'}", keyword)]
@@ -340,7 +343,7 @@ _ANNOTATIONS = (
 def differences_of(
     original: Shape, update: Shape, originals: Shapes, updates: Shapes, compatible: frozenset[str]
 ) -> _Found:
-    """Compare two schemas independently of all others."""
+    """Compare two schemas without the results of other comparisons."""
     return _Comparison(originals, updates, frozenset(), compatible).compare(original, update)
 
 
@@ -403,7 +406,10 @@ def _distinct(parts: Sequence[Shape]) -> list[Shape]:
 
 
 def _matched(fitting: Sequence[Sequence[int]]) -> int:
-    """Size of a maximum matching between the parts, by augmenting paths."""
+    """Return the size of a maximum matching between parts, found by augmenting paths.
+
+    `fitting`: for each part the indexes of parts that it may be matched with.
+    """
     taken: dict[int, int] = {}
 
     def place(part: int, seen: set[int]) -> bool:
@@ -435,7 +441,7 @@ def _is_open(shape: Shape, more: str, unevaluated: str) -> bool:
 
 
 def _schema_of_others(shape: Shape, name: str) -> Any:
-    """Schema that applies to a property without one of its own; None if there is none."""
+    """Return the schema that applies to a property without an own schema; None if there is none."""
     for pattern, schema in shape.mapping("patternProperties").items():
         if _fits(pattern, name):
             return schema
@@ -455,7 +461,7 @@ def _schema_of_more(shape: Shape, more: str, unevaluated: str) -> Any:
 
 
 def _fits(pattern: str, name: str) -> bool:
-    """True if a name matches a pattern; a library with linear time matches clients' patterns."""
+    """Return True if a name matches a client's pattern; uses re2, whose running time is linear."""
     try:
         import re2
 
@@ -480,7 +486,7 @@ def _set_or_none(value: Any) -> frozenset[str] | None:
 
 
 def _width(shape: Shape | None) -> int:
-    """Rank of additional content: 0 none, 1 by a schema, 2 any."""
+    """Rank the additional content that is allowed: 0 none, 1 by a schema, 2 any."""
     if shape is None:
         return 2
     return {"false": 0, "empty": 2}.get(shape.kind, 1)
@@ -498,6 +504,6 @@ def _items(shape: Shape) -> list[Any]:
 
 
 def _more_items(original: Shape, update: Shape) -> str:
-    """Keyword for items after the positional ones: `items` since 2020-12."""
+    """Return the keyword for items after the positional ones: `items` since draft 2020-12, else `additionalItems`."""
     is_new = any("prefixItems" in each.tree for each in (original, update) if isinstance(each.tree, dict))
     return "items" if is_new else "additionalItems"

@@ -111,7 +111,7 @@ WORDS = (
 
 
 class Difference(NamedTuple):
-    """A difference by its name and its place."""
+    """Difference between two schemas: its name and its path."""
 
     name: str
     path: str

@@ -31,7 +31,7 @@ _VALUES = frozenset({"enum", "const", "default", "examples"})
 
 
 class JsonSchema:
-    """A parsed JSON Schema."""
+    """Parsed JSON Schema."""
 
     def __init__(self, tree: Any, shapes: Shapes, registry: referencing.Registry[Any]) -> None:
         self.tree, self.shapes, self.registry = tree, shapes, registry
@@ -59,7 +59,7 @@ def _dumped(tree: Any, *, sorts: bool = False) -> str:
 
 
 def parse(text: str, references: Mapping[str, str]) -> JsonSchema:
-    """Parse a schema. Raises InvalidText."""
+    """Parse a JSON Schema. `references`: texts of referenced schemas by name. Raises InvalidText."""
     try:
         tree = parse_json(text)
         others = {name: parse_json(each) for name, each in references.items()}
@@ -99,14 +99,14 @@ def _specification(validator: Any) -> referencing.Specification[Any]:
 
 
 def _beside(own_id: str | None, resources: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Register referenced schemas relative to a schema with an address, so that its relative references resolve."""
+    """Yield referenced schemas under addresses relative to `own_id`, so that relative references resolve."""
     if own_id:
         for name, resource in resources:
             yield urljoin(own_id, name), resource
 
 
 def _references(tree: Any) -> Iterator[str]:
-    """Yield references of a schema that has no nested `$id`, which would change their base."""
+    """Yield the references in a schema. Subschemas with their own `$id` are skipped: it changes the base address."""
     waiting = [tree]
     while waiting:
         each = waiting.pop()

@@ -43,7 +43,7 @@ _IGNORING = (DRAFT3, DRAFT4, DRAFT6, DRAFT7)
 
 @dataclass(eq=False)
 class Shape:
-    """Part of a schema, with its kind, its document, and the resolver of its references.
+    """Part of a schema: its kind, its JSON, and the resolver of its references.
 
     Kinds: string, number, boolean, null, object, array, enum, const, not, combined, empty (also `true`) and false.
     """
@@ -57,7 +57,7 @@ class Shape:
 
     @cached_property
     def identity(self) -> object:
-        """Equal for equal shapes."""
+        """Hashable value that is equal for equal shapes."""
         if self.kind == "combined":
             return (self.criterion, frozenset(each.identity for each in self.parts))
         return (self.kind, self.is_integer, json.dumps(self.tree, sort_keys=True))
@@ -74,13 +74,13 @@ class Shape:
         return value if isinstance(value, dict) else {}
 
     def schema(self, keyword: str) -> Json | None:
-        """Schema under a keyword; None if there is none."""
+        """Return the schema under a keyword; None if there is none."""
         value = self.get(keyword)
         return value if isinstance(value, dict | bool) else None
 
 
 class Shapes:
-    """Makes the shapes of one document, each once."""
+    """Maker of the shapes of one document; makes each shape only once."""
 
     def __init__(self, tree: Json, resolver: Resolver[Json], specification: Specification[Json]) -> None:
         self._specification = specification
@@ -89,7 +89,7 @@ class Shapes:
         self.root = self.of(tree, resolver)
 
     def of(self, tree: Json, resolver: Resolver[Json]) -> Shape:
-        """Shape of a schema. Raises InvalidText if its reference is unresolvable."""
+        """Return the shape of a schema. Raises InvalidText if a reference cannot be resolved."""
         known = self._made.get(id(tree)) if isinstance(tree, dict) else None
         if known is None:
             known = self._shape(tree, resolver)
@@ -98,7 +98,7 @@ class Shapes:
         return known
 
     def below(self, shape: Shape, tree: Json) -> Shape:
-        """Make the shape of a schema inside of another one."""
+        """Return the shape of `tree`, a schema inside of `shape`."""
         return self.of(tree, shape.resolver)
 
     def _shape(self, tree: Json, resolver: Resolver[Json]) -> Shape:
@@ -165,7 +165,7 @@ def _has_more(tree: Mapping[str, Json]) -> bool:
 
 
 def resolve(reference: str, resolver: Resolver[Json]) -> tuple[Json, Resolver[Json]]:
-    """Resolve a reference. Raises InvalidText if the target is not registered; it is never fetched."""
+    """Resolve a reference. Raises InvalidText if the target is not registered; nothing is downloaded."""
     try:
         found = resolver.lookup(reference)
     except (Unresolvable, ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -28,7 +28,7 @@ Symbols = dict[str, int]
 
 
 def symbols_of(file: Any) -> Iterator[tuple[str, int]]:
-    """Yield the types of a file by their full names."""
+    """Yield the full names and kinds of all types in a file."""
     yield from _symbols(file.message_type, file.enum_type, file.package)
 
 
@@ -42,7 +42,7 @@ def _symbols(messages: Iterable[Any], enums: Iterable[Any], scope: str) -> Itera
 
 
 def describe(tree: ast.File, name: str, imported: Iterable[Any]) -> Any:
-    """Make the descriptor of a file from its tree. Raises InvalidText if it uses a type that is not there."""
+    """Make the descriptor of a file from its syntax tree. Raises InvalidText if an undefined type is used."""
     return _Describing(tree, name, imported).file
 
 
@@ -185,7 +185,7 @@ class _Describing:
             field.type_name, field.type = self._resolved(name, scope)
 
     def _resolved(self, name: str, scope: str) -> tuple[str, int]:
-        """Resolve the name of a type as protoc does: from the innermost scope outwards."""
+        """Resolve a type name like protoc, from the innermost scope outwards. Raises InvalidText."""
         if name.startswith("."):
             candidates: Iterable[str] = [name[1:]]
         else:
@@ -227,7 +227,10 @@ def _set_options(made: Any, options: Iterable[ast.Option]) -> None:
 
 
 def _set_option(options: Any, option: ast.Option) -> None:
-    """Set an option that Protobuf itself knows; others are in the text alone."""
+    """Set an option that Protobuf defines; ignore any other option, which remains only in the text.
+
+    Raises InvalidText.
+    """
     field = options.DESCRIPTOR.fields_by_name.get(option.name)
     if field is None or field.is_repeated or field.message_type is not None:
         return

@@ -66,7 +66,7 @@ GROUPS: Mapping[int, str] = {
 
 
 class Difference(NamedTuple):
-    """A difference by its name and its place."""
+    """Difference between two schemas: its name and its path."""
 
     name: str
     path: str
@@ -77,7 +77,7 @@ class Difference(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Message type available to a schema: descriptor, package, and the reference that defines it (empty: none)."""
+    """Message type that a schema may use. `origin`: the imported file that defines it; empty: the schema itself."""
 
     message: Any
     package: str
@@ -89,7 +89,7 @@ Messages = Mapping[str, Known]
 
 
 def messages_of(file: Any, origin: str) -> Iterable[tuple[str, Known]]:
-    """Yield the messages of a file by full name."""
+    """Yield the messages of a file by full name, nested messages included."""
     waiting = [(file.package, each) for each in file.message_type]
     while waiting:
         scope, message = waiting.pop()
@@ -99,7 +99,7 @@ def messages_of(file: Any, origin: str) -> Iterable[tuple[str, Known]]:
 
 
 def differences(original: Any, originals: Messages, update: Any, updates: Messages) -> list[Difference]:
-    """Incompatible differences between the writer's and the reader's schema."""
+    """Return the incompatible differences between `original`, the writer's schema, and `update`, the reader's."""
     found = _Comparison(originals, updates, original.syntax, update.syntax).files(original, update)
     return [each for each in dict.fromkeys(found) if each.name not in COMPATIBLE]
 
@@ -115,7 +115,7 @@ class _Comparison:
         return found + self._types(original.message_type, update.message_type, "")
 
     def _types(self, before: Iterable[Any], after: Iterable[Any], scope: str) -> list[Difference]:
-        """Compare message types by name. Enums and constants may change freely."""
+        """Compare message types by name. Enums and their constants may change freely."""
         found = []
         old, new = ({each.name: each for each in some} for some in (before, after))
         for name in dict.fromkeys([*old, *new]):
@@ -146,12 +146,12 @@ class _Comparison:
         return found + self._types(original.nested_type, update.nested_type, path)
 
     def _gone_oneofs(self, original: Any, after: Mapping[int, Any]) -> set[str]:
-        """Names of oneofs that lost all members, which counts as a deletion."""
+        """Return the names of oneofs that have lost all members; this counts as a deletion."""
         members = _members(original)
         return {name for name, numbers in members.items() if not any(each in after for each in numbers)}
 
     def _oneofs(self, original: Any, update: Any, path: str) -> list[Difference]:
-        """Find fields that were independent and now share a oneof."""
+        """Find fields that were independent and are in one oneof now."""
         found = []
         groups = {number: name for name, numbers in _members(original).items() for number in numbers}
         numbers_before = {each.number for each in original.field}
@@ -183,7 +183,7 @@ class _Comparison:
         return []
 
     def _named(self, before: str, after: str, path: str) -> list[Difference]:
-        """Compare the message types of two fields, ignoring packages."""
+        """Compare the message types of two fields; package names are ignored."""
         old, new = self._originals.get(before), self._updates.get(after)
         changed = [Difference("FIELD_NAMED_TYPE_CHANGED", path)]
         if old is None or new is None:
@@ -203,7 +203,7 @@ class _Comparison:
         return [] if self._seen[pair] else changed
 
     def _entry(self, field: Any, messages: Messages) -> Any:
-        """Return the entry of a map field; None for another one."""
+        """Return the entry type of a map field; None if the field is no map."""
         known = messages.get(field.type_name[1:])
         return known.message if known is not None and known.message.options.map_entry else None
 
@@ -218,7 +218,7 @@ def _removed(original: Any, field: Any, gone: set[str], path: str) -> list[Diffe
 
 
 def _oneof(message: Any, field: Any) -> str:
-    """Oneof of a field; empty without one. Synthetic oneofs of proto3 optional fields do not count."""
+    """Return the name of a field's oneof; empty if there is none. Synthetic oneofs of proto3 are ignored."""
     if not field.HasField("oneof_index") or field.proto3_optional:
         return ""
     name: str = message.oneof_decl[field.oneof_index].name
@@ -234,7 +234,7 @@ def _members(message: Any) -> dict[str, list[int]]:
 
 
 def _label(field: Any, syntax: str) -> int | None:
-    """Declared label of a field; None without one."""
+    """Return the declared label of a field; None if none is declared."""
     is_given = field.label != _Field.LABEL_OPTIONAL or syntax != "proto3" or field.proto3_optional
     label: int = field.label
     return label if is_given and not (field.HasField("oneof_index") and not field.proto3_optional) else None

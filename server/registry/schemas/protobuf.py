@@ -45,7 +45,7 @@ _BUILT_IN = {
 
 
 class ProtobufSchema:
-    """A parsed schema of Protobuf."""
+    """Parsed Protobuf schema."""
 
     def __init__(self, tree: ast.File, file: Any, imported: list[Any], *, is_described: bool) -> None:
         self._tree, self.file, self.imported = tree, file, imported
@@ -70,7 +70,7 @@ class ProtobufSchema:
 
     @cached_property
     def messages(self) -> Mapping[str, Known]:
-        """All messages that it can use, by full name."""
+        """All messages that this schema can use, by full name."""
         found = dict(messages_of(self.file, ""))
         for each in self.imported:
             # The same file in both schemas holds the same messages.
@@ -87,7 +87,7 @@ class ProtobufSchema:
 
     @cached_property
     def _meaning(self) -> bytes:
-        """Descriptor without the details that its text form loses."""
+        """Descriptor without the details that the text form loses, for comparisons."""
         file = pb.FileDescriptorProto()
         file.CopyFrom(describe(plain(self._tree), NAME, self.imported))
         data: bytes = file.SerializeToString(deterministic=True)
@@ -95,7 +95,7 @@ class ProtobufSchema:
 
 
 def parse(text: str, references: Mapping[str, str]) -> ProtobufSchema:
-    """Parse a schema. The names of references are those of imports. Raises InvalidText."""
+    """Parse a schema. `references`: texts of imported files by the names in imports. Raises InvalidText."""
     known: dict[str, Any] = {}
     for name, each in references.items():
         tree, file = _read(each)
@@ -130,7 +130,7 @@ def _with_imports(names: list[str], known: Mapping[str, Any]) -> list[Any]:
 
 
 def _imported(file: Any, known: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield all imported files, dependencies first. Raises InvalidText."""
+    """Yield all files that `file` imports, dependencies first. Raises InvalidText if a file is missing."""
     done: set[str] = set()
     waiting = [(each, False) for each in reversed(file.dependency)]
     while waiting:
@@ -161,7 +161,7 @@ def _built_in(name: str) -> Any:
 
 
 def _check(file: Any, imported: list[Any]) -> None:
-    """Have Protobuf build the schema. Raises InvalidText."""
+    """Check that Protobuf can build the schema. Raises InvalidText."""
     pool = descriptor_pool.DescriptorPool()
     try:
         for each in (*imported, file):
@@ -171,7 +171,10 @@ def _check(file: Any, imported: list[Any]) -> None:
 
 
 def _read(text: str) -> tuple[ast.File, Any]:
-    """Parse a text or a base64 descriptor; returns the tree and, in the latter case, the descriptor. Raises InvalidText."""
+    """Parse a text or a descriptor in base64; return the syntax tree and the descriptor, None for a text.
+
+    Raises InvalidText.
+    """
     stripped = text.strip()
     if _BASE64.fullmatch(stripped):
         file = pb.FileDescriptorProto()
@@ -184,7 +187,7 @@ def _read(text: str) -> tuple[ast.File, Any]:
 
 
 class _Refusing(ErrorListener):  # type: ignore[misc]
-    """Error collector that raises InvalidText at the first error, which the library would print."""
+    """Error listener that raises InvalidText at the first error. The library's own listener would print the error."""
 
     def syntaxError(self, recognizer: Any, offendingSymbol: Any, line: int, column: int, msg: str, e: Any) -> None:
         raise InvalidText(f"line {line}:{column} {msg[:300]}")
@@ -222,7 +225,7 @@ _NAMES = {each.number: each.name.removeprefix("TYPE_").lower() for each in _Fiel
 
 
 def written(tree: ast.File) -> str:
-    """Write a tree."""
+    """Convert a syntax tree to text."""
     generator = Generator()
 
     def as_line(element: Any) -> Any:
@@ -237,7 +240,7 @@ def written(tree: ast.File) -> str:
 
 
 def plain(tree: ast.File) -> ast.File:
-    """Copy of a tree without comments, with sorted imports and options."""
+    """Copy a syntax tree without comments, and with imports and options sorted."""
     elements = _uncommented(tree.file_elements)
     rank = {ast.Package: 0, ast.Import: 1, ast.Option: 2}
     elements.sort(key=lambda each: (rank.get(type(each), 3), str(each.name) if type(each) in rank else ""))
@@ -256,7 +259,7 @@ def _uncommented(elements: list[Any]) -> list[Any]:
 
 
 def tree_of(file: Any) -> ast.File:
-    """Make the tree of a descriptor."""
+    """Make the syntax tree of a descriptor."""
     elements: list[Any] = [ast.Package(file.package)] if file.package else []
     public = set(file.public_dependency)
     elements += [ast.Import(name, public=index in public) for index, name in enumerate(file.dependency)]
