@@ -33,14 +33,16 @@ CHANGES_MAX = REMOVED_MAX = 10_000  # Kafka's QuorumController.MAX_RECORDS_PER_U
 
 @handles(CreateAclsRequest)
 async def create_acls(request: CreateAclsRequest, context: RequestContext[Broker]) -> CreateAclsResponse:
-    """CreateAcls: add rules to the authorizer.
+    """CreateAcls: add ACL rules to the authorizer.
 
     Behaviour
     * The client needs the right to alter the cluster; otherwise each rule gets CLUSTER_AUTHORIZATION_FAILED. Without an
       authorizer each rule gets SECURITY_DISABLED.
-    * Each rule is validated separately (`server/security/acls.py` has the reasons). Creating an existing rule is no error.
-      A rule with ANY or MATCH is INVALID_REQUEST; KRaft then refuses the whole request with UNKNOWN_SERVER_ERROR.
-    * The rules are kept and in force here when the answer goes out, and within a moment on the other brokers.
+    * Each rule is validated separately (`server/security/acls.py` has the reasons). Creating an existing rule is no
+      error.
+      A rule with ANY or MATCH gets INVALID_REQUEST; KRaft then refuses the whole request with UNKNOWN_SERVER_ERROR.
+    * When the response is sent, the rules are stored and in force at this broker; the other brokers follow within a
+      moment.
     * Resource names become names of nodes in the coordination tree. So a name with a slash, or with characters that
       ZooKeeper rejects in a path, gets INVALID_REQUEST, as in Kafka 3.9 with ZooKeeper. KRaft accepts such names.
     * More than 10,000 rules in one request get POLICY_VIOLATION, and so do rules beyond 100,000 in total.
@@ -70,7 +72,10 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext[Broker
 
 
 def _changeable(context: RequestContext[Broker], api: str) -> AclStore:
-    """Return the rules that a client may change; raises the error of each of them if there are none."""
+    """Return the ACL store for changes.
+
+    Raises KafkaError if the client may not alter the cluster or there is no authorizer.
+    """
     denied = refusal_on_cluster(context, AclOperation.ALTER, api)
     if denied is not None:
         raise denied
@@ -81,7 +86,7 @@ def _changeable(context: RequestContext[Broker], api: str) -> AclStore:
 
 
 def _checked_creation(creation: AclCreation) -> Acl | str:
-    """Check a rule for creation; returns the rule or an error."""
+    """Return the rule to create, or a text that says why it is invalid."""
     acl = Acl(
         Pattern(
             coded(ResourceType, creation.resource_type),
@@ -109,14 +114,13 @@ def _creation_result(error: KafkaError | None) -> AclCreationResult:
 
 @handles(DescribeAclsRequest)
 async def describe_acls(request: DescribeAclsRequest, context: RequestContext[Broker]) -> DescribeAclsResponse:
-    """DescribeAcls: the rules of the authorizer that a filter finds.
+    """DescribeAcls: list the authorizer's rules that match a filter.
 
     Behaviour
-    * Only clients that may describe the cluster get an answer. Without an authorizer the answer is SECURITY_DISABLED.
-    * A filter of the type MATCH finds the patterns that the resource of its name falls under. ANY and null find
-      whatever there is.
-    * A number that Kafka has no name for finds nothing; 0, its own number for that, closes the connection, as in Kafka.
-    * Any broker answers, from what it has heard of. That is all but the changes of the last moment.
+    * The client needs the right to describe the cluster. Without an authorizer the response is SECURITY_DISABLED.
+    * A filter of pattern type MATCH finds all patterns that apply to the named resource. ANY and null match everything.
+    * An enum value that Kafka does not define matches nothing; 0 (UNKNOWN) closes the connection, as in Kafka.
+    * Any broker answers, from its copy of the rules, which may lack the changes of the last moment.
     """
     if not (
         request.pattern_type_filter and request.resource_type_filter and request.permission_type and request.operation
@@ -165,18 +169,20 @@ def _resource(pattern: Pattern, entries: list[Entry]) -> DescribeAclsResource:
 
 @handles(DeleteAclsRequest)
 async def delete_acls(request: DeleteAclsRequest, context: RequestContext[Broker]) -> DeleteAclsResponse:
-    """DeleteAcls: remove the rules of the authorizer that filters find.
+    """DeleteAcls: delete the authorizer's rules that match filters.
 
     Behaviour
-    * The client needs the right to alter the cluster; otherwise every filter gets CLUSTER_AUTHORIZATION_FAILED. Without an
-      authorizer each is SECURITY_DISABLED.
-    * Each filter is answered with what it removed, and each rule has an error of its own. A rule that matches several
-      filters is listed with each of them.
-    * The rules are gone when the answer goes out, and within a moment on the other brokers.
-    * A request that finds more than 10,000 rules, or 30,000 with repetitions, removes none: INVALID_REQUEST. So does
-      one with more filters than 10,000.
-    * A filter with a number that Kafka has no name for is INVALID_REQUEST; one with 0 closes the connection, as in
-      Kafka.
+    * The client needs the right to alter the cluster; otherwise each filter gets CLUSTER_AUTHORIZATION_FAILED.
+      Without an
+      authorizer each filter gets SECURITY_DISABLED.
+    * The result of each filter lists the rules that it matched, each with an error code. A rule that matches several
+      filters is listed for each of them.
+    * When the response is sent, this broker has deleted the rules; the other brokers follow within a moment.
+    * A request that matches more than 10,000 rules, or 30,000 with repetitions, deletes nothing and gets
+      INVALID_REQUEST.
+      The same holds for a request with more than 10,000 filters.
+    * A filter with an enum value that Kafka does not define gets INVALID_REQUEST; one with 0 (UNKNOWN) closes the
+      connection, as in Kafka.
     """
     for each in request.filters:
         if not (each.resource_type_filter and each.pattern_type_filter and each.operation and each.permission_type):

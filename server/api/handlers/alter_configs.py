@@ -37,7 +37,7 @@ SETTINGS_AT_ONCE = 1_000  # more changes of one resource are worked out in a thr
 
 
 class Resource(Protocol):
-    """Resource of a request to alter settings."""
+    """Interface of resources in requests to alter settings."""
 
     resource_type: int
     resource_name: str
@@ -50,21 +50,22 @@ ResourceT = TypeVar("ResourceT", bound=Resource)
 async def incremental_alter_configs(
     request: IncrementalAlterConfigsRequest, context: RequestContext[Broker]
 ) -> IncrementalAlterConfigsResponse:
-    """IncrementalAlterConfigs: change single settings of topics, of groups and of this broker.
+    """IncrementalAlterConfigs: change single settings of topics, groups and this broker.
 
     Behaviour
-    * One resource, one result: if one of its changes is wrong, none of them happens. Resources are independent.
-    * A resource named twice is refused both times.
+    * Each resource has one result: if one of its changes is invalid, none of them is made. Resources are independent.
+    * A resource that is named twice is refused both times.
     * Changing settings of a topic or group needs AlterConfigs on it; other settings need AlterConfigs on the cluster.
-      Others are refused after what the request alone tells, and after the check of a broker's settings, as in Kafka; but
-      for them no file is read that the settings name, and no password is tried.
-    * Appending to and subtracting from a list that is not set starts from the setting's default.
-    * A broker is named by its id; the empty name changes the settings of all brokers. What Kafka does not change at run
-      time is refused.
+      As in Kafka, the request itself and a broker's settings are checked before this right. But for clients without the
+      right no file that a setting names is read, and no password is tried.
+    * Appending to a list that is not set, or subtracting from it, begins with the setting's default.
+    * A broker is named by its id; the empty name changes the settings of all brokers. Settings that Kafka cannot
+      change at
+      run time are refused.
     * A group need not exist to have settings.
-    * The change is durable and in force when the answer goes out; `validate_only` stops before that.
-    * Levels of loggers are set and unset, at once and until this broker ends. Subscriptions to metrics of clients are
-      kept by a broker that is alone; a member of a cluster refuses them.
+    * When the response is sent, the change is stored and in force; with `validate_only` nothing is changed.
+    * Levels of loggers change immediately, and until this broker stops. Subscriptions to client metrics are stored by a
+      broker without a cluster; a member of a cluster refuses them.
     """
     alter = partial(_alter, context, validate_only=request.validate_only)
     altered = await alter_each(request.resources, alter)
@@ -74,7 +75,10 @@ async def incremental_alter_configs(
 async def alter_each(
     resources: Sequence[ResourceT], alter: Callable[[ResourceT], Awaitable[None]]
 ) -> list[tuple[ResourceT, KafkaError | None]]:
-    """Alter resources one by one; returns an error for each. Shared with AlterConfigs."""
+    """Call `alter` for each resource; return the resources with their errors or None. AlterConfigs uses this, too.
+
+    A resource that is named twice gets INVALID_REQUEST.
+    """
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     altered: list[tuple[ResourceT, KafkaError | None]] = []
     time_slice = TimeSlice()
@@ -143,7 +147,10 @@ async def alter_resource(
     validate_only: bool,
     in_thread: bool = False,
 ) -> None:
-    """Change the settings of a topic, group, broker or subscription. AlterConfigs uses it, too."""
+    """Change the settings of one topic, group, broker or client metrics subscription. AlterConfigs uses this, too.
+
+    `in_thread`: compute the change in a thread.
+    """
     settings = context.broker.administration.settings
     if resource_type == ResourceType.BROKER:
         check_broker_name(name, context.broker.config.node_id)
@@ -173,7 +180,7 @@ async def alter_resource(
 
 
 def _then_check_name(name: str, change_topic: SettingsChange) -> SettingsChange:
-    """Check the topic's name after the operations and before the values, as Kafka does."""
+    """Return a change that runs `change_topic`, then checks the topic's name; Kafka checks the values after that."""
 
     def change(texts: Mapping[str, str]) -> Mapping[str, str]:
         changed = change_topic(texts)
@@ -187,7 +194,7 @@ def _then_check_name(name: str, change_topic: SettingsChange) -> SettingsChange:
 
 
 def check_broker_name(name: str, own: int) -> None:
-    """Check that a broker changes its own settings, or under the empty name those of all."""
+    """Raise KafkaError unless `name` is empty (all brokers) or the id of this broker, `own`."""
     if not name:
         return
     broker_id = parse_integer(name)
@@ -212,8 +219,8 @@ async def alter_configs(request: AlterConfigsRequest, context: RequestContext[Br
 
     Behaviour
     * Rules, resources and errors are those of IncrementalAlterConfigs, which replaced this API in clients (KIP-339).
-    * Levels of loggers cannot be replaced, only changed singly.
-    * A request in which a resource comes twice is refused for that resource.
+    * Levels of loggers cannot be replaced; IncrementalAlterConfigs changes them one by one.
+    * A resource that is named twice is refused.
     """
     replace = partial(_replace, context, validate_only=request.validate_only)
     altered = await alter_each(request.resources, replace)

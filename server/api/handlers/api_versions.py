@@ -73,7 +73,10 @@ def _tell_features(response: ApiVersionsResponse, version: int, features: Featur
 def served_api_versions(
     *, is_in_cluster: bool, is_between_brokers: bool = True, has_receiver: bool = False
 ) -> list[ApiVersion]:
-    """Api keys with their version ranges for such a broker and listener, in key order."""
+    """Return the API keys that such a broker and listener serve, with their version ranges, in key order.
+
+    `has_receiver`: a plug-in receives clients' metrics.
+    """
     routes = served_routes(
         is_in_cluster=is_in_cluster, is_between_brokers=is_between_brokers, has_receiver=has_receiver
     )

@@ -22,11 +22,12 @@ from ottla.wire.messages.classic_group import (
 
 @handles(JoinGroupRequest)
 def join_group(request: JoinGroupRequest, context: RequestContext[Broker]) -> Answer[JoinGroupResponse]:
-    """JoinGroup: become a member of a group; answered when the rebalance has gathered its members.
+    """JoinGroup: join a classic group; the response is sent when the rebalance has gathered its members.
 
     Behaviour
-    * The answer may take as long as the group's rebalance timeout. A peer that leaves meanwhile is forgotten.
-    * What each state of the group does with a join: `ottla.groupcoord.classic.rebalancing`.
+    * The response may take as long as the group's rebalance timeout. If the client disconnects meanwhile, its join is
+      dropped.
+    * `ottla.groupcoord.classic.rebalancing` describes how each state of the group handles a join.
     """
     if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
         return refused_join("", ErrorCode.GROUP_AUTHORIZATION_FAILED, context.api_version)
@@ -44,10 +45,10 @@ NAMES_SINCE = 5
 
 @handles(SyncGroupRequest)
 def sync_group(request: SyncGroupRequest, context: RequestContext[Broker]) -> Answer[SyncGroupResponse]:
-    """SyncGroup: submit the assignment as the leader, receive one's own as a member.
+    """SyncGroup: submit the group's assignment as the leader; receive the own assignment as a member.
 
     Behaviour
-    * Members wait until their leader has handed in the assignment and it is safely in the log.
+    * Members wait until their leader has submitted the assignment and the log has committed it.
     """
     # A request that lacks these two is refused whoever sends it.
     if context.api_version < NAMES_SINCE or None not in (request.protocol_type, request.protocol_name):
@@ -60,7 +61,7 @@ def heartbeat(request: HeartbeatRequest, context: RequestContext[Broker]) -> Hea
     """Heartbeat: keep a group member's session alive.
 
     Behaviour
-    * Always answered at once, without touching the log. REBALANCE_IN_PROGRESS asks the member to join again.
+    * The response is immediate and needs no write to the log. REBALANCE_IN_PROGRESS asks the member to join again.
     """
     require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     return groups_of(context.broker).classic.heartbeat(request)
@@ -71,7 +72,8 @@ def leave_group(request: LeaveGroupRequest, context: RequestContext[Broker]) -> 
     """LeaveGroup: remove members, by themselves or by an administrator.
 
     Behaviour
-    * Each member has an error of its own; before version 3 there is one member, whose error is the whole answer.
+    * Each member has an error code of its own. Before version 3 a request names one member, and its error is the
+      response's.
     """
     require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     return groups_of(context.broker).classic.leave_group(request, api_version=context.api_version)

@@ -54,14 +54,14 @@ async def alter_client_quotas(
     """AlterClientQuotas: set and remove quotas of users, clients and addresses (KIP-546).
 
     Behaviour
-    * Only for those who may alter the configs of the cluster.
-    * One result per entity: if one of its changes is wrong, none of them happens. Entities are independent.
-    * Of an entity that comes twice the first change happens, and its result is INVALID_REQUEST, as with Kafka.
+    * The client needs the right to alter the cluster's configs.
+    * Each entity has one result: if one of its changes is invalid, none of them is made. Entities are independent.
+    * If an entity is named twice, its first change is made, and its result is INVALID_REQUEST, as in Kafka.
     * Removing a quota that does not exist is no error, even with an unknown name.
     * An address may be a host name that can be resolved.
-    * The change is kept and in force here when the answer goes out, and within a moment on the other brokers.
-      `validate_only` stops before that.
-    * A request that changes more than 10,000 quotas is POLICY_VIOLATION as a whole. So is each new entity beyond
+    * When the response is sent, the change is stored and in force at this broker; the other brokers follow within a
+      moment. With `validate_only` nothing is changed.
+    * A request that changes more than 10,000 quotas gets POLICY_VIOLATION as a whole. So does each new entity beyond
       20,000.
     """
     entities = context.broker.administration.settings.entities
@@ -129,16 +129,15 @@ def _result(named: dict[str, str | None], error: KafkaError | None) -> AlteredEn
 async def describe_client_quotas(
     request: DescribeClientQuotasRequest, context: RequestContext[Broker]
 ) -> DescribeClientQuotasResponse:
-    """DescribeClientQuotas: the quotas of users, clients and addresses, as far as the request's conditions find them
-    (KIP-546).
+    """DescribeClientQuotas: list the quotas of users, clients and addresses that match a filter (KIP-546).
 
     Behaviour
-    * Only for those who may describe the configs of the cluster.
-    * Conditions that cannot be met, or name a kind that does not exist, make an error of the whole request, without
+    * The client needs the right to describe the cluster's configs.
+    * A condition that cannot be met, or names an unknown entity type, is an error of the whole request, without
       entries.
-    * Without conditions the answer has all quotas; with `strict` it has none. A condition for any name finds the default,
-      too.
-    * Other data of users, such as credentials, are left out.
+    * Without conditions the response lists all quotas; with `strict` it is empty. A condition for any name matches the
+      default, too.
+    * Other data of users, such as credentials, are omitted.
     * Any broker answers from its own copy of the stored values, which may lag behind by a moment.
     """
     if not may_on_cluster(context, AclOperation.DESCRIBE_CONFIGS):

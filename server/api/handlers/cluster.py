@@ -39,14 +39,15 @@ CONTROLLERS = 2
 
 @handles(DescribeClusterRequest)
 def describe_cluster(request: DescribeClusterRequest, context: RequestContext[Broker]) -> DescribeClusterResponse:
-    """DescribeCluster: the cluster's id, controller and brokers.
+    """DescribeCluster: return the cluster's id, controller and brokers.
 
     Behaviour
-    * Only brokers can be asked for (endpoint type 1): controllers have no listener of their own here. Another known
-      type is MISMATCHED_ENDPOINT_TYPE, an unknown one UNSUPPORTED_ENDPOINT_TYPE; in v0, which has no type, neither can
-      happen.
-    * The answer has the client's operations on the cluster only if the client may describe the cluster. All clients get the rest.
-    * All known brokers are live ones, so that asking for fenced brokers too adds none.
+    * Only endpoint type 1 (brokers) is supported: controllers have no listener of their own here. Another known type
+      gets
+      MISMATCHED_ENDPOINT_TYPE, an unknown one UNSUPPORTED_ENDPOINT_TYPE. Requests of v0 have no type.
+    * Only clients that may describe the cluster learn their authorized operations on it. All clients get everything
+      else.
+    * All known brokers are alive, so including fenced brokers adds none.
     """
     if request.endpoint_type != BROKERS:
         return _refused(request.endpoint_type)
@@ -92,17 +93,20 @@ ORDERED_CHARACTERS_MAX = 4096
 
 @handles(UpdateFeaturesRequest)
 async def update_features(request: UpdateFeaturesRequest, context: RequestContext[Broker]) -> UpdateFeaturesResponse:
-    """UpdateFeatures: change the levels of features that the cluster uses.
+    """UpdateFeatures: change the finalized levels of features.
 
     Behaviour
-    * Only for those who may alter the cluster.
-    * Nothing happens if one change is refused. From v2 on there are no results for single features, before that they
-      all say the same.
-    * v0 cannot ask for a downgrade: as with Kafka 4 its flag has no meaning.
+    * The client needs the right to alter the cluster.
+    * If one change is refused, nothing is changed. Since v2 the response has no results for single features; before,
+      all
+      of them have the same result.
+    * Requests of v0 cannot ask for a downgrade: their flag has no meaning, as in Kafka 4.
     * The controller decides (`server/cluster/controller/finalized_levels.py`), and answers when it uses the levels
-      itself. It refuses a level that one of its brokers does not support.
-    * Among brokers that know nothing of features, as those of Kafka 3.9, no feature has levels. The controller then
-      refuses every feature for itself, in the words of Kafka 3.9.
+      itself.
+      It refuses a level that one of its brokers does not support.
+    * If the brokers know nothing of features, like those of Kafka 3.9, no feature has a level. The controller then
+      refuses
+      each feature separately, with the error message of Kafka 3.9.
     """
     denied = refusal_on_cluster(context, AclOperation.ALTER, "UpdateFeatures")
     if denied is not None:
@@ -134,7 +138,7 @@ async def update_features(request: UpdateFeaturesRequest, context: RequestContex
 
 
 def _in_order(updates: Mapping[str, Update]) -> list[Update]:
-    """Sort updates as Kafka's hash map does, because only the first error is returned."""
+    """Return the names in the order of Kafka's hash map, because only the first error is returned."""
     if sum(map(len, updates)) > ORDERED_CHARACTERS_MAX:
         return list(updates.values())
     return sorted(updates.values(), key=lambda each: hash_map_slot(each.name, len(updates)))

@@ -29,10 +29,10 @@ def consumer_group_heartbeat(
     """ConsumerGroupHeartbeat: join, stay in or leave a consumer group whose assignments the broker computes (KIP-848).
 
     Behaviour
-    * The client has to have the right to read the group and to describe all topics that it names. Of topics that its
-      pattern matches those are left out that it may not describe.
-    * Answered at once, or when what the group has written for it is safely in the log.
-    * What becomes of a member in which state: `ottla.groupcoord.consumer.heartbeat`.
+    * The client needs the rights to read the group and to describe all topics that the request names. Topics that match
+      its pattern but that it may not describe are ignored.
+    * The response is immediate, or sent when the log has committed the group's records for this heartbeat.
+    * `ottla.groupcoord.consumer.heartbeat` describes how the group handles a heartbeat.
     """
     require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     names = request.subscribed_topic_names or ()
@@ -59,12 +59,12 @@ def consumer_group_heartbeat(
 def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, context: RequestContext[Broker]
 ) -> Answer[ConsumerGroupDescribeResponse]:
-    """ConsumerGroupDescribe: members of consumer groups with current and target assignments (KIP-848).
+    """ConsumerGroupDescribe: describe members of consumer groups with current and target assignments (KIP-848).
 
     Behaviour
-    * A group that does not exist, or is of another kind, has an error of its own.
-    * What the client may not see is refused as `server/api/visible_groups.py` says.
-    * While the feature of such groups is at level 0, each is UNSUPPORTED_VERSION.
+    * Each group has an error code of its own, for example if it does not exist or has another type.
+    * `server/api/visible_groups.py` describes how groups and topics are refused that the client may not describe.
+    * While the feature for such groups is at level 0, each group gets UNSUPPORTED_VERSION.
     """
     return describe_groups(Kind(groups_of(context.broker).consumer.describe, undescribed, _topics_of), request, context)
 

@@ -104,10 +104,10 @@ def update_metadata(request: UpdateMetadataRequest, context: RequestContext[Brok
 
 @handles(AlterPartitionRequest)
 async def alter_partition(request: AlterPartitionRequest, context: RequestContext[Broker]) -> AlterPartitionResponse:
-    """AlterPartition: a leader asks the controller to change a partition's in-sync replicas (KIP-497).
+    """AlterPartition: change a partition's in-sync replicas on behalf of its leader, at the controller (KIP-497).
 
-    Behaviour: the table in `replication/controller/alter_partition.py`. A client without the right to ClusterAction gets
-    CLUSTER_AUTHORIZATION_FAILED. At a broker that is not the controller: NOT_CONTROLLER.
+    Behaviour: see the table in `replication/controller/alter_partition.py`. A client without the right to ClusterAction
+    gets CLUSTER_AUTHORIZATION_FAILED. A broker that is not the controller answers NOT_CONTROLLER.
     """
     require_on_cluster(context, AclOperation.CLUSTER_ACTION)
     controller = context.broker.member.controller
@@ -120,16 +120,17 @@ async def alter_partition(request: AlterPartitionRequest, context: RequestContex
 async def controlled_shutdown(
     request: ControlledShutdownRequest, context: RequestContext[Broker]
 ) -> ControlledShutdownResponse:
-    """ControlledShutdown: a broker that is about to stop has the controller move its leaderships away.
+    """ControlledShutdown: move the leaderships of a broker that is about to stop to other brokers.
 
     Behaviour
     * A client without the right to ClusterAction gets CLUSTER_AUTHORIZATION_FAILED.
-    * The answer names the partitions that the broker still leads, because no other replica is in sync; it may ask again.
-    * At a broker that is not the controller: STALE_CONTROLLER_EPOCH, which is how Kafka says that the controller has
-      moved.
-    * An earlier incarnation of the broker is STALE_BROKER_EPOCH, a broker that is not there BROKER_NOT_AVAILABLE, or
-      UNKNOWN_SERVER_ERROR if the request has an epoch, on which Kafka fails. Before v2 requests have no epoch, and it is not
-      checked.
+    * The response names the partitions that the broker still leads, because no other replica is in sync; the broker may
+      send the request again.
+    * A broker that is not the controller answers STALE_CONTROLLER_EPOCH, as Kafka does if the controller has moved.
+    * An earlier incarnation of the broker gets STALE_BROKER_EPOCH. A broker that is not registered gets
+      BROKER_NOT_AVAILABLE, or UNKNOWN_SERVER_ERROR if the request has an epoch, because Kafka fails then. Requests
+    before
+      v2 have no epoch.
     """
     require_on_cluster(context, AclOperation.CLUSTER_ACTION)
     controller = context.broker.member.controller

@@ -43,22 +43,21 @@ CREATION_STRICT_SINCE = 6
 
 @handles(CreateTopicsRequest)
 async def create_topics(request: CreateTopicsRequest, context: RequestContext[Broker]) -> CreateTopicsResponse:
-    """CreateTopics: create topics, or only say whether they could be.
+    """CreateTopics: create topics, or only validate the request.
 
     Behaviour
-    * A name that comes twice is refused as a whole. Each other topic succeeds or fails by itself.
-    * A client with the right to create in the cluster may create all topics; other clients need the right for each topic.
-      The others are TOPIC_AUTHORIZATION_FAILED, whether they exist or not.
+    * A name that comes twice is refused both times. Every other topic succeeds or fails separately.
+    * A client needs the right to create in the cluster, or on each topic. Topics that it may not create get
+      TOPIC_AUTHORIZATION_FAILED, whether they exist or not.
     * Checks in Kafka's order: rights, total number of partitions, name, existence, settings, assignments or counts.
     * -1 for partitions or replicas means the broker's default; with explicit assignments both must be -1.
-    * From v5 on the answer tells the settings of the new topic, with what each comes from. To those who may not
-      describe its settings it tells neither them nor the numbers of partitions and replicas.
-    * The answer goes out when the topic is durable and its partitions can be written. A request that leaves no time for
-      it (a timeout of 0 or less) times out at once. In a cluster REQUEST_TIMED_OUT says that not all partitions have
-      leaders yet.
-    * While the client exceeds its controller_mutation_rate a topic is THROTTLING_QUOTA_EXCEEDED. Below v6 it is
-      created, and the client pauses after it.
-    * At a broker that is not the controller, and cannot reach it in time, every topic is NOT_CONTROLLER.
+    * Since v5 the response has the new topic's settings with their sources, and the numbers of partitions and replicas.
+      Clients that may not describe the topic's settings get none of these.
+    * The response is sent when the topic is stored and its partitions can be written. A timeout of 0 or less expires
+      immediately. In a cluster REQUEST_TIMED_OUT means that not all partitions have leaders yet.
+    * While the client exceeds its controller_mutation_rate, topics get THROTTLING_QUOTA_EXCEEDED. Before v6 topics are
+      created, and the client is throttled afterwards.
+    * If this broker is not the controller, and cannot reach it in time, every topic gets NOT_CONTROLLER.
     """
     administration = context.broker.administration
     if not administration.is_controller:
@@ -86,7 +85,10 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext[Br
 
 
 async def _denied(context: RequestContext[Broker], names: Iterable[str]) -> Collection[str]:
-    """Names that the client may not create. A name that no topic can have is refused for itself, not for lack of rights."""
+    """Return the names that the client may not create.
+
+    `__cluster_metadata` is never among them: every request for this name is refused with another error.
+    """
     if may_on_cluster(context, AclOperation.CREATE, quietly=True):
         return ()
     possible = (name for name in names if name != CLUSTER_METADATA_TOPIC)
@@ -123,7 +125,7 @@ async def _outcomes(
 
 
 def _earlier_error(administration: Administration, name: str) -> KafkaError | None:
-    """Find an error in the name, which Kafka checks before the settings."""
+    """Return the error in the topic's name, which Kafka checks before the settings; None if the name is valid."""
     try:
         administration.planner.check_name(name)
     except KafkaError as error:
@@ -181,20 +183,21 @@ EXTENSION_STRICT_SINCE = 3
 async def create_partitions(
     request: CreatePartitionsRequest, context: RequestContext[Broker]
 ) -> CreatePartitionsResponse:
-    """CreatePartitions: raise the number of partitions of topics, or only say whether that could be done.
+    """CreatePartitions: raise the number of partitions of topics, or only validate the request.
 
     Behaviour
-    * A topic that comes twice is refused. So is one that the client may not alter, with TOPIC_AUTHORIZATION_FAILED.
-      Each other one succeeds or fails by itself.
-    * If the others would add more than 10,000 partitions together, all of the request is POLICY_VIOLATION.
-    * The count is the new total; it must be more than there are. Assignments, if given, are for the new partitions only
-      and must have the replication factor of the topic.
-    * A request that leaves no time (a timeout of 0 or less) times out at once. In a cluster REQUEST_TIMED_OUT says that
-      not all partitions have leaders yet.
-    * While the client exceeds its controller_mutation_rate a topic is THROTTLING_QUOTA_EXCEEDED. Below v3 it is
-      extended, and the client pauses after it.
-    * At a broker that is not the controller, and cannot reach it in time, every topic is NOT_CONTROLLER. A topic that
-      is being reassigned is REASSIGNMENT_IN_PROGRESS.
+    * A topic that comes twice is refused. A topic that the client may not alter gets TOPIC_AUTHORIZATION_FAILED. Every
+      other topic succeeds or fails separately.
+    * If these other topics would get more than 10,000 new partitions together, the whole request gets POLICY_VIOLATION.
+    * The count is the new total; it must exceed the present one. Assignments, if given, are for the new partitions only
+      and must have the topic's replication factor.
+    * A timeout of 0 or less expires immediately. In a cluster REQUEST_TIMED_OUT means that not all partitions have
+      leaders yet.
+    * While the client exceeds its controller_mutation_rate, topics get THROTTLING_QUOTA_EXCEEDED. Before v3 topics are
+      extended, and the client is throttled afterwards.
+    * If this broker is not the controller, and cannot reach it in time, every topic gets NOT_CONTROLLER. A topic that
+      is
+      being reassigned gets REASSIGNMENT_IN_PROGRESS.
     """
     administration = context.broker.administration
     named = Counter(topic.name for topic in request.topics)

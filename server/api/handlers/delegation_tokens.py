@@ -40,15 +40,19 @@ async def create_delegation_token(
     """CreateDelegationToken: create a token for logins on behalf of its owner (KIP-48).
 
     Behaviour
-    * Only for clients that are known, and by something other than a token: else DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
-    * The owner is who asks. For another one (version 3) the right to CreateTokens on that user is needed.
-    * Renewers have to be users: else INVALID_PRINCIPAL_TYPE. The broker does not check that these users exist.
+    * The client must be authenticated, and not by a token: else DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
+    * The owner is the client. Since version 3 a request may name another owner; the client then needs the right to
+      CreateTokens on this user.
+    * Renewers must be users: else INVALID_PRINCIPAL_TYPE. The broker does not check that these users exist.
     * Without delegation.token.secret.key there are no tokens: DELEGATION_TOKEN_AUTH_DISABLED.
-    * A token is good for delegation.token.expiry.time.ms, and can be renewed up to the age that the request or
-      delegation.token.max.lifetime.ms says. It is kept and good here when the answer goes out, and within a moment on
-      the others.
-    * What Kafka does not bound: there may be 20,000 tokens, 5,000 that the same principal has asked for, 1,000 renewers
-      of one, names of 4,096 characters, and 64 KiB for all names of one. Beyond that it is POLICY_VIOLATION.
+    * A token expires after delegation.token.expiry.time.ms. It can be renewed up to the maximum lifetime, which the
+      request
+      or delegation.token.max.lifetime.ms sets. When the response is sent, the token is stored and valid at this
+    broker; the
+      other brokers follow within a moment.
+    * Limits, which Kafka does not have: 20,000 tokens in total, 5,000 requested by one principal, 1,000 renewers of a
+      token,
+      4,096 characters in a name, and 64 KiB for all names of a token. Beyond these the request gets POLICY_VIOLATION.
     """
     requester = Principal.of(context.principal)
     owner = requester
@@ -112,12 +116,14 @@ async def renew_delegation_token(
     """RenewDelegationToken: postpone a token's expiry (KIP-48).
 
     Behaviour
-    * Only for clients that are known, and by something other than a token: else DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
-    * A token is named by its HMAC. One that this broker has not heard of is DELEGATION_TOKEN_NOT_FOUND.
-    * Only its owner and its renewers may renew a token (DELEGATION_TOKEN_OWNER_MISMATCH), and not after it has expired
+    * The client must be authenticated, and not by a token: else DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
+    * A token is named by its HMAC. A token that this broker does not know gets DELEGATION_TOKEN_NOT_FOUND.
+    * Only the token's owner and renewers may renew it (DELEGATION_TOKEN_OWNER_MISMATCH), and only before its expiry
       (DELEGATION_TOKEN_EXPIRED, which is checked first).
-    * It expires after the period that the request names, at most delegation.token.expiry.time.ms, which a period of 0
-      or less means, too; and never after its greatest age. Kafka 3.9 takes longer periods, and 0 as they are.
+    * The new expiry is the request's period from now, but at most delegation.token.expiry.time.ms, and never beyond the
+      token's maximum lifetime. A period of 0 or less stands for delegation.token.expiry.time.ms. Kafka 3.9 accepts
+    longer
+      periods, and does not treat 0 specially.
     """
     if not may_ask(context):
         code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
@@ -136,16 +142,16 @@ async def renew_delegation_token(
 async def expire_delegation_token(
     request: ExpireDelegationTokenRequest, context: RequestContext[Broker]
 ) -> ExpireDelegationTokenResponse:
-    """ExpireDelegationToken: change a token's expiry, or remove it at once (KIP-48).
+    """ExpireDelegationToken: change a token's expiry, or remove the token immediately (KIP-48).
 
     Behaviour
-    * Only for clients that are known, and by something other than a token: else DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
-    * A token is named by its HMAC. One that this broker has not heard of is DELEGATION_TOKEN_NOT_FOUND.
-    * Only its owner and its renewers may do this: else DELEGATION_TOKEN_OWNER_MISMATCH.
-    * A negative period removes the token, also one that has expired. Otherwise it expires after that period, and at
-      most at its greatest age; one that has expired already is DELEGATION_TOKEN_EXPIRED.
-    * Clients that are logged in by a token stay so until the time at which it was to expire when they logged in, as in
-      Kafka.
+    * The client must be authenticated, and not by a token: else DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
+    * A token is named by its HMAC. A token that this broker does not know gets DELEGATION_TOKEN_NOT_FOUND.
+    * Only the token's owner and renewers may do this: else DELEGATION_TOKEN_OWNER_MISMATCH.
+    * A negative period removes the token, even an expired one. Otherwise the token expires after this period, but not
+      beyond its maximum lifetime; an expired token gets DELEGATION_TOKEN_EXPIRED.
+    * As in Kafka, clients that are logged in by a token stay logged in until the expiry that the token had at their
+      login.
     """
     if not may_ask(context):
         code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
@@ -167,13 +173,15 @@ async def describe_delegation_token(
     """DescribeDelegationToken: describe existing tokens (KIP-48).
 
     Behaviour
-    * Only for clients that are known, and by something other than a token: else DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
+    * The client must be authenticated, and not by a token: else DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
     * Without delegation.token.secret.key there are no tokens: DELEGATION_TOKEN_AUTH_DISABLED.
-    * Null selects the tokens of all owners, an empty list selects none. Others are those that the named principals own,
-      have asked for or may renew.
-    * Of these a client is told its own in the same sense. For others it needs the right to Describe that token, or to
-      DescribeTokens of the user who owns it. The rest is left out.
-    * Tokens that have expired are listed until they are removed.
+    * Null selects the tokens of all owners, an empty list selects none. A list of principals selects the tokens that
+      they
+      own, have requested or may renew.
+    * A client sees the tokens that it owns, has requested or may renew. To see another token it needs the right to
+      Describe
+      this token, or to DescribeTokens of the token's owner. Other tokens are omitted.
+    * Expired tokens are listed until they are removed.
     * Any broker answers from its own copy of the stored values, which may lag behind by a moment.
     """
     if not may_ask(context):

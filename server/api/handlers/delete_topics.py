@@ -40,7 +40,7 @@ STRICT_SINCE = 5
 
 
 class _Asked(NamedTuple):
-    """A topic to delete, as the request names it, and the topic that was found."""
+    """Name and id of an existing topic to delete."""
 
     name: str
     topic_id: bytes
@@ -55,23 +55,25 @@ class _Denied(NamedTuple):
 
 @handles(DeleteTopicsRequest)
 async def delete_topics(request: DeleteTopicsRequest, context: RequestContext[Broker]) -> DeleteTopicsResponse:
-    """DeleteTopics: delete topics by name, from v6 on also by id.
+    """DeleteTopics: delete topics by name, since v6 also by id.
 
     Behaviour
-    * With delete.topic.enable=false everything is refused: TOPIC_DELETION_DISABLED, below v3 INVALID_REQUEST.
-    * Both or neither of name and id: INVALID_REQUEST, each time. A name or id that comes twice: INVALID_REQUEST, once.
-      So is a topic given by name and by id; it is not deleted.
-    * An unknown name is UNKNOWN_TOPIC_OR_PARTITION, an unknown id UNKNOWN_TOPIC_ID, without a name.
-    * Topics that the client may not delete are TOPIC_AUTHORIZATION_FAILED. Only clients that may describe a topic learn
-      that it exists, or which name belongs to its id. Who may delete the cluster, which only the right to all operations
-      includes, may delete all topics, as in Kafka.
-    * The answer goes out when the topic is gone for good and its name can be used again; its files go a little later. A
-      request that leaves no time for it (a timeout of 0 or less) times out at once.
-    * While the client exceeds its controller_mutation_rate a topic is THROTTLING_QUOTA_EXCEEDED. Below v5 it is
-      deleted, and the client pauses after it.
-    * At a broker that is not the controller, and cannot reach it in time, everything is NOT_CONTROLLER. In a cluster
-      the answer goes out when the controller shows the topic no more; its name can be used again when all brokers that
-      held it have said that they deleted it.
+    * With delete.topic.enable=false everything is refused: TOPIC_DELETION_DISABLED, before v3 INVALID_REQUEST.
+    * An entry with both name and id, or with neither, gets INVALID_REQUEST. A name or id that comes twice gets a single
+      INVALID_REQUEST. So does a topic that is named by name and by id; it is not deleted.
+    * An unknown name gets UNKNOWN_TOPIC_OR_PARTITION. An unknown id gets UNKNOWN_TOPIC_ID, without a name.
+    * Topics that the client may not delete get TOPIC_AUTHORIZATION_FAILED. Only clients that may describe a topic learn
+      that it exists, or which name belongs to its id. As in Kafka, a client that may delete the cluster may delete all
+      topics; only the right to all operations includes this right.
+    * The response is sent when the topic is deleted and its name can be used again; its files are deleted a little
+      later.
+      A timeout of 0 or less expires immediately.
+    * While the client exceeds its controller_mutation_rate, topics get THROTTLING_QUOTA_EXCEEDED. Before v5 topics are
+      deleted, and the client is throttled afterwards.
+    * If this broker is not the controller, and cannot reach it in time, every topic gets NOT_CONTROLLER. In a cluster
+      the
+      response is sent when the controller has removed the topic from the metadata; the name can be used again when all
+      brokers with replicas of the topic have confirmed their deletion.
     """
     broker, version = context.broker, context.api_version
     named = await each_in_slices(request.topic_names, lambda name: DeleteTopicState(name=name, topic_id=ZERO_UUID))
@@ -104,7 +106,7 @@ async def _all_refused(named: Sequence[DeleteTopicState], code: ErrorCode) -> De
 
 
 async def _sorted_out(named: Sequence[DeleteTopicState]) -> tuple[list[DeleteTopicState], list[DeletableTopicResult]]:
-    """Separate valid topics, named once, from error results for all others."""
+    """Return the valid entries, and error results for entries that are invalid or named twice."""
     counts: Counter[tuple[str | None, bytes]] = Counter()
     responses: list[DeletableTopicResult] = []
     time_slice = TimeSlice()
@@ -139,7 +141,10 @@ async def _denied(context: RequestContext[Broker], names: Sequence[str]) -> _Den
 async def _found(
     context: RequestContext[Broker], asked: Sequence[DeleteTopicState], given_ids: Collection[bytes]
 ) -> tuple[list[_Asked], list[DeletableTopicResult]]:
-    """Find topics to delete; error results for topics that are denied, missing or named by both name and id."""
+    """Return the topics to delete, and error results for entries whose topic is denied or missing.
+
+    A topic that is named both by name and by id gets an error, too.
+    """
     cluster = context.broker.cluster
     # Ids are looked up once: the client was not asked for rights to a topic that comes meanwhile.
     names = await each_in_slices(asked, lambda state: _name(cluster, state))
@@ -212,14 +217,16 @@ def delete_records(request: DeleteRecordsRequest, context: RequestContext[Broker
     """DeleteRecords: raise the log start offset of partitions.
 
     Behaviour
-    * Offset -1 stands for the high watermark. Above it, or below -1, is OFFSET_OUT_OF_RANGE; below the log start
-      nothing changes. A topic that is only compacted may not lose records this way: POLICY_VIOLATION.
-    * Topics that the client may not delete from are TOPIC_AUTHORIZATION_FAILED, whether they exist or not.
-    * Internal topics are refused with INVALID_TOPIC_EXCEPTION.
+    * Offset -1 stands for the high watermark. Offsets above it, or below -1, get OFFSET_OUT_OF_RANGE; an offset below
+      the
+      log start changes nothing. Records of a topic that is only compacted cannot be deleted: POLICY_VIOLATION.
+    * Topics from which the client may not delete get TOPIC_AUTHORIZATION_FAILED, whether they exist or not.
+    * Internal topics get INVALID_TOPIC_EXCEPTION.
     * If a partition is named twice, its last offset counts, and the response has the partition once.
-    * The answer carries the new low watermark, the lowest start among the live replicas. The answer waits until the
-      followers have raised their start offsets too. After the request's timeout it is REQUEST_TIMED_OUT (Kafka's
-      DelayedDeleteRecords).
+    * The response has the new low watermark, the lowest log start offset among the live replicas. The response is
+      sent when
+      the followers have raised their start offsets, too. After the request's timeout the error is REQUEST_TIMED_OUT
+      (Kafka's DelayedDeleteRecords).
     * The next retention check deletes the files.
     """
     names = (topic.name for topic in request.topics)
@@ -272,7 +279,7 @@ def _delete(
 
 
 class Deletion(PendingAnswer[DeleteRecordsResponse]):
-    """Deletion of one request, which waits for the followers."""
+    """Pending response to one DeleteRecords request, which waits for the followers."""
 
     def __init__(self, broker: Broker, denied: Collection[str]) -> None:
         """`denied`: topics from which the client may not delete."""
@@ -284,7 +291,7 @@ class Deletion(PendingAnswer[DeleteRecordsResponse]):
         self._deadline: Deadline | None = None
 
     def delete(self, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
-        """Raise the log start of one partition; waits for followers if there are any."""
+        """Raise the log start offset of one partition. If followers have to follow, record the partition as pending."""
         result = DeleteRecordsPartitionResult(
             partition_index=asked.partition_index, low_watermark=UNKNOWN_LOW_WATERMARK, error_code=ErrorCode.NONE
         )
@@ -308,7 +315,7 @@ class Deletion(PendingAnswer[DeleteRecordsResponse]):
         return broker in self._broker.cluster.brokers
 
     def answer(self, response: DeleteRecordsResponse, timeout_ms: int) -> Answered:
-        """Response if all followers are up to date, else this pending answer."""
+        """Return the response if all followers have followed; otherwise return this pending answer."""
         if not self._awaited:
             return response
         self._response = response
@@ -349,7 +356,7 @@ class Deletion(PendingAnswer[DeleteRecordsResponse]):
 
 
 class _Different:
-    """Partitions of a request, each once."""
+    """Requested partitions by topic, each once."""
 
     def __init__(self) -> None:
         self.asked: dict[str, dict[int, DeleteRecordsPartition]] = {}

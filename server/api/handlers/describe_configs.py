@@ -79,7 +79,7 @@ _OF_BROKERS = (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
 def forbidden(
     context: RequestContext[Broker], operation: AclOperation, resource_type: int, name: str
 ) -> KafkaError | None:
-    """Error for a client without this right on a resource's settings; None if it has the right."""
+    """Return the error for a client that may not do this operation on a resource's settings; None if it may."""
     if resource_type == ResourceType.TOPIC:
         guarded = Guarded.TOPIC
     elif resource_type == ResourceType.GROUP:
@@ -97,26 +97,29 @@ def forbidden(
 def describe_configs(
     request: DescribeConfigsRequest, context: RequestContext[Broker]
 ) -> Answer[DescribeConfigsResponse]:
-    """DescribeConfigs: the settings of topics, of groups and of this broker, with where each value comes from.
+    """DescribeConfigs: describe the settings of topics, groups and this broker, with the source of each value.
 
     Behaviour
-    * Who may describe the settings of the cluster sees those of brokers, loggers and subscriptions. Topics and groups
-      have rights of their own. What the client may not see comes with the error of its kind, behind the others.
-    * A topic's settings are described with the chain of values behind each: its own, then those of the broker-wide
-      setting of the highest precedence (`log.retention.ms` for `retention.ms`, even if `log.retention.hours` decides).
-    * A broker is described by its own id; the empty name stands for the settings changed for all brokers at run time.
-    * A group need not exist to be described. What it does not set is as the broker has it. Kafka's internal settings of groups
-      are listed only if they are set, as are settings of topics that Kafka does not have. Of groups without settings of their
-      own a request may name a
-      thousand: each costs two kilobytes, and a name costs its sender nothing.
-    * A resource that is named twice is described twice. If a request names more than 20 resources each is described
-      once, however it is spelled, because a few bytes that name a broker again would cost fifty kilobytes each time.
-    * Configuration keys restrict what is described; null and an empty list mean everything.
-    * A member of a cluster asks ZooKeeper for the settings that are in force at this moment. It may not have heard of
-      all yet.
+    * Settings of brokers, loggers and client metrics subscriptions need the right to describe the cluster's configs.
+      Topics
+      and groups have rights of their own. Refused resources come last, with the error of their type.
+    * A topic's setting lists its synonyms: the topic's own value, then the values of the broker-wide setting of the
+      highest
+      precedence (`log.retention.ms` for `retention.ms`, even if `log.retention.hours` decides).
+    * A broker is named by its id; the empty name stands for the settings changed for all brokers at run time.
+    * A group need not exist to be described; a setting that it does not override has the broker's value. Kafka's
+      internal
+      group settings are listed only if they are set, and so are topic settings that Kafka does not have. A request
+    may name
+      up to a thousand groups without overrides: each costs this broker two kilobytes, and the sender almost nothing.
+    * A resource that is named twice is described twice. But in a request with more than 20 resources each is described
+      once, however its name is spelled, because a few bytes that repeat a broker would cost fifty kilobytes each time.
+    * Configuration keys restrict the response; null and an empty list mean all settings.
+    * A member of a cluster reads the settings from ZooKeeper, because it may not know the latest changes yet.
     * The values of sensitive settings stay secret. A setting that Kafka does not know counts as sensitive.
-    * The loggers of this broker are described under its id, as they are. Subscriptions to metrics of clients need not
-      exist; a member of a cluster refuses them, as Kafka does in ZooKeeper mode.
+    * The loggers of this broker are described under its id, with their present levels. Client metrics subscriptions
+      need
+      not exist; a member of a cluster refuses them, as Kafka does in ZooKeeper mode.
     """
     known = ResourceType._value2member_map_
     if any(resource.resource_type not in known for resource in request.resources):
@@ -142,7 +145,7 @@ def describe_configs(
 async def _describe_allowed(
     describer: _Describer, resources: Sequence[DescribeConfigsResource], context: RequestContext[Broker]
 ) -> DescribeConfigsResponse:
-    """Describe the resources that the client may see; refuse the rest."""
+    """Describe the resources that the client may see; append errors for the others."""
     allowed: list[DescribeConfigsResource] = []
     refused: list[DescribeConfigsResult] = []
     time_slice = TimeSlice()
@@ -162,7 +165,7 @@ async def _describe_allowed(
 
 
 def _identity(resource: DescribeConfigsResource) -> tuple[int, str | int]:
-    """Normalize a resource's name: 1, 01 and +1 are the same broker."""
+    """Return the type and normalized name of a resource: 1, 01 and +1 are the same broker."""
     kind, name = resource.resource_type, resource.resource_name
     number = parse_integer(name) if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) else None
     return kind, name if number is None else number
@@ -193,7 +196,7 @@ async def _describe_in_slices(
 
 
 class _Describer:
-    """Describes resources with the options of one request."""
+    """Describer of settings for one request, by the request's options."""
 
     def __init__(self, broker: Broker, request: DescribeConfigsRequest) -> None:
         self._broker = broker
@@ -201,7 +204,7 @@ class _Describer:
         self._unchanged: dict[frozenset[str], list[DescribeConfigsResourceResult]] = {}
         """The entries of a topic without settings of its own, by the names asked for. Thousands of topics share them."""
         self._unchanged_groups: dict[frozenset[str], list[DescribeConfigsResourceResult]] = {}
-        """Describe the settings of a group."""
+        """The entries of a group without settings of its own, by the names asked for."""
         self._groups_left = GROUPS_WITHOUT_SETTINGS_MAX
         self._with_synonyms = request.include_synonyms
         self._with_documentation = request.include_documentation
@@ -314,7 +317,7 @@ class _Describer:
         return self._entry(name, value, declared, chain, is_read_only=False)
 
     def _group_value(self, declared: Setting, texts: Texts) -> str | None:
-        """Configured value, even beyond the broker's bounds."""
+        """Return the group's own value, even beyond the broker's bounds; if it has none, the broker's default."""
         if declared.name not in texts:
             return format_value(declared.kind, getattr(self._configs.groups.of_broker, field_name(declared.name)))
         return _as_kept(declared, texts)
@@ -347,7 +350,7 @@ class _Describer:
         return entries
 
     def _is_fixed(self, name: str) -> bool:
-        """True for settings that Kafka shows as read-only: unknown full names, such as a listener's own."""
+        """True if the setting is shown as read-only; so are unknown names, such as a listener's own settings."""
         declared = self._configs.known.get(name)
         return declared is None or declared.is_read_only
 
@@ -412,7 +415,7 @@ class _Describer:
 
 
 def _as_kept(declared: Setting, texts: Texts) -> str | None:
-    """Kafka's spelling of a stored value, where it has one."""
+    """Return a stored value in Kafka's spelling; a value that is invalid is returned unchanged."""
     try:
         return format_value(declared.kind, parse_value(declared, texts[declared.name]))
     except InvalidSetting:
@@ -437,15 +440,16 @@ _TYPES_OF_V0 = frozenset([ResourceType.CLIENT_METRICS])
 def list_config_resources(
     request: ListConfigResourcesRequest, context: RequestContext[Broker]
 ) -> Worked[ListConfigResourcesResponse]:
-    """ListConfigResources: list resources that have settings, or may have.
+    """ListConfigResources: list resources that have settings, or may have settings.
 
     Behaviour
-    * Only who may describe the settings of the cluster gets an answer, others CLUSTER_AUTHORIZATION_FAILED.
-    * v0 asks for client metrics (16) only. From v1 on types are named; none named means all.
-    * A type that the version does not know is UNSUPPORTED_VERSION.
-    * All topics and brokers are listed, but of groups only those that have settings of their own. A broker also stands
-      for its loggers (8).
-    * Subscriptions to metrics of clients are listed that have settings.
+    * The client needs the right to describe the cluster's configs: else CLUSTER_AUTHORIZATION_FAILED.
+    * Requests of v0 ask for client metrics subscriptions (16) only. Since v1 requests name types; none named means all.
+    * A type that the version does not support gets UNSUPPORTED_VERSION.
+    * All topics and brokers are listed, but only those groups that have settings of their own. Each broker is listed
+      for
+      its loggers (8), too.
+    * Client metrics subscriptions are listed if they have settings.
     """
     require_on_cluster(context, AclOperation.DESCRIBE_CONFIGS)
     known = _TYPES if context.api_version > 0 else _TYPES_OF_V0

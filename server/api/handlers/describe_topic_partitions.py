@@ -97,7 +97,7 @@ async def _describe_in_slices(
 def _names_to_tell(
     request: DescribeTopicPartitionsRequest, names: Sequence[str], denied: Collection[str] = ()
 ) -> Sequence[str] | ErrorCode:
-    """Sorted names to describe, or the error that refuses all of them."""
+    """Return the topic names to describe, in order from the cursor on, or the error for the whole request."""
     found = _names_from_cursor(request, names)
     if found is None:
         return ErrorCode.INVALID_REQUEST
@@ -105,7 +105,7 @@ def _names_to_tell(
 
 
 def _names_from_cursor(request: DescribeTopicPartitionsRequest, names: Sequence[str]) -> Sequence[str] | None:
-    """Topics of the answer, sorted, from the cursor on; None if the request contradicts itself."""
+    """Return the topic names from the cursor on; None if the cursor is invalid. `names` must be sorted."""
     cursor = request.cursor
     if cursor is None:
         return names
@@ -130,7 +130,7 @@ class _Page:
         return DescribeTopicPartitionsResponse(topics=self._topics, next_cursor=self._next_cursor)
 
     def add(self, name: str) -> bool:
-        """Add one topic; False if the page is full afterwards."""
+        """Add one topic; False if the page has no room for all of its partitions."""
         cursor = self._request.cursor
         topic = self._cluster.topics.get(name)
         if topic is None and not self._request.topics:

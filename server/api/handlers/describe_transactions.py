@@ -39,13 +39,13 @@ from ottla.wire.time_slice import TimeSlice
 def describe_transactions(
     request: DescribeTransactionsRequest, context: RequestContext[Broker]
 ) -> Answer[DescribeTransactionsResponse]:
-    """DescribeTransactions: state, producer and partitions of transactional ids that this broker coordinates.
+    """DescribeTransactions: describe state, producer and partitions of transactional ids that this broker coordinates.
 
     Behaviour
-    * An id that is not known is TRANSACTIONAL_ID_NOT_FOUND, an empty one INVALID_REQUEST.
-    * A request that names more than a few ids hears of each of them once, however often it names it.
-    * An id that the client may not describe is TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Topics that it may not describe
-      are left out.
+    * An unknown id gets TRANSACTIONAL_ID_NOT_FOUND, an empty one INVALID_REQUEST.
+    * If a request names more than a few ids, each is described once, however often the request names it.
+    * An id that the client may not describe gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Topics that the client may not
+      describe are omitted.
     """
     if context.broker.authorizer is None:
         return transactions_of(context.broker).describe_transactions(request)
@@ -84,11 +84,12 @@ _matching = trio.CapacityLimiter(1)
 def list_transactions(
     request: ListTransactionsRequest, context: RequestContext[Broker]
 ) -> Answer[ListTransactionsResponse]:
-    """ListTransactions: the transactional ids that this broker coordinates.
+    """ListTransactions: list the transactional ids that this broker coordinates.
 
     Behaviour
-    * Filters by state, by producer id, by the age of the transaction (version 1) and by a pattern that the whole id has
-      to match (version 2). The answer lists unknown state names.
+    * Filters: state, producer id, age of the transaction (since version 1), and a pattern for the whole id (since
+      version
+      2). The response lists state names in the request that are unknown.
     * COORDINATOR_LOAD_IN_PROGRESS while a partition is being loaded; INVALID_REGULAR_EXPRESSION if the pattern does not
       follow RE2's rules, or is very large.
     """
@@ -145,12 +146,12 @@ PRODUCERS_PER_TURN = 200
 def describe_producers(
     request: DescribeProducersRequest, context: RequestContext[Broker]
 ) -> Answer[DescribeProducersResponse]:
-    """Describe producers. A partition that a long request names again is described once."""
-    """DescribeProducers: the producers that a partition remembers, with their sequences and open transactions (KIP-664).
+    """DescribeProducers: describe partitions' producers, with sequences and open transactions (KIP-664).
 
     Behaviour
-    * A name that no topic can have is INVALID_TOPIC_EXCEPTION, a topic that the client may not read
+    * An invalid topic name gets INVALID_TOPIC_EXCEPTION. A topic that the client may not read gets
       TOPIC_AUTHORIZATION_FAILED, whether it exists or not.
+    * In a request for more than a few partitions, a partition that is named again is described once.
     """
     names = (topic.name for topic in request.topics if topic_name_problem(topic.name) is None)
     return decided(
@@ -192,7 +193,7 @@ def _producer_count(request: DescribeProducersRequest, context: RequestContext[B
 async def _describe_at_length(
     request: DescribeProducersRequest, context: RequestContext[Broker], denied: Collection[str]
 ) -> DescribeProducersResponse:
-    """Describe many partitions or producers, and serve other requests in between."""
+    """Describe many partitions or producers in time slices."""
     time_slice = TimeSlice()
     answers: list[list[PartitionResponse]] = []
     for topic in request.topics:
@@ -230,7 +231,7 @@ def _describe(topic: str, index: int, context: RequestContext[Broker], denied: C
 def _begin(
     topic: str, index: int, context: RequestContext[Broker], denied: Collection[str]
 ) -> tuple[PartitionResponse, list[ProducerEntry]]:
-    """Begin an answer; returns it with the producers still to describe."""
+    """Return a partition's response without producers, and the producers to add."""
     answer = PartitionResponse(partition_index=index, error_code=ErrorCode.NONE, active_producers=[])
     try:
         if topic in denied:

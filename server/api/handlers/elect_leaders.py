@@ -95,7 +95,7 @@ def _denied(request: ElectLeadersRequest, error: KafkaError) -> Worked[ElectLead
 
 
 async def _elect_alone(request: ElectLeadersRequest, cluster: MetadataCache) -> ElectLeadersResponse:
-    """Answer of a broker without a cluster. It names topics as often as the request does."""
+    """Return the response of a broker that is not in a cluster; topics are repeated as in the request."""
     if request.topic_partitions is not None:
         asked: list[tuple[str, Sequence[int]]] = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
     else:
@@ -153,7 +153,7 @@ async def _elect(
 
 
 def _is_led(cluster: MetadataCache, partition: TopicPartition, epoch: int) -> bool:
-    """Tell whether the metadata shows a leader of this leader epoch, or of a later one."""
+    """True if the metadata cache shows a leader of leader epoch `epoch` or later."""
     state = cluster.partition(*partition)
     return state is not None and state.leader != NO_LEADER and state.leader_epoch >= epoch
 

@@ -74,7 +74,7 @@ async def envelope(request: EnvelopeRequest, context: RequestContext[Broker]) ->
 
 
 def _client(request: EnvelopeRequest, context: RequestContext[Broker]) -> RequestContext[Broker]:
-    """Context of the client, as it is at the broker that forwards its request."""
+    """Return the request context of the forwarded request's client, as the forwarding broker knows it."""
     try:
         principal = decode_principal(request.request_principal or b"")
     except ProtocolViolation:
@@ -97,7 +97,7 @@ def _client(request: EnvelopeRequest, context: RequestContext[Broker]) -> Reques
 
 
 async def _call(data: bytes) -> Call:
-    """Find the handler of the request that begins with these bytes."""
+    """Return the call for the forwarded request that begins with these bytes."""
     if len(data) < 4:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     api_key, version = _head(data)
@@ -110,9 +110,9 @@ async def _call(data: bytes) -> Call:
 
 
 async def _answered(call: Call, data: bytes, start: int, client: RequestContext[Broker]) -> Any:
-    """Serve the forwarded request and charge its client; None: this broker is not the controller any more.
+    """Serve the forwarded request and charge its client's quotas; None: this broker is no longer the controller.
 
-    Raises ProtocolViolation.
+    Raises ProtocolViolation if the request cannot be decoded.
     """
     quotas, began = client.broker.quotas, time.monotonic()
     throttling = Throttling(quotas)

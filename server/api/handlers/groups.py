@@ -39,11 +39,11 @@ GROUPS_PER_TURN = 4
 
 @handles(DescribeGroupsRequest)
 def describe_groups(request: DescribeGroupsRequest, context: RequestContext[Broker]) -> Answer[DescribeGroupsResponse]:
-    """DescribeGroups: state, protocol and members of groups.
+    """DescribeGroups: describe state, protocol and members of groups.
 
     Behaviour
-    * An unknown group is GROUP_ID_NOT_FOUND since version 6, and a group in state Dead without an error before.
-    * Groups that the client may not describe are GROUP_AUTHORIZATION_FAILED, in front of the others.
+    * An unknown group gets GROUP_ID_NOT_FOUND since version 6; before, it is in state Dead, without an error.
+    * Groups that the client may not describe get GROUP_AUTHORIZATION_FAILED; they come first.
     """
     return decided(
         context,
@@ -92,10 +92,10 @@ def _describe(
 
 @handles(ListGroupsRequest)
 def list_groups(request: ListGroupsRequest, context: RequestContext[Broker]) -> Answer[ListGroupsResponse]:
-    """ListGroups: the groups that this broker coordinates.
+    """ListGroups: list the groups that this broker coordinates.
 
     Behaviour
-    * Filters by state (version 4) and type (version 5) do not mind case; an unknown word matches nothing.
+    * Filters by state (since version 4) and type (since version 5) ignore case; an unknown word matches nothing.
     * A client that may describe the cluster sees all groups; other clients see the groups that they may describe.
     """
     answer = groups_of(context.broker).list_groups(request)
@@ -117,8 +117,8 @@ def delete_groups(request: DeleteGroupsRequest, context: RequestContext[Broker])
     """DeleteGroups: delete empty groups together with their offsets.
 
     Behaviour
-    * Each group has an error of its own: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or why it cannot be reached here.
-    * Groups that the client may not delete are GROUP_AUTHORIZATION_FAILED, behind the others.
+    * Each group has an error code of its own: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or a coordinator's error.
+    * Groups that the client may not delete get GROUP_AUTHORIZATION_FAILED; they come last.
     """
 
     def delete(denied: Collection[str]) -> Answer[DeleteGroupsResponse]:

@@ -72,14 +72,14 @@ _SINCE = {
 
 
 class RequestedPartition(NamedTuple):
-    """Request for a partition; it may be named more than once."""
+    """Requested partition; `is_repeated` is True if the request names it more than once."""
 
     wish: ListOffsetsPartition
     is_repeated: bool
 
 
 class RequestedTopic(NamedTuple):
-    """A topic with all partitions that the request names anywhere."""
+    """Requested topic, with all its partitions that the request names."""
 
     name: str
     partitions: list[RequestedPartition]
@@ -137,7 +137,7 @@ def _list(
 
 
 class _Unanswered(NamedTuple):
-    """A partition whose offset must be searched by timestamp."""
+    """Requested partition whose offset is not known yet, because the log must be searched for a timestamp."""
 
     topic: str
     wish: ListOffsetsPartition
@@ -146,7 +146,7 @@ class _Unanswered(NamedTuple):
 
 
 class OffsetLookup:
-    """Look-ups of one request."""
+    """Offset look-ups of one ListOffsets request."""
 
     def __init__(
         self, request: ListOffsetsRequest, context: RequestContext[Broker], denied: Collection[str] = ()
@@ -160,11 +160,11 @@ class OffsetLookup:
 
     @property
     def is_waiting(self) -> bool:
-        """True while some answers are not there yet."""
+        """True while some offsets are not known yet."""
         return bool(self._unanswered)
 
     def answer(self, topic: RequestedTopic, asked: RequestedPartition) -> ListOffsetsPartitionResponse:
-        """Answer one partition, immediately or after a search."""
+        """Return the result for one partition; if the log must be searched, `finish` completes the result later."""
         wish = asked.wish
         answer = ListOffsetsPartitionResponse(partition_index=wish.partition_index, error_code=ErrorCode.NONE)
         if topic.name in self._denied:
@@ -185,7 +185,7 @@ class OffsetLookup:
         return answer
 
     async def finish(self, response: Worked[ListOffsetsResponse]) -> ListOffsetsResponse:
-        """Complete a response."""
+        """Search the logs in threads, and complete the results in the response."""
         if not isinstance(response, ListOffsetsResponse):
             response = await response
         # The searchers share one iterator, so each of them takes the next partition as soon as it is free.
@@ -206,7 +206,7 @@ class OffsetLookup:
             await time_slice.yield_if_over()
 
     def _ask(self, asked: _Unanswered) -> TimestampSearch | None:
-        """Complete an answer, unless a log search must come first."""
+        """Complete the result of a partition; if a thread must search the log first, return the search instead."""
         wish, answer = asked.wish, asked.answer
         try:
             found = self._look_up(asked.topic, wish, asked.search)
@@ -240,7 +240,7 @@ def _each(topics: list[ListOffsetsTopic]) -> Iterator[tuple[str, ListOffsetsPart
 
 
 class _Wishes:
-    """Topics and partitions of a request, each once, in the order of their first mention."""
+    """Requested topics and partitions, each once, in the order of their first mention."""
 
     def __init__(self, wishes: Iterable[tuple[str, ListOffsetsPartition]] = ()) -> None:
         self._by_topic: dict[str, dict[int, RequestedPartition]] = {}

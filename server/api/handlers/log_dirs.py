@@ -39,13 +39,14 @@ async def alter_replica_log_dirs(
     """AlterReplicaLogDirs: move replicas of this broker to other log directories.
 
     Behaviour
-    * Only for those who may alter the cluster. To others every replica is CLUSTER_AUTHORIZATION_FAILED, as often as it
-      is named.
-    * What each replica is answered is the table in `replication/replica_manager/log_dir_moves.py`. NONE means that the
-      move has begun, not that it is over: DescribeLogDirs lists future replicas until they have taken over.
-    * A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION; one that exists without a replica here is
-      REPLICA_NOT_AVAILABLE. Either way the directory is remembered for when the replica comes.
-    * Of a replica that is sent to several directories the last counts, and it is answered once.
+    * The client needs the right to alter the cluster; otherwise every replica gets CLUSTER_AUTHORIZATION_FAILED, as
+      often
+      as it is named.
+    * `replication/replica_manager/log_dir_moves.py` has a table of the results. NONE means that the move has begun, not
+      that it is complete: DescribeLogDirs lists future replicas until they have replaced the current ones.
+    * A partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION; one without a replica here gets
+      REPLICA_NOT_AVAILABLE. In both cases the directory is remembered for a later replica.
+    * If a replica is sent to several directories, the last one counts, and the response has the replica once.
     """
     require_on_cluster(context, AclOperation.ALTER)
     paths: dict[str, dict[int, str]] = {}
@@ -92,16 +93,18 @@ Wanted = dict[str, set[int]] | None
 def describe_log_dirs(
     request: DescribeLogDirsRequest, context: RequestContext[Broker]
 ) -> Worked[DescribeLogDirsResponse]:
-    """DescribeLogDirs: sizes of logs, and of the volumes that hold them.
+    """DescribeLogDirs: return the sizes of logs, and of the volumes that hold them.
 
     Behaviour
-    * Only for those who may describe the cluster. Other clients get no directories; answers before v3 have no field for the
-      error.
-    * Topics null mean every partition; otherwise only the partitions named. A topic of which nothing is in a directory
-      is left out there.
-    * A directory that is offline has KAFKA_STORAGE_ERROR and no partitions, one whose volume cannot be asked has
+    * The client needs the right to describe the cluster; otherwise the response has no directories. Responses before v3
+      have no field for the error.
+    * Null topics mean every partition; otherwise only the named partitions are listed. A topic without a replica in a
+      directory is omitted there.
+    * An offline directory has KAFKA_STORAGE_ERROR and no partitions. A directory whose volume's size cannot be read has
       UNKNOWN_SERVER_ERROR.
-    * A replica on its way into a directory stands there as a future one; its lag is the part that is not copied yet.
+    * A replica that is being moved into a directory is listed there as a future replica; its lag is the part that is
+      not
+      copied yet.
     * A directory in cordoned.log.dirs is reported as cordoned (KIP-1066), unless it is offline.
     """
     if not may_on_cluster(context, AclOperation.DESCRIBE):

@@ -83,7 +83,7 @@ def metadata(request: MetadataRequest, context: RequestContext[Broker]) -> Answe
 
 
 class RequestedTopics:
-    """Names and ids of a request, each once."""
+    """Names and ids of topics in a request, each once."""
 
     def __init__(self) -> None:
         self.ids: dict[bytes, None] = {}
@@ -101,7 +101,10 @@ class RequestedTopics:
                 self.ids[topic.topic_id] = None
 
     def refusal(self, api_version: int) -> ErrorCode | None:
-        """Reason to refuse the request: ids or null names in versions that lack them, or a topic with neither."""
+        """Return the error for an invalid request, else None.
+
+        Invalid are ids or null names in versions that lack them, and a topic with neither name nor id.
+        """
         if api_version < ASK_BY_ID_SINCE:
             return ErrorCode.INVALID_REQUEST if self.ids or self._has_nameless else None
         return ErrorCode.UNKNOWN_SERVER_ERROR if self._has_nameless and not self.ids else None  # Kafka fails over it
@@ -146,7 +149,7 @@ async def _encoded(view: TopicView, request: MetadataRequest, version: int) -> b
 async def _look_up_in_slices(
     view: TopicView, request: MetadataRequest, asked: RequestedTopics, context: RequestContext[Broker]
 ) -> MetadataResponse:
-    """Look up very many ids or names in slices."""
+    """Look up very many ids or names in time slices."""
     assert request.topics is not None
     for piece in _slices(request.topics):
         asked.add(piece)
@@ -170,7 +173,7 @@ def _slices(names: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 class TopicView:
-    """Topics as one client sees them, by its listener, its version and its rights."""
+    """Topics as one client sees them, by its listener, request version and rights."""
 
     def __init__(self, context: RequestContext[Broker], *, with_operations: bool) -> None:
         self.context = context
@@ -184,7 +187,7 @@ class TopicView:
         )
 
     def see_brokers(self) -> None:
-        """Note the live brokers."""
+        """Update the brokers that are alive at this listener."""
         self.endpoints = list(self.cluster.endpoints(self._listener))
         self._reachable = {endpoint.node_id for endpoint in self.endpoints}
 
@@ -194,7 +197,7 @@ class TopicView:
         return authorized_operations(self.context, ResourceType.TOPIC, name)
 
     def cluster_operations(self) -> int:
-        """Operations that the client may do to the cluster; none if it may not describe it."""
+        """Return the client's authorized operations on the cluster as bits; 0 if it may not describe the cluster."""
         if not may_on_cluster(self.context, AclOperation.DESCRIBE):
             return 0
         return authorized_operations(self.context, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -232,7 +235,7 @@ class TopicView:
         return self._impaired_partition(index, state)
 
     def _impaired_partition(self, index: int, state: PartitionState) -> MetadataResponsePartition:
-        """Describe a partition with brokers that lack this listener, or with lost replicas."""
+        """Describe a partition whose brokers are not all alive at this listener, or that has lost replicas."""
         replicas, isr = list(state.replicas), list(state.isr)
         offline = [each for each in replicas if each not in self._reachable or each in state.offline_replicas]
         if self._without_unreachable:
@@ -257,7 +260,7 @@ class TopicView:
 
 
 class Topics:
-    """Topics of an answer, in Kafka's order."""
+    """Topics of a response, grouped in Kafka's order."""
 
     def __init__(self) -> None:
         self.unknown_ids: list[MetadataResponseTopic] = []
@@ -271,7 +274,7 @@ class Topics:
         return self.missing + self.not_created + self.not_described
 
     def take_allowed(self, view: TopicView, names: Collection[str]) -> None:
-        """Select the existing topics that the client may describe; hide the rest."""
+        """Add the existing topics that the client may describe; omit the others."""
         topics = view.cluster.topics
         allowed = allowed_names(view.context, AclOperation.DESCRIBE, ResourceType.TOPIC, names)
         self.found += [topics[name] for name in allowed if name in topics]
@@ -292,7 +295,10 @@ class Topics:
                 self.found.append(topic)
 
     def look_up_names(self, view: TopicView, names: Collection[str], *, may_create: bool) -> None:
-        """Look up names. Missing topics are created, if that is wanted and allowed."""
+        """Look up topics by name.
+
+        Missing topics are created if `may_create`, the broker's settings and the client's rights allow.
+        """
         unknown = []
         denied = _denied(view, AclOperation.DESCRIBE, names)
         for name in names:
@@ -357,7 +363,7 @@ def _are_many(topics: Collection[TopicState]) -> bool:
 
 
 async def _in_slices(view: TopicView, topics: Topics, response: MetadataResponse) -> MetadataResponse:
-    """Add the topics a slice at a time. A topic's own partitions may be more than a slice, so they count too."""
+    """Add the topics to the response in slices, measured in partitions."""
     told = 0
     for topic in topics.found:
         response.topics.append(view.topic(topic))

@@ -30,10 +30,12 @@ def offset_commit(request: OffsetCommitRequest, context: RequestContext[Broker])
     """OffsetCommit: store a group's committed offsets.
 
     Behaviour
-    * Missing partitions, and metadata longer than offset.metadata.max.bytes, get an error of their own; the other offsets
+    * Missing partitions, and metadata longer than offset.metadata.max.bytes, get an error of their own; the other
+      offsets
       are stored. If the group is not loaded or rejects the member, every partition gets that error.
-    * Answered when the offsets are safely in the log.
-    * The client needs the right to read the group; otherwise every partition gets GROUP_AUTHORIZATION_FAILED. Topics that
+    * The response is sent when the log has committed the offsets.
+    * The client needs the right to read the group; otherwise every partition gets GROUP_AUTHORIZATION_FAILED. Topics
+      that
       it may not read get TOPIC_AUTHORIZATION_FAILED, whether they exist or not. Unknown topic ids get an error.
     """
     require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
@@ -52,14 +54,14 @@ _long_answers = trio.CapacityLimiter(2)  # at once: each may be a hundred thousa
 
 @handles(OffsetFetchRequest)
 def offset_fetch(request: OffsetFetchRequest, context: RequestContext[Broker]) -> Answer[OffsetFetchResponse]:
-    """OffsetFetch: committed offsets of groups.
+    """OffsetFetch: return committed offsets of groups.
 
     Behaviour
-    * No commit is offset -1 without an error. Topics null means everything that is committed.
-    * RequireStable waits for commits that are on their way; offsets of a transaction that has not ended are
+    * A partition without a committed offset gets offset -1 and no error. Null topics mean everything that is committed.
+    * RequireStable waits for commits in progress; partitions with offsets of an open transaction get
       UNSTABLE_OFFSET_COMMIT then.
-    * A group that the client may not describe is GROUP_AUTHORIZATION_FAILED. Topics that it may not describe are
-      TOPIC_AUTHORIZATION_FAILED if they are asked for, and left out if all are.
+    * A group that the client may not describe gets GROUP_AUTHORIZATION_FAILED. Topics that it may not describe get
+      TOPIC_AUTHORIZATION_FAILED if the request names them, and are omitted if it asks for all topics.
     """
     answer = groups_of(context.broker).offsets.offset_fetch(
         request, api_version=context.api_version, rights=rights_of(context)
@@ -68,7 +70,7 @@ def offset_fetch(request: OffsetFetchRequest, context: RequestContext[Broker]) -
 
 
 async def _encoded(answer: Coroutine[Any, Any, OffsetFetchResponse], version: int) -> EncodedAnswer:
-    """Encode a long answer in a thread: a few bytes may ask for all offsets of many groups."""
+    """Encode a long response in a thread, because a short request may ask for all offsets of many groups."""
     async with _long_answers:
         response = await answer
         return EncodedAnswer(await trio.to_thread.run_sync(response.encode, version, limiter=_encoder))
@@ -79,10 +81,12 @@ def offset_delete(request: OffsetDeleteRequest, context: RequestContext[Broker])
     """OffsetDelete: delete committed offsets of some partitions.
 
     Behaviour
-    * Offsets of a topic that the group reads at present stay: GROUP_SUBSCRIBED_TO_TOPIC. Groups of other protocols than
-      the consumer's must be empty.
-    * The client has to have the right to delete the group. Topics that it may not read are TOPIC_AUTHORIZATION_FAILED,
-      whether they exist or not.
+    * Offsets of a topic that the group is reading are kept: GROUP_SUBSCRIBED_TO_TOPIC. A group whose protocol type is
+      not
+      "consumer" must be empty.
+    * The client needs the right to delete the group. Topics that it may not read get TOPIC_AUTHORIZATION_FAILED,
+      whether
+      they exist or not.
     """
     require(context, AclOperation.DELETE, ResourceType.GROUP, request.group_id)
 

@@ -42,18 +42,21 @@ if TYPE_CHECKING:
 async def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, context: RequestContext[Broker]
 ) -> AlterPartitionReassignmentsResponse:
-    """AlterPartitionReassignments: start moving partitions to other replicas, or (no replicas named) stop it (KIP-455).
+    """AlterPartitionReassignments: begin, or cancel, reassignments of partitions to other replicas (KIP-455).
 
     Behaviour
-    * Only for those who may alter the cluster. To others the whole and every partition are
+    * The client needs the right to alter the cluster; otherwise the request and every partition get
       CLUSTER_AUTHORIZATION_FAILED.
-    * One result per partition; theory and errors are in `replication/controller/reassignment.py`. A partition that
-      comes twice counts as it was said last.
-    * The answer goes out when the reassignment is begun. The data move afterwards; ListPartitionReassignments shows the
+    * If the request names no replicas for a partition, its reassignment is cancelled.
+    * Each partition has one result; `replication/controller/reassignment.py` describes theory and errors. If a
+      partition
+      comes twice, its last entry counts.
+    * The response is sent when the reassignment has begun. The data move afterwards; ListPartitionReassignments shows
+      the
       reassignment until it is complete.
-    * A request for more than 10,000 partitions is POLICY_VIOLATION as a whole.
-    * At a broker that is not the controller, and cannot reach it in time, the whole request is NOT_CONTROLLER.
-    * A broker that is alone answers as Apache Kafka's single node does: only itself can be named.
+    * A request for more than 10,000 partitions gets POLICY_VIOLATION as a whole.
+    * If this broker is not the controller, and cannot reach it in time, the whole request gets NOT_CONTROLLER.
+    * A broker without a cluster answers like a single node of Apache Kafka: the only possible replica is this broker.
     """
     denied = refusal_on_cluster(context, AclOperation.ALTER, "AlterPartitionReassignments")
     if denied is not None:
@@ -90,7 +93,7 @@ async def alter_partition_reassignments(
 async def _reassign_alone(
     request: AlterPartitionReassignmentsRequest, planner: TopicPlanner
 ) -> AlterPartitionReassignmentsResponse:
-    """Answer of a broker without a cluster. It names topics as often as the request does."""
+    """Return the response of a broker that is not in a cluster; topics are repeated as in the request."""
     is_late = request.timeout_ms <= 0 and bool(request.topics)
 
     def reassigned(topic: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:
@@ -170,12 +173,14 @@ async def list_partition_reassignments(
     """ListPartitionReassignments: list ongoing reassignments (KIP-455).
 
     Behaviour
-    * Only for those who may describe the cluster. To others everything that they ask for is named without replicas, as
-      Kafka does.
-    * Null topics ask for all that are being reassigned. Requested partitions that are not being reassigned, or do not
-      exist, are left out.
-    * At a broker that is not the controller, and cannot reach it in time: NOT_CONTROLLER. A broker that is alone moves
-      nothing.
+    * The client needs the right to describe the cluster; otherwise the response lists the requested partitions without
+      replicas, as in Kafka.
+    * Null topics mean all ongoing reassignments. Requested partitions that are not being reassigned, or do not exist,
+      are
+      omitted.
+    * If this broker is not the controller, and cannot reach it in time: NOT_CONTROLLER. A broker without a cluster
+      has no
+      reassignments.
     """
     denied = refusal_on_cluster(context, AclOperation.DESCRIBE, "ListPartitionReassignments")
     if denied is not None:
@@ -221,7 +226,7 @@ def _nothing_of(index: int) -> OngoingPartitionReassignment:
 def _asked_for(
     topics: Iterable[ListPartitionReassignmentsTopics], ongoing: Mapping[TopicPartition, PartitionState]
 ) -> dict[TopicPartition, PartitionState]:
-    """Filter the ongoing reassignments, which are few, by the request, which may name very many partitions."""
+    """Return the ongoing reassignments that the request names, quickly even if it names very many partitions."""
     asked: dict[str, set[int]] = {name: set() for name, _ in ongoing}
     for topic in topics:
         if topic.name in asked:

@@ -31,16 +31,21 @@ FIRST_EPOCH = 0
 
 @handles(InitProducerIdRequest)
 def init_producer_id(request: InitProducerIdRequest, context: RequestContext[Broker]) -> Answer[InitProducerIdResponse]:
-    """InitProducerId: assign an id by which brokers recognize a producer's resent batches.
+    """InitProducerId: assign a producer id, by which brokers recognize a producer's resent batches.
 
     Behaviour
-    * An idempotent producer gets a fresh id and epoch 0 every time, whatever id it had before.
-    * A producer with a transactional id gets the id that belongs to it, and a higher epoch, which fences the producer that
-      had the id before. If it has left a transaction open that is aborted first, and the answer is CONCURRENT_TRANSACTIONS
-      until then. Since version 3 a producer may name its present id and epoch to go on with them after an error (KIP-360).
-    * The client has to have the right to write with the transactional id; without one, to any topic, or the right to
-      idempotent writes.
-    * Before version 4 the answer has INVALID_PRODUCER_EPOCH in place of PRODUCER_FENCED.
+    * An idempotent producer gets a new id and epoch 0 every time.
+    * A transactional producer gets the producer id of its transactional id, with a higher epoch, which fences the
+      earlier
+      producer. If that producer has left a transaction open, the transaction is aborted first; until then the
+    response is
+      CONCURRENT_TRANSACTIONS. Since version 3 a producer may name its present id and epoch to continue with them
+    after an
+      error (KIP-360).
+    * A transactional producer needs the right to write with the transactional id. An idempotent producer needs the
+      right to
+      idempotent writes, or to write to any topic.
+    * Before version 4 the response has INVALID_PRODUCER_EPOCH in place of PRODUCER_FENCED.
     """
     if (refusal := _refusal(request.transactional_id, context)) is not None:
         return _refused(refusal)
@@ -91,15 +96,15 @@ def _refused(error: ErrorCode) -> InitProducerIdResponse:
 async def allocate_producer_ids(
     request: AllocateProducerIdsRequest, context: RequestContext[Broker]
 ) -> AllocateProducerIdsResponse:
-    """AllocateProducerIds: a broker asks the controller for a block of producer ids (KIP-730).
+    """AllocateProducerIds: allocate a block of producer ids for a broker, at the controller (KIP-730).
 
     Behaviour
     * A client without the right to ClusterAction gets CLUSTER_AUTHORIZATION_FAILED.
-    * The block is reserved in the coordination tree before the answer goes out, so that no id is ever given out twice.
-    * At a broker that is not the controller: NOT_CONTROLLER. A broker that is not registered is
-      BROKER_ID_NOT_REGISTERED, one that names another incarnation than is registered STALE_BROKER_EPOCH.
+    * The block is reserved in the coordination tree before the response is sent, so that no id is ever assigned twice.
+    * A broker that is not the controller answers NOT_CONTROLLER. A broker that is not registered gets
+      BROKER_ID_NOT_REGISTERED; one that names another incarnation than the registered one gets STALE_BROKER_EPOCH.
 
-    Ottla's own brokers reserve their blocks themselves, by the same conditional write.
+    Ottla's own brokers do not send this request; they reserve blocks themselves, by the same conditional write.
     """
     require_on_cluster(context, AclOperation.CLUSTER_ACTION)
     try:

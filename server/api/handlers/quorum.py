@@ -25,14 +25,14 @@ NO_QUORUM = KafkaError(ErrorCode.UNSUPPORTED_VERSION, "This broker is alone, and
 
 @handles(DescribeQuorumRequest)
 def describe_quorum(request: DescribeQuorumRequest, context: RequestContext[Broker]) -> DescribeQuorumResponse:
-    """DescribeQuorum: refused, as there is no KRaft quorum.
+    """DescribeQuorum: refused, because there is no KRaft quorum.
 
     Behaviour
-    * Only for those who may describe the cluster.
-    * UNSUPPORTED_VERSION for the whole request, whatever it names: a single broker keeps its coordination tree in a
-      journal, which has no voters. The broker still advertises the request, like every broker of Kafka 4, because clients
-      derive a broker's release from the advertised versions. Java's Admin raises what it raises where the request is not
-      served, UnsupportedVersionException.
+    * The client needs the right to describe the cluster.
+    * The whole request gets UNSUPPORTED_VERSION: a single broker keeps its coordination tree in a journal, which has no
+      voters. The broker still advertises the request, like every broker of Kafka 4, because clients derive a broker's
+      release from the advertised versions. Java's Admin raises UnsupportedVersionException, as if the request were not
+      served.
     """
     error = _denied_by_broker(context, AclOperation.DESCRIBE) or NO_QUORUM
     return DescribeQuorumResponse(error_code=error.code, error_message=error.message, topics=[])
@@ -40,7 +40,7 @@ def describe_quorum(request: DescribeQuorumRequest, context: RequestContext[Brok
 
 @handles(AddRaftVoterRequest)
 def add_raft_voter(request: AddRaftVoterRequest, context: RequestContext[Broker]) -> AddRaftVoterResponse:
-    """AddRaftVoter: refused, as there is no metadata quorum.
+    """AddRaftVoter: refused, because there is no metadata quorum.
 
     Behaviour
     * The client needs the right to alter the cluster.
@@ -53,7 +53,7 @@ def add_raft_voter(request: AddRaftVoterRequest, context: RequestContext[Broker]
 
 @handles(RemoveRaftVoterRequest)
 def remove_raft_voter(request: RemoveRaftVoterRequest, context: RequestContext[Broker]) -> RemoveRaftVoterResponse:
-    """RemoveRaftVoter: refused, as there is no metadata quorum.
+    """RemoveRaftVoter: refused, because there is no metadata quorum.
 
     Behaviour
     * The client needs the right to alter the cluster.
@@ -66,12 +66,12 @@ def remove_raft_voter(request: RemoveRaftVoterRequest, context: RequestContext[B
 
 @handles(UnregisterBrokerRequest)
 def unregister_broker(request: UnregisterBrokerRequest, context: RequestContext[Broker]) -> UnregisterBrokerResponse:
-    """UnregisterBroker: forget a broker that will not return.
+    """UnregisterBroker: remove a broker that will not return from the metadata.
 
     Behaviour
-    * Only for those who may alter the cluster.
-    * An unknown broker id gets BROKER_ID_NOT_REGISTERED. A broker that is alone does not forget itself: INVALID_REQUEST.
-      Kafka's controller would forget any broker.
+    * The client needs the right to alter the cluster.
+    * An unknown broker id gets BROKER_ID_NOT_REGISTERED. A broker without a cluster refuses to unregister itself:
+      INVALID_REQUEST. Kafka's controller would unregister any broker.
     """
     error = refusal_on_cluster(context, AclOperation.ALTER, "UnregisterBroker") or _answer(request.broker_id, context)
     return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
@@ -89,12 +89,11 @@ def _answer(broker_id: int, context: RequestContext[Broker]) -> KafkaError:
 def unregister_controller(
     request: UnregisterControllerRequest, context: RequestContext[Broker]
 ) -> UnregisterControllerResponse:
-    """UnregisterController: a controller that will not come back is to be forgotten. A broker that is alone has registered
-    none.
+    """UnregisterController: remove a controller that will not return; refused, because no controllers are registered.
 
     Behaviour
-    * Only for those who may alter the cluster.
-    * Every id is CONTROLLER_ID_NOT_REGISTERED.
+    * The client needs the right to alter the cluster.
+    * Every id gets CONTROLLER_ID_NOT_REGISTERED.
     """
     error = refusal_on_cluster(context, AclOperation.ALTER, "UnregisterController") or KafkaError(
         ErrorCode.CONTROLLER_ID_NOT_REGISTERED, f"Controller ID {request.controller_id} is not currently registered."
@@ -103,14 +102,17 @@ def unregister_controller(
 
 
 def _denied_by_broker(context: RequestContext[Broker], operation: AclOperation) -> KafkaError | None:
-    """Error of Kafka's broker, without asking the controller, for a client that may not operate on the cluster."""
+    """Return the error of Kafka's broker for a client that may not do this operation on the cluster, else None.
+
+    Kafka's broker answers with it without asking the controller.
+    """
     if may_on_cluster(context, operation):
         return None
     return KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED.message)
 
 
 def _refused_voter(context: RequestContext[Broker], cluster_id: str | None, doing: str) -> KafkaError:
-    """Error for a change of voters. `doing`: adding or removing."""
+    """Return the error for a change of voters. `doing`: the word "adding" or "removing" for the message."""
     if (denied := _denied_by_broker(context, AclOperation.ALTER)) is not None:
         return denied
     own = context.broker.cluster.cluster_id

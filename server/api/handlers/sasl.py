@@ -17,11 +17,11 @@ MISPLACED = "it speaks SASL, and this listener does not; the client's security.p
 
 @handles(SaslHandshakeRequest)
 def sasl_handshake(request: SaslHandshakeRequest, context: RequestContext[object]) -> SaslHandshakeResponse:
-    """SaslHandshake: refused after authentication, or on listeners without SASL.
+    """SaslHandshake: refused with ILLEGAL_SASL_STATE.
 
-    Before authentication, and for reauthentication, it is answered by `server/network/authentication.py`. What arrives
-    here came on a listener without SASL, or in a session that has no end or was reauthenticated less than a second ago:
-    ILLEGAL_SASL_STATE.
+    `server/network/authentication.py` answers handshakes of authentications and reauthentications. This handler gets
+    the
+    others: on listeners without SASL, and in sessions that never expire or were reauthenticated less than a second ago.
     """
     if not context.security_protocol.startswith("SASL"):
         context.complain(MISPLACED)
@@ -33,9 +33,9 @@ TOO_LATE = "SaslAuthenticate request received after successful authentication"
 
 @handles(SaslAuthenticateRequest)
 def sasl_authenticate(request: SaslAuthenticateRequest, context: RequestContext[object]) -> SaslAuthenticateResponse:
-    """SaslAuthenticate: refused with ILLEGAL_SASL_STATE, as no handshake preceded it.
+    """SaslAuthenticate: refused with ILLEGAL_SASL_STATE, because no handshake preceded it.
 
-    Before authentication, and behind the handshake of a new one, it is answered by `server/network/authentication.py`.
+    `server/network/authentication.py` answers the requests that follow a handshake.
     """
     if not context.security_protocol.startswith("SASL"):
         context.complain(MISPLACED)

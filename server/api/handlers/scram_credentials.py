@@ -49,15 +49,17 @@ async def alter_user_scram_credentials(
     """AlterUserScramCredentials: set and delete users' SCRAM credentials (KIP-554).
 
     Behaviour
-    * Only for those who may alter the cluster.
-    * One result per user. A user that comes twice is not changed at all: DUPLICATE_RESOURCE, or what is wrong with the
-      first change.
-    * Deleting a missing credential gets RESOURCE_NOT_FOUND. An empty name and too few or too many iterations are
+    * The client needs the right to alter the cluster.
+    * Each user has one result. A user that comes twice is not changed at all: it gets DUPLICATE_RESOURCE, or the
+      error of
+      its first change.
+    * Deleting a missing credential gets RESOURCE_NOT_FOUND. An empty name, and too few or too many iterations, get
       UNACCEPTABLE_CREDENTIAL.
-    * The credential is kept and in force here when the answer goes out, and within a moment on the other brokers.
-      Connections that are logged in stay so.
-    * The broker never sees a password: clients send it salted and hashed. A request may name 1,000 users; each is a
-      write.
+    * When the response is sent, the credential is stored and valid at this broker; the other brokers follow within a
+      moment. Connections that are logged in stay logged in.
+    * The broker never sees a password: clients send it salted and hashed. A request may name 1,000 users, because
+      each is
+      written separately.
     """
     alterations: list[Alteration] = [*request.deletions, *request.upsertions]
     named = Counter(each.name for each in alterations)
@@ -137,14 +139,14 @@ UNKNOWN = "Attempt to describe a user credential that does not exist: "
 async def describe_user_scram_credentials(
     request: DescribeUserScramCredentialsRequest, context: RequestContext[Broker]
 ) -> DescribeUserScramCredentialsResponse:
-    """DescribeUserScramCredentials: list users' SCRAM mechanisms and iterations
-    (KIP-554).
+    """DescribeUserScramCredentials: list users' SCRAM mechanisms and iterations (KIP-554).
 
     Behaviour
-    * Only for those who may describe the cluster.
-    * Null and an empty list mean all users that have any.
-    * A user that is named twice gets DUPLICATE_RESOURCE, one without credentials RESOURCE_NOT_FOUND; the answer has each
-      once.
+    * The client needs the right to describe the cluster.
+    * Null and an empty list mean all users with credentials.
+    * A user that is named twice gets DUPLICATE_RESOURCE, a user without credentials RESOURCE_NOT_FOUND; the response
+      has
+      each user once.
     * Any broker answers from its own copy of the stored values, which may lag behind by a moment.
     """
     if not may_on_cluster(context, AclOperation.DESCRIBE):

@@ -55,21 +55,25 @@ def share_fetch(request: ShareFetchRequest, context: RequestContext[Broker]) -> 
 
     Behaviour
     * A member has a session with each leader (`groupcoord/share/partition/sessions.py`). Records come from the
-      partitions of the session, in an order that turns with every request. They belong to the member until it
-      acknowledges or releases them, or until its lock ends (`groupcoord/share/partition/share_partition.py`).
-    * The request waits for records like a Fetch (`server/api/share/fetching.py`). MaxRecords and MaxBytes are for all
-      partitions together; each may give its part of MaxBytes, and the first one batch more.
-    * Acknowledgements count first, and their results come with the records (`server/api/share/requests.py`). The first
-      request of a session may have none. Epoch -1 ends the session, and fetches nothing.
-    * When there are too many sessions the refusal comes at the end of MaxWaitMs.
+      session's
+      partitions, whose order rotates with every request. They belong to the member until it acknowledges or releases
+    them,
+      or until its lock expires (`groupcoord/share/partition/share_partition.py`).
+    * The request waits for records like a Fetch (`server/api/share/fetching.py`). MaxRecords and MaxBytes hold for all
+      partitions together; each partition may return its part of MaxBytes, and the first one a further batch.
+    * Acknowledgements are applied first, and their results are returned with the records
+      (`server/api/share/requests.py`).
+      The first request of a session must not acknowledge. Epoch -1 ends the session, and fetches nothing.
+    * If there are too many sessions, the error is returned after MaxWaitMs.
 
     Rights
-    * The client has to have the right to read the group. Topics that the client may not read are refused at each request of
-      a session; unknown ids get an error.
+    * The client needs the right to read the group. Topics that the client may not read are refused at each request of a
+      session; unknown ids get an error.
 
     Version notes
-    * v2 acquire modes (KIP-1206), and renewals (KIP-1222): a request that renews locks fetches nothing and asks for
-      nothing.
+    * v2 has acquire modes (KIP-1206), and renewals (KIP-1222): a request that renews locks fetches nothing, and its
+      limits
+      must be 0.
     """
     try:
         work = FetchWork(request, context)
@@ -100,19 +104,25 @@ async def _fetch_in_slices(work: FetchWork) -> Given[ShareFetchResponse]:
 
 
 def _has_gone_on(session: ShareSession, epoch: int) -> bool:
-    """True if a request later than this (non-initial) epoch has arrived."""
+    """True if the session has had a request later than the one with this epoch.
+
+    `epoch` must not be that of a first request.
+    """
     return session.epoch != (epoch + 1 if epoch < INT_MAX else 1)
 
 
 def _is_stale(begun: ShareSession | None, session: ShareSession | None, epoch: int) -> bool:
-    """True if the session is over or has a later request; records acquired for this request would be lost to the client."""
+    """True if the session has ended or has a later request, so that the client would not get records acquired now.
+
+    `begun`: session that this request began; `session`: session that it continued with `epoch`; None if there is none.
+    """
     if begun is not None:
         return begun.is_over
     return session is not None and (session.is_over or _has_gone_on(session, epoch))
 
 
 class FetchWork:
-    """Work of one request until its answer."""
+    """Processing of one ShareFetch request."""
 
     def __init__(self, request: ShareFetchRequest, context: RequestContext[Broker]) -> None:
         """Raises KafkaError if the whole request is refused."""
@@ -140,7 +150,7 @@ class FetchWork:
         self._acknowledged = Acknowledgement(groups, broker.cluster, Member(*key.member, self._renews), self._rights)
 
     def _open(self, key: SessionKey, context: RequestContext[Broker]) -> list[TopicPartition]:
-        """Begin or continue a session; returns its partitions."""
+        """Begin or continue a session; return its partitions in the order of this request."""
         request, sessions, cluster = self._request, self._groups.sessions, self._broker.cluster
         epoch = request.share_session_epoch
         if epoch == FINAL_EPOCH:
@@ -168,12 +178,12 @@ class FetchWork:
 
     @property
     def size(self) -> int:
-        """Number of partitions to fetch and batches to acknowledge."""
+        """Number of partitions to fetch from plus acknowledgement batches; measures the amount of work."""
         batches = [len(each.acknowledgement_batches) for topic in self._request.topics for each in topic.partitions]
         return len(self._wanted) + sum(batches)
 
     def steps(self) -> Iterator[None]:
-        """Acknowledge, then look up partitions to fetch, in short steps."""
+        """Apply acknowledgements, then look up the partitions to fetch from; each step is short."""
         if self._acknowledges:
             for topic in self._request.topics:
                 for partition in topic.partitions:
@@ -187,7 +197,10 @@ class FetchWork:
                 yield
 
     def _resolved(self, wanted: TopicPartition) -> TopicPartition:
-        """Resolve the topic's name. A session names a topic only once, possibly before this broker knows it."""
+        """Return the partition with its topic's name, if this broker knows it.
+
+        A session names a topic only once, possibly before this broker knows the topic.
+        """
         if wanted.topic is not None:
             return wanted
         return named(self._broker.cluster, wanted.topic_id, [wanted.partition])[0]
@@ -210,7 +223,7 @@ class FetchWork:
             self._refused[wanted] = Found(error)
 
     def answer(self) -> Given[ShareFetchResponse]:
-        """Answer, immediately or when records exist and all acknowledgements are stored."""
+        """Return the response, or a pending one that waits for records and until all acknowledgements are stored."""
         settings = self._groups.settings_of(self._key.group_id)
         reader = ShareReader(self._broker.environment.descriptors, is_committed_only=settings.reads_committed)
         limits = limits_of(self._request, self._broker.config.replication.fetch_max_bytes)
@@ -258,20 +271,21 @@ class FetchWork:
 def share_acknowledge(
     request: ShareAcknowledgeRequest, context: RequestContext[Broker]
 ) -> Answer[ShareAcknowledgeResponse]:
-    """ShareAcknowledge: acknowledge records that a share group's member holds.
+    """ShareAcknowledge: acknowledge records that a share group's member has acquired.
 
     Behaviour
-    * The request continues the member's share session, or ends it with epoch -1. At the end the broker applies the
-      request's acknowledgements, then releases the member's other acquired records. It does not begin one
-      (`groupcoord/share/partition/sessions.py`).
-    * Each partition is acknowledged as a whole or not at all (`server/api/share/requests.py`). The answer goes out when
-      all is stored at the share coordinators.
+    * The request continues the member's share session, or ends it with epoch -1; it cannot begin a session
+      (`groupcoord/share/partition/sessions.py`). At the end the broker applies the request's acknowledgements, then
+      releases the member's other acquired records.
+    * Each partition's acknowledgements are applied together or not at all (`server/api/share/requests.py`). The
+      response is
+      sent when the share coordinators have stored everything.
 
     Rights
-    * The client has to have the right to read the group. Topics that it may not read are refused.
+    * The client needs the right to read the group. Topics that the client may not read are refused.
 
     Version notes
-    * v2 renews locks (KIP-1222): the request has to say that it does.
+    * v2 renews locks (KIP-1222) if the request announces this.
     """
     groups = share_partitions_of(context.broker)
     epoch = request.share_session_epoch

@@ -45,9 +45,9 @@ def share_group_heartbeat(
 
     Behaviour
     * Members choose their own ids, of at most 36 characters. Member epoch 0 joins and needs topics, -1 leaves.
-    * The answer has an assignment when a member joins, names its topics, or its partitions have changed.
-    * The client has to have the right to read the group and to describe all topics that it names.
-    * What a heartbeat does to the group: `ottla.groupcoord.share.heartbeat`.
+    * The response has an assignment if the member joins, if it names topics, or if its partitions have changed.
+    * The client needs the rights to read the group and to describe all topics that the request names.
+    * `ottla.groupcoord.share.heartbeat` describes how the group handles a heartbeat.
     """
     require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     # Of an id that cannot be one Kafka says no more than that.
@@ -72,12 +72,12 @@ def share_group_heartbeat(
 def share_group_describe(
     request: ShareGroupDescribeRequest, context: RequestContext[Broker]
 ) -> Answer[ShareGroupDescribeResponse]:
-    """ShareGroupDescribe: epochs, members and assignments of share groups.
+    """ShareGroupDescribe: describe epochs, members and assignments of share groups.
 
     Behaviour
-    * A group that does not exist, or is of another kind, is GROUP_ID_NOT_FOUND.
-    * What the client may not see is refused as `server/api/visible_groups.py` says.
-    * While the feature of such groups is at level 0, each is UNSUPPORTED_VERSION.
+    * A group that does not exist, or has another type, gets GROUP_ID_NOT_FOUND.
+    * `server/api/visible_groups.py` describes how groups and topics are refused that the client may not describe.
+    * While the feature for such groups is at level 0, each group gets UNSUPPORTED_VERSION.
     """
     return describe_groups(Kind(groups_of(context.broker).share.describe, undescribed, _topics_of), request, context)
 
@@ -104,16 +104,16 @@ def _describe_offsets_turned_off(
 async def describe_share_group_offsets(
     request: DescribeShareGroupOffsetsRequest, context: RequestContext[Broker]
 ) -> DescribeShareGroupOffsetsResponse:
-    """DescribeShareGroupOffsets: where the share partitions of groups start, and since version 1 how much is left to be
-    read.
+    """DescribeShareGroupOffsets: return the start offsets of groups' share partitions, and since version 1 their lag.
 
     Behaviour
-    * Without topics all are described that the group has read. A group that does not exist has read none: that is no
-      error.
+    * Without topics all topics are described that the group has read. For a group that does not exist the result is
+      empty,
+      without an error.
     * An unknown partition or topic gets start offset -1, without an error.
-    * A group that the client may not describe is GROUP_AUTHORIZATION_FAILED. Topics that it may not describe are
-      TOPIC_AUTHORIZATION_FAILED if they are asked for, and left out if all are.
-    * While share groups are turned off (share.version 0), each group is UNSUPPORTED_VERSION.
+    * A group that the client may not describe gets GROUP_AUTHORIZATION_FAILED. Topics that it may not describe get
+      TOPIC_AUTHORIZATION_FAILED if the request names them, and are omitted if it asks for all topics.
+    * While share groups are turned off (share.version 0), each group gets UNSUPPORTED_VERSION.
     """
     return await groups_of(context.broker).share.offsets.describe(request, rights_of(context))
 
@@ -126,13 +126,14 @@ async def describe_share_group_offsets(
 async def alter_share_group_offsets(
     request: AlterShareGroupOffsetsRequest, context: RequestContext[Broker]
 ) -> AlterShareGroupOffsetsResponse:
-    """AlterShareGroupOffsets: set where the share partitions of a group start.
+    """AlterShareGroupOffsets: set the start offsets of a group's share partitions.
 
     Behaviour
-    * A group with members is NON_EMPTY_GROUP. One that does not exist is made.
-    * The client has to have the right to read the group. Topics that it may not read are TOPIC_AUTHORIZATION_FAILED, in
-      front of the others.
-    * A topic or partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION; the offsets of the others are set.
+    * A group with members gets NON_EMPTY_GROUP. A group that does not exist is created.
+    * The client needs the right to read the group. Topics that it may not read get TOPIC_AUTHORIZATION_FAILED; they
+      come
+      first.
+    * A topic or partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION; the other offsets are set.
     """
     share = groups_of(context.broker).share
     if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
@@ -145,7 +146,10 @@ async def alter_share_group_offsets(
 
 
 async def _take_refused(request: Any, context: RequestContext[Broker], named: int) -> list[Any]:
-    """Remove topics that the client may not read from a long request."""
+    """Remove topics that the client may not read from the request, in time slices, and return them.
+
+    If `named` is beyond NAMED_MAX nothing is removed, because the whole request is refused later.
+    """
     names = (topic.topic_name for topic in request.topics)
     denied = await denied_of(context, AclOperation.READ, ResourceType.TOPIC, names)
     # What names too many is refused as a whole.
@@ -159,7 +163,7 @@ async def _take_refused(request: Any, context: RequestContext[Broker], named: in
 def _refused_alteration(
     topic: AlterShareGroupOffsetsRequestTopic, broker: Broker
 ) -> AlterShareGroupOffsetsResponseTopic:
-    """Answer for a refused topic; Kafka includes its id."""
+    """Return the result for a topic that the client may not read; as in Kafka it has the topic's id."""
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     known = broker.cluster.topics.get(topic.topic_name)
     return AlterShareGroupOffsetsResponseTopic(
@@ -182,14 +186,15 @@ def _refused_alteration(
 async def delete_share_group_offsets(
     request: DeleteShareGroupOffsetsRequest, context: RequestContext[Broker]
 ) -> DeleteShareGroupOffsetsResponse:
-    """DeleteShareGroupOffsets: delete one share group's start offsets of topics.
+    """DeleteShareGroupOffsets: delete a share group's start offsets of topics.
 
     Behaviour
-    * A group with members is NON_EMPTY_GROUP, one that does not exist GROUP_ID_NOT_FOUND.
-    * The client has to have the right to delete the group. Topics that it may not read are TOPIC_AUTHORIZATION_FAILED,
-      in front of the others.
-    * A topic that does not exist, or that the group has not read, is UNKNOWN_TOPIC_OR_PARTITION.
-    * A group that has never read anything has no topics to speak of, and the answer is empty.
+    * A group with members gets NON_EMPTY_GROUP; a group that does not exist gets GROUP_ID_NOT_FOUND.
+    * The client needs the right to delete the group. Topics that it may not read get TOPIC_AUTHORIZATION_FAILED; they
+      come
+      first.
+    * A topic that does not exist, or that the group has not read, gets UNKNOWN_TOPIC_OR_PARTITION.
+    * If the group has never read anything, the response is empty.
     """
     share = groups_of(context.broker).share
     if not may(context, AclOperation.DELETE, ResourceType.GROUP, request.group_id):

@@ -42,10 +42,11 @@ def initialize_share_group_state(
     """InitializeShareGroupState: initialize the state of share partitions.
 
     Behaviour
-    * A share partition of a lower state epoch than the known one is FENCED_STATE_EPOCH. What is so already stays as it
-      is.
-    * Otherwise it begins at the given offset, and nothing is known of its records.
-    * Each share partition has an error of its own. A request without a group gets no results.
+    * A state epoch lower than the stored one gets FENCED_STATE_EPOCH. A share partition that already has this state
+      stays
+      unchanged.
+    * Otherwise the share partition begins at the given offset, without states of records.
+    * Each share partition has an error code of its own. A request without a group gets no results.
     """
     return _answered(request, context, ShareCoordinator.initialize)
 
@@ -54,12 +55,13 @@ def initialize_share_group_state(
 def read_share_group_state(
     request: ReadShareGroupStateRequest, context: RequestContext[Broker]
 ) -> Answer[ReadShareGroupStateResponse]:
-    """ReadShareGroupState: the leader of a share partition reads its state.
+    """ReadShareGroupState: read the state of a share partition for its leader.
 
     Behaviour
-    * A leader of a lower leader epoch than any before it is FENCED_LEADER_EPOCH. A higher one is written down, which
-      fences the leaders before it.
-    * Each share partition has an error of its own. A request without a group, or with a topic without partitions, gets
+    * A leader epoch lower than the highest known one gets FENCED_LEADER_EPOCH. A higher one is stored, which fences the
+      earlier leaders.
+    * Each share partition has an error code of its own. A request without a group, or with a topic without
+      partitions, gets
       no results.
     """
     return _answered(request, context, ShareCoordinator.read)
@@ -69,13 +71,14 @@ def read_share_group_state(
 def write_share_group_state(
     request: WriteShareGroupStateRequest, context: RequestContext[Broker]
 ) -> Answer[WriteShareGroupStateResponse]:
-    """WriteShareGroupState: the leader of a share partition writes its state.
+    """WriteShareGroupState: write the state of a share partition for its leader.
 
     Behaviour
-    * Leaders and states of lower epochs than the known ones are FENCED_LEADER_EPOCH and FENCED_STATE_EPOCH.
-    * What was not initialized is INVALID_REQUEST.
-    * Answered when the state is safely in the log.
-    * Each share partition has an error of its own. A request without a group, or with a topic without partitions, gets
+    * Leader and state epochs lower than the stored ones get FENCED_LEADER_EPOCH and FENCED_STATE_EPOCH.
+    * A share partition that was not initialized gets INVALID_REQUEST.
+    * The response is sent when the log has committed the state.
+    * Each share partition has an error code of its own. A request without a group, or with a topic without
+      partitions, gets
       no results.
     """
     return _answered(request, context, ShareCoordinator.write)
@@ -88,8 +91,11 @@ def read_share_group_state_summary(
     """ReadShareGroupStateSummary: read start offsets of share partitions, without record states.
 
     Behaviour
-    * No leader has to ask, so no epoch is checked. What is not known starts at -1, with epochs of 0.
-    * Each share partition has an error of its own. A request without a group, or with a topic without partitions, gets
+    * Any client may ask, not only the leader, so no epoch is checked. An unknown share partition has start offset -1
+      and
+      epochs of 0.
+    * Each share partition has an error code of its own. A request without a group, or with a topic without
+      partitions, gets
       no results.
     """
     return _answered(request, context, ShareCoordinator.read_summary)
@@ -102,8 +108,9 @@ def delete_share_group_state(
     """DeleteShareGroupState: delete the state of share partitions.
 
     Behaviour
-    * What is not known is deleted already.
-    * Each share partition has an error of its own. A request without a group, or with a topic without partitions, gets
+    * Deleting the state of an unknown share partition is no error.
+    * Each share partition has an error code of its own. A request without a group, or with a topic without
+      partitions, gets
       no results.
     """
     return _answered(request, context, ShareCoordinator.delete)

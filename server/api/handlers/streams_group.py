@@ -43,11 +43,13 @@ def streams_group_heartbeat(
 
     Behaviour
     * `ottla.groupcoord.streams.heartbeat` describes how the group handles a heartbeat.
-    * A topology that names Kafka's own topics, or names that no topic can have, is STREAMS_INVALID_TOPOLOGY.
-    * The client has to have the rights to read the group and to describe all topics of the topology.
-    * Internal topics that are missing are created after the answer (`ottla.server.cluster.streams_topics`). If one
-      cannot be, later answers say why in the detail of MISSING_INTERNAL_TOPICS. So it does if the client may create
-      neither topics of the cluster nor all of these: then none is created.
+    * A topology with Kafka's own topics, or with invalid topic names, gets STREAMS_INVALID_TOPOLOGY.
+    * The client needs the rights to read the group and to describe all topics of the topology.
+    * Missing internal topics are created after the response (`ottla.server.cluster.streams_topics`). If the creation
+      fails,
+      later responses report why in the detail of MISSING_INTERNAL_TOPICS. If the client may create neither topics in
+    the
+      cluster nor all of these topics, none is created, and the detail reports this.
     """
     try:
         check_size(request)
@@ -71,7 +73,7 @@ def streams_group_heartbeat(
 
 
 def _problem(topology: Topology) -> str | None:
-    """Find an error in the names of a topology."""
+    """Return the error in the topic names of a topology; None if they are valid."""
     names = list(dict.fromkeys(_topic_names(topology)))
     internal = [name for name in names if is_internal_topic(name)]
     if internal:
@@ -91,7 +93,7 @@ def _topic_names(topology: Topology) -> Iterator[str]:
 
 
 def _with_topics(answered: HeartbeatResult, context: RequestContext[Broker]) -> StreamsGroupHeartbeatResponse:
-    """Request the creation of missing topics; the answer reports earlier failures."""
+    """Request the creation of missing internal topics; add earlier failures to the response, and return it."""
     response, missing = answered.response, answered.missing_topics
     if not missing:
         return response
@@ -125,7 +127,7 @@ def _missing_topics(response: StreamsGroupHeartbeatResponse) -> wire.Status | No
 
 
 def _tell(response: StreamsGroupHeartbeatResponse, detail: str) -> None:
-    """Append details about missing topics to the status."""
+    """Append a detail about missing internal topics to the response's status."""
     status = _missing_topics(response)
     if status is not None:
         status.status_detail += f"; {detail}"
@@ -142,14 +144,14 @@ def _tell(response: StreamsGroupHeartbeatResponse, detail: str) -> None:
 def streams_group_describe(
     request: StreamsGroupDescribeRequest, context: RequestContext[Broker]
 ) -> Answer[StreamsGroupDescribeResponse]:
-    """StreamsGroupDescribe: topology, members and assignments of streams groups.
+    """StreamsGroupDescribe: describe topology, members and assignments of streams groups.
 
     Behaviour
-    * What is not a streams group is GROUP_ID_NOT_FOUND, with a text that says which of both it is not.
+    * A group that does not exist, or has another type, gets GROUP_ID_NOT_FOUND; the message says which.
     * Topology descriptions are not stored, as in a Kafka broker without the plug-in for them: requests for them get
       NOT_STORED.
-    * What the client may not see is refused as `server/api/visible_groups.py` says.
-    * While the feature of such groups is at level 0, each is UNSUPPORTED_VERSION.
+    * `server/api/visible_groups.py` describes how groups and topics are refused that the client may not describe.
+    * While the feature for such groups is at level 0, each group gets UNSUPPORTED_VERSION.
     """
     kind = Kind(
         groups_of(context.broker).streams.describe,
@@ -172,11 +174,13 @@ def _topics_of(group: DescribedGroup) -> Iterator[str]:
 def streams_group_topology_description_update(
     request: StreamsGroupTopologyDescriptionUpdateRequest, context: RequestContext[Broker]
 ) -> StreamsGroupTopologyDescriptionUpdateResponse:
-    """StreamsGroupTopologyDescriptionUpdate: store an application's description of its topology.
+    """StreamsGroupTopologyDescriptionUpdate: refused, because descriptions of topologies are not stored.
 
     Behaviour
-    * As in a Kafka broker without a plugin that keeps such texts, the answer is UNSUPPORTED_VERSION. No broker of this
-      kind asks for them (`topology_description_required` in the heartbeat's answer), so clients do not send them.
+    * The response is UNSUPPORTED_VERSION, as from a Kafka broker without a plug-in that stores the descriptions. Such
+      brokers never request descriptions (`topology_description_required` in the heartbeat's response), so clients do
+    not
+      send them.
     """
     try:
         require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)

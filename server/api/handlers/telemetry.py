@@ -24,13 +24,13 @@ def get_telemetry_subscriptions(
     """GetTelemetrySubscriptions: assign a client its metrics, push interval and instance id (KIP-714).
 
     Behaviour
-    * Clients need no rights, as in Kafka. The id of zeros asks for a new one.
+    * Clients need no rights, as in Kafka. A client with an id of zeros gets a new id.
     * A client that matches no subscription gets no metrics to push, and a push interval of five minutes.
-    * Asked again within the interval: THROTTLING_QUOTA_EXCEEDED, unless the subscriptions have changed, or the last
-      push was refused for its subscription or its codec.
+    * A client that repeats the request within the interval gets THROTTLING_QUOTA_EXCEEDED, unless the subscriptions
+      have
+      changed, or its last push was refused because of its subscription or codec.
 
-    Clients that take long to match wait for each other, and not in the line of requests with long answers
-    (`few_at_once`).
+    Clients that take long to match wait for each other, in a queue of their own: this API is not `few_at_once`.
     """
     return context.broker.telemetry.get(request, context)
 
@@ -39,11 +39,14 @@ def get_telemetry_subscriptions(
 def push_telemetry(
     request: PushTelemetryRequest, context: RequestContext[Broker]
 ) -> Coroutine[Any, Any, PushTelemetryResponse]:
-    """PushTelemetry: receive a client's metrics, for export with the broker's (KIP-714).
+    """PushTelemetry: receive a client's metrics, to be exported with the broker's own (KIP-714).
 
-    `server/admin/telemetry/telemetry.py` says what is refused. A push of nothing is taken, as a sign of life. The last
-    one of a client (`terminating`) is taken at any time; its connection may end before the answer. Pushes wait for each
-    other, so they must not stand in the line of requests with long answers (`few_at_once`), or those would wait for
-    them.
+    `server/admin/telemetry/telemetry.py` describes which pushes are refused. An empty push is accepted as a sign of
+    life. A
+    client's last push (`terminating`) is accepted at any time; its connection may end before the response.
+
+    Pushes wait for each other in a queue of their own. In the queue for long answers (`few_at_once`) they would delay
+    other
+    requests.
     """
     return context.broker.telemetry.push(request, context)

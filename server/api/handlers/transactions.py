@@ -45,14 +45,17 @@ def add_partitions_to_txn(
     """AddPartitionsToTxn: add partitions to a transaction, or verify that it has them.
 
     Behaviour
-    * Until version 3 a producer sends the request, for one transaction. Since version 4 brokers send it, for many: a broker
+    * Until version 3 producers send the request, for one transaction. Since version 4 brokers send it, for many: a
+      broker
       that gets the first batch of a transaction for a partition adds the partition, or verifies that it takes part
       (`verify_only`).
-    * All of the partitions or none: if one does not exist the others get OPERATION_NOT_ATTEMPTED.
-    * Answered when the change is safely in the log; at once if nothing has to change. CONCURRENT_TRANSACTIONS while the
-      transaction before is being ended, TRANSACTION_ABORTABLE for a verified partition that does not take part.
-    * Before version 2 the answer has INVALID_PRODUCER_EPOCH in place of PRODUCER_FENCED.
-    * A producer needs the right to write with the transactional id; otherwise every partition gets that error. It also
+    * All of the partitions are added, or none: if one does not exist, the others get OPERATION_NOT_ATTEMPTED.
+    * The response is sent when the log has committed the change; immediately if nothing changes. The error is
+      CONCURRENT_TRANSACTIONS while the previous transaction is being completed, and TRANSACTION_ABORTABLE for a
+    partition
+      to verify that does not take part.
+    * Before version 2 the response has INVALID_PRODUCER_EPOCH in place of PRODUCER_FENCED.
+    * A producer needs the right to write with the transactional id; otherwise every partition gets this error. It also
       needs the right to write to each topic, and may add no internal topic. Brokers need the right to ClusterAction.
     """
     version, transactions = context.api_version, transactions_of(context.broker)
@@ -80,9 +83,10 @@ def add_offsets_to_txn(
     """AddOffsetsToTxn: announce that a transaction will commit a group's offsets.
 
     Behaviour
-    * The partition of `__consumer_offsets` that keeps the group's offsets takes part in the transaction, as if it had
-      been named in AddPartitionsToTxn; the errors are the same.
-    * The client has to have the rights to write with the transactional id and to read the group.
+    * The partition of `__consumer_offsets` for the group takes part in the transaction, as if AddPartitionsToTxn had
+      named
+      it; the errors are the same.
+    * The client needs the rights to write with the transactional id and to read the group.
     """
     require(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
@@ -96,17 +100,20 @@ def txn_offset_commit(
     """TxnOffsetCommit: commit a group's offsets with a producer's transaction.
 
     Behaviour
-    * The transaction is verified first, or the group's partition is added to it from version 5 on. What keeps it from
-      that is the error of every partition; the client tries again, this broker does not.
-    * From version 3 on the member and its generation are checked as with OffsetCommit, whatever the state of a classic
-      group; without a member anybody may commit. Since version 6 topics have ids, and a stale member epoch or a group
-      that does not exist has its own error; before, both are ILLEGAL_GENERATION.
-    * Partitions that do not exist, and metadata longer than offset.metadata.max.bytes, are refused one by one; the rest
-      is kept. Answered when the offsets are safely in the log.
+    * First the transaction is verified; since version 5 the group's partition is added to it. If this fails, every
+      partition gets the error; the client retries, this broker does not.
+    * Since version 3 the member and its generation are checked as in OffsetCommit, whatever the state of a classic
+      group;
+      without a member anybody may commit. Since version 6 topics have ids, and a stale member epoch or a missing
+    group has
+      an error of its own; before, both get ILLEGAL_GENERATION.
+    * Partitions that do not exist, and metadata longer than offset.metadata.max.bytes, are refused one by one; the
+      other
+      offsets are stored. The response is sent when the log has committed the offsets.
     * The offsets are invisible until the transaction has ended; requests for stable offsets get UNSTABLE_OFFSET_COMMIT.
-    * The client has to have the rights to write with the transactional id and to read the group, or else every
-      partition has the error that says so. Topics that it may not read are TOPIC_AUTHORIZATION_FAILED, whether they
-      exist or not.
+    * The client needs the rights to write with the transactional id and to read the group; otherwise every partition
+      gets
+      the error. Topics that it may not read get TOPIC_AUTHORIZATION_FAILED, whether they exist or not.
     """
     require(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
@@ -125,11 +132,12 @@ def end_txn(request: EndTxnRequest, context: RequestContext[Broker]) -> Answer[E
     """EndTxn: commit or abort a transaction.
 
     Behaviour
-    * Answered as soon as the decision is safely in the log. The markers follow; until they are written the producer gets
-      CONCURRENT_TRANSACTIONS when it begins the next transaction.
-    * Since version 5 every transaction has an epoch of its own, and the answer names the producer's next one. So a repeated
-      request is distinguished from one that ends the next transaction.
-    * Before version 2 the answer has INVALID_PRODUCER_EPOCH in place of PRODUCER_FENCED.
+    * The response is sent when the log has committed the decision. The markers follow; until they are written the
+      producer
+      gets CONCURRENT_TRANSACTIONS when it begins the next transaction.
+    * Since version 5 every transaction has an epoch of its own, and the response has the producer's next epoch. So a
+      repeated request can be distinguished from one that ends the next transaction.
+    * Before version 2 the response has INVALID_PRODUCER_EPOCH in place of PRODUCER_FENCED.
     """
     require(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     return transactions_of(context.broker).end_txn(request, api_version=context.api_version)
@@ -142,8 +150,9 @@ def write_txn_markers(
     """WriteTxnMarkers: write the end of transactions into this broker's partitions, for a coordinator or administrator.
 
     Behaviour
-    * Coordinators have to have the right to do a ClusterAction, administrators that to alter the cluster. To others
-      every partition is CLUSTER_AUTHORIZATION_FAILED.
+    * Coordinators need the right to ClusterAction, administrators the right to alter the cluster; otherwise every
+      partition
+      gets CLUSTER_AUTHORIZATION_FAILED. `server/api/produce/markers.py` describes the other errors.
     """
     if not may_on_cluster(context, AclOperation.ALTER, quietly=True) and not may_on_cluster(
         context, AclOperation.CLUSTER_ACTION
