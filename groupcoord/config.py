@@ -71,7 +71,10 @@ class StreamsGroupConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupConfig(StreamsGroupConfig):
-    """Broker settings of classic groups and of the offsets topic; the base classes have those of other group types."""
+    """Broker settings of classic groups and of the offsets topic.
+
+    The base classes have the settings of other group types.
+    """
 
     group_min_session_timeout_ms: int = setting(6000, doc="Shortest session timeout a member may ask for.")
     group_max_session_timeout_ms: int = setting(1_800_000, doc="Longest session timeout a member may ask for.")

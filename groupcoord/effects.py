@@ -175,7 +175,7 @@ class Effects:
     def then(self, settlement: Settlement, error: ErrorCode = ErrorCode.NONE) -> None:
         """Call `settlement` with `error` after all remaining steps.
 
-        If `stop` is called first, it returns the settlement.
+        If `stop` is called before, `stop` returns the settlement and does not call it.
         """
         if self._rest:
             self._rest.append((settlement, error))
@@ -196,9 +196,9 @@ class Effects:
         return False
 
     def rest(self) -> Rest:
-        """Take all remaining steps at the time of this call, then end the call.
+        """Take all remaining steps with this call's clock times, then end the call.
 
-        Yields the replies collected so far before each step; returns the outcome.
+        Before each step the replies collected so far are yielded; the outcome is returned.
         """
         now_ms, timestamp_ms = self.now_ms, self.timestamp_ms
         is_left = True
@@ -223,7 +223,7 @@ class Effects:
     # ------------------------------------------------------------------ what comes of the call
 
     def append(self, record: GroupRecord, settlement: Settlement | None = None) -> None:
-        """Append a record. Its effect comes with `settlement`, or when the record is replayed after its commit."""
+        """Append a record. It takes effect by `settlement`, or when it is replayed after its commit."""
         self.records.append(record)
         if settlement is not None:
             self.settlements.append(settlement)
@@ -262,9 +262,9 @@ class Effects:
         request: Callable[[Any], Any],
         narrow: Callable[[Any], Awaitable[Any]] | None = None,
     ) -> None:
-        """Run `compute` in a thread, on immutable values; `request` turns its result into a request to the shard.
+        """Run `compute` in a thread, on immutable values; `request` turns the result into a request to the shard.
 
-        `narrow` converts the result on the event loop before it is submitted.
+        `narrow` converts the result on the event loop before `request` is called.
         """
         self._jobs.append(Job(compute, request, narrow))
 
@@ -296,7 +296,7 @@ class Effects:
         return replies
 
     def take(self) -> Outcome[GroupRecord]:
-        """End the call and return what it has collected."""
+        """End the call and return its outcome: all records, replies and settlements collected."""
         undos, settlements = self._undos, self.settlements
         if undos:
             # Without records there is no append that could be refused, and nothing would ever be taken back. A bug may have

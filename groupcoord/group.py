@@ -50,7 +50,7 @@ PartitionCheck = Callable[[bytes, str, int], ErrorCode]
 
 
 class Group(Protocol):
-    """Interface of a group of any type. Methods that change it collect records and replies in the shard's `Effects`."""
+    """Interface of a group of any type. Methods that change the group collect records and replies in `Effects`."""
 
     last_rebalance: LastRebalance | None
     """Last rebalance, for people; None: none since this broker coordinates the group."""
@@ -92,7 +92,10 @@ class Group(Protocol):
         """Return an error if this member may not read offsets; clients without member id and epoch may. Read only."""
 
     def check_offset_delete(self) -> ErrorCode:
-        """Return an error if offsets may not even be deleted for topics that no member reads; else NONE."""
+        """Return an error if OffsetDelete is not allowed for this group; else NONE.
+
+        NONE allows only the deletion of offsets of topics that no member reads.
+        """
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Return True if a member subscribes to the topic, so that its offsets must not be deleted. Read only."""
@@ -113,7 +116,7 @@ class Group(Protocol):
         """True if the group may be deleted when its last offset has expired. Read only."""
 
     def delete(self) -> None:
-        """Append the group's tombstones. Call this after the tombstones of its offsets are appended."""
+        """Append the group's tombstones. Call this after appending the tombstones of the group's offsets."""
 
     # ------------------------------------------------------------------ the shell's calls
 
@@ -121,7 +124,7 @@ class Group(Protocol):
         """Restart every member's session at full length, a limited number of members in each step."""
 
     def cancel_timers(self) -> None:
-        """Cancel all deadlines of a removed group, so that they do not hit a new group with the same name."""
+        """Cancel all deadlines of a removed group, so that they do not fire for a new group with this name."""
 
     def abandon(self, caller: Caller) -> None:
         """Forget a parked caller whose connection is closed."""
@@ -129,12 +132,12 @@ class Group(Protocol):
     def unload(self, error: ErrorCode) -> Steps:
         """Answer `error` to all parked callers, because this broker no longer coordinates the group.
 
-        A limited number is answered in each step.
+        A limited number of callers is answered in each step.
         """
 
 
 def member_reason(member_id: str, what: str) -> str:
-    """Return the reason for a rebalance: the member's id and what it did."""
+    """Return the reason for a rebalance as text: the member's id and `what` the member did."""
     return f"member {member_id!r} {what}"
 
 

@@ -49,7 +49,7 @@ class ShardContext:
 
 
 class MetadataManager:
-    """Base class of a shard's managers. Each of its handler tables may be empty."""
+    """Base class of a shard's managers. Each handler table may be empty."""
 
     group_type = ""
     """The `Group.group_type` of its groups, if it has any."""

@@ -54,7 +54,7 @@ class RecordFormat:
     ) -> None:
         """`written`: the value versions that this broker writes; `version_of` chooses among several.
 
-        `is_superseding`: a record's value makes earlier values of its key void (`ShardKind.superseding`).
+        `is_superseding`: a value replaces all earlier values of the record's key (`ShardKind.superseding`).
         """
         self.key_types = (key_type, *former_key_types)
         self.key = key
@@ -125,7 +125,7 @@ class RecordFormats:
 
     @property
     def superseding(self) -> frozenset[bytes]:
-        """First two key bytes of the record types whose values make earlier values of their key void."""
+        """First two key bytes of the record types whose values replace all earlier values of their key."""
         return frozenset(_prefix(key_type) for key_type, each in self._by_key_type.items() if each.is_superseding)
 
     def load_codecs(self) -> None:

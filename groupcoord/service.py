@@ -133,7 +133,7 @@ class GroupCoordinator(Coordinator[GroupRuntime]):
         await self._runtime.run(task_status)
 
     def end_transaction(self, partition: int, end: TransactionEnd) -> Given[ErrorCode]:
-        """End a transaction that may have committed offsets here. They take effect when the marker is committed."""
+        """End a transaction that may have committed offsets here; its offsets count when the marker is committed."""
         return self._runtime.end_transaction(partition, end)
 
     async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
@@ -144,7 +144,10 @@ class GroupCoordinator(Coordinator[GroupRuntime]):
     # ------------------------------------------------------------------ list and delete groups of any type
 
     def list_groups(self, request: ListGroupsRequest) -> Worked[ListGroupsResponse]:
-        """Return the groups of all partitions that this broker coordinates; an error while any is being loaded."""
+        """Return the groups of all partitions that this broker coordinates.
+
+        The response is an error while any of the partitions is being loaded.
+        """
         try:
             shards = self._runtime.led_shards()
         except KafkaError as error:
@@ -156,7 +159,7 @@ class GroupCoordinator(Coordinator[GroupRuntime]):
         return ListGroupsResponse(error_code=ErrorCode.NONE, groups=list(chain.from_iterable(parts)))
 
     def last_rebalance(self, group_id: str) -> LastRebalance | None:
-        """Return time and reason of a group's last rebalance; None if this broker does not know them."""
+        """Return time and reason of a group's last rebalance; None if unknown to this broker."""
         try:
             found: LastRebalance | None = self._runtime.read(group_id, AskLastRebalance(group_id))
         except KafkaError:
@@ -218,9 +221,9 @@ class GroupCoordinator(Coordinator[GroupRuntime]):
         return DeleteGroupsResponse(results=results)
 
     def _share_service_of(self, group_id: str) -> ShareService | None:
-        """Return the share service, which must delete a share group's state before the group is deleted.
+        """Return the share service if it must delete the group's state before the group is deleted.
 
-        None if the group is no share group, or this broker does not coordinate it.
+        None if the group is no share group, or this broker does not coordinate the group.
         """
         try:
             return self.share if self.share.has(group_id) else None

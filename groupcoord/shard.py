@@ -133,7 +133,7 @@ class Shard:
         return False
 
     def expire(self, *, now_ms: int, timestamp_ms: int) -> Outcome[GroupRecord]:
-        """Handle a limited number of due deadlines; the others stay due."""
+        """Handle a limited number of due deadlines; other due deadlines wait for the next call."""
         self._begin(now_ms, timestamp_ms)
         for _ in range(TIMERS_PER_CALL):
             key = self._effects.timers.pop_due(now_ms)
@@ -163,7 +163,7 @@ class Shard:
         return Outcome([], next(self._rest), [])
 
     def _adopter(self, adopted: dict[type, dict[str, Adopter]], request: Any) -> Adopter | None:
-        """Return the handler that the group's own type has for another manager's request; None if it has none."""
+        """Return the handler by which the group's type handles another manager's request; None if there is none."""
         adopters = adopted.get(type(request))
         if adopters is None:
             return None

@@ -32,7 +32,7 @@ class TopicImages(Protocol):
 
     @property
     def version(self) -> int:
-        """Number that is raised when a topic is created, deleted or extended, or when its replicas move."""
+        """Number that is raised when a topic is created, deleted or extended, or when replicas move."""
 
     def image(self, name: str) -> TopicImage | None: ...
 

@@ -118,7 +118,7 @@ class ClassicState:
         deque(self.end_deadlines(), maxlen=0)
 
     def end_deadlines(self) -> Steps:
-        """Cancel all deadlines, some at each step."""
+        """Cancel all deadlines of the group, a limited number in each step."""
         self._cancel(JOIN)
         self._cancel(SYNC)
         # A handed-out member id has a session, too. A deadline that is left behind would hit a later group of the
@@ -179,7 +179,10 @@ class ClassicState:
         return member is not None or len(self.members) < size_max
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Return True if all members support at least one of these protocols. An empty group needs only a protocol."""
+        """Return True if there is a protocol in `protocols` that all members support.
+
+        For an empty group any protocol is enough.
+        """
         # The first member of an empty group chooses for the others, but it has to choose something.
         if self.state is EMPTY:
             return bool(protocol_type) and bool(protocols)
@@ -361,7 +364,7 @@ class ClassicState:
     def of_record(
         cls, group_id: str, value: GroupMetadataValue, effects: Effects, members: Members | None = None
     ) -> Self:
-        """Restore a group from its record: Stable if it has members, else Empty.
+        """Restore a group from its record: Stable if the record has members, else Empty.
 
         `members`: the decoded members of the record; None: decode them here.
         """

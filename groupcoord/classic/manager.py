@@ -44,7 +44,7 @@ class DescribeGroup(NamedTuple):
 
 
 class ClassicGroupManager(MetadataManager):
-    """The classic groups of a shard."""
+    """Manager of a shard's classic groups."""
 
     group_type = GROUP_TYPE
 
@@ -90,9 +90,9 @@ class ClassicGroupManager(MetadataManager):
                 self._oversized[group_id] = None
 
     def _end(self, record: GroupMetadataRecord, record_offset: int, producer_id: int) -> None:
-        """Remove the group of a tombstone.
+        """Remove the group that a tombstone names.
 
-        After the load the manager ignores its other committed records, because its own state is newer.
+        After the load the manager applies no other records at their commit, because its own state is newer.
         """
         group = self._group(record.key.group)
         # The tombstone of a classic group that was turned into another kind of group leaves that alone.
@@ -102,10 +102,9 @@ class ClassicGroupManager(MetadataManager):
             group.cancel_timers()
 
     def _end_if_ending(self, record: GroupMetadataRecord, record_offset: int, producer_id: int) -> None:
-        """Remove the group of a tombstone, if the group is being deleted.
+        """Remove the group that a tombstone names, if this group is being deleted.
 
-        The group may be newer than the tombstone: it may have become another type's group and then a classic group
-        again.
+        The group may be newer than the tombstone, if its type was changed and changed back meanwhile.
         """
         group = self._group(record.key.group)
         if group is not None and group.is_ending:
@@ -172,7 +171,7 @@ class ClassicGroupManager(MetadataManager):
     def _describe(self, request: DescribeGroup) -> DescribedGroup:
         """Return the description of a group.
 
-        An unknown group is an error since version 6; before, it is described as Dead.
+        An unknown group is an error since version 6; in earlier versions it is described as Dead.
         """
         group_id = request.group_id
         group = self._group(group_id)
@@ -201,7 +200,7 @@ class ClassicGroupManager(MetadataManager):
 
 
 def join_new_group(context: ShardContext, request: JoinGroupRequest, caller: Caller) -> None:
-    """Create a group for its first join. The group exists from then on, even if it refuses the join."""
+    """Create a group for its first join. The group exists from then on, even if the join is refused."""
     # As in Kafka the group is made even if it refuses the join. A refusal with MEMBER_ID_REQUIRED needs it,
     # because the group remembers the id that it hands out.
     group = ClassicGroup(request.group_id, context.effects)

@@ -304,12 +304,12 @@ class Members:
     def can_keep(self, protocols: Protocols) -> bool:
         """Return True if the group has room for the metadata of `protocols`.
 
-        An existing member may be counted twice.
+        The metadata of an existing member may be counted twice.
         """
         return self.metadata_bytes + sum(map(len, protocols.values())) <= GROUP_METADATA_BYTES_MAX
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Return True if all members support at least one of the protocols `names`."""
+        """Return True if there is a protocol in `names` that all members support."""
         if self.protocol_type != protocol_type:
             return False
         # The counts by name answer this without a walk over all members.

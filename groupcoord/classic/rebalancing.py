@@ -114,7 +114,7 @@ class ClassicGroup(ClassicState):
     # ------------------------------------------------------------------ join
 
     def join(self, request: JoinGroupRequest, caller: Caller) -> None:
-        """Answer a JoinGroup request, or park its caller until the join phase completes."""
+        """Answer a JoinGroup request, or park the caller until the join phase completes."""
         # Version 0 has no rebalance timeout. Kafka takes the session timeout for it.
         if caller.api_version == 0:
             request.rebalance_timeout_ms = request.session_timeout_ms
@@ -143,7 +143,8 @@ class ClassicGroup(ClassicState):
     def _join_dynamic(self, request: JoinGroupRequest, caller: Caller, protocols: Protocols) -> None:
         """Add a new dynamic member.
 
-        Since version 4 the client receives a member id first and joins again with it: a lost response leaves no ghost.
+        Since version 4 the client first receives a member id and then joins again with this id, so that a lost response
+        leaves no member without a client.
         """
         # The client id is cut, so that the member id fits into the group's record.
         member_id = f"{caller.client_id[:TEXT_LENGTH_MAX]}-{self._effects.make_uuid()}"
@@ -255,7 +256,7 @@ class ClassicGroup(ClassicState):
         self._effects.carry_on(self._go_on_as(member, caller, before))
 
     def _go_on_as(self, member: Member, caller: Caller, before: _Replaced) -> Steps:
-        """Answer the join of a returning static member under its new member id, or park it in a rebalance."""
+        """Answer the join of a returning static member, or park the join until a rebalance completes."""
         # A static member that restarts gets its assignment again without a rebalance: this is what static members are
         # for. The record has to name its new member id, or nobody would know that id after the next load.
         if self.state is STABLE and (yield from self.members.select_protocol()) == self.protocol_name:
@@ -413,7 +414,7 @@ class ClassicGroup(ClassicState):
     # ------------------------------------------------------------------ sync
 
     def sync(self, request: SyncGroupRequest, caller: Caller) -> None:
-        """Answer a SyncGroup request, or park its caller until the leader's assignment is written."""
+        """Answer a SyncGroup request, or park the caller until the leader's assignment is written."""
         error = self._check_sync(request)
         if error:
             self._effects.reply(caller, refused_sync(error))
@@ -462,7 +463,10 @@ class ClassicGroup(ClassicState):
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING_REBALANCE else ErrorCode.NONE
 
     def _settle_assignments(self, assignments: dict[str, bytes], error: ErrorCode) -> None:
-        """Send members the leader's assignment after it is written. If the log refused it, begin another rebalance."""
+        """Send the leader's assignment to the members after it is written.
+
+        If the log refused the assignment, begin another rebalance.
+        """
         # The shell lets nothing change the shard between an outcome and its settlement.
         assert self.state is COMPLETING_REBALANCE
         self._effects.carry_on(self._take_back(error) if error else self._give(assignments))
@@ -512,9 +516,9 @@ class ClassicGroup(ClassicState):
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING_REBALANCE else ErrorCode.NONE
 
     def expire_session(self, member_id: str) -> None:
-        """Drop a member whose session has ended, unless it waits for a response.
+        """Drop a member whose session has ended; also forget a member id that no client has used.
 
-        A parked new member is dropped, too.
+        A member that waits for a response is kept, unless the member is new and parked.
         """
         member = self.members.by_id.get(member_id)
         if member is not None and member.cannot_be_silent():
@@ -527,10 +531,10 @@ class ClassicGroup(ClassicState):
         self._after_departure(f"member {member_id!r} was silent for too long", was_member=member is not None)
 
     def abandon(self, caller: Caller) -> None:
-        """Forget a parked caller whose connection is closed; remove its member if it was never part of a generation.
+        """Forget a parked caller whose connection is closed; remove its member if that was never part of a generation.
 
         Kafka keeps such a member until the timeout for new members, because it does not see the disconnect. The client
-        comes back as a new member; meanwhile the group does not wait for a ghost.
+        comes back as a new member; meanwhile the group must not wait for a member without a client.
         """
         member = self.members.by_id.get(caller.parked_member_id)
         # A later join of the same member may be parked by now, in place of this caller's.
@@ -551,7 +555,7 @@ class ClassicGroup(ClassicState):
         self._effects.answer(caller, response, lambda error: LeaveGroupResponse(error_code=error))
 
     def _leave(self, identity: MemberIdentity) -> MemberResponse:
-        """Remove one member. An administrator names a static member by its instance id alone."""
+        """Remove one member. An administrator names a static member only by its instance id."""
         member_id, group_instance_id = identity.member_id, identity.group_instance_id
         error = ErrorCode.NONE
         if member_id == UNKNOWN_MEMBER_ID and group_instance_id is not None:
@@ -566,7 +570,7 @@ class ClassicGroup(ClassicState):
         )
 
     def _after_departure(self, reason: str, *, was_member: bool) -> None:
-        """React to a departure: begin a rebalance, or complete the join phase if it waited only for this member."""
+        """React to a departure: begin a rebalance, or complete a join phase that waited only for this member."""
         if self.state in (STABLE, COMPLETING_REBALANCE) and was_member:
             self.prepare_rebalance(reason)
         else:

@@ -42,7 +42,10 @@ class ClassicService:
         client_host: str,
         hidden_topics: HiddenTopics | None = None,
     ) -> Given[JoinGroupResponse]:
-        """Handle a JoinGroup request. `hidden_topics`: topics that the client may not see; None: it may see all."""
+        """Handle a JoinGroup request.
+
+        `hidden_topics` finds the topics that the client may not see; None: the client may see all topics.
+        """
         config = self._config
 
         def refuse(error: ErrorCode) -> JoinGroupResponse:

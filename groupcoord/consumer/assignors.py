@@ -47,7 +47,7 @@ def assign_range(spec: GroupSpec) -> Mapping[str, Assignment]:
 
 
 def _readers(spec: GroupSpec, members: list[Subscriber]) -> Iterable[tuple[bytes, list[str]]]:
-    """Return each topic with the ids of the members that read it, in the order of `members`."""
+    """Return each topic with the ids of the members that read this topic, in the order of `members`."""
     if spec.is_homogeneous:
         everybody = [each.member_id for each in members]
         return [(topic_id, everybody) for topic_id in members[0].topic_ids] if members else []

@@ -200,7 +200,10 @@ class ClassicRequests:
         )
 
     def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest) -> ErrorCode:
-        """Extend the member's session. Return REBALANCE_IN_PROGRESS if it must rejoin, another error, or NONE."""
+        """Extend the member's session. Return REBALANCE_IN_PROGRESS if the member must rejoin.
+
+        Return another error if the member is unknown or in another generation, else NONE.
+        """
         try:
             member = _classic_member(group, request)
         except KafkaError as error:

@@ -108,7 +108,7 @@ class ConsumerState(ModernGroup[Member]):
         )
 
     def supports_classic(self, protocol_type: str, names: list[str]) -> bool:
-        """Return True if all classic members support at least one of the protocols `names`."""
+        """Return True if there is a protocol in `names` that all classic members support."""
         if protocol_type != "consumer":
             return False
         if self.is_empty:

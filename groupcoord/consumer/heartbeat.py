@@ -63,7 +63,7 @@ def refused_heartbeat(error: ErrorCode, message: str | None = None) -> ConsumerG
 def is_ordinary(
     group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller, topics: TopicImages
 ) -> bool:
-    """Return True if a heartbeat changes nothing and its response contains nothing new for the member."""
+    """Return True if a heartbeat changes nothing and the member need not be told anything."""
     member = group.members.get(request.member_id)
     if member is None or request.member_epoch != member.epoch:
         return False
@@ -113,7 +113,7 @@ def check_room(group: ConsumerGroup | None, member_id: str, instance_id: str | N
 
 
 def find_member(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequest) -> Member | None:
-    """Return the member that sent a heartbeat, or the static member that it replaces; None for a new member.
+    """Return the member that sent a heartbeat, or the static member that the sender replaces; None for a new member.
 
     Raises KafkaError if the member is fenced or unknown.
     """
@@ -136,7 +136,10 @@ def find_member(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequ
 
 
 def known_static(member: Member | None, member_id: str, instance_id: str) -> Member:
-    """Return `member`, the owner of an instance id. Raises KafkaError if it is None or has another member id."""
+    """Return `member`, which owns the instance id.
+
+    Raises KafkaError if `member` is None (no owner) or has another member id than `member_id`.
+    """
     if member is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
     if member.member_id != member_id:
@@ -327,7 +330,7 @@ class Leaving:
     def _go_for_a_while(self, group: ConsumerGroup, member: Member) -> None:
         """Let a static member leave temporarily.
 
-        Until its session ends, its partitions stay reserved for the member that returns with its instance id.
+        Until the session ends, the partitions stay reserved for the member that returns with this instance id.
         """
         # Under its next id it will have had them from the first epoch on.
         kept = with_epoch(without_epochs(member.progress.assigned), 0)

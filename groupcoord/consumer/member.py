@@ -138,7 +138,7 @@ class Member:
         return classic.session_timeout_ms
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
-        """Return True if the member has its complete target assignment of this epoch."""
+        """Return True if the member has its complete target assignment of epoch `assignment_epoch`."""
         return self.progress.state is STABLE and self.progress.epoch == assignment_epoch
 
     @property

@@ -65,7 +65,10 @@ class Migration:
     # ------------------------------------------------------------------ to the consumer protocol
 
     def check_upgrade(self, classic: ClassicGroup) -> Generator[None, None, list[_Converted]]:
-        """Return the parsed members of a classic group. Raises KafkaError if it cannot become a consumer group."""
+        """Return the parsed members of a classic group.
+
+        Raises KafkaError if the group cannot become a consumer group.
+        """
         if self._config.group_consumer_migration_policy not in UPGRADING:
             raise _no_upgrade(classic, "because online upgrade is disabled")
         if not classic.uses_consumer_protocol:
@@ -235,7 +238,7 @@ class Migration:
         )
 
     def encode_assignment(self, assignment: Mapping[bytes, Iterable[int]], subscription: bytes) -> bytes:
-        """Encode an assignment for a member of the classic protocol, in the version of its `subscription`."""
+        """Encode an assignment for a member of the classic protocol, in the version of the member's `subscription`."""
         topics = []
         for topic_id in sorted(assignment):
             image = self._topics.image_by_id(topic_id)

@@ -70,7 +70,7 @@ class PatternsResolved(NamedTuple):
 
 
 class PatternRefresh:
-    """Resolver of groups' patterns to the topics that they match."""
+    """Resolver that finds the topics which match the patterns of groups."""
 
     def __init__(self, context: ShardContext, rebalancing: Rebalancing) -> None:
         self._config = context.config
@@ -95,7 +95,7 @@ class PatternRefresh:
         return new in group.resolved if new else True
 
     def forget_unused(self, group: ConsumerGroup, patterns: tuple[str, ...]) -> None:
-        """Write tombstones for those of `patterns` that no member uses any more."""
+        """Write a tombstone for each of `patterns` that no member uses any more."""
         for pattern in dict.fromkeys(patterns):
             if pattern in group.resolved and not group.subscriptions.patterns.of(pattern):
                 self._rebalancing.put(records.regex_record(group.group_id, pattern, None))
@@ -125,7 +125,7 @@ class PatternRefresh:
         )
 
     def take_resolved(self, group: ConsumerGroup | None, result: PatternsResolved) -> None:
-        """Write the topics that the patterns match; raise the group's epoch if they have changed."""
+        """Write the topics that each pattern matches; raise the group's epoch if the topics have changed."""
         group_id = result.group_id
         self._resolving.discard(group_id)
         if group is None or result.resolved is None:
@@ -141,7 +141,7 @@ class PatternRefresh:
         self._rebalancing.look_at_topics(group, OTHER_MATCHES if has_changed else "")
 
     def _write(self, group: ConsumerGroup, pattern: str, topics: list[str] | None, result: PatternsResolved) -> bool:
-        """Write the topics that one pattern matches. Return True if they have changed."""
+        """Write the topics that one pattern matches. Return True if the topics have changed."""
         known = group.resolved.get(pattern)
         before = [] if known is None else known.topics
         # If there was not enough time it stands for the same topics, until the next look.

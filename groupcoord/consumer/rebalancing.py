@@ -64,7 +64,7 @@ class Goal(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """Partitions of a member, divided into those to keep, to revoke and to add."""
+    """Partitions of a member, divided into partitions to keep, to revoke and to add."""
 
     kept: dict[bytes, dict[int, int]]
     revoking: dict[bytes, dict[int, int]]
@@ -122,7 +122,7 @@ def _without_unread(progress: Progress, goal: Goal) -> Progress:
 
 
 def _next(progress: Progress, goal: Goal, epoch: int) -> Progress:
-    """Advance towards the target, as far as other members have released its partitions."""
+    """Return the progress after a step towards the target, as far as other members have released partitions."""
     parts = _divide(progress, goal)
     if parts.revoking and _has_any(goal.owned, parts.revoking):
         return progress.at(epoch, state=UNREVOKED_PARTITIONS, assigned=parts.kept, revoking=parts.revoking)
@@ -308,7 +308,10 @@ class Rebalancing:
         *,
         has_subscription_changed: bool,
     ) -> Member:
-        """Advance a member by one reconciliation step and return the new member. `owned`: the partitions it reports."""
+        """Advance a member by one reconciliation step and return the new member.
+
+        `owned`: the partitions that the member reports to own; None if it reports none.
+        """
         if member.is_reconciled_to(group.assignment_epoch) and not has_subscription_changed:
             return member
         member_id = member.member_id

@@ -189,7 +189,7 @@ def regex_record(group_id: str, regex: str, value: ConsumerGroupRegularExpressio
 
 
 def written_partitions(epochs: EpochsOfPartitions) -> list[AssignedTopicPartitions]:
-    """Convert partitions, with the epochs since which they are assigned, to the form of a record."""
+    """Convert partitions with their assignment epochs to the form of a record."""
     return [
         AssignedTopicPartitions(
             topic_id=topic_id,

@@ -47,7 +47,10 @@ class ConsumerService:
         client_host: str,
         hidden_topics: HiddenTopics | None = None,
     ) -> Given[ConsumerGroupHeartbeatResponse]:
-        """Handle a member's heartbeat. `hidden_topics`: topics the client may not see; None: it may see all."""
+        """Handle a member's heartbeat.
+
+        `hidden_topics` finds the topics that the client may not see; None: the client may see all topics.
+        """
         try:
             self._runtime.check_running()
             check_heartbeat(request, api_version, self._assignors)

@@ -49,7 +49,7 @@ def is_part_of(topics: Iterable[Any], assignment: Mapping[bytes, Any]) -> bool:
 
 
 class Subscriber(NamedTuple):
-    """Member in the assignor's input: the existing topics that it reads, and its current target."""
+    """Member in the assignor's input: the existing topics that the member reads, and its current target."""
 
     member_id: str
     instance_id: str | None

@@ -26,7 +26,7 @@ MEMBERS_AT_ONCE = 200
 
 
 class Large(NamedTuple, Generic[T]):
-    """Description of a large group; its members, as they were at the request, are added later."""
+    """Description of a large group; the members, as they were at the request, are added later."""
 
     description: T
     members: Iterator[Any]
@@ -42,7 +42,7 @@ class Large(NamedTuple, Generic[T]):
 
 
 def with_members(description: T, sources: Sequence[S], describe: Callable[[S], object]) -> T | Large[T]:
-    """Return the description with its members, built from immutable `sources`; a `Large` if there are many."""
+    """Return the description with its members, built from immutable `sources`; for many members a `Large`."""
     if len(sources) > MEMBERS_AT_ONCE:
         return Large(description, map(describe, sources))
     made: Any = description
@@ -107,7 +107,8 @@ class Descriptions:
     ) -> Worked[Given[ResponseT]]:
         """Return the response with all descriptions.
 
-        `operations` returns the authorized operations of a group; None: the client did not request them.
+        `operations` returns the authorized operations of a group; None: the client did not request authorized
+        operations.
         """
 
         def finish(groups: list[Any]) -> list[Any]:

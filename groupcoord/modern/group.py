@@ -214,7 +214,7 @@ def put_targets(
     """Write new and changed targets in steps; the last step applies all of them.
 
     `written` makes the record of a target; `read` makes a target of the record's value. The targets count once the
-    record with their epoch is in the log; until then the next heartbeat computes them again.
+    record with their epoch is in the log; until then the next heartbeat computes the targets again.
     """
     before, after = group.targets, dict(group.targets)
     made: list[GroupRecord] = []
@@ -234,7 +234,7 @@ def put_targets(
 
 
 class ModernGroup(EpochGroup[MemberT, Assignment]):
-    """Group whose members subscribe to topics and get partitions of them (Kafka's ModernGroup)."""
+    """Group whose members subscribe to topics and read partitions of these topics (Kafka's ModernGroup)."""
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
@@ -251,7 +251,7 @@ class ModernGroup(EpochGroup[MemberT, Assignment]):
         return self.subscriptions.are_alike(len(self.members))
 
     def hash_of(self, topics: TopicImages) -> int:
-        """Return the hash of the subscribed topics, as they are now."""
+        """Return the hash of the subscribed topics in their present state."""
         # Members come and go more often than topics, of which there may be thousands.
         hashed = topics.version, self.subscriptions.revision
         if self._hashed != hashed:

@@ -41,9 +41,10 @@ class ModernGroupManager(MetadataManager, ABC, Generic[GroupT]):
         return group if isinstance(group, self.group_class) else None
 
     def _existing(self, group_id: str, called: str = "Group") -> GroupT:
-        """Return the group. Raises KafkaError GROUP_ID_NOT_FOUND if it does not exist or has another type.
+        """Return the group with this id.
 
-        `called`: the word for the group in the error message.
+        Raises KafkaError GROUP_ID_NOT_FOUND if there is no such group or it has another type. `called`: the word for
+        the group in the error message.
         """
         group = self._group(group_id)
         if group is not None:

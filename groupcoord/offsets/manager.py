@@ -103,7 +103,7 @@ class AskCommitted(NamedTuple):
 
 
 class CommitInTransaction(NamedTuple):
-    """Internal request to commit offsets in a verified transaction; they take effect when the transaction commits."""
+    """Internal request to commit offsets in a verified transaction; the offsets count when it commits."""
 
     commit: OffsetCommitRequest
     transaction: Transaction
@@ -116,8 +116,8 @@ class CommitInTransaction(NamedTuple):
 class ForgetTopics:
     """Internal request to delete some offsets of deleted topics (name -> topic id).
 
-    The response is the number of offsets that were checked. The same object is submitted again until it is 0, because
-    it keeps the position of the iteration.
+    The response is the number of offsets that were checked. The same object, which keeps the position of the iteration,
+    is submitted again until the response is 0.
     """
 
     __slots__ = ("topics", "walk")
@@ -359,7 +359,7 @@ class OffsetMetadataManager(MetadataManager):
         self._effects.timers.schedule(RETENTION, self._effects.now_ms + pause_ms)
 
     def _expire_offsets(self, group_id: str) -> Iterator[object]:
-        """Delete a group's expired offsets, one check per step; then the group, if it is empty and has no offsets.
+        """Delete a group's expired offsets, one check per step; then the group, if it has no members and no offsets.
 
         Other requests may be handled between two steps.
         """

@@ -267,7 +267,10 @@ def fetches_of(request: OffsetFetchRequest, api_version: int) -> list[OffsetFetc
 
 
 def name_fetched_topics(group: OffsetFetchRequestGroup, topics: Topics) -> list[OffsetFetchResponseTopics]:
-    """Fill in topic names for topic ids; remove topics with unknown ids and return error results for them."""
+    """Fill in the names of topics that the request names by id.
+
+    Topics with unknown ids are removed from the request; return error results for these topics.
+    """
     known: list[OffsetFetchRequestTopics] = []
     unknown: list[OffsetFetchResponseTopics] = []
     for requested in group.topics or ():
@@ -284,7 +287,7 @@ def name_fetched_topics(group: OffsetFetchRequestGroup, topics: Topics) -> list[
 
 
 def refuse_fetched_topics(group: OffsetFetchRequestGroup, denied: Collection[str]) -> list[OffsetFetchResponseTopics]:
-    """Remove topics that the client may not see from the request; return error results for them."""
+    """Remove topics that the client may not see from the request; return error results for these topics."""
     requested = group.topics or ()
     refused = [each for each in requested if each.name in denied]
     if refused:

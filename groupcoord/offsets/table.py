@@ -197,7 +197,10 @@ class Offsets:
             self._pending.put(producer_id, key.group, key.topic, key.partition, committed)
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> bool:
-        """End a producer's transaction: its offsets take effect, or are dropped. Return True if `settle` must go on."""
+        """End a producer's transaction, so that its offsets take effect or are dropped.
+
+        Return True if `settle` must be called again.
+        """
         self._pending.end(producer_id, committed=committed)
         return self.settle()
 
@@ -315,7 +318,7 @@ class Offsets:
     # ------------------------------------------------------------------ delete and expire
 
     def has(self, group_id: str, topic: str, partition: int) -> bool:
-        """Return True if the group has a committed or pending offset for the partition, so that it can be deleted."""
+        """Return True if the group has a committed or pending offset for the partition that OffsetDelete can delete."""
         is_committed = self._committed.get(group_id, topic, partition) is not None
         return is_committed or any(self._pending.may_count(group_id, topic, partition))
 
@@ -452,7 +455,7 @@ def unfetched(partition_index: int, error: ErrorCode) -> OffsetFetchResponsePart
 def _fetched(index: int, committed: CommittedOffset | None, topic_id: bytes) -> OffsetFetchResponsePartitions:
     """Return the fetch result for one partition; offset -1 without an error if nothing is committed.
 
-    The offset of a deleted topic does not count if its name belongs to a newer topic (`topic_id`).
+    An offset of a deleted topic is ignored if the topic's name now belongs to another topic with the id `topic_id`.
     """
     if committed is None or _is_of_another_topic(committed.topic_id, topic_id):
         return unfetched(index, _NONE)

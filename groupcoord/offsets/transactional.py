@@ -85,7 +85,7 @@ class TransactionalOffsetService:
     def split(
         self, request: OffsetCommitRequest, api_version: int, denied: Collection[str]
     ) -> tuple[OffsetCommitRequest, list[OffsetCommitResponseTopic]]:
-        """Split a commit into existing partitions and error results for all others."""
+        """Split a commit into existing partitions and error results for all other partitions."""
         by_id = api_version >= TXN_TOPIC_ID_VERSION
         known, refused = split_commit(request, self._topics, by_id=by_id, denied=denied)
         return with_topics(request, known), refused
@@ -209,7 +209,7 @@ class _Committing:
 
 
 def _parts_of(request: TxnOffsetCommitRequest) -> Iterator[OffsetCommitRequest]:
-    """Split a large request into OffsetCommit requests, each built when it is needed."""
+    """Split a large request into smaller OffsetCommit requests, each built only when it is needed."""
     for part in parts_of(request.topics, attrgetter("partitions"), ELEMENTS_PER_SLICE):
         yield _as_commit(request, part)
 

@@ -58,7 +58,10 @@ class _All(PendingAnswer[U]):
                 each.abandon()
 
     def _take(self) -> Sequence[Given[Any]]:
-        """Return the answers and forget them, to break the reference cycle. Call this at their last use."""
+        """Return the answers and drop the references to them, to break the reference cycle.
+
+        Call this at their last use.
+        """
         answers, self._answers = self._answers, ()
         return answers
 
@@ -107,7 +110,7 @@ HiddenTopics = Callable[[Iterable[str]], Awaitable[Iterable[str]]]
 
 
 class Caller:
-    """Sender of a request, answered immediately or later; a group keeps the caller while its request is parked."""
+    """Sender of a request, answered immediately or later; a group keeps the caller of a parked request."""
 
     __slots__ = (
         "api_version",
@@ -159,7 +162,10 @@ class Caller:
                 self.pending.become_ready()
 
     def response_or_pending(self, abandon: Callable[[Caller], None]) -> Given[Any]:
-        """Return the response if it is ready, else a pending answer. `abandon` is called if the peer disconnects."""
+        """Return the response if the caller is answered already, else a pending answer.
+
+        `abandon` is called if the peer disconnects.
+        """
         if self.response is not None:
             return self.response
         self.pending = PendingReply(self, abandon)

@@ -79,7 +79,7 @@ class Runtime(Generic[ShardT]):
         return self.kind.key_hash(key) % self.log.partition_count()
 
     def led_partition(self, index: int) -> PartitionRuntime[ShardT]:
-        """Return the partition `index`. Raises KafkaError unless this broker coordinates it now."""
+        """Return the partition `index`. Raises KafkaError unless this broker coordinates this partition now."""
         self.check_running()
         partition = self._partitions.get(index)
         if partition is None or self.is_suspended:
@@ -168,7 +168,10 @@ class Runtime(Generic[ShardT]):
     # ------------------------------------------------------------------ tasks
 
     def start_in(self, nursery: trio.Nursery) -> None:
-        """Start the runtime in a nursery. Requests are accepted from this call on, even before its task begins."""
+        """Start the runtime's task in a nursery.
+
+        Requests are accepted from this call on, even before the task begins.
+        """
         self._nursery = nursery
         nursery.start_soon(self.run)
 
@@ -197,12 +200,12 @@ class Runtime(Generic[ShardT]):
             return await self._run_in_thread(function)
 
     async def compute(self, function: Callable[[], Any]) -> Any:
-        """Run work that may take minutes in a thread. It uses other threads than `run_in_thread`."""
+        """Run work that may take minutes in a thread. Such work takes no threads from `run_in_thread`."""
         async with self._job_threads:
             return await self._run_in_thread(function)
 
     def mind(self, shard: ShardT | None) -> None:
-        """Wake the deadline task if the shard's next deadline is earlier than its planned wake-up time."""
+        """Wake the deadline task if the shard's next deadline is earlier than the task's planned wake-up time."""
         deadline_ms = None if shard is None else shard.next_deadline_ms()
         if deadline_ms is not None and deadline_ms < self._sleeping_until_ms:
             self._wake.set()

@@ -118,7 +118,7 @@ FORGETTING_REFUSED = -1
 
 
 class Job(NamedTuple):
-    """Long computation: `compute` runs in a thread, so it must use only immutable objects."""
+    """Long computation. `compute` runs in a thread and must use only immutable objects."""
 
     compute: Callable[[], Any]
     request: Callable[[Any], Any]
@@ -168,7 +168,7 @@ async def batches_of(
 ) -> Iterator[tuple[list[Any], bytes]]:
     """Return the batches of a long outcome, each with its records.
 
-    Records that must stay together are encoded as one batch in a thread; others as several batches, one by one.
+    Records that must stay together are encoded as one batch in a thread; other records as several batches, one by one.
     """
     records = outcome.records
     if len(records) <= RECORDS_PER_BATCH or (outcome.is_atomic and not outcome.is_cuttable):
@@ -209,7 +209,7 @@ class CoordinatorShard(Protocol):
         """Handle due deadlines; if there are many, a limited number."""
 
     def stands_alone(self, now_ms: int) -> bool:
-        """Return True if due work must wait until all appends are committed, because it reads their state."""
+        """Return True if due work must wait until all appends are committed, because it reads the committed state."""
 
     def start_sessions(self, now_ms: int) -> Iterator[None]:
         """Restart every member's session at full length, a limited number of members in each step."""
@@ -221,7 +221,7 @@ class CoordinatorShard(Protocol):
     def loaded(self, *, now_ms: int, timestamp_ms: int) -> Outcome[Any]: ...
 
     def unload(self, error: ErrorCode) -> Iterable[Reply]:
-        """Answer `error` to all parked callers; a reply may be built only when it is sent."""
+        """Answer `error` to all parked callers. A reply may be built only when it is sent."""
 
     def discard(self) -> Outcome[Any]:
         """Return the outcome of an unfinished call. The shard is dropped afterwards."""
@@ -238,7 +238,7 @@ ShardT = TypeVar("ShardT", bound=CoordinatorShard)
 
 @dataclass(frozen=True)
 class ShardKind(Generic[ShardT]):
-    """Properties of the shards of one coordinator, which its runtime needs."""
+    """Properties of a coordinator's shards, as its runtime needs them."""
 
     topic: str
     """The internal topic, as log lines call it."""
@@ -275,7 +275,7 @@ class CoordinatorLog(Protocol):
     """Operations on an internal topic's partitions that a coordinator needs."""
 
     def partition_count(self) -> int:
-        """Return the number of the topic's partitions; if there is no topic yet, its future number."""
+        """Return the number of the topic's partitions; before the topic is created, the configured number."""
 
     def is_fenced(self) -> bool:
         """Return True if another broker may have become the coordinator without this broker's knowledge."""
@@ -290,10 +290,10 @@ class CoordinatorLog(Protocol):
         """
 
     def until_committed(self, partition: int) -> Coroutine[Any, Any, None] | None:
-        """Return an awaitable until the partition's present records are committed; None if they are already.
+        """Return an awaitable until the partition's present records are committed; None if all are committed already.
 
-        Committed records cannot be truncated by another leader. The call and the awaitable raise KafkaError if this
-        broker does not lead the partition.
+        Another leader cannot truncate committed records. The call and the awaitable raise KafkaError if this broker
+        does not lead the partition.
         """
 
     def read_batches(self, partition: int) -> AsyncIterator[bytes]:

@@ -138,7 +138,8 @@ def _collect(
 ) -> Generator[_Decoding | None, None, bool]:
     """Collect the records of these batches; None replaces a value that a later record of its key supersedes.
 
-    Return True after the last batch. A large compressed batch ends the call early; the next call goes on behind it.
+    Return True after the last batch. A large compressed batch ends the call early; the next call continues with the
+    following batch.
     """
     latest: dict[bytes, int] = {}
     work = 0
@@ -189,9 +190,9 @@ def _markers(header: BatchHeader, batches: bytes, start: int) -> Iterator[_Marke
 def _records(
     header: BatchHeader, batches: bytes, start: int, area: bytes | None = None
 ) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-    """Check a batch as a whole, then yield offset, key and value of each record.
+    """Check a complete batch, then yield offset, key and value of each record.
 
-    `area`: the checked records area; None: check it here.
+    `area`: the checked records area of the batch; None: the batch is not checked yet.
     """
     if header.magic != MAGIC_V2:
         for record in decode_records(batches, start, header=header):
@@ -227,7 +228,7 @@ def last_replies(
 ) -> Iterator[Reply]:
     """Yield the last replies of an unloaded shard, each built when it is sent.
 
-    These are refusals of `callers`, and the replies of the shard's settlements and of its `unload`.
+    The replies refuse `callers`, and come from the shard's settlements and its `unload`.
     """
     yield from refused(callers, error)
     if shard is None:
@@ -255,7 +256,7 @@ class Farewell:
         self._place = place
 
     def begin(self, spawn: Callable[..., None] | None) -> None:
-        """Send some replies immediately and the others in a task. If `spawn` is None, no tasks run: send all now."""
+        """Send some replies immediately and the others in a task. `spawn` None: no tasks run any more, so send all."""
         if spawn is None:
             self.send_some()
         elif self.send_some(ANSWERED_AT_ONCE):

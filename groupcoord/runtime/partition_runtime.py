@@ -107,9 +107,9 @@ class PartitionRuntime(Generic[ShardT]):
     # ------------------------------------------------------------------ requests
 
     def shard(self, now_ms: int) -> ShardT:
-        """Return the shard for reading at `now_ms`, after its due work. Raises KafkaError if no shard is loaded.
+        """Return the shard for reading, after the work that is due at `now_ms`.
 
-        Due work that must wait for a commit is done later.
+        Raises KafkaError if no shard is loaded. Due work that must wait for a commit is done later.
         """
         self.expire(now_ms)
         if self._shard is None:
@@ -154,7 +154,7 @@ class PartitionRuntime(Generic[ShardT]):
         return caller.response_or_pending(self.abandon)
 
     def abandon(self, caller: Caller) -> None:
-        """Forget a disconnected caller. Its request may still be carried out."""
+        """Forget a disconnected caller. The caller's request may still be carried out."""
         if self._has_line:
             # Something stands alone, so the shard must not be touched. A request that has left the line is carried out.
             self._queue.pop(caller, None)
@@ -221,7 +221,7 @@ class PartitionRuntime(Generic[ShardT]):
         return isinstance(request, TransactionEnd) or self._kind.may_overlap(request)
 
     def _write_marker(self, end: TransactionEnd, caller: Caller) -> None:
-        """Write a transaction's marker after all records of earlier requests; it takes effect once committed."""
+        """Write a transaction's marker after all records of earlier requests. The marker counts once committed."""
         self._append_gathered()
         batch = end.marker(self._runtime.timestamp_ms())
         try:
@@ -340,7 +340,7 @@ class PartitionRuntime(Generic[ShardT]):
     # ------------------------------------------------------------------ appends in flight
 
     def _gather(self, outcome: Outcome[Any]) -> None:
-        """Add an outcome to those that the next append combines."""
+        """Add an outcome to the outcomes that the next append combines."""
         assert self._shard is not None and self._shard.unfinished() is None, "a commit is one step"
         self._begin(outcome)
         if not outcome.records:
@@ -360,9 +360,9 @@ class PartitionRuntime(Generic[ShardT]):
             self._carry_out(together(gathered))
 
     def _append_in_halves(self, outcome: Outcome[Any]) -> None:
-        """Append a gathered outcome that is too large for one batch in halves.
+        """Split a gathered outcome that is too large for one batch, and append both halves.
 
-        So one caller's records cannot fail the others.
+        So one caller's large records cannot fail the requests of other callers.
         """
         assert len(outcome.records) <= RECORDS_PER_BATCH, "a part of it may be in the log"
         middle = len(outcome.parts) // 2
@@ -419,7 +419,7 @@ class PartitionRuntime(Generic[ShardT]):
     # ------------------------------------------------------------------ the line
 
     def _form_line(self, work: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Queue all requests from now on; the queue's task does `work` before them."""
+        """Queue all requests from now on. The queue's task does `work` first."""
         if work is not None:
             self._line_work.append(work)
         if not self._has_line:
@@ -486,7 +486,7 @@ class PartitionRuntime(Generic[ShardT]):
             await self._in_flight.wait_until_none()
 
     def _handle_first(self, first: Queued) -> Outcome[Any]:
-        """Remove the first request from the queue and handle it."""
+        """Remove the first request from the queue and let the shard handle it."""
         assert self._shard is not None
         del self._queue[first.caller]
         try:
@@ -609,7 +609,7 @@ class PartitionRuntime(Generic[ShardT]):
         Farewell(replies, self._place).begin(self._runtime.spawn if self._runtime.is_running else None)
 
     def _start_over(self, shard: ShardT | None, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
-        """Unload `shard`, which may contradict the log, and load it again. No-op if it is unloaded already."""
+        """Unload `shard`, which may contradict the log, and load it again. No-op if `shard` is unloaded already."""
         if self._shard is shard:
             self.unload(error, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             self._runtime.load_soon(self)

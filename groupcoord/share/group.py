@@ -61,7 +61,7 @@ STABLE_MEMBER = 0
 
 
 class KnownTopic(NamedTuple):
-    """Name of a topic, and those of its partitions that are in one phase."""
+    """Name of a topic, and its partitions that are in one phase."""
 
     name: str
     partitions: frozenset[int]

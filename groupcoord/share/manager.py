@@ -109,7 +109,7 @@ class ShareGroupManager(ModernGroupManager[ShareGroup]):
         return self._nascent
 
     def _found(self, group_id: str, *, or_new: bool = False) -> ShareGroup:
-        """Return the share group with this id; with `or_new` a new group if there is none.
+        """Return the share group with this id; with `or_new` a new group if the id is free.
 
         Raises KafkaError if there is no such share group, or another type's group has the id.
         """

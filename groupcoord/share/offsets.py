@@ -68,7 +68,7 @@ class PrepareDeletion(NamedTuple):
 class ForgetShareTopics(NamedTuple):
     """Internal request to drop deleted topics from some groups.
 
-    The response is the number of these groups; the request is repeated until it is 0.
+    The response is the number of changed groups. The request is repeated until the response is 0.
     """
 
     topic_ids: Collection[bytes]
@@ -238,7 +238,7 @@ def _add_results(
     image: TopicImage | None,
     offsets: Mapping[int, int],
 ) -> None:
-    """Add a topic's results to its entry in `responses`, which exists if the request names the topic repeatedly."""
+    """Add a topic's results to the topic's entry in `responses`; a topic may be named repeatedly."""
     name = topic.topic_name
     if name not in responses:
         topic_id = NO_TOPIC_ID if image is None else image.topic_id

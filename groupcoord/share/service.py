@@ -148,8 +148,8 @@ class ShareService:
     async def alter_offsets(self, request: AlterShareGroupOffsetsRequest) -> AlterShareGroupOffsetsResponse:
         """Handle AlterShareGroupOffsets: set the start offsets of share partitions.
 
-        Partitions that the share coordinator refuses, or whose success is not recorded, are initialized again by the
-        next members; therefore an offset counts only once its success is recorded.
+        Partitions that the share coordinator refuses are initialized again by the next members, and so are partitions
+        whose success is not recorded. Therefore an offset counts only once the success is recorded.
         """
         if not request.group_id:
             return refused_alteration(ErrorCode.INVALID_GROUP_ID)

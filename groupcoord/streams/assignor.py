@@ -86,7 +86,7 @@ class JavaQueue(Generic[T]):
         return first
 
     def _sink(self, item: T) -> None:
-        """Place an item at the front and move it down to its place in the heap."""
+        """Place an item at the front of the heap and sift it down."""
         heap, priority, size = self._heap, self._priority(item), len(self._heap)
         place = 0
         while place < size >> 1:
@@ -124,7 +124,7 @@ class StickyAssignor:
 
 
 class _Candidate(NamedTuple):
-    """Member that has the state of a task, as a standby task or on its disk."""
+    """Member that has the state of a task: as a standby task, or on disk."""
 
     member_id: str
     is_standby: bool
@@ -308,7 +308,7 @@ class _Run:
                     break
 
     def _former_owner(self, task: Task) -> str | None:
-        """Return the member that ran the active task before; None if its process has the task now."""
+        """Return the member that ran the active task before; None if the member's process has the task now."""
         member_id = self._owner.get(task)
         return None if member_id is None or task in self._process_of(member_id).tasks else member_id
 
@@ -322,9 +322,9 @@ class _Run:
         return True
 
     def _add_standby(self, queue: JavaQueue[_Process], task: Task) -> bool:
-        """Give a standby task to the least loaded process that does not have the task.
+        """Give a standby task to the least loaded process without the task.
 
-        Return False if there is none.
+        Return False if there is no such process.
         """
         passed: list[_Process] = []
         is_given = False

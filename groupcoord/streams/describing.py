@@ -43,9 +43,10 @@ def undescribed(group_id: str, error: ErrorCode, message: str | None = None) -> 
 
 
 def _topology(state: StreamsState) -> wire.DescribedTopology | None:
-    """Return the topology's description; None if there is no topology.
+    """Return the description of the topology; None if there is no topology.
 
-    It has partition counts if all internal topics exist; otherwise it is as the application sent it.
+    Partition counts are included if all internal topics exist; otherwise the topology is shown as the application sent
+    it.
     """
     if state.topology is None:
         return None

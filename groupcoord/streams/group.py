@@ -219,7 +219,7 @@ class StreamsGroup(StreamsState, CommittingGroup[Member]):
     def __init__(
         self, group_id: str, effects: Effects, settings_of: GroupSettingsSource, end: Callable[[StreamsGroup], None]
     ) -> None:
-        """`end` deletes the group; it may be called only for an empty group."""
+        """`end` deletes the group; the group must be empty then."""
         StreamsState.__init__(self, group_id)
         CommittingGroup.__init__(self, effects, settings_of)
         self._end = end
@@ -276,7 +276,7 @@ class StreamsGroup(StreamsState, CommittingGroup[Member]):
         self.cancel(REVOCATION, member_id)
 
     def delay_assignment(self) -> None:
-        """Start the delay of the first assignment, which lets more members join, unless it is running."""
+        """Start the delay of the first assignment, unless the delay is running. More members may join meanwhile."""
         delay_ms = self.settings.streams_initial_rebalance_delay_ms
         if delay_ms > 0:
             self.schedule_if_absent(FIRST_ASSIGNMENT, "", delay_ms)

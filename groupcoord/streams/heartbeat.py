@@ -347,7 +347,7 @@ class Heartbeat:
     def _missed_its_tasks(self, member: Member) -> bool:
         """Return True if the member does not own all its assigned tasks, because a response was lost.
 
-        With Kafka's broker a member would get these tasks only at the next assignment.
+        Kafka's broker sends such tasks only at the next assignment.
         """
         owned, has = self._owned, member.assigned
         return owned is not None and not (
@@ -434,7 +434,8 @@ def partitions_by_endpoint(
 ) -> list[EndpointToPartitions]:
     """Return the source partitions of each member that has an endpoint.
 
-    `updated` is used in place of its former state in the group and of the static member `replaced`.
+    `updated` is the new state of a member. It counts in place of that member's former state, and of the static member
+    `replaced`.
     """
     others = [member for member_id, member in state.members.items() if member_id not in (updated.member_id, replaced)]
     found = []

@@ -159,10 +159,9 @@ def check_group_size(state: StreamsState, request: StreamsGroupHeartbeatRequest,
 
 
 def member_of(state: StreamsState, request: StreamsGroupHeartbeatRequest, written: list[KeyedRecord]) -> Member:
-    """Return the member as it was before this request; a new member if it joins.
+    """Return the member as it was before this request; for a join possibly a new member.
 
-    A member that replaces a static member adds the records for that to `written`. Raises KafkaError if the member is
-    unknown or fenced.
+    Records that replace a static member are added to `written`. Raises KafkaError if the member is unknown or fenced.
     """
     if request.instance_id is not None:
         return _static_member(state, request, request.instance_id, written)
@@ -182,7 +181,10 @@ def known_member(state: StreamsState, member_id: str) -> Member:
 
 
 def known_static_member(state: StreamsState, member_id: str, instance_id: str) -> Member:
-    """Return the static member. Raises KafkaError if it is unknown or has another member id now."""
+    """Return the static member with this instance id.
+
+    Raises KafkaError if the instance id is unknown or belongs to another member id now.
+    """
     member = state.static_member(instance_id)
     if member is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -246,7 +248,7 @@ def _fenced(which: str, received: int, member: Member) -> KafkaError:
 
 
 def leaving_member(state: StreamsState, request: StreamsGroupHeartbeatRequest) -> Member:
-    """Return the member that leaves. Raises KafkaError if it is unknown or fenced."""
+    """Return the member that leaves. Raises KafkaError if the member is unknown or fenced."""
     if request.instance_id is None:
         return known_member(state, request.member_id)
     return known_static_member(state, request.member_id, request.instance_id)

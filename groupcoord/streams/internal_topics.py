@@ -46,7 +46,7 @@ def internal_partition_counts(topology: Topology, partition_count: PartitionCoun
 def known_count(topic: str, counts: Mapping[str, int], partition_count: PartitionCount) -> int:
     """Return the partition count of a topic: of the existing topic, else from `counts`.
 
-    Raises KafkaError if neither has the topic.
+    Raises KafkaError if the topic does not exist and `counts` does not have it.
     """
     existing = partition_count(topic)
     count = counts.get(topic) if existing is None else existing
@@ -246,7 +246,7 @@ class ConfiguredSubtopology(NamedTuple):
 
 
 class ConfiguredTopology(NamedTuple):
-    """Topology that was checked against the existing topics; it has no tasks while it has a problem.
+    """Topology that was checked against the existing topics; there are no tasks while it has a problem.
 
     `subtopologies` are in the order of their ids; None if the necessary partition counts are unknown.
     """

@@ -15,7 +15,7 @@ NO_PROCESSES: frozenset[str] = frozenset()
 
 
 class Task(NamedTuple):
-    """Task of a subtopology; it reads the partition with its number from each of the subtopology's source topics."""
+    """Task of a subtopology: it reads the partition with the task's number from each source topic."""
 
     subtopology_id: str
     partition: int
@@ -57,7 +57,7 @@ class Tasks(NamedTuple):
 class AssignedTasks(NamedTuple):
     """Tasks that are assigned to a member; each active task with its assignment epoch.
 
-    A commit with an epoch before the assignment epoch is refused: the member did not own the task yet.
+    A commit with an epoch before the assignment epoch is refused: the member did not own the task then.
     """
 
     active: Mapping[Task, int]
@@ -154,7 +154,7 @@ class Member:
 
 
 class TaskHolders:
-    """Processes that run each task or must still release it, by the task's role."""
+    """Processes that run each task or must still release the task, by the task's role."""
 
     def __init__(
         self,

@@ -91,7 +91,7 @@ class _Step:
     def taken(self, epoch: int) -> Member:
         """Return the member after this step.
 
-        If it must revoke tasks first it gets the epoch `epoch`; otherwise it gets the target epoch.
+        A member that must revoke tasks first gets the epoch `epoch`; any other member gets the target epoch.
         """
         self._change_roles()
         self._promote()
@@ -158,7 +158,7 @@ class _Step:
         self._revoked_warmup -= cooled
 
     def _promote(self) -> None:
-        """Keep standby and warm-up tasks of this member that are to become active, until they are active."""
+        """Keep standby and warm-up tasks that are to become active on this member, until they are active."""
         has, wanted = self._member.assigned, self._target.active
         # The client turns such a task into an active one, and never reports that it gave up the copy.
         self._revoked_standby -= wanted

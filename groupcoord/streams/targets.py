@@ -104,7 +104,7 @@ def assignment_input(
 ) -> AssignmentInput:
     """Return the input of the group's next assignment.
 
-    `changed` replaces its former state in the group, or the static member whose place it takes; None: no member has
+    `changed`: new state of a member, which replaces the member's former state or a static member; None if no member has
     changed.
     """
     members = dict(state.members)

@@ -40,7 +40,7 @@ class Partitions(AbstractSet[TopicPartition]):
     __slots__ = ("_count", "topics")
 
     def __init__(self, topics: Mapping[str, frozenset[int]]) -> None:
-        """`topics` maps each topic to its partition indexes, at least one."""
+        """`topics` maps each topic to at least one partition index."""
         self.topics = topics
         self._count = sum(map(len, topics.values()))
 
@@ -97,7 +97,7 @@ NO_PARTITIONS = Partitions({})
 
 
 class Producer(NamedTuple):
-    """Producer of a transaction, as a request names it."""
+    """Producer with a transactional id, as a request names it."""
 
     transactional_id: str
     producer_id: int

@@ -79,7 +79,7 @@ Errors = Mapping[TopicPartition, ErrorCode]
 
 
 class Verdict(NamedTuple):
-    """Result of adding or verifying partitions: one error for all of them, or an error for each."""
+    """Result of adding or verifying partitions: one error for all partitions, or an error for each."""
 
     of_all: ErrorCode = ErrorCode.NONE
     of_each: Errors | None = None
@@ -109,7 +109,7 @@ class Markers(Protocol):
     def forget(self, partition: int) -> None:
         """Drop the markers of a transaction topic partition.
 
-        Another broker will send them, or this broker will send them again.
+        Another broker will send these markers, or this broker will send them again.
         """
 
 
@@ -168,7 +168,7 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
         super().on_resignation(partition)
 
     async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
-        """Do nothing: transactions keep partitions of deleted topics, and the markers for them are skipped."""
+        """Do nothing: transactions keep partitions of deleted topics, and markers for such partitions are skipped."""
 
     # ------------------------------------------------------------------ producers
 
@@ -366,7 +366,7 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
         return then(answer, lambda answer: Verdict(_for_client(answer.error, is_fence_known=api_version >= 2)))
 
     def _verified(self, producer: Producer, wanted: Iterable[TopicPartition]) -> Errors:
-        """Return the error of each partition; NONE if the producer's transaction contains it."""
+        """Return the error of each partition; NONE for partitions that are in the producer's transaction."""
         transactional_id, producer_id, producer_epoch = producer
         if not transactional_id:
             return dict.fromkeys(wanted, ErrorCode.INVALID_REQUEST)
@@ -524,7 +524,8 @@ def _result_of(
 ) -> tuple[AddPartitionsToTxnResult, Iterator[None]]:
     """Return an empty result, and an iterator that adds one partition in each step.
 
-    A partition that the request names repeatedly occurs once if each partition has its own error, else repeatedly.
+    If each partition has its own error, a partition that is named repeatedly occurs once in the result. If one error is
+    for all partitions, each partition occurs as often as it is named.
     """
     result = AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=[])
     if verdict.of_each is None:

@@ -227,7 +227,7 @@ class TransactionShard:
         return together(parts)
 
     def stands_alone(self, now_ms: int) -> bool:
-        """Return False: due work skips ids with uncommitted records, and the state of others is committed."""
+        """Return False: due work skips ids with uncommitted records and reads the committed state of other ids."""
         return False
 
     def start_sessions(self, now_ms: int) -> Iterator[None]:
@@ -393,7 +393,7 @@ class TransactionShard:
     def _is_pending(self, transactional_id: str) -> bool:
         """Return True if a transition of the id is under way.
 
-        Its record is not committed yet, or its markers are not all written.
+        A record of the id is not committed yet, or the markers of its transaction are not all written.
         """
         return transactional_id in self._pending or self._state_of(transactional_id) in PREPARED
 

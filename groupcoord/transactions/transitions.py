@@ -76,7 +76,7 @@ Decision = TransactionMetadata | ErrorCode
 class InitProducerId(NamedTuple):
     """Request for a producer's id and epoch.
 
-    `expected`: the producer id and epoch with which the producer wants to continue; None: it names none.
+    `expected`: the producer id and epoch with which the producer wants to continue; None if it names none.
     """
 
     transactional_id: str
@@ -114,7 +114,7 @@ def initialize(
 ) -> Decision:
     """Decide InitProducerId for a transactional id without an open transaction.
 
-    If a transaction is open, `fence` must abort it first.
+    The caller must have aborted an open transaction by `fence`.
     """
     if is_pending:
         return ErrorCode.CONCURRENT_TRANSACTIONS
@@ -175,7 +175,7 @@ def may_go_on(known: TransactionMetadata, expected: tuple[int, int] | None) -> b
 
 
 def _raised(known: TransactionMetadata, expected_epoch: int | None) -> tuple[int, int] | ErrorCode:
-    """Return the next epoch, and the epoch with which its producer may repeat this request; or an error."""
+    """Return the next epoch, and the epoch with which the producer may repeat this request; or an error."""
     # Kafka fails here, too: the producer names an epoch that is not the present one, and there is none left to give.
     if known.is_epoch_exhausted:
         return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -105,7 +105,7 @@ class SnapshotRecord(NamedTuple):
 
 
 class UpdateRecord(NamedTuple):
-    """Record with the changes of a share partition since its last snapshot."""
+    """Record with the changes of a share partition since the last snapshot record."""
 
     key: SharePartitionKey
     value: ShareUpdateValue

@@ -240,8 +240,8 @@ class ShareCoordinator(Coordinator[Runtime[ShareCoordinatorShard]]):
     async def _write_in_parts(self, write: WriteState) -> Any:
         """Write very many state batches in several parts.
 
-        The result is that of a single write, because the highest delivery count of an offset wins. The last part moves
-        the start offset and the delivery-complete count, so that they are never ahead of the batches.
+        The result is that of a single write, because the highest delivery count of an offset wins. Only the last part
+        moves the start offset and the delivery-complete count, so that neither is ahead of the batches.
         """
         written = write.written
         if len(written.state_batches) > BATCHES_MAX:
@@ -263,7 +263,7 @@ class ShareCoordinator(Coordinator[Runtime[ShareCoordinatorShard]]):
         return await finished(self._submit(WRITE, write))
 
     def _submit(self, api: Api, internal: Any) -> Given[Any]:
-        """Submit an internal request to the shard of its share partition."""
+        """Submit an internal request to the shard that has the request's share partition."""
 
         def refuse(error: ErrorCode) -> Any:
             return internal.refused(error, f"Unable to {api.verb} share group state: {error.message}")

@@ -77,7 +77,7 @@ NEGATIVE = {"partition": "partition id", "leader_epoch": "leader epoch", "state_
 
 
 class RedundantPrefix:
-    """Offsets of the last snapshots of all share partitions; records before the lowest of them are redundant."""
+    """Offsets of the last snapshots of all share partitions; records before the lowest offset are redundant."""
 
     def __init__(self) -> None:
         # In the order of the log, as a snapshot moves its share partition to the end: the first one has the lowest offset.
@@ -131,7 +131,10 @@ class ShareCoordinatorShard:
     # ------------------------------------------------------------------ the shell's calls
 
     def handle(self, request: Request, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[ShareRecord]:
-        """Handle a request. The caller is answered by the returned outcome or when its records are committed."""
+        """Handle a request.
+
+        The caller is answered by the returned outcome, or when the outcome's records are committed.
+        """
         return self._handlers[type(request)](request, caller, timestamp_ms)
 
     def abandon(self, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[ShareRecord]:
@@ -156,7 +159,7 @@ class ShareCoordinatorShard:
         return self._cold_scan_at_ms
 
     def stands_alone(self, now_ms: int) -> bool:
-        """Return True if snapshots are due: they contain the full state, which must be in the log first."""
+        """Return True if snapshots are due. A snapshot has the full state, which must be in the log first."""
         return self._cold_scan_at_ms is not None and self._cold_scan_at_ms <= now_ms
 
     def expire(self, *, now_ms: int, timestamp_ms: int) -> Outcome[ShareRecord]:
@@ -178,7 +181,7 @@ class ShareCoordinatorShard:
     def replay(self, record: ShareRecord, record_offset: int = -1, producer_id: int = -1) -> None:
         """Apply a record; call this in the order of the log.
 
-        After the load only the record's offset is new: its state is applied before the append.
+        After the load only the offset is recorded, because the state is applied before the append.
         """
         # After the load a record is in force before it is in the log.
         if not self._is_loaded:
@@ -243,7 +246,7 @@ class ShareCoordinatorShard:
     def _made(
         self, records: list[ShareRecord], caller: Caller | None = None, response: object = None, request: Any = None
     ) -> Outcome[ShareRecord]:
-        """Apply records and append them. The caller is answered at the commit, or with the log's error."""
+        """Apply and append records. The caller is answered at the commit, or with the log's error."""
         if not records:
             return Outcome([], [Reply(caller, response)] if caller is not None else [], [])
         before = [(record.key, self._states.get(record.key)) for record in records]
@@ -391,9 +394,10 @@ class ShareCoordinatorShard:
         return SnapshotRecord(key, now.snapshot())
 
     def _keys_to_scan(self) -> list[SharePartitionKey]:
-        """Return the keys of all share partitions; none if each one's last snapshot was written because it was idle.
+        """Return the keys of all share partitions that the next scan must check.
 
-        Snapshots would not make more records redundant then.
+        There are none if all last snapshots were written because share partitions were idle: further snapshots would
+        make no more records redundant.
         """
         if all(state.is_quiet for state in self._states.values()):
             return []
@@ -437,7 +441,7 @@ def _negative(**numbers: int) -> Problem | None:
 
 
 def _fenced(state: SharePartitionState | None, leader_epoch: int, state_epoch: int | None = None) -> Problem | None:
-    """Return the error for a leader that may not read or write the state; None if it may.
+    """Return an error if the leader may not read or write the state; else None.
 
     `state_epoch` is None for a read.
     """

@@ -99,7 +99,7 @@ def _from_start(batches: Iterable[StateBatch], start_offset: int) -> Iterator[St
 
 
 def _in_order(batches: list[StateBatch]) -> list[StateBatch]:
-    """Sort batches that may overlap; where they do, the highest delivery count and state win.
+    """Sort batches and resolve overlaps: the highest delivery count and state win.
 
     One sweep over all offsets at which batches begin or end.
     """
@@ -204,7 +204,7 @@ class SharePartitionState:
 
     @property
     def is_quiet(self) -> bool:
-        """True if the last snapshot was written because the share partition was idle."""
+        """True if the last snapshot was written because the share partition was rarely written."""
         return self.create_timestamp != self.write_timestamp
 
     def snapshot(self) -> ShareSnapshotValue:

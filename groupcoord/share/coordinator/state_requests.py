@@ -68,7 +68,7 @@ class DeleteState(NamedTuple):
 
 
 class ReadSummary(NamedTuple):
-    """Internal request for the start offset of a share partition; it fences no leader."""
+    """Internal request for the start offset of a share partition; unlike ReadState it fences no leader."""
 
     key: SharePartitionKey
 
@@ -88,7 +88,7 @@ class ReadSummary(NamedTuple):
 class ForgetTopics(NamedTuple):
     """Internal request to delete the state of some share partitions of deleted topics.
 
-    The response is their number; the request is repeated until it is 0.
+    The response is the number of deleted states. The request is repeated until the response is 0.
     """
 
     topic_ids: Collection[bytes]

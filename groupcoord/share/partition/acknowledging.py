@@ -167,7 +167,7 @@ class _Acknowledging:
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
 
     def acknowledge(self, run: Run, kind: int, *, is_whole: bool) -> None:
-        """Begin the acknowledgement of a run with type `kind`; RENEW only extends its lock."""
+        """Begin the acknowledgement of a run with type `kind`; type RENEW only extends the run's lock."""
         _check_holder(run, self.member_id, is_whole=is_whole)
         if kind != RENEW:
             is_rejected = kind == REJECT

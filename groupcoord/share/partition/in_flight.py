@@ -152,7 +152,7 @@ class Run:
         self.locked_until_ms = locked_until_ms
 
     def revoke(self, state: RecordState) -> None:
-        """Set the state of an acquired run, and remove its member and its lock."""
+        """Set the state of an acquired run, and clear the run's member and lock."""
         assert self.state is RecordState.ACQUIRED, self
         self.state = state
         self.member_id = NO_MEMBER

@@ -176,7 +176,7 @@ class SharePartition(ShareState):
         return self.end_offset - self.start_offset + 1 if self.in_flight else 0
 
     def reads_until(self) -> int:
-        """Return the last offset that a fetch may use now; there is no room for records after it."""
+        """Return the last offset that a fetch may use now; there is no room for later records."""
         return max(self.end_offset, self.next_fetch_offset() + self.settings.partition_max_record_locks)
 
     # ------------------------------------------------------------------ acquiring
@@ -269,7 +269,7 @@ class SharePartition(ShareState):
         return self._store(change)
 
     def expire(self, now_ms: int) -> None:
-        """Release records whose locks have expired. Members may acquire them before this is stored."""
+        """Release records whose locks have expired. Members may acquire such records before the release is stored."""
         change = Change()
         self.deadline_ms = None
         for batch in self.in_flight.batches:
@@ -328,7 +328,7 @@ class SharePartition(ShareState):
         return change
 
     def take_write(self) -> StateWrite | None:
-        """Return the next write; None if there is none now. The caller must call `settle` with its result."""
+        """Return the next write; None if there is none now. The caller must call `settle` with the write's result."""
         if self._is_writing or not self._waiting:
             return None
         self._is_writing = True

@@ -29,7 +29,7 @@ class ShareGroupSettings:
 
     @classmethod
     def of(cls, group: GroupSettings) -> ShareGroupSettings:
-        """Return those of a group's settings that share partitions need."""
+        """Return the settings of a share group that the leaders of its partitions need."""
         return cls(
             record_lock_duration_ms=group.share_record_lock_duration_ms,
             delivery_count_limit=group.share_delivery_count_limit,
