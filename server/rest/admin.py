@@ -48,7 +48,7 @@ async def describe_configs(
 async def offsets_at(
     cluster: KafkaCluster, partitions: Sequence[Partition], timestamp: int, *, isolation: int = 0
 ) -> dict[Partition, int]:
-    """Look up the offset of each partition at a time in ms, or at EARLIEST or LATEST; -1 if no record is so recent.
+    """Return the offset of each partition at `timestamp`: ms, EARLIEST or LATEST; -1 if no record is so recent.
 
     Raises RestError.
     """
@@ -58,7 +58,7 @@ async def offsets_at(
 async def offsets_at_times(
     cluster: KafkaCluster, times: Mapping[Partition, int], *, isolation: int = 0
 ) -> dict[Partition, int]:
-    """Look up the offset of each partition at its own time in ms. Raises RestError."""
+    """Return the offset of each partition at the partition's own time: ms, EARLIEST or LATEST. Raises RestError."""
     found: dict[Partition, int] = {}
 
     async def ask() -> None:

@@ -24,7 +24,7 @@ BODY_BYTES_MAX = 16 << 20
 
 
 class Call(NamedTuple):
-    """A request with the variable parts of its path."""
+    """Request, and the variable parts of its path."""
 
     request: Request
     parts: tuple[str, ...]
@@ -39,7 +39,7 @@ class Call(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """JSON response with its status; `content_type` None: that of the API version."""
+    """JSON response with a status. `content_type` None: the content type of the API version."""
 
     content: Any
     status: int = 200
@@ -57,7 +57,7 @@ class _Path(NamedTuple):
 
 
 class RestApi(Routes):
-    """Dispatcher of all requests to registered handlers."""
+    """Dispatcher of requests to registered handlers."""
 
     headers: Mapping[str, str] = {"x-content-type-options": "nosniff"}
 
@@ -70,7 +70,7 @@ class RestApi(Routes):
         self._stream_route = self._route._replace(streams=True)
 
     def add(self, method: str, path: str, handler: Handler) -> None:
-        """Register a handler for a method and path, in which {} matches one segment."""
+        """Register a handler for a method and path; {} in `path` matches one segment."""
         pattern = tuple(path.strip("/").split("/"))
         table = self._paths.setdefault((len(pattern), pattern[0]), [])
         known = next((each for each in table if each.pattern == pattern), None)
@@ -83,15 +83,15 @@ class RestApi(Routes):
     # --- what the server asks for
 
     def find(self, method: str, path: str) -> Route:
-        """Find the one route that all paths share, except those with streams."""
+        """Return the route: one for requests with streamed bodies, one for all others."""
         return self._stream_route if is_stream(method, path) else self._route
 
     def refusal(self, refused: Refused) -> Response:
-        """Answer a request that the server refuses."""
+        """Make the response for a request that the HTTP server refuses."""
         return refusal_of(refused)
 
     async def handle(self, request: Request) -> Response:
-        """Answer a request."""
+        """Handle a request and return the response."""
         kind = content_type(request)
         try:
             handler, parts = self._found(request)
@@ -108,7 +108,7 @@ class RestApi(Routes):
         return Response(body, found.status, found.content_type or kind)
 
     def _found(self, request: Request) -> tuple[Handler, tuple[str, ...]]:
-        """Find the handler of a request and the decoded variable parts of its path. Raises RestError."""
+        """Return the handler of a request, and the decoded variable parts of its path. Raises RestError."""
         segments = [unquote(each) for each in request.raw_path.strip("/").split("/")]
         method = "GET" if request.method == "HEAD" else request.method
         is_known = False
@@ -125,17 +125,17 @@ class RestApi(Routes):
 
 
 def is_stream(method: str, path: str) -> bool:
-    """True if the body of a request may come without an end."""
+    """Return True if the request may have a streamed body, which need not end."""
     return method == "POST" and path.startswith("/v3/") and path.endswith("/records")
 
 
 def refusal_of(refused: Refused) -> Response:
-    """Make the answer to a request that the server refuses."""
+    """Make the response for a request that the HTTP server refuses."""
     return Response(RestError(refused.status, str(refused)).body, refused.status, JSON, refused.headers)
 
 
 def content_type(request: Request) -> str:
-    """Type of the answer to a request."""
+    """Return the content type of the response to a request."""
     if request.raw_path.startswith("/v3"):
         return JSON
     # Whoever asks for plain JSON gets it; otherwise the type of the second version.
@@ -143,15 +143,15 @@ def content_type(request: Request) -> str:
 
 
 def media_type(text: str) -> str:
-    """Return a type without its parameters."""
+    """Return a media type without its parameters."""
     return text.partition(";")[0].strip().lower()
 
 
 class RestGuard(Guard):
-    """Guard against pages of other sites; a listener on loopback alone also has only names of loopback.
+    """Guard against pages of other sites. A proxy that listens only on loopback accepts only loopback host names.
 
-    Clients name a proxy as they like. A page of another site cannot send any accepted content type without a preflight
-    request, which is not answered.
+    On other listeners any host name is accepted. A page of another site cannot send an accepted content type without a
+    preflight request, and preflight requests are not answered.
     """
 
     def check_host(self, host: str | None) -> None:

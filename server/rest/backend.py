@@ -29,7 +29,7 @@ logger = logging.getLogger("ottla.rest")
 
 
 class Backend:
-    """A login at the brokers. `run` must run during its use."""
+    """Client of the brokers with one login, and the handlers that use it. `run` must run while the backend is used."""
 
     def __init__(
         self, cluster: KafkaCluster, api: RestApi, instances: Instances, value_bytes_max: int, schemas: Schemas | None
@@ -45,7 +45,7 @@ class Backend:
         Records(producer, value_bytes_max, schemas).add_to(scoped)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Carry requests until cancelled; then leave all groups."""
+        """Run the client and the consumer instances until cancelled; then leave all groups."""
         # Instances leave their groups at the end, for which the cluster has to be there until then.
         last = trio.CancelScope(shield=True)
 
@@ -62,10 +62,10 @@ class Backend:
                 last.cancel()
 
     async def handle(self, request: Request) -> Response:
-        """Answer a request, once a broker has accepted the login.
+        """Handle a request after a broker has accepted the login.
 
-        Not each path asks a broker. Whoever has made up a login must take no consumer instance, and reach no schema registry, which
-        is asked with the proxy's own login.
+        Some paths send no request to a broker. A client with an invented login must not create a consumer instance, nor
+        reach the schema registry, to which the proxy logs in with its own credentials.
         """
         if not self.cluster.has_connected:
             try:
@@ -75,7 +75,7 @@ class Backend:
         return await self.api.handle(request)
 
     async def greet(self) -> None:
-        """Log which cluster it is, or why it cannot be reached."""
+        """Log the cluster's id and brokers, or why the cluster cannot be reached."""
         try:
             await self.cluster.refreshed(())
             logger.info("the cluster is %s, with brokers %s", self.cluster.cluster_id, self.cluster.known_brokers)

@@ -32,7 +32,7 @@ _RECORDS = '"records"'
 
 
 def loads(text: str | bytes) -> Any:
-    """Parse a value that is known to be within the limits. Raises RestError."""
+    """Parse JSON that is known to be within the limits. Raises RestError."""
     try:
         return json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
@@ -44,12 +44,12 @@ def _refuse(name: str) -> NoReturn:
 
 
 def malformed(error: Exception) -> RestError:
-    """Error for a body that is not JSON."""
+    """Make the error for a body that is not JSON."""
     return bad_request(f"The body is no JSON that can be read: {error}")
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """Parse a short body that has to be an object; empty for none. Raises RestError."""
+    """Parse a short body that must be a JSON object; an empty body is an empty object. Raises RestError."""
     if not body:
         return {}
     try:
@@ -62,7 +62,10 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 def member(found: dict[str, Any], name: str, kind: type, *, is_needed: bool = False) -> Any:
-    """Return a member, None where it is missing or null. Raises RestError if it has another type."""
+    """Return a member of an object; None if it is missing or null.
+
+    Raises RestError if the member has another type, or if it is missing and `is_needed`.
+    """
     value = found.get(name)
     if value is None:
         if is_needed:
@@ -74,7 +77,10 @@ def member(found: dict[str, Any], name: str, kind: type, *, is_needed: bool = Fa
 
 
 def number(found: dict[str, Any], name: str, bits: int, *, is_needed: bool = False, least: int = 0) -> Any:
-    """Return a number of so many bits, None where it is missing. Raises RestError."""
+    """Return an integer member of an object; None if it is missing.
+
+    Raises RestError if the integer has more than `bits` bits or is less than `least`.
+    """
     value = member(found, name, int, is_needed=is_needed)
     if value is not None and not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
         raise bad_request(f"{name}: {str(value)[:40]} has more than {bits} bits")
@@ -84,20 +90,20 @@ def number(found: dict[str, Any], name: str, bits: int, *, is_needed: bool = Fal
 
 
 def refuse_unknown(found: dict[str, Any], names: frozenset[str]) -> None:
-    """Raise RestError for a member of an unknown name, as Confluent's proxy does."""
+    """Raise RestError if `found` has a member whose name is not in `names`, as Confluent's proxy does."""
     if unknown := found.keys() - names:
         raise unprocessable(f"Unrecognized field: {min(unknown)[:100]}")
 
 
 class RecordsBody(NamedTuple):
-    """Body of a produce request: its records and its other members."""
+    """Body of a produce request: the records and the other members."""
 
     records: list[Any]
     others: dict[str, Any]
 
 
 def parse_records(body: bytes) -> Generator[None, None, RecordsBody]:
-    """Parse a body of `{"records": [...]}`, in steps. Raises RestError."""
+    """Parse a body `{"records": [...]}` in steps; the generator returns the result. Raises RestError."""
     if len(body) <= SHORT_BYTES:
         found = parse_object(body)
         records = member(found, "records", list)
@@ -121,7 +127,7 @@ def parse_records(body: bytes) -> Generator[None, None, RecordsBody]:
 
 
 class _Cut(NamedTuple):
-    """A text without the elements of its `records`, and these elements."""
+    """Text of a body without the elements of `records`, and the texts of these elements."""
 
     outer: str
     pieces: list[str]
@@ -175,10 +181,9 @@ _QUOTE, _OPENING = ord('"'), b"{["
 
 
 class ValueCutter:
-    """Splitter of consecutive JSON objects in bytes that arrive in pieces.
+    """Splitter of a byte stream into consecutive JSON objects.
 
-    `feed` takes a piece, `values` yields the objects that are complete, or None between two steps, and `end` checks that
-    nothing is left.
+    `feed` adds bytes. `values` yields complete objects, or None between two steps. `end` checks that no bytes remain.
     """
 
     def __init__(self, value_bytes_max: int) -> None:
@@ -192,7 +197,7 @@ class ValueCutter:
         self._is_in_string = False
 
     def feed(self, piece: bytes) -> None:
-        """Add bytes. Raises RestError for a value that is too long."""
+        """Add bytes. Raises RestError if a value is too long."""
         del self._buffer[: self._begin]
         self._position -= self._begin
         self._begin = 0
@@ -201,7 +206,7 @@ class ValueCutter:
         self._buffer += piece
 
     def values(self) -> Generator[bytes | None, None, None]:
-        """Yield each complete object's bytes. Raises RestError for malformed input."""
+        """Yield the bytes of each complete object, or None between two steps. Raises RestError for malformed input."""
         steps = 0
         while self._position < len(self._buffer):
             steps += 1
@@ -222,7 +227,7 @@ class ValueCutter:
                 yield value
 
     def _mark(self, at: int) -> bytes | None:
-        """Handle a structural character; returns a value if it completes one."""
+        """Process the structural character at `at`; return the value that this character completes, else None."""
         token = self._buffer[at]
         self._position = at + 1
         self._tokens += 1
@@ -242,7 +247,7 @@ class ValueCutter:
         return value
 
     def end(self) -> None:
-        """Raise RestError if a value is incomplete."""
+        """Raise RestError if the last value is incomplete."""
         if self._buffer[self._begin :].strip():
             raise bad_request("The body ends within a record")
 

@@ -46,7 +46,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the arguments of `ottla rest`."""
     http_service.add_listen(parser, LISTEN)
     longest = "longest body of a request (default: 16 MiB)"
     parser.add_argument("--max-request-bytes", type=count, metavar="N", help=longest)
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until a signal comes."""
+    """Serve until a signal arrives; return the exit code."""
     from ottla.replication.log.descriptors import raise_limit
     from ottla.server.config.loggers import set_up_log
 
@@ -105,7 +105,10 @@ def _config(options: argparse.Namespace) -> RestConfig:
 
 
 def _passing_security(texts: Mapping[str, str]) -> Security:
-    """Security of connections by logins that requests bring: all but name and password. Raises UsageError."""
+    """Make the security of connections that use the logins of requests: everything except name and password.
+
+    Raises UsageError.
+    """
     protocol, mechanism = texts.get("security.protocol", "PLAINTEXT").upper(), texts.get("sasl.mechanism", "")
     if not protocol.startswith("SASL_") or mechanism not in PASSWORD_MECHANISMS:
         raise UsageError(
@@ -117,7 +120,10 @@ def _passing_security(texts: Mapping[str, str]) -> Security:
 
 
 def _registry(url: str | None, texts: Mapping[str, str]) -> RegistryConfig | None:
-    """Read where the registry is, by Confluent's names of settings; None without one. Raises UsageError."""
+    """Make the registry's settings from --registry or Confluent's client settings; None if no registry is configured.
+
+    Raises UsageError.
+    """
     own = {name.removeprefix(_REGISTRY): text for name, text in texts.items() if name.startswith(_REGISTRY)}
     urls = [each.strip() for each in (url or own.get("url", "")).split(",") if each.strip()]
     if not urls:
@@ -144,7 +150,7 @@ def _is_address(parts: SplitResult) -> bool:
 
 
 def _logins(file: Path) -> Logins:
-    """Read the users. Raises UsageError."""
+    """Read the users file. Raises UsageError."""
     from ottla.server.admin.http.basic_authentication import InvalidUsers
     from ottla.server.rest.logins import read_logins
 

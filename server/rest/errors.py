@@ -12,7 +12,7 @@ from ottla.wire.errors import ErrorCode
 
 
 class Code(IntEnum):
-    """Codes of errors."""
+    """Error codes of the proxy."""
 
     OK = 200
     BAD_REQUEST = 400
@@ -49,7 +49,7 @@ class Code(IntEnum):
 
 
 class RestError(Exception):
-    """Refusal of a request; `code` is one of `Code`, or a status alone."""
+    """Refusal of a request. `code` is a member of `Code`, or an HTTP status."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -57,7 +57,7 @@ class RestError(Exception):
 
     @property
     def status(self) -> int:
-        """Status of the answer."""
+        """HTTP status of the response."""
         return self.code if self.code < 1000 else self.code // 100
 
     @property
@@ -108,7 +108,7 @@ _BAD_REQUESTS = (
 
 
 def code_of(error: ErrorCode) -> int:
-    """Map an error of a broker to a code."""
+    """Convert a Kafka error to an error code of the proxy."""
     if error in _AUTHENTICATION:
         return Code.KAFKA_AUTHENTICATION
     if error.name.endswith("AUTHORIZATION_FAILED"):
@@ -123,7 +123,7 @@ def code_of(error: ErrorCode) -> int:
 
 
 class KafkaFailure(RestError):
-    """An error that a broker answered."""
+    """Error that a broker has returned."""
 
     def __init__(self, number: int, message: str | None = None) -> None:
         self.error = ErrorCode.of(number)
@@ -131,9 +131,9 @@ class KafkaFailure(RestError):
 
 
 class Unreachable(RestError):
-    """A broker is unreachable, closed the connection, or did not respond in time.
+    """Failure to reach a broker, or to get a response in time.
 
-    `is_sent`: a request was under way, and nobody knows whether it was carried out.
+    `is_sent`: the request was sent, and it is unknown whether the broker has processed it.
     """
 
     def __init__(self, message: str, *, is_sent: bool = False) -> None:
@@ -142,6 +142,6 @@ class Unreachable(RestError):
 
 
 def check(number: int, message: str | None = None) -> None:
-    """Raise KafkaFailure for a code that is not 0."""
+    """Raise KafkaFailure if `number`, an error code, is not 0."""
     if number:
         raise KafkaFailure(number, message)

@@ -23,7 +23,7 @@ _SHOWN = 100
 
 
 def encode(kind: str, data: Any) -> bytes | None:
-    """Make the bytes of a key or value. Raises RestError."""
+    """Convert a key or value in JSON to bytes, in the embedded format `kind`. Raises RestError."""
     if data is None:
         return None
     if kind == BINARY:
@@ -44,7 +44,7 @@ def encode(kind: str, data: Any) -> bytes | None:
 
 
 def from_base64(data: Any) -> bytes:
-    """Decode base64, with or without padding."""
+    """Decode base64, with or without padding. Raises RestError."""
     if not isinstance(data, str):
         raise bad_request(f"data={_shown(data)} is not a base64 string.")
     padded = data + "=" * (-len(data) % 4) if len(data) % 4 else data
@@ -55,7 +55,7 @@ def from_base64(data: Any) -> bytes:
 
 
 def decode(kind: str, data: bytes | None) -> Any:
-    """JSON form of a key or value. Raises RestError."""
+    """Convert the bytes of a key or value to JSON, in the embedded format `kind`. Raises RestError."""
     if data is None:
         return None
     if kind == BINARY:

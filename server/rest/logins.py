@@ -13,17 +13,20 @@ REALM = "REST proxy"
 
 
 class Logins:
-    """Passwords by user name; None if no login is required."""
+    """Users of the proxy: passwords by user name. If `passwords` is None, no login is required."""
 
     def __init__(self, passwords: Mapping[str, bytes] | None = None) -> None:
         self._passwords = passwords
 
     def check(self, request: Request) -> None:
-        """Raise Refused unless a request comes from a user."""
+        """Raise Refused if a request has no valid login."""
         self.user_of(request)
 
     def user_of(self, request: Request) -> str:
-        """User that a request comes from; empty if no login is required. Raises Refused."""
+        """Return the user of a request; "" if no login is required.
+
+        Raises Refused if the login is invalid or missing.
+        """
         if self._passwords is None:
             return ""
         user = basic_authentication.authenticated(request, self._passwords.get)

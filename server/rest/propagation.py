@@ -32,7 +32,7 @@ IDLE_S, SWEEP_S = 600.0, 30.0
 
 
 class Login(NamedTuple):
-    """Name and password of a request."""
+    """Name and password in a request."""
 
     name: str
     password: str
@@ -40,7 +40,7 @@ class Login(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Member:
-    """A backend of the pool. `requests`: those that are being handled, without streams."""
+    """Backend in the pool. `requests`: number of requests being handled, without streams."""
 
     backend: Backend
     used_at_s: float
@@ -54,14 +54,14 @@ class _Member:
 
     @property
     def is_due(self) -> bool:
-        """True if nobody needs it."""
+        """True if the backend can be removed, because nothing uses it."""
         if self.requests or len(self.backend.instances):
             return False
         return self.is_stranger or trio.current_time() - self.used_at_s > IDLE_S
 
 
 class Backends:
-    """Pool of backends by login. `run` must run during its use."""
+    """Pool of backends, one for each login. `run` must run while the pool is used."""
 
     def __init__(self, make: Callable[[Login], Backend]) -> None:
         self._make = make
@@ -73,7 +73,7 @@ class Backends:
         return len(self._members)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Carry the backends until cancelled, and drop those that nobody needs."""
+        """Run the backends until cancelled, and remove unused ones."""
         async with trio.open_nursery() as self._nursery:
             task_status.started()
             while True:
@@ -85,13 +85,13 @@ class Backends:
             self._members.pop(login).scope.cancel()
 
     def hasten(self) -> None:
-        """Let reads end with what they have, because the proxy stops."""
+        """End all waiting reads early, with the records that they have, because the proxy stops."""
         self._is_closing = True
         for each in self._members.values():
             each.backend.instances.hasten()
 
     async def handle(self, login: Login, request: Request) -> Response:
-        """Answer a request by the backend of its login. Raises Refused."""
+        """Handle a request by the backend of its login. Raises Refused."""
         member = self._members.get(login) or self._added(login)
         member.requests += 1
         try:
@@ -127,7 +127,7 @@ class Backends:
 
 
 async def _noted(pieces: AsyncGenerator[bytes, None], member: _Member) -> AsyncGenerator[bytes, None]:
-    """Pass the pieces of a stream on; each keeps the backend for longer."""
+    """Yield the pieces of a stream; each piece postpones the removal of the idle backend."""
     async with aclosing(pieces):
         async for piece in pieces:
             member.used_at_s = trio.current_time()
@@ -135,7 +135,7 @@ async def _noted(pieces: AsyncGenerator[bytes, None], member: _Member) -> AsyncG
 
 
 class PropagatingApi(Routes):
-    """Routes of all requests to the backends of their logins. `logins`: the users of a file have to log in here, too."""
+    """Dispatcher of requests to the backends of their logins. `logins`: users who must log in at the proxy, too."""
 
     headers = RestApi.headers
 
@@ -145,11 +145,11 @@ class PropagatingApi(Routes):
         self._route = Route(self._handle, body_bytes_max, self._check)
 
     def find(self, method: str, path: str) -> Route:
-        """Find the one route that all paths share, except those with streams."""
+        """Return the route, with a streamed body where the request may have one."""
         return self._route._replace(streams=is_stream(method, path))
 
     def refusal(self, refused: Refused) -> Response:
-        """Make the answer to a request that the server refuses."""
+        """Make the response for a request that the HTTP server refuses."""
         return refusal_of(refused)
 
     def _check(self, request: Request) -> None:
@@ -160,7 +160,7 @@ class PropagatingApi(Routes):
         return await self._backends.handle(self._login(request), request)
 
     def _login(self, request: Request) -> Login:
-        """Name and password of a request. Raises Refused."""
+        """Return name and password in a request. Raises Refused."""
         found = credentials_of(request)
         try:
             login = None if found is None else Login(found[0].decode(), found[1].decode())

@@ -39,7 +39,7 @@ PER_ADDRESS_MAX = 1500
 
 @dataclass(frozen=True, kw_only=True)
 class RestConfig:
-    """Settings of one proxy."""
+    """Settings of a proxy."""
 
     bootstrap: Sequence[Address]
     security: Security = field(default_factory=Security)
@@ -54,13 +54,13 @@ class RestConfig:
 
 
 class FreePace(Pace):
-    """Pace without pauses, because the event loop serves only these requests."""
+    """Pace without pauses: this event loop serves nothing but these requests."""
 
     async def request(self) -> None:
-        """Go on at once."""
+        """Return immediately."""
 
     async def pay(self, worked_s: float) -> None:
-        """Let others run after long work."""
+        """Yield to other tasks after long work."""
         await trio.lowlevel.checkpoint()
 
 
@@ -90,7 +90,7 @@ async def serve_rest(
 
 
 def _maker(config: RestConfig) -> Callable[[Security, Logins | None], Backend]:
-    """Make a function that makes backends, which share limits and schemas."""
+    """Return a function that makes backends; all backends share limits and schemas."""
     schemas = None if config.registry is None else _schemas(config.registry)
     scheme, bytes_max, room = "http" if config.context is None else "https", config.body_bytes_max, ReadingRoom()
     idle_max = IDLE_OF_USER_MAX if config.propagates else IDLE_MAX
@@ -111,7 +111,7 @@ def _server(config: RestConfig, routes: Routes, sock: socket.socket) -> HttpServ
 
 
 def _security_of(security: Security, login: Login) -> Security:
-    """Security of connections by the login of a request, with the mechanism of the settings."""
+    """Return the security of connections with the login of a request and the configured mechanism."""
     assert isinstance(security.login, PeerLoginConfig), "the command sees to it"
     return replace(security, login=replace(security.login, name=login.name, password=login.password))
 

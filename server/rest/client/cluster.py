@@ -74,7 +74,7 @@ COORDINATOR_MOVED = (
 
 @dataclass(slots=True)
 class Topic:
-    """A topic of the metadata, with its partitions in order."""
+    """Topic in the metadata, with sorted partitions."""
 
     name: str
     is_internal: bool
@@ -88,7 +88,7 @@ class Topic:
 
 
 class Wait(Enum):
-    """Kinds of requests that a broker may let wait."""
+    """Kinds of requests that a broker may answer late."""
 
     WRITE = auto()
     READ = auto()
@@ -110,7 +110,7 @@ class _Broker:
 
 
 class KafkaCluster:
-    """Client of the cluster behind the proxy. `run` must run during its use."""
+    """Client of the cluster behind the proxy. `run` must run while the client is used."""
 
     def __init__(self, bootstrap: Sequence[Address], security: Security, idle_max: int = IDLE_MAX) -> None:
         self._bootstrap, self._security, self._idle_max = bootstrap, security, idle_max
@@ -125,7 +125,7 @@ class KafkaCluster:
         self.cluster_id: str | None = None
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Carry requests until cancelled."""
+        """Run the client's tasks until cancelled; then close all connections."""
         try:
             async with trio.open_nursery() as self._nursery:
                 task_status.started()
@@ -141,7 +141,10 @@ class KafkaCluster:
         self, node_id: int, request: Message, take: Callable[[Any], T], *, at_most: int = 1000,
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> T:  # fmt: skip
-        """Send a request to a broker from the metadata. Raises RestError."""
+        """Send a request to the broker `node_id`, which must be in the metadata; return `take` of the response.
+
+        Raises RestError.
+        """
         link = await self._shared(self._address_of(node_id))
         return await link.ask(self.nursery, request, take, at_most=at_most, timeout_s=timeout_s)
 
@@ -149,7 +152,10 @@ class KafkaCluster:
         self, wait: Wait, node_id: int, request: Message, take: Callable[[Any], T], *, at_most: int = 1000,
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> T:  # fmt: skip
-        """Send a blocking request to a broker, over a connection that no other task uses. Raises RestError."""
+        """Send a request that may block, over a connection that no other task uses; return `take` of the response.
+
+        Raises RestError.
+        """
         address = self._address_of(node_id)
         broker = self._broker(address)
         async with self._waiting[wait]:
@@ -171,7 +177,7 @@ class KafkaCluster:
                     link.close("it is not kept")
 
     async def ask_any(self, request: Message, take: Callable[[Any], T], *, at_most: int = 1000) -> T:
-        """Send a request to any broker. Raises RestError if none responds."""
+        """Send a request to any broker; return `take` of the response. Raises RestError if no broker responds."""
         known = random.sample(sorted(self._addresses.values()), len(self._addresses))
         failure: RestError | None = None
         for address in (*known, *(each for each in self._bootstrap if each not in known)):
@@ -184,7 +190,10 @@ class KafkaCluster:
         raise failure
 
     async def ask_controller(self, request: Message, take: Callable[[Any], T]) -> T:
-        """Send a request to the controller, or to any broker, which forwards it. Raises RestError."""
+        """Send a request to the controller, or to any broker, which forwards it; return `take` of the response.
+
+        Raises RestError.
+        """
         node_id = await self.refreshed(())
         if node_id.controller_id < 0:
             return await self.ask_any(request, take)
@@ -194,7 +203,10 @@ class KafkaCluster:
         self, group: str, request: Message, take: Callable[[Any], T], *, at_most: int = 1000, joins: bool = False,
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> T:  # fmt: skip
-        """Send a request to a group's coordinator; `take` raises KafkaFailure if the coordinator has moved. Raises RestError."""
+        """Send a request to the coordinator of a group; return `take` of the response. Raises RestError.
+
+        `take` must raise KafkaFailure if the coordinator has moved.
+        """
 
         async def ask() -> T:
             node_id = await self.coordinator(group)
@@ -220,11 +232,14 @@ class KafkaCluster:
 
     @property
     def known_brokers(self) -> list[int]:
-        """Ids of the brokers in the last metadata."""
+        """Ids of the brokers in the latest metadata."""
         return sorted(self._addresses)
 
     async def refreshed(self, topics: Sequence[str] | None, *, creates: bool = False) -> MetadataResponse:
-        """Request the metadata of the given topics (None: of all). Raises RestError."""
+        """Request the metadata of topics; None: of all topics. Raises RestError.
+
+        `creates`: the broker may create missing topics.
+        """
         wanted = None if topics is None else [MetadataRequestTopic(name=each) for each in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=creates)
         answer: MetadataResponse = await self.ask_any(request, lambda found: found, at_most=_NAMES_MAX_VERSION)
@@ -248,7 +263,10 @@ class KafkaCluster:
             self._topics.popitem(last=False)
 
     async def topic(self, name: str, *, creates: bool = False) -> Topic:
-        """Look up a topic; `creates`: let the broker create it if auto.create.topics.enable is on. Raises RestError."""
+        """Return a topic from the cache or the cluster. Raises RestError.
+
+        `creates`: the broker may create the topic, if auto.create.topics.enable is on.
+        """
         known = self._topics.get(name)
         if known is not None and trio.current_time() - known.known_since_s < METADATA_AGE_S:
             return known
@@ -269,7 +287,7 @@ class KafkaCluster:
             await trio.sleep(RETRY_S)
 
     def forget_topic(self, name: str) -> None:
-        """Invalidate a topic's metadata, because its leader has moved or it was deleted."""
+        """Remove a topic from the cache, because the topic was deleted or a leader has moved."""
         self._topics.pop(name, None)
 
     async def leader(self, topic: str, number: int, *, creates: bool = False) -> int:
@@ -283,7 +301,7 @@ class KafkaCluster:
         return found.leader_id
 
     async def leaders(self, partitions: Sequence[Partition]) -> dict[int, list[Partition]]:
-        """Group partitions by their leaders. Raises RestError."""
+        """Group partitions by leader. Raises RestError."""
         found: dict[int, list[Partition]] = {}
         for topic, number in partitions:
             found.setdefault(await self.leader(topic, number), []).append((topic, number))
@@ -351,7 +369,7 @@ class KafkaCluster:
 async def retried(
     question: Callable[[], Awaitable[T]], errors: Sequence[ErrorCode], timeout_s: float = ANSWER_TIMEOUT_S
 ) -> T:
-    """Retry after these errors, and after failures to connect. Raises RestError."""
+    """Call `question`, and retry on `errors` and on failures to connect, for at most `timeout_s`. Raises RestError."""
     until_s = trio.current_time() + timeout_s
     while True:
         try:

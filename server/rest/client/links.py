@@ -33,7 +33,7 @@ _PEEKED_BYTES = 16
 
 
 class ClientTransport:
-    """Non-blocking socket, plain or encrypted; see `PeerTransport`."""
+    """Non-blocking socket, plain or TLS; implements `PeerTransport`."""
 
     is_refused = False
 
@@ -66,7 +66,7 @@ class ClientTransport:
             raise BlockingIOError from None
 
     async def serve(self, step: Step) -> Any:
-        """Call a step whenever input can be received, until it returns a value other than `Wait`."""
+        """Call `step` whenever input may be available, until it returns a value other than WAIT_READABLE."""
         while True:
             self._is_dry = False
             found = step()
@@ -77,14 +77,14 @@ class ClientTransport:
                 await trio.lowlevel.wait_readable(self._socket)
 
     def expect(self, count: int) -> None:
-        """Take any byte as news."""
+        """Do nothing: this transport reports any input, however few bytes."""
 
     async def until_sendable(self) -> None:
-        """Wait until a refused send can continue."""
+        """Wait until an incomplete send can continue."""
         await trio.lowlevel.wait_writable(self._socket)
 
     def is_stale(self) -> bool:
-        """True if the broker has closed the connection or sent unrequested bytes."""
+        """Return True if the broker has closed the connection or sent bytes that were not requested."""
         try:
             if isinstance(self._socket, ssl.SSLSocket):
                 self._socket.recv(_PEEKED_BYTES)
@@ -101,7 +101,7 @@ class ClientTransport:
 
 
 class Link:
-    """Connection with the API versions of its broker."""
+    """Connection to a broker, with the API versions that the broker supports."""
 
     def __init__(self, address: Address, sock: socket.socket, versions: Mapping[int, VersionRange]) -> None:
         self.address = address
@@ -113,14 +113,14 @@ class Link:
 
     @property
     def is_usable(self) -> bool:
-        """True if the next request may use this connection."""
+        """True if the connection can be used for the next request."""
         return self._connection.closed_because is None and not self._connection.is_stale()
 
     def close(self, reason: str = "the proxy stops") -> None:
         self._connection.close(reason, is_at_fault=False)
 
     def version_of(self, request_class: type[Message], at_most: int) -> int:
-        """Newest version of a request that both sides support. Raises RestError."""
+        """Return the newest version of a request that both sides support. Raises RestError if there is none."""
         ours, theirs = request_class.versions, self._versions.get(request_class.api_key)
         if theirs is not None:
             newest = min(ours.last, theirs.last, at_most)
@@ -138,9 +138,10 @@ class Link:
         at_most: int = 1000,
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> T:
-        """Send a request; returns `take` of its response. Raises RestError.
+        """Send a request and return `take` of the response. Raises RestError.
 
-        `take` is called before anything else is received, for the answer's records are views of the receive buffer.
+        `take` is called before anything else is received, because the response's records are views of the receive
+        buffer.
         """
         version = self.version_of(type(request), at_most)
         exchange = await self._exchanges.get(type(request), version)
@@ -171,7 +172,7 @@ class Link:
 
 
 def _failure(error: Exception) -> Exception:
-    """Error for a request's content that cannot be encoded; other encoding errors are bugs."""
+    """Convert an encoding error to RestError if the request's content is at fault; return any other error, a bug."""
     if isinstance(error, RestError):
         return error
     if isinstance(error, KafkaError | ProtocolViolation):
@@ -189,7 +190,10 @@ _strangers_openers = trio.CapacityLimiter(4)
 async def open_link(
     address: Address, security: Security, timeout_s: float = CONNECT_TIMEOUT_S, *, is_stranger: bool = False
 ) -> Link:
-    """Connect to a broker and log in. Raises RestError."""
+    """Connect to a broker and log in. Raises RestError.
+
+    `is_stranger`: no broker has accepted this login yet; such connections have a separate limit.
+    """
     limiter = _strangers_openers if is_stranger else _openers
     try:
         connection = await trio.to_thread.run_sync(

@@ -62,7 +62,7 @@ FindTopics = Callable[[], Awaitable[Sequence[str]]]
 
 
 class Membership:
-    """Membership of one instance in its group; `run` maintains it."""
+    """Membership of a consumer instance in its group, maintained by `run`."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Membership:
         self._topics: Sequence[str] = ()
 
     async def run(self) -> None:
-        """Join, and stay a member until cancelled."""
+        """Join the group and remain a member until cancelled."""
         while True:
             try:
                 await self._join()
@@ -110,7 +110,7 @@ class Membership:
         self.problem = error
 
     async def leave(self) -> None:
-        """Leave the group, so that it need not wait for the session's end."""
+        """Leave the group, so that the group need not wait for the session timeout."""
         if not self.member_id:
             return
         identity = MemberIdentity(member_id=self.member_id, reason="the consumer instance is deleted")
@@ -195,7 +195,7 @@ class Membership:
     # --- staying
 
     async def _stay(self) -> None:
-        """Send heartbeats until the group rebalances. Raises RestError."""
+        """Send heartbeats until the group rebalances or the topics change. Raises RestError."""
         looked_at_s = trio.current_time()
         failing_since_s: float | None = None
         while True:
@@ -219,14 +219,14 @@ class Membership:
         await self._ask(request, lambda answer: check(answer.error_code), timeout_s=SESSION_S / 3)
 
     async def _has_changed(self) -> bool:
-        """True if the matching topics have changed, or the partitions of those that this leader has assigned."""
+        """Return True if the subscribed topics, or the partitions that this leader has assigned, have changed."""
         if sorted(await self._find_topics()) != list(self._topics):
             return True
         return self._leads is not None and await self._counts(list(self._leads)) != self._leads
 
 
 def _topics_in(metadata: bytes) -> list[str]:
-    """Topics of a subscription; empty if its format is unknown."""
+    """Decode the topics of a subscription; empty if the format is unknown."""
     try:
         return list(decode_subscription(metadata).topics)
     except (KafkaError, ProtocolViolation, ValueError, IndexError):
@@ -234,7 +234,7 @@ def _topics_in(metadata: bytes) -> list[str]:
 
 
 def range_assignment(wanted: Mapping[str, Sequence[str]], counts: Mapping[str, int]) -> dict[str, list[Partition]]:
-    """Assign each member a range of each subscribed topic's partitions; the first members get one more."""
+    """Assign each member a range of the partitions of each topic it subscribes to; the first members get one more."""
     found: dict[str, list[Partition]] = {member_id: [] for member_id in wanted}
     for topic, count in sorted(counts.items()):
         members = sorted(member_id for member_id, topics in wanted.items() if topic in topics)

@@ -68,7 +68,7 @@ Headers = tuple[tuple[bytes, bytes | None], ...]
 
 
 class Outgoing(NamedTuple):
-    """A record to be written. `partition` None: by its key, or any; `timestamp_ms` None: now."""
+    """Record to be written. `partition` None: chosen by the key, or any. `timestamp_ms` None: the current time."""
 
     key: bytes | None
     value: bytes | None
@@ -83,7 +83,7 @@ class Outgoing(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A record that all in-sync replicas have."""
+    """Outcome: the record was written to all in-sync replicas."""
 
     partition: int
     offset: int
@@ -94,7 +94,7 @@ Outcome = Written | RestError
 
 
 class _Chunk(NamedTuple):
-    """Records of one request for one batch; `tell` receives their outcomes."""
+    """Records of one request that go into one batch. `tell` is called with the records' outcomes."""
 
     records: list[Outgoing]
     size: int
@@ -102,7 +102,7 @@ class _Chunk(NamedTuple):
 
 
 class KafkaProducer:
-    """Writes records of all topics."""
+    """Producer of records for all topics."""
 
     def __init__(self, cluster: KafkaCluster) -> None:
         self.cluster = cluster
@@ -112,9 +112,9 @@ class KafkaProducer:
         self._first_lock = trio.Lock()
 
     async def write(self, topic: str, records: Sequence[Outgoing]) -> list[Outcome]:
-        """Write records; returns the outcome of each, in order. Raises RestError if none can be written.
+        """Write records and return the outcome of each record, in order. Raises RestError if no record can be written.
 
-        Records that are under way when the caller is cancelled are written all the same.
+        If the caller is cancelled, records that are already queued are written nevertheless.
         """
         found = await self.cluster.topic(topic, creates=True)
         outcomes: list[Outcome | None] = [None] * len(records)
@@ -177,14 +177,14 @@ class KafkaProducer:
         return number
 
     async def first_place(self) -> Place:
-        """Producer id for new lanes; one without an id (NOBODY) if the cluster grants none."""
+        """Return the producer id that new lanes share; NOBODY if the cluster grants no id."""
         async with self._first_lock:
             if self._first_place is None:
                 self._first_place = await self.new_place()
             return self._first_place
 
     async def new_place(self) -> Place:
-        """Ask for a producer id. Raises RestError."""
+        """Request a producer id; NOBODY if the cluster grants none. Raises RestError."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NEVER_MS)
 
         def take(answer: Any) -> Place:
@@ -204,7 +204,7 @@ class KafkaProducer:
 
 
 def _cut(records: list[Outgoing]) -> list[tuple[list[Outgoing], int]]:
-    """Cut records into parts that fit one batch each, with their sizes."""
+    """Split records into parts that fit one batch each; return the parts with their sizes."""
     parts: list[tuple[list[Outgoing], int]] = []
     part: list[Outgoing] = []
     size = 0
@@ -242,7 +242,7 @@ class _Lane:
             self._is_running = False
 
     def _taken(self) -> list[_Chunk]:
-        """Take chunks for one batch."""
+        """Remove the chunks for the next batch from the queue."""
         taken = [self._chunks.popleft()]
         size, count = taken[0].size, len(taken[0].records)
         while self._chunks:
@@ -277,7 +277,10 @@ class _Lane:
             return [error] * len(records)
 
     async def _settled(self, records: list[Outgoing]) -> list[Outcome]:
-        """Send a batch until its outcome is known, or DELIVERY_S have passed. Raises RestError."""
+        """Send a batch until its outcome is known or DELIVERY_S have passed; return the records' outcomes.
+
+        Raises RestError.
+        """
         until_s = trio.current_time() + DELIVERY_S
         now_ms = int(time.time() * 1000)
         if self._is_unsure:
@@ -304,7 +307,7 @@ class _Lane:
     def _goes_on(
         self, error: KafkaFailure | Unreachable, place: Place, until_s: float, *, may_be_written: bool
     ) -> bool:
-        """True if the batch is resent after this error."""
+        """Return True if the batch shall be sent again after `error`."""
         if trio.current_time() > until_s or (may_be_written and place.producer_id < 0):
             return False
         self._producer.cluster.forget_topic(self._place[0])

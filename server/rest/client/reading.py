@@ -33,7 +33,7 @@ _FETCH_MAX_VERSION, _OFFSETS_MAX_VERSION = 12, 9  # later ones name topics by th
 
 
 class Fetched(NamedTuple):
-    """Fetched data of one partition. `records` is a copy; `is_out_of_range`: the offset does not exist."""
+    """Fetched data of one partition. `records` is a copy. `is_out_of_range`: the requested offset does not exist."""
 
     place: Partition
     records: bytes
@@ -43,9 +43,9 @@ class Fetched(NamedTuple):
 async def fetch(
     cluster: KafkaCluster, positions: Mapping[Partition, int], wait_s: float, bytes_max: int
 ) -> list[Fetched]:
-    """Fetch records from the partitions' leaders, which wait for the given time if there are none.
+    """Fetch records from the partitions' leaders. A leader without records waits up to `wait_s`. Raises RestError.
 
-    Raises RestError. What has moved to another leader is left out, and looked up the next time.
+    Partitions that have moved to another leader are omitted; their leaders are looked up for the next fetch.
     """
     found: list[Fetched] = []
     failures: list[RestError] = []
@@ -113,14 +113,14 @@ def _judged(cluster: KafkaCluster, parts: Sequence[tuple[Partition, int, bytes]]
 
 
 class Step(NamedTuple):
-    """A record, or None at the end of a batch; with the next offset."""
+    """Decoded record, or None at the end of a batch, and the offset that follows."""
 
     record: Record | None
     next_offset: int
 
 
 def records_of(fetched: Fetched, begin: int) -> Iterator[Step]:
-    """Decode records from an offset on. Raises RestError for a batch that is damaged or too large."""
+    """Yield records from the offset `begin` on. Raises RestError for a batch that is damaged or too large."""
     what = f"{fetched.place[0]}-{fetched.place[1]}"
     try:
         for header, start, end in iter_batches(fetched.records):
@@ -141,7 +141,7 @@ def records_of(fetched: Fetched, begin: int) -> Iterator[Step]:
 
 
 class Committed(NamedTuple):
-    """A committed offset with its metadata."""
+    """Committed offset with its metadata."""
 
     offset: int
     metadata: str | None
@@ -150,7 +150,7 @@ class Committed(NamedTuple):
 async def committed_of(
     cluster: KafkaCluster, group: str, partitions: Sequence[Partition] | None
 ) -> dict[Partition, Committed]:
-    """Fetch the committed offsets of a group (None: all). Raises RestError."""
+    """Fetch the committed offsets of a group. `partitions` None: of all partitions. Raises RestError."""
     topics = None if partitions is None else by_topic(partitions)
     request = OffsetFetchRequest(
         group_id=group,
@@ -186,7 +186,7 @@ async def commit(
     member_id: str = "",
     generation_id: int = -1,
 ) -> None:
-    """Commit offsets as a member of a group, or for a group without members. Raises RestError."""
+    """Commit offsets as the member `member_id`, or, without an id, for a group without members. Raises RestError."""
     topics = [
         OffsetCommitRequestTopic(
             name=topic,

@@ -35,7 +35,7 @@ _BITS = {"int": 32, "long": 64}
 
 
 class AvroCodec:
-    """Codec of one schema."""
+    """Codec of one Avro schema."""
 
     def __init__(self, schema: avro.schema.Schema) -> None:
         self._root = _Compiler().node(schema)
@@ -63,10 +63,10 @@ def codec_of(parsed: AvroSchema) -> AvroCodec:
 
 
 class Node(Protocol):
-    """A part of a schema."""
+    """Codec of one type in a schema."""
 
     def write(self, value: Any, out: bytearray) -> None:
-        """Append the bytes of a value in JSON. Raises BadData."""
+        """Append the encoded bytes of `value`, which is JSON, to `out`. Raises BadData."""
 
     def read(self, data: Data) -> Any:
         """Read the next value. Raises AvroProblem."""
@@ -76,7 +76,7 @@ class Node(Protocol):
 
 
 class Null:
-    """The type of nothing."""
+    """Codec of null."""
 
     def write(self, value: Any, out: bytearray) -> None:
         if value is not None:
@@ -87,7 +87,7 @@ class Null:
 
 
 class Boolean:
-    """One byte, 0 or 1."""
+    """Codec of booleans: one byte, 0 or 1."""
 
     def write(self, value: Any, out: bytearray) -> None:
         if not isinstance(value, bool):
@@ -100,7 +100,7 @@ class Boolean:
 
 
 class Integer:
-    """An int or long, in zigzag."""
+    """Codec of int or long, in zigzag encoding."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -122,7 +122,7 @@ class Integer:
 
 
 class Float:
-    """A float or double."""
+    """Codec of float or double."""
 
     def __init__(self, kind: str) -> None:
         self._kind, self._struct = kind, _FLOAT if kind == "float" else _DOUBLE
@@ -148,7 +148,7 @@ class Float:
 
 
 def _shortest(value: float) -> float:
-    """Float with the fewest digits that has the same 32 bits, as Java prints it."""
+    """Return the float with the fewest digits that has the same 32 bits, as Java prints it."""
     for digits in _FLOAT_DIGITS:
         short = float(f"{value:.{digits}g}")
         try:
@@ -160,7 +160,7 @@ def _shortest(value: float) -> float:
 
 
 class Text:
-    """A string in UTF-8 behind its length."""
+    """Codec of strings: the length, then UTF-8."""
 
     def write(self, value: Any, out: bytearray) -> None:
         if not isinstance(value, str):
@@ -172,7 +172,7 @@ class Text:
 
 
 class Bytes:
-    """Bytes behind their length, or (`size`) so many without it."""
+    """Codec of bytes: the length, then the bytes; with `size`, a fixed number of bytes without a length."""
 
     def __init__(self, size: int | None = None) -> None:
         self._size = size
@@ -198,7 +198,7 @@ class Bytes:
 
 
 class Symbols:
-    """An enum."""
+    """Codec of enums."""
 
     def __init__(self, symbols: list[str]) -> None:
         self._symbols = symbols
@@ -221,7 +221,7 @@ class Symbols:
 
 
 class Record:
-    """Fields in their order; filled in after the record is known by its name, so that it may contain itself."""
+    """Codec of records. Fields are added after the record has a name, so that a record may contain itself."""
 
     def __init__(self) -> None:
         self.fields: list[tuple[str, Node]] = []
@@ -249,7 +249,7 @@ class Record:
 
 
 class Array:
-    """Items, in blocks."""
+    """Codec of arrays, which are written in blocks."""
 
     def __init__(self) -> None:
         self.item: Node = Null()
@@ -271,7 +271,7 @@ class Array:
 
 
 class Map:
-    """Values by text, in blocks."""
+    """Codec of maps, which are written in blocks."""
 
     def __init__(self) -> None:
         self.item: Node = Null()
@@ -297,14 +297,14 @@ class Map:
 
 
 class Union:
-    """One of several types, by name; null has none."""
+    """Codec of unions: one of several types, named in JSON; null needs no name."""
 
     def __init__(self) -> None:
         self.branches: list[tuple[str, Node]] = []
         self._numbers: dict[str, int] = {}
 
     def fill(self, branches: list[tuple[str, Node]]) -> None:
-        """Set the branches, which may refer to this one."""
+        """Set the branches; a branch may refer to this union."""
         self.branches = branches
         self._numbers = {name: number for number, (name, _) in enumerate(branches)}
 
@@ -330,7 +330,7 @@ class Union:
         return {name: found}
 
     def chosen(self, data: Data) -> Node:
-        """Read which branch follows. Raises AvroProblem."""
+        """Read the index of the branch that follows. Raises AvroProblem."""
         node: Node = _chosen(self.branches, data)[1]
         return node
 
@@ -339,7 +339,7 @@ class Union:
 
 
 class _Compiler:
-    """Maker of nodes; a named type has one node, which all its uses share."""
+    """Compiler of schemas to codecs; all uses of a named type share one codec."""
 
     def __init__(self) -> None:
         self._known: dict[str, Node] = {}
@@ -423,7 +423,7 @@ def _read_text(data: Data) -> str:
 
 
 def _counted(data: Data) -> Iterator[None]:
-    """Iterate once per item; a block may begin with its size in bytes."""
+    """Yield once for each item of an array or map; blocks may begin with their size in bytes."""
     data.charge(1)
     while count := data.long():
         if count < 0:

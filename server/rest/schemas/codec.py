@@ -21,27 +21,27 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan
 
 
 class BadData(ValueError):
-    """A value that does not fit its schema; the message is for the client."""
+    """Value that does not fit its schema; the message is written for the client."""
 
 
 class Codec(Protocol):
-    """Coder of the values of one schema. It is used in threads."""
+    """Codec of the values of one schema; used in threads."""
 
     @property
     def name(self) -> str | None:
-        """Full name of the schema's record, message or title; None if it has none."""
+        """Full name of the schema's record or message, or its title; None if there is none."""
 
     def encode(self, data: Any) -> bytes:
-        """Turn JSON into the bytes behind the schema's id. Raises BadData."""
+        """Convert JSON to the bytes that follow the schema id. Raises BadData."""
 
     def decode(self, data: memoryview) -> Any:
-        """Turn the bytes behind the schema's id into JSON. Raises BadData."""
+        """Convert the bytes that follow the schema id to JSON. Raises BadData."""
 
 
 def make(kind: str, text: str, references: Mapping[str, str]) -> Codec:
-    """Parse a schema; `references`: the texts that it refers to, by name, dependencies first. Raises InvalidText.
+    """Parse a schema and return its codec. Call this in a thread, because it may take seconds. Raises InvalidText.
 
-    It may take seconds, and belongs into a thread.
+    `references`: texts of referenced schemas by name, dependencies first.
     """
     from ottla.server.registry.schemas import formats
     from ottla.server.registry.schemas.format import InvalidText
@@ -59,7 +59,7 @@ _MODULES = {AVRO: "avro", JSON_SCHEMA: "json_schema", PROTOBUF: "protobuf"}
 
 
 def dumped(value: Any) -> str:
-    """JSON text of a value. Raises ValueError for what is no JSON."""
+    """Convert a value to JSON text. Raises ValueError if the value has no JSON form."""
     if not _is_long(value):
         return _ENCODER.encode(value)
     give_way = paced()
@@ -72,7 +72,7 @@ def dumped(value: Any) -> str:
 
 
 def _is_long(value: Any) -> bool:
-    """Tell whether a value has very many elements or characters."""
+    """Return True if a value has very many elements or characters."""
     waiting, elements, characters = [value], 0, 0
     while waiting:
         each = waiting.pop()

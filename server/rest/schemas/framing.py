@@ -16,23 +16,23 @@ _VARINT_BYTES_MAX = 5
 
 
 class BadFrame(ValueError):
-    """Bytes that are not in this format."""
+    """Bytes that are not framed with a schema id, or whose frame is malformed."""
 
 
 class Framed(NamedTuple):
-    """Parts of a framed value."""
+    """Framed value: schema id and data."""
 
     schema_id: int
     data: memoryview
 
 
 def framed(schema_id: int, data: bytes) -> bytes:
-    """Put the id of a schema in front of data."""
+    """Prepend the frame with the schema id to `data`."""
     return b"\0" + schema_id.to_bytes(4, "big") + data
 
 
 def unframed(data: bytes) -> Framed:
-    """Split a value. Raises BadFrame."""
+    """Split a framed value into schema id and data. Raises BadFrame."""
     if len(data) < HEAD_BYTES or data[0] != MAGIC:
         raise BadFrame("Unknown magic byte!")
     schema_id = int.from_bytes(data[1:HEAD_BYTES], "big")
@@ -42,7 +42,7 @@ def unframed(data: bytes) -> Framed:
 
 
 def message_path(data: memoryview) -> tuple[list[int], memoryview]:
-    """Split Protobuf's data into the path of its message and the message. Raises BadFrame."""
+    """Split Protobuf data into the index path of the message type and the message. Raises BadFrame."""
     count, position = _zigzag(data, 0)
     if count == 0:
         return [0], data[position:]

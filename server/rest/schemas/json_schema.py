@@ -39,7 +39,7 @@ _Keyword = Callable[..., Iterator[jsonschema.exceptions.ValidationError] | None]
 
 
 class JsonSchemaCodec:
-    """Codec of one schema."""
+    """Codec of one JSON Schema."""
 
     def __init__(self, parsed: JsonSchema) -> None:
         _check_patterns(parsed.tree)
@@ -80,14 +80,14 @@ def codec_of(parsed: JsonSchema) -> JsonSchemaCodec:
 
 
 class _Sizes:
-    """Sizes of JSON values, about as many as they have characters. Each is measured once."""
+    """Approximate sizes of JSON values in characters; each size is computed only once."""
 
     def __init__(self) -> None:
         # With the value, so that its id stays its own.
         self._known: dict[int, tuple[Any, int]] = {}
 
     def of(self, value: Any) -> int:
-        """Size of a value with all below it."""
+        """Return the size of a value, nested values included."""
         if isinstance(value, str):
             return len(value)
         if not isinstance(value, (list, dict)):
@@ -101,26 +101,29 @@ class _Sizes:
 
 
 class _Steps(threading.local):
-    """Steps that may still be taken for the value of this thread. `of_schema`: sizes of the schema's parts, for all threads."""
+    """Limit of the validation steps for one value, separate for each thread.
+
+    `of_schema`: sizes of the schema's parts, shared by all threads.
+    """
 
     def __init__(self, of_schema: _Sizes) -> None:
         self._of_schema, self._of_value = of_schema, _Sizes()
 
     def begin(self, left: int) -> None:
-        """Begin with a value."""
+        """Start the validation of a value with a limit of `left` steps."""
         self._left, self._give_way = left, paced()
 
     def end(self) -> None:
-        """Let go of the value."""
+        """Release the sizes of the validated value."""
         self._of_value = _Sizes()
 
     def take(self, argument: Any, instance: Any) -> None:
-        """Count a keyword that is applied. Raises BadData beyond the limit."""
+        """Count the application of a keyword. Raises BadData if the limit is exceeded."""
         characters = self._of_schema.of(argument) + self._of_value.of(instance)
         self._spend(1 + characters // CHARACTERS_PER_STEP)
 
     def matches(self, pattern: str, text: str) -> bool:
-        """Search a text for a pattern. Raises BadData beyond the limit."""
+        """Return True if `text` contains a match of `pattern`. Raises BadData if the limit of steps is exceeded."""
         found = re2.compile(pattern)
         self._spend(1 + len(text) * found.programsize // INSTRUCTIONS_PER_STEP)
         return found.search(text) is not None
@@ -133,7 +136,7 @@ class _Steps(threading.local):
 
 
 def _validator_class(base: Any, steps: _Steps) -> Any:
-    """Make the library's class for a draft, with keywords that count and have no dear ways."""
+    """Make a validator class for a draft, whose keywords count steps and are free of slow algorithms."""
     own: dict[str, _Keyword] = {**_OWN, **{name: partial(rule, steps) for name, rule in _WITH_PATTERNS.items()}}
     keywords = {name: _counted(own.get(name, rule), steps) for name, rule in base.VALIDATORS.items()}
     return jsonschema.validators.extend(base, keywords)
@@ -202,7 +205,7 @@ def _unique_items(validator: Any, is_wanted: Any, instance: Any, schema: Any) ->
 
 
 def _comparable(value: Any) -> Any:
-    """Copy in which equal numbers are written alike."""
+    """Copy a value so that equal numbers have equal types."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):
@@ -225,7 +228,7 @@ _OWN: dict[str, _Keyword] = {
 
 
 def _check_patterns(tree: Any) -> None:
-    """Raise InvalidText for a pattern that RE2 cannot match, and where the library would match one by itself."""
+    """Raise InvalidText if RE2 does not support a pattern, or if the library would match a pattern without RE2."""
     waiting, has_patterns, has_unevaluated = [tree], False, False
     while waiting:
         each = waiting.pop()

@@ -27,10 +27,10 @@ _OWN_FORMS = "google.protobuf."
 
 
 class ProtobufCodec:
-    """Codec of one file's messages."""
+    """Codec of the messages in one Protobuf file."""
 
     def __init__(self, files: list[Any]) -> None:
-        """The last file is the schema itself, the others are what it imports."""
+        """`files`: the imported files, then the schema itself."""
         self._pool = descriptor_pool.DescriptorPool()
         for each in files:
             self._pool.Add(each)
@@ -86,13 +86,13 @@ def codec_of(parsed: ProtobufSchema) -> ProtobufCodec:
 
 
 class _Budget:
-    """Number of fields that a message may still become."""
+    """Limit of the number of fields in a decoded message."""
 
     def __init__(self, left: int) -> None:
         self._left, self._give_way = left, paced()
 
     def spend(self, message: Message) -> None:
-        """Count a message with all below it. Raises BadData."""
+        """Count the fields of a message, nested messages included. Raises BadData if the limit is exceeded."""
         self._give_way()
         self._take(1 + len(message.DESCRIPTOR.fields))
         for field, value in message.ListFields():

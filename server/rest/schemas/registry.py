@@ -43,7 +43,7 @@ Json = Any
 
 
 class RegistryFailure(Exception):
-    """Failed request to the registry; `code`: its error code, None if it did not answer."""
+    """Failure of a request to the registry. `code`: the registry's error code; None if the registry did not respond."""
 
     def __init__(self, message: str, code: int | None = None) -> None:
         super().__init__(message if code is None else f"{message}; error code: {code}")
@@ -51,7 +51,7 @@ class RegistryFailure(Exception):
 
 
 class Schema(NamedTuple):
-    """A schema as the registry has it; `references` are in its JSON."""
+    """Schema in the registry, with its codec. `references`: name, subject and version of each referenced schema."""
 
     kind: str
     text: str
@@ -60,7 +60,7 @@ class Schema(NamedTuple):
 
     @property
     def body(self) -> dict[str, Json]:
-        """Body of a request about this schema."""
+        """Body of a request that contains this schema."""
         return body_of(self.kind, self.text, self.references)
 
 
@@ -72,7 +72,7 @@ class Place(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A version of a subject."""
+    """Version of a subject: its id and number, and its schema."""
 
     place: Place
     schema: Schema
@@ -80,7 +80,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RegistryConfig:
-    """Where registries of the same schemas are, and how to log in. `user_info`: NAME:PASSWORD."""
+    """Addresses of registries that share the same schemas, and the login. `user_info`: NAME:PASSWORD."""
 
     urls: Sequence[str]
     user_info: str | None = field(default=None, repr=False)
@@ -89,7 +89,7 @@ class RegistryConfig:
 
 
 def body_of(kind: str, text: str, references: Sequence[tuple[str, str, int]] = ()) -> dict[str, Json]:
-    """Make the body of a request about a schema."""
+    """Make the body of a request that contains a schema."""
     body: dict[str, Json] = {"schema": text}
     if REGISTRY_NAMES[kind] != "AVRO":
         body["schemaType"] = REGISTRY_NAMES[kind]
@@ -101,7 +101,10 @@ def body_of(kind: str, text: str, references: Sequence[tuple[str, str, int]] = (
 
 
 class RegistryClient:
-    """Client of one registry, which may have several addresses. Methods raise RegistryFailure, and InvalidText for a schema of theirs."""
+    """Client of one registry, which may have several addresses.
+
+    Methods raise RegistryFailure, and InvalidText if a schema of the registry is invalid.
+    """
 
     def __init__(self, config: RegistryConfig) -> None:
         self._config = config
@@ -115,7 +118,7 @@ class RegistryClient:
         self._down: tuple[str, float] = "", -1.0
 
     async def by_id(self, schema_id: int) -> Schema:
-        """The schema of an id."""
+        """Return the schema with this id."""
 
         async def ask() -> tuple[Schema, int]:
             schema = await self._schema(await self._get(f"/schemas/ids/{schema_id}"))
@@ -124,7 +127,7 @@ class RegistryClient:
         return await self._once(f"id {schema_id}", ask)
 
     async def by_version(self, subject: str, version: int | None) -> Found:
-        """A version of a subject; None: the latest one."""
+        """Return a version of a subject; None: the latest version."""
 
         async def ask() -> tuple[Found, int]:
             told = await self._get(f"{_path(subject)}/versions/{LATEST if version is None else version}")
@@ -134,7 +137,7 @@ class RegistryClient:
         return await self._once(f"version {version} {subject}", ask, LATEST_S if version is None else None)
 
     async def place_of(self, subject: str, schema: Schema) -> Place:
-        """Id and version of a registered schema in a subject."""
+        """Return id and version of a registered schema in a subject."""
 
         async def ask() -> tuple[Place, int]:
             return _place(await self._post(_path(subject), schema.body)), len(schema.text)
@@ -142,7 +145,7 @@ class RegistryClient:
         return await self._once(f"place {subject} {schema.kind} {_key(schema)}", ask)
 
     async def registered(self, subject: str, schema: Schema) -> Place:
-        """Look a schema up in a subject, and register it unless it is there."""
+        """Return id and version of a schema in a subject; register the schema if necessary."""
 
         async def ask() -> tuple[Place, int]:
             try:
@@ -157,7 +160,7 @@ class RegistryClient:
         return await self._once(f"place {subject} {schema.kind} {_key(schema)}", ask)
 
     async def parsed(self, kind: str, text: str) -> Schema:
-        """Parse a text that has no references."""
+        """Parse the text of a schema without references."""
 
         async def ask() -> tuple[Schema, int]:
             return Schema(kind, text, (), await self._made(kind, text, {})), 2 * len(text)
@@ -178,7 +181,7 @@ class RegistryClient:
         return Schema(kind, text, references, await self._made(kind, text, texts))
 
     async def _collect(self, references: Sequence[tuple[str, str, int]], texts: dict[str, str], seen: set[str]) -> None:
-        """Fetch referenced texts, dependencies first."""
+        """Fetch the texts of referenced schemas into `texts`, dependencies first."""
         for name, subject, version in references:
             if name in seen:
                 continue
@@ -203,7 +206,7 @@ class RegistryClient:
     # --- answers that are kept
 
     async def _once(self, key: str, ask: Callable[[], Awaitable[tuple[T, int]]], seconds: float | None = None) -> T:
-        """Return what is kept, or ask; `seconds`: how long the answer holds, None: forever."""
+        """Return the cached answer, or call `ask` and cache its answer for `seconds`; None: without a time limit."""
         if (found := self._recalled(key)) is not None:
             return cast(T, found)
         async with self._questions.hold([key]):
@@ -263,7 +266,7 @@ class RegistryClient:
 
 
 def _content(answer: Answer) -> Json:
-    """Parse an answer. Raises RegistryFailure."""
+    """Parse a response of the registry. Raises RegistryFailure."""
     try:
         content = parse_json(answer.body)
     except ValueError:

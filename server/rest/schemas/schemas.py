@@ -27,7 +27,7 @@ _SHOWN = 200
 
 
 class Wanted(NamedTuple):
-    """Schema that a request names for the keys or values of a topic."""
+    """Request for a schema of the keys or values of a topic; the set fields say how to find it."""
 
     topic: str
     is_key: bool
@@ -41,14 +41,14 @@ class Wanted(NamedTuple):
 
 
 class Registered(NamedTuple):
-    """A schema in a subject."""
+    """Schema that is registered in a subject."""
 
     subject: str
     place: Place
     schema: Schema
 
     def encode(self, data: Any) -> bytes | None:
-        """Make the bytes of a key or value, in a thread. Raises RestError."""
+        """Encode a key or value, in a thread. Raises RestError."""
         if data is None and self._takes_null:
             return None
         try:
@@ -58,7 +58,7 @@ class Registered(NamedTuple):
 
     @property
     def _takes_null(self) -> bool:
-        """True if null fits the schema: Confluent's serializers make a record without a value of it."""
+        """True if null fits the schema. Confluent's serializers then write a record whose value is null."""
         try:
             self.schema.codec.encode(None)
         except BadData:
@@ -67,20 +67,20 @@ class Registered(NamedTuple):
 
 
 class Schemas:
-    """Schemas by the registry. What codes values runs in threads."""
+    """Client of the registry that encodes and decodes values in threads."""
 
     def __init__(self, config: RegistryConfig) -> None:
         self._registry = RegistryClient(config)
         self._coding = trio.CapacityLimiter(CODING_MAX)
 
     async def code(self, work: Callable[[], T]) -> T:
-        """Run work on values in a thread."""
+        """Call `work`, which encodes or decodes values, in a thread."""
         return await trio.to_thread.run_sync(work, limiter=self._coding)
 
     # --- for writers
 
     async def wanted(self, wanted: Wanted) -> Registered:
-        """Find the schema that a request names, registering its text if need be. Raises RestError."""
+        """Find the schema that a request names; register its text if necessary. Raises RestError."""
         if wanted.schema_id is not None:
             return await self._by_id(wanted, wanted.schema_id)
         if wanted.version is not None:
@@ -150,7 +150,7 @@ class Schemas:
     # --- for readers
 
     async def codecs(self, kind: str, ids: Iterable[int]) -> dict[int, Codec | str]:
-        """Codecs of schemas by their ids, or the reason why there is none."""
+        """Return the codec of each schema id, or the reason why there is none."""
         found: dict[int, Codec | str] = {}
         for each in ids:
             try:
@@ -164,14 +164,17 @@ class Schemas:
 
 
 def check_kind(registered: Registered, kind: str) -> None:
-    """Raise RestError if a schema is of another format than the request."""
+    """Raise RestError if a schema is not of the format `kind`, which the request uses."""
     if registered.schema.kind != kind:
         told, wanted = REGISTRY_NAMES[registered.schema.kind], REGISTRY_NAMES[kind]
         raise _invalid(f"Schema {registered.place.id} is of type {told}, not {wanted}")
 
 
 def _subject(wanted: Wanted, codec: Codec | None) -> str:
-    """Subject of a schema; `codec`: that of the schema, None if it is yet to be found. Raises RestError."""
+    """Return the subject of a schema. `codec`: the schema's codec; None if the schema is not known yet.
+
+    Raises RestError.
+    """
     if wanted.subject is not None:
         return wanted.subject
     strategy = wanted.strategy or TOPIC_NAME

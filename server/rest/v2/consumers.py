@@ -193,7 +193,7 @@ class Consumers:
 
 
 def _body(call: Call) -> dict[str, Any]:
-    """Parse the body of a consumer's request. Raises RestError."""
+    """Parse the body of a request to a consumer instance. Raises RestError."""
     if call.request.body:
         kind = media_type(call.request.headers.get("content-type", ""))
         if kind != V2 and kind not in EMBEDDED:
@@ -202,7 +202,7 @@ def _body(call: Call) -> dict[str, Any]:
 
 
 def _config(body: dict[str, Any]) -> tuple[str | None, InstanceConfig]:
-    """Parse an instance's name (None: generated) and settings. Raises RestError."""
+    """Parse the name (None: to be generated) and settings of a consumer instance. Raises RestError."""
     refuse_unknown(body, _CONFIG_MEMBERS)
     kind = (member(body, "format", str) or formats.BINARY).lower()
     if kind not in (formats.BINARY, formats.JSON, *formats.WITH_SCHEMA):
@@ -248,7 +248,7 @@ def _bytes_min(body: dict[str, Any]) -> int | None:
 
 
 def _wanted_format(call: Call) -> tuple[str, str]:
-    """Embedded format that a reader accepts, and the content type of the response."""
+    """Return the embedded format that the client accepts, and the content type of the response."""
     accepted = [media_type(each) for each in call.request.headers.get("accept", "").split(",")]
     for each in accepted:
         if each in EMBEDDED:

@@ -46,7 +46,7 @@ _EXCLUSIVE = "Subscription to topics, partitions and pattern are mutually exclus
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceConfig:
-    """Settings of one instance, from the request that created it."""
+    """Settings of a consumer instance, from the request that created the instance."""
 
     kind: str = formats.BINARY
     reset: str = "latest"
@@ -58,7 +58,7 @@ class InstanceConfig:
 
 @dataclass(slots=True)
 class ReadingRoom:
-    """Limits that all users share: memory of responses under construction, and consumer instances."""
+    """Limits that all users share: memory of responses being built, and number of consumer instances."""
 
     left: int = field(default=READING_BYTES_MAX)
     instances: int = 0
@@ -68,7 +68,7 @@ class ReadingRoom:
 
 
 class Instance:
-    """One consumer instance. A task that reads or changes it holds `lock`."""
+    """Consumer instance. A task must hold `lock` to read or change the instance."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Instance:
         return sorted(self._positions)
 
     async def subscribe(self, topics: Sequence[str] | None, pattern: str | None) -> None:
-        """Subscribe to topics, or to all that match a pattern. Raises RestError."""
+        """Subscribe to topics, or to all topics that match `pattern`. Raises RestError."""
         if self._is_manual or (topics is not None and self.pattern) or (topics is None and self.topics):
             raise illegal_state(_EXCLUSIVE)
         await self.unsubscribe(is_final=not topics and not pattern)
@@ -125,7 +125,10 @@ class Instance:
             membership.problem = RestError(Code.INTERNAL, f"The proxy has a bug here, which its log tells of: {error}")
 
     async def unsubscribe(self, *, is_final: bool = True) -> None:
-        """End the subscription or the assignment; commits what was read."""
+        """Commit read offsets, and end the subscription or the manual assignment.
+
+        `is_final`: leave the group, too.
+        """
         if self._scope is not None:
             self._scope.cancel()
             self._scope = None
@@ -136,7 +139,7 @@ class Instance:
             self._membership = None
 
     def assign(self, partitions: Iterable[Partition]) -> None:
-        """Read these partitions without a group's assignment. Raises RestError."""
+        """Assign partitions manually instead of by the group. Raises RestError."""
         if self.topics or self.pattern:
             raise illegal_state(_EXCLUSIVE)
         wanted = list(partitions)
@@ -144,7 +147,7 @@ class Instance:
         self._positions = {each: self._positions.get(each) for each in wanted}
 
     def seek(self, offsets: Mapping[Partition, int]) -> None:
-        """Set positions: an offset, EARLIEST or LATEST. Raises RestError."""
+        """Set the positions of partitions to an offset, EARLIEST or LATEST. Raises RestError."""
         for topic, number in offsets:
             if (topic, number) not in self._positions:
                 raise illegal_state(f"No current assignment for partition {topic}-{number}")
@@ -187,7 +190,7 @@ class Instance:
     # --- offsets
 
     async def commit(self, offsets: Mapping[Partition, Committed] | None = None) -> None:
-        """Commit the given offsets (None: all that were read). Raises RestError."""
+        """Commit `offsets`; None: all offsets that were read. Raises RestError."""
         wanted = offsets or {each: Committed(offset, "") for each, offset in self._uncommitted.items()}
         if not wanted:
             return
@@ -202,7 +205,7 @@ class Instance:
                 del self._uncommitted[place]
 
     async def _resolve(self) -> None:
-        """Replace symbolic positions by offsets. Raises RestError."""
+        """Replace missing, EARLIEST and LATEST positions by offsets. Raises RestError."""
         unknown = [place for place, position in self._positions.items() if position is None]
         if unknown:
             found = await committed_of(self._cluster, self.group, unknown)
@@ -233,7 +236,7 @@ class Instance:
     # --- reading
 
     async def read(self, timeout_s: float, bytes_max: int) -> bytes:
-        """Read records as a list in JSON. Raises RestError."""
+        """Read records for at most `timeout_s`; return a JSON list. Raises RestError."""
         now_s = trio.current_time()
         until_s = now_s + timeout_s
         if self.config.auto_commit and now_s - self._committed_at_s > COMMIT_S:
@@ -283,7 +286,7 @@ class Instance:
             await trio.lowlevel.checkpoint()
 
     async def _take(self, fetched: Fetched, begin: int, answer: _Collected, time_slice: TimeSlice) -> bool:
-        """Add records to a response; False if it is full."""
+        """Add fetched records from the offset `begin` on to a response; return False if the response is full."""
         if self._schemas is not None and self.config.kind in formats.WITH_SCHEMA:
             return await self._take_decoded(self._schemas, fetched, begin, answer)
         place, kind = fetched.place, self.config.kind
@@ -295,7 +298,10 @@ class Instance:
         return True
 
     async def _take_decoded(self, schemas: Schemas, fetched: Fetched, begin: int, answer: _Collected) -> bool:
-        """Add records whose schemas the registry has; they are decoded in a thread, some at a time."""
+        """Add records with registered schemas to a response; return False if the response is full.
+
+        Records are decoded in a thread, some at a time.
+        """
         kind = self.config.kind
         steps: Iterator[Step] = records_of(fetched, begin)
         while chunk := await schemas.code(partial(next_chunk, steps, answer.left)):
@@ -314,7 +320,7 @@ class Instance:
         answer: _Collected,
         text_of: Callable[[Record], str],
     ) -> bool:
-        """Add a record to a response, and move behind it; False if the response is full."""
+        """Add a record to a response, and advance the position; return False if the response is full."""
         if place not in self._positions:
             return True
         if record is not None:
@@ -339,7 +345,7 @@ def _text(text: str | RestError, record: Record) -> str:
 
 
 class _Collected:
-    """The answer of a read so far."""
+    """Records collected for the response to a read."""
 
     def __init__(self, config: InstanceConfig, bytes_max: int, room: ReadingRoom) -> None:
         self._config, self._bytes_max, self._room = config, bytes_max, room
@@ -354,7 +360,7 @@ class _Collected:
 
     @property
     def left(self) -> int:
-        """Bytes left for the next fetch."""
+        """Number of bytes that the next fetch may return."""
         return max(self._bytes_max - self._bytes, 1)
 
     @property
@@ -362,7 +368,7 @@ class _Collected:
         return f"[{','.join(self._parts)}]".encode()
 
     def add(self, record: Record, text_of: Callable[[Record], str]) -> bool:
-        """Add a record if it fits. Raises RestError if it is not in the instance's format."""
+        """Add a record if it fits into the response. Raises RestError if the record is not in the instance's format."""
         size = len(record.key or b"") + len(record.value or b"")
         is_over = self._bytes + size >= self._bytes_max or self.size >= ANSWER_BYTES_MAX
         if is_over or (self._room.left < size and self._parts):
@@ -379,7 +385,7 @@ class _Collected:
 
 
 class Instances:
-    """All instances of the proxy."""
+    """All consumer instances of a backend."""
 
     def __init__(
         self,
@@ -394,14 +400,14 @@ class Instances:
 
     @property
     def has_schemas(self) -> bool:
-        """True if there is a registry."""
+        """True if a schema registry is configured."""
         return self._schemas is not None
 
     def __len__(self) -> int:
         return len(self._all)
 
     def create(self, group: str, name: str | None, config: InstanceConfig, user: str = "") -> Instance:
-        """Create an instance that belongs to a user. Raises RestError."""
+        """Create a consumer instance that belongs to `user`. Raises RestError."""
         name = name or f"rest-consumer-{secrets.token_hex(16)}"
         if (user, group, name) in self._all:
             message = "Consumer with specified consumer ID already exists in the specified consumer group."
@@ -417,7 +423,7 @@ class Instances:
         return instance
 
     def find(self, group: str, name: str, user: str = "") -> Instance:
-        """Find an instance of a user and renew its timeout. Raises RestError."""
+        """Find a consumer instance of `user` and renew its timeout. Raises RestError."""
         instance = self._all.get((user, group, name))
         if instance is None:
             raise instance_not_found()
@@ -428,11 +434,11 @@ class Instances:
         instance.expires_at_s = trio.current_time() + self._timeout_s
 
     def hasten(self) -> None:
-        """Let reads end with what they have, because the proxy stops."""
+        """End all waiting reads early, with the records that they have, because the proxy stops."""
         self._room.is_closing = True
 
     async def delete(self, instance: Instance) -> None:
-        """Delete an instance; later requests do not find it."""
+        """Delete an instance; later requests no longer find it."""
         self._forget(instance)
         async with instance.lock:
             await instance.close()
@@ -442,7 +448,7 @@ class Instances:
             self._room.instances -= 1
 
     async def run(self) -> None:
-        """Delete idle instances, until cancelled; then leave all groups."""
+        """Delete idle instances until cancelled; then leave all groups."""
         try:
             async with trio.open_nursery() as nursery:
                 while True:

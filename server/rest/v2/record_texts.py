@@ -26,14 +26,17 @@ CHUNK_TEXT_MAX = 4 << 20
 
 
 def plain_text(kind: str, place: Partition, record: Record) -> str:
-    """JSON of a record in a format without schemas. Raises RestError."""
+    """Return a record as JSON text, in an embedded format without schemas. Raises RestError."""
     key, value = formats.decode(kind, record.key), formats.decode(kind, record.value)
     content = {"topic": place[0], "key": key, "value": value, "partition": place[1], "offset": record.offset}
     return json.dumps(content, separators=(",", ":"))
 
 
 def next_chunk(steps: Iterator[Step], bytes_max: int) -> list[Step]:
-    """Take the next records of a fetch, in a thread. Raises RestError for a batch that is damaged."""
+    """Take the next records of a fetch, up to about `bytes_max` bytes; runs in a thread.
+
+    Raises RestError if a batch is damaged.
+    """
     chunk: list[Step] = []
     left = min(bytes_max, CHUNK_BYTES_MAX)
     for step in steps:
@@ -46,7 +49,10 @@ def next_chunk(steps: Iterator[Step], bytes_max: int) -> list[Step]:
 
 
 async def texts_of(schemas: Schemas, kind: str, place: Partition, chunk: Sequence[Step]) -> list[str | RestError]:
-    """Decode the first records of a chunk: all, or as many as make up enough text, or those up to one that cannot be decoded."""
+    """Decode the first records of a chunk to JSON texts.
+
+    Stops after enough text, or at the first record that cannot be decoded, whose entry is a RestError.
+    """
     from ottla.server.rest.schemas.framing import BadFrame, unframed
 
     ids: set[int] = set()
@@ -99,7 +105,7 @@ def _text(place: Partition, record: Record, codecs: Mapping[int, Codec | str]) -
 
 
 def _decoded(data: bytes | None, codecs: Mapping[int, Codec | str]) -> Any:
-    """Decode a key or value. Raises BadData, BadFrame."""
+    """Decode a key or value by the codec of its schema id. Raises BadData, BadFrame."""
     from ottla.server.rest.schemas.codec import BadData
     from ottla.server.rest.schemas.framing import unframed
 

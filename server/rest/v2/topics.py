@@ -36,7 +36,7 @@ class TopicsV2:
     """Handlers of /topics and /brokers."""
 
     def __init__(self, cluster: KafkaCluster, producer: KafkaProducer, schemas: Schemas | None = None) -> None:
-        """`schemas` None: there is no registry."""
+        """`schemas`: None if no registry is configured."""
         self._cluster, self._producer, self._schemas = cluster, producer, schemas
 
     def add_to(self, api: RestApi) -> None:
@@ -68,7 +68,7 @@ class TopicsV2:
         }
 
     async def _found(self, name: str) -> Sequence[MetadataResponsePartition]:
-        """Describe a topic as it is now. Raises RestError."""
+        """Request the current partitions of a topic. Raises RestError."""
         [found] = (await self._cluster.refreshed([name])).topics
         if found.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
             raise topic_not_found()
@@ -126,7 +126,10 @@ class TopicsV2:
     async def _with_schemas(
         self, topic: str, body: RecordsBody, kind: str, partition: int | None
     ) -> tuple[list[Outgoing], tuple[int | None, int | None]]:
-        """Encode records by the schemas that a body names; returns them with the ids for keys and values. Raises RestError."""
+        """Encode records by the schemas that a body names. Raises RestError.
+
+        Return the records, and the schema ids of keys and of values.
+        """
         key, value = [await self._registered(topic, body, kind, is_key=each) for each in (True, False)]
         encode_key = _encoder(key, Code.KEY_SCHEMA_MISSING)
         encode_value = _encoder(value, Code.VALUE_SCHEMA_MISSING)
@@ -141,7 +144,7 @@ class TopicsV2:
         return await schemas.code(work), ids
 
     async def _registered(self, topic: str, body: RecordsBody, kind: str, *, is_key: bool) -> Registered | None:
-        """Find the schema of keys or values; None if the body names none. Raises RestError."""
+        """Find the schema that the body names for keys or values; None if it names none. Raises RestError."""
         name = "key_schema" if is_key else "value_schema"
         text, schema_id = member(body.others, name, str), number(body.others, f"{name}_id", 32)
         if text is None and schema_id is None:
@@ -171,7 +174,7 @@ def _encoder(registered: Registered | None, missing: Code) -> Encode:
 
 
 def run_paced(steps: Generator[None, None, T]) -> T:
-    """Run a generator to its end in a thread, letting other threads run in between."""
+    """Run a generator to its end in a thread, yielding to other threads in between."""
     give_way = paced()
     while True:
         try:
@@ -198,14 +201,14 @@ def _outgoing(
 
 
 def outcome_json(outcome: Outcome) -> dict[str, Any]:
-    """Make the entry of a record in an answer."""
+    """Make the entry for a record's outcome in a response."""
     if isinstance(outcome, Written):
         return {"partition": outcome.partition, "offset": outcome.offset, "error_code": None, "error": None}
     return {"partition": None, "offset": None, "error_code": _produce_code(outcome), "error": str(outcome)}
 
 
 def _produce_code(error: RestError) -> int:
-    """Map an error to one of the four codes for producer exceptions."""
+    """Convert an error to one of the four error codes of a produce response."""
     if error.code in (Code.KAFKA_AUTHENTICATION, Code.KAFKA_AUTHORIZATION, Code.PARTITION_NOT_FOUND):
         return error.code
     if isinstance(error, KafkaFailure):
@@ -223,7 +226,7 @@ def _status(offsets: list[dict[str, Any]]) -> int:
 
 
 def partition_number(text: str) -> int:
-    """Parse the number of a partition in a path. Raises RestError."""
+    """Parse the partition number in a path. Raises RestError."""
     if not (text.isascii() and text.isdecimal() and len(text) < 11):
         raise RestError(Code.NOT_FOUND, "HTTP 404 Not Found")
     return int(text)

@@ -115,7 +115,7 @@ def _broker_json(scope: Scope, broker: MetadataResponseBroker) -> Json:
 
 
 def replica_json(scope: Scope, topic: str, part: Any, broker_id: int) -> Json:
-    """Make the resource of one replica of a partition."""
+    """Make the resource of one replica."""
     number = part.partition_index
     content = {
         "topic_name": topic,

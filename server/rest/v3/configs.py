@@ -32,7 +32,7 @@ CHANGES_MAX = 5_000
 
 
 class Owner(NamedTuple):
-    """Owner of settings: a topic, a broker, or all brokers."""
+    """Resource that has settings: a topic, a broker, or all brokers."""
 
     type: int
     name: str
@@ -49,7 +49,7 @@ Find = Callable[[Scope], Awaitable[Owner]]
 
 
 def add_configs(scoped: Scoped, cluster: KafkaCluster, path: str, find: Find) -> None:
-    """Register the paths of an owner kind's settings."""
+    """Register handlers for the settings of one kind of owner. `find` returns the owner that a path names."""
 
     async def listed(scope: Scope) -> Any:
         of = await find(scope)
@@ -89,7 +89,7 @@ def add_configs(scoped: Scoped, cluster: KafkaCluster, path: str, find: Find) ->
 
 
 class Change(NamedTuple):
-    """A setting to be set, or taken back."""
+    """Change of a setting: set to a value, or deleted."""
 
     name: str
     operation: int
@@ -115,7 +115,7 @@ def _change(entry: Any) -> Change:
 
 
 async def alter(cluster: KafkaCluster, of: Owner, changes: Sequence[Change], *, only_checks: bool = False) -> None:
-    """Change settings. Raises RestError."""
+    """Change the settings of `of`. `only_checks`: validate the changes only. Raises RestError."""
     if any(each.operation == SET and each.value is None for each in changes):
         raise unprocessable("value must not be null")
     resource = IncrementalConfigsResource(

@@ -30,7 +30,7 @@ _ONE = "/consumer-groups/{}"
 
 
 class Member(NamedTuple):
-    """A member of a group with its assignment."""
+    """Member of a group, with its assignment."""
 
     member_id: str
     instance_id: str | None
@@ -39,7 +39,7 @@ class Member(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A described group."""
+    """Group as a coordinator describes it."""
 
     name: str
     type: str

@@ -36,7 +36,7 @@ MULTI_STATUS = 207
 
 
 class Part(NamedTuple):
-    """Key or value of a record. `wanted`: the schema by which `data` is yet to be encoded; None: `data` is bytes."""
+    """Key or value of a record. `wanted`: the schema for encoding `data`; None: `data` is already encoded."""
 
     kind: str | None
     data: Any
@@ -48,7 +48,7 @@ NO_PART = Part(None, None)
 
 
 class Parsed(NamedTuple):
-    """Record of a request. `key` and `value` have types, unless they are missing."""
+    """Parsed record of a request. `key` and `value` have types, unless they are missing."""
 
     key: Part
     value: Part
@@ -99,7 +99,7 @@ class Records:
             yield _line({"error_code": error.code, "message": str(error)})
 
     async def _written(self, scope: Scope, topic: str, texts: list[bytes]) -> bytes:
-        """Write records, and make their answers."""
+        """Write records and return the lines of the response."""
         time_slice = TimeSlice()
         parsed: list[Parsed | RestError] = []
         for text in texts:
@@ -125,7 +125,7 @@ class Records:
         ]
 
     async def _encoded(self, parsed: list[Parsed | RestError]) -> list[Parsed | RestError]:
-        """Encode the parts that have schemas."""
+        """Encode the keys and values that have schemas."""
         schemas = self._schemas
         if schemas is None:
             return [_refused(each) for each in parsed]
@@ -204,7 +204,7 @@ def _checked(found: Any, topic: str) -> Parsed | RestError:
 
 
 def parse_record(found: Any, topic: str) -> Parsed:
-    """Parse a record of a request. Raises RestError."""
+    """Parse a record in a request. Raises RestError."""
     if not isinstance(found, dict):
         raise bad_request("A record is no JSON object")
     _refuse_unknown(found, _NAMES)
@@ -237,7 +237,7 @@ def _part(found: Json, name: str, topic: str) -> Part:
 
 
 def _wanted(part: Json, kind: str | None, topic: str, *, is_key: bool) -> Wanted | None:
-    """Schema that a key or value names; None for a type without schemas. Raises RestError."""
+    """Return the schema that a key or value names; None if its type has no schemas. Raises RestError."""
     text, subject = member(part, "schema", str), member(part, "subject", str)
     schema_id, version = number(part, "schema_id", 32), number(part, "schema_version", 32)
     strategy = member(part, "subject_name_strategy", str)
@@ -252,7 +252,7 @@ def _wanted(part: Json, kind: str | None, topic: str, *, is_key: bool) -> Wanted
 
 
 def _check_names(part: Json, kind: str | None) -> None:
-    """Raise RestError for members that exclude each other."""
+    """Raise RestError if members are given that exclude each other."""
     given = {name for name in _DATA_NAMES if part.get(name) is not None}
     if {"subject", "subject_name_strategy"} <= given:
         raise bad_request("Only one of 'subject_name_strategy' or 'subject' can be used.")
@@ -272,14 +272,14 @@ def _check_names(part: Json, kind: str | None) -> None:
 
 
 def _refused(parsed: Parsed | RestError) -> Parsed | RestError:
-    """Refuse a record with a schema, because there is no registry."""
+    """Return an error if a record needs a schema, because no registry is configured; else return the record."""
     if isinstance(parsed, RestError):
         return parsed
     return formats.no_schemas() if parsed.key.wanted or parsed.value.wanted else parsed
 
 
 def _with_schemas(parsed: Parsed | RestError, found: Mapping[Wanted, Registered | RestError]) -> Parsed | RestError:
-    """Encode the parts of a record that have schemas, in a thread."""
+    """Encode the key and value of a record by their schemas, in a thread. Return an error if that fails."""
     if isinstance(parsed, RestError):
         return parsed
     try:

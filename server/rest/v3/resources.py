@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 class Scope:
-    """Context of a call within one cluster: builds resource URLs and names."""
+    """Context of a request to one cluster; makes resource URLs and names."""
 
     def __init__(self, call: Call, cluster_id: str) -> None:
         self.call, self.cluster_id = call, cluster_id
@@ -31,7 +31,7 @@ class Scope:
         return {"related": self.url(*segments)}
 
     def resource(self, kind: str, segments: Sequence[object], name: str, content: Json) -> Json:
-        """Make a resource. `name`: its name within the cluster, such as "/topic=a"."""
+        """Make a resource. `name`: name within the cluster, such as "/topic=a"."""
         metadata = {"self": self.url(*segments), "resource_name": f"crn:///kafka={self.cluster_id}{name}"}
         return {"kind": kind, "metadata": metadata, "cluster_id": self.cluster_id, **content}
 
@@ -40,14 +40,14 @@ class Scope:
         return {"kind": kind, "metadata": {"self": self.url(*segments), "next": None}, "data": data}
 
     def body(self) -> Json:
-        """Parse the body. Raises RestError."""
+        """Parse the request's body. Raises RestError."""
         if self.call.request.body:
             check_content_type(self.call)
         return parse_object(self.call.request.body)
 
 
 def check_content_type(call: Call) -> None:
-    """Raise RestError unless the content type is JSON, which a foreign site's page cannot send."""
+    """Raise RestError if the content type is not JSON. A page of another site cannot send JSON."""
     if media_type(call.request.headers.get("content-type", "")) != JSON:
         raise RestError(Code.UNSUPPORTED_MEDIA_TYPE, "HTTP 415 Unsupported Media Type")
 
@@ -60,7 +60,7 @@ Handler = Callable[[Scope], Awaitable[Any]]
 
 
 class Scoped:
-    """Adds handlers of paths within a cluster."""
+    """Registrar of handlers for paths within a cluster."""
 
     def __init__(self, api: RestApi, cluster: KafkaCluster) -> None:
         self._api, self._cluster = api, cluster
@@ -72,7 +72,7 @@ class Scoped:
         self._api.add(method, CLUSTER + path, handle)
 
     async def checked_id(self, call: Call) -> str:
-        """The cluster's id. Raises RestError if the path names another cluster."""
+        """Return the cluster's id. Raises RestError if the path names another cluster."""
         cluster_id = await known_id(self._cluster)
         if call.parts and call.parts[0] != cluster_id:
             raise not_found(f"Cluster {call.parts[0][:200]} cannot be found.")
@@ -80,7 +80,7 @@ class Scoped:
 
 
 async def known_id(cluster: KafkaCluster) -> str:
-    """The cluster's id, requested once. Raises RestError."""
+    """Return the cluster's id, which is requested only once. Raises RestError."""
     if not cluster.cluster_id:
         await cluster.refreshed(())
     return cluster.cluster_id or ""

@@ -212,7 +212,7 @@ def _owner_of(name: str) -> Owner:
 
 
 def _creatable(body: Json) -> CreatableTopic:
-    """Parse a topic that is to be created. Raises RestError."""
+    """Parse the topic that a request wants to create. Raises RestError."""
     name = member(body, "topic_name", str, is_needed=True)
     count = number(body, "partitions_count", 32)
     replicas = number(body, "replication_factor", 16)
