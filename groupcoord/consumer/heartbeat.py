@@ -63,7 +63,7 @@ def refused_heartbeat(error: ErrorCode, message: str | None = None) -> ConsumerG
 def is_ordinary(
     group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller, topics: TopicImages
 ) -> bool:
-    """Return True if a heartbeat changes nothing and the member need not be told anything."""
+    """Return True if a heartbeat changes nothing and its response has nothing new for the member."""
     member = group.members.get(request.member_id)
     if member is None or request.member_epoch != member.epoch:
         return False

@@ -160,7 +160,7 @@ class EpochGroup(Generic[MemberT, TargetT]):
         return self.seen_topics == topics.version
 
     def forget_refused_epoch(self) -> None:
-        """Discard the computation for a group epoch that the log has refused."""
+        """Discard the state of a group epoch that the log has refused: topics seen and running computation."""
         self.seen_topics = NEVER
         # Another epoch of this number may have other members, who would get nothing of the assignment for this one.
         self.computation = None

@@ -492,7 +492,7 @@ def _for_client(error: ErrorCode, *, is_fence_known: bool) -> ErrorCode:
 
 
 def _refused(wanted: Errors) -> Errors:
-    """Return the error of each partition; partitions without one get OPERATION_NOT_ATTEMPTED."""
+    """Return the error of each partition; partitions without an error get OPERATION_NOT_ATTEMPTED."""
     return {each: error or ErrorCode.OPERATION_NOT_ATTEMPTED for each, error in wanted.items()}
 
 

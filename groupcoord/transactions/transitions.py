@@ -222,7 +222,7 @@ def fence(
 
 
 def add(known: TransactionMetadata | None, request: AddPartitions, *, is_pending: bool, timestamp_ms: int) -> Decision:
-    """Decide AddPartitionsToTxn or AddOffsetsToTxn, which adds the offsets topic partition of a group."""
+    """Decide AddPartitionsToTxn or AddOffsetsToTxn; the latter adds the offsets topic partition of a group."""
     # First, so that a transition that gives the producer a new id can end before its requests are judged.
     if is_pending:
         return ErrorCode.CONCURRENT_TRANSACTIONS
