@@ -49,7 +49,7 @@ class HasPeer(Protocol):
 
 
 class TakesComplaints(Protocol):
-    """Sink for complaints about a connection's client; `server/network/listener_context.py` implements it."""
+    """Interface for logging mistakes of clients and bugs; `server/network/listener_context.py` implements it."""
 
     def note(self, peer: str, client_id: str, what: str) -> None: ...
 

@@ -193,7 +193,7 @@ def all_routes() -> dict[int, Route]:
 
 
 def load(api: Api) -> Code:
-    """Import the handler of an API."""
+    """Import an API's handler; return its code."""
     code: Code = getattr(importlib.import_module(f"{HANDLERS}.{api.module}"), CODE)[api.api_key]
     return code._replace(handler=_forwarding(code.handler)) if api.forwarded else code
 
@@ -209,7 +209,7 @@ def served_routes(
 ) -> dict[int, Route]:
     """Return the routes of a broker in or outside a cluster, on an inter-broker listener or another one, by api key.
 
-    `has_receiver`: a plug-in receives clients' metrics.
+    `has_receiver`: True if this broker has a receiver for clients' metrics (KIP-714).
     """
     return {
         key: route
@@ -221,9 +221,11 @@ def served_routes(
 
 
 def client_routes(*, is_in_cluster: bool, has_receiver: bool = False) -> dict[int, Route]:
-    """Routes of a cluster member's client listeners, which neither serve nor advertise inter-broker requests.
+    """Return the routes of a cluster member's client listeners, by API key.
 
-    Inter-broker requests get CLUSTER_AUTHORIZATION_FAILED, as Kafka answers clients without the right to ClusterAction.
+    Such listeners neither serve nor advertise requests between brokers. Requests between brokers get
+    CLUSTER_AUTHORIZATION_FAILED there, as Kafka answers clients without the right to
+    ClusterAction.
     """
     served = served_routes(is_in_cluster=is_in_cluster, has_receiver=has_receiver)
     return {key: _refusing(route) if route.between_brokers else route for key, route in served.items()}

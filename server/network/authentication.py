@@ -52,7 +52,7 @@ class AddressThreads:
         self._limiters: dict[str, _Limiter] = {}
 
     async def run(self, address: str, step: Callable[[], Result]) -> Result:
-        """Run a step in a thread, and return its result."""
+        """Run `step` in a thread, and return its result."""
         of_address = self._limiters.get(address)
         if of_address is None:
             of_address = self._limiters[address] = _Limiter(self._threads, self._limiters, address)
@@ -85,7 +85,7 @@ class _Limiter:
         self.leave()
 
     def leave(self) -> None:
-        """Remove this limiter from the table if no thread of the address runs or waits."""
+        """Remove this limiter from the table if no thread of its address runs or waits."""
         statistics = self._own.statistics()
         if not statistics.borrowed_tokens and not statistics.tasks_waiting:
             self._limiters.pop(self._address, None)

@@ -58,7 +58,7 @@ class BackgroundWorker:
 
     @property
     def is_wanted(self) -> bool:
-        """True if the loop has other sockets to serve and the thread has capacity."""
+        """True if the event loop has other sockets to serve and the thread, started if necessary, has capacity."""
         if not (self._pending < PENDING_MAX and (self.ready_count > 1 or self._pending)):
             return False
         return self._end is not None or (time.monotonic() >= self._tried_again_at and self._start())
@@ -108,7 +108,7 @@ class BackgroundWorker:
             trio.lowlevel.reschedule(task, outcome.Value(result))
 
     def close(self) -> None:
-        """End the thread after its pending work."""
+        """Stop the thread when its pending work is done."""
         self._tried_again_at = math.inf
         if self._end is not None:
             self._end.shutdown(socket.SHUT_WR)

@@ -237,7 +237,7 @@ class Connection:
         self._note_time()
 
     async def _send_first(self, data: bytes) -> None:
-        """Send bytes that are no handler's response, such as those of the authentication."""
+        """Send bytes of the authentication, outside any request that a handler answers."""
         self._outbox.parts.append(data)
         await self._flush()
 

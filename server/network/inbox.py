@@ -115,11 +115,11 @@ def belongs_to_one_frame(buffer: object) -> bool:
 
 
 class NoRoom(Exception):
-    """The memory budget for large frames is used up; received bytes are kept."""
+    """Raised if the memory budget for large frames is used up; received bytes are kept."""
 
 
 class HandOver(Exception):
-    """Signal that the background worker should receive the rest of a large frame."""
+    """Raised to let the background worker receive the rest of a large frame."""
 
 
 class Inbox:

@@ -91,7 +91,7 @@ class Complaints:
     async def report_bug(self, error: Exception, peer: str, client_id: str, *, is_closing: bool = True) -> None:
         """Log a bug with its traceback, in a thread, because looking up source lines is slow.
 
-        `is_closing`: the connection ends because of it.
+        `is_closing`: True if the bug ends the connection.
         """
         untold = self._bugs.untold(_place(error))
         if untold is None:

@@ -98,7 +98,7 @@ class PendingAnswers(deque[Pending]):
                 self._readiness.poke(self._socket)
 
     async def until_ready(self) -> None:
-        """Wait until the first answer is ready. Call this only if it is not."""
+        """Wait until the first answer is ready. Call this only while it is not ready."""
         self._ready = trio.Event()
         try:
             await self._ready.wait()

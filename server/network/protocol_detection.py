@@ -16,7 +16,7 @@ HTTP_ANSWER = (
 
 
 class WrongProtocol(ProtocolViolation):
-    """The peer speaks `protocol` (TLS or HTTP) to a listener for Kafka's protocol."""
+    """Raised if the peer speaks `protocol` (TLS or HTTP) to a listener for Kafka's protocol."""
 
     def __init__(self, protocol: str) -> None:
         hint = "" if protocol == HTTP else " without TLS; the client's security.protocol does not fit"

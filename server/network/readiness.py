@@ -119,7 +119,7 @@ class Readiness:
         self._epoll = manager._epoll
 
     def close(self) -> None:
-        """Restore trio's own wait; sockets are no longer served."""
+        """Restore trio's own wait, and stop serving sockets."""
         self.worker.close()
         self._epoll = None
         self._give_back()

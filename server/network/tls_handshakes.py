@@ -56,7 +56,7 @@ class Welcomed(NamedTuple):
 
 
 class _Refused(Exception):
-    """The peer violated the protocol before the handshake; the text says how."""
+    """Raised if the peer violated the protocol before the handshake; the text says how."""
 
 
 class Handshakes:

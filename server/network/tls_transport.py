@@ -73,7 +73,7 @@ class Pieces:
 
 
 class BrokenTls(ConnectionResetError):
-    """OpenSSL aborted a connection; `reason`: OpenSSL's name of the cause, such as TLSV1_ALERT_UNKNOWN_CA."""
+    """Raised if OpenSSL aborted a connection; `reason`: OpenSSL's name of the cause (TLSV1_ALERT_UNKNOWN_CA)."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"TLS: {reason}")
@@ -283,7 +283,7 @@ def _pread(descriptor: int, view: memoryview, position: int) -> int:
 
 
 def is_left_with_a_farewell(sock: socket.socket) -> bool:
-    """True if the peer has closed its sending side, and nothing is unread but, perhaps, a TLS close_notify."""
+    """True if the peer has closed its sending side and everything was read, except perhaps a TLS close_notify."""
     left = unread(sock, _FAREWELL_BYTES_MAX + 1)
     return left == b"" or (left is not None and _is_farewell(left) and system.has_closed_its_side(sock))
 

@@ -86,7 +86,7 @@ class Transport(Protocol):
 
 
 class PageMissing(Exception):
-    """A part of a file is not in the page cache."""
+    """Raised if a part of a file is not in the page cache."""
 
 
 class PageCacheReader:

@@ -162,7 +162,7 @@ class TcpPeer:
         raise PeerUnavailable(f"{self!r}: {connection.closed_because}")
 
     async def aclose(self) -> None:
-        """Close the connection; pending requests raise PeerUnavailable."""
+        """Close the connection; requests in flight raise PeerUnavailable."""
         # They wait on no connection yet, so the end of a connection would not wake them.
         for scope in self._connecting_scopes:
             scope.cancel()

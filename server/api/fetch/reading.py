@@ -43,7 +43,7 @@ PARTITION_BYTES, ENVELOPE_BYTES = 50, 20
 async def each_warmed(elements: Sequence[Element], do: Callable[[Element], None]) -> None:
     """Call `do` for each element; yield to other tasks in between.
 
-    If `do` raises NotCached, a thread reads the pages, and `do` is called again; so it must have changed nothing
+    If `do` raises NotCached, a thread reads the pages, and `do` is called again; so `do` must have changed nothing
     before.
     """
     time_slice = TimeSlice()

@@ -73,9 +73,9 @@ def _tell_features(response: ApiVersionsResponse, version: int, features: Featur
 def served_api_versions(
     *, is_in_cluster: bool, is_between_brokers: bool = True, has_receiver: bool = False
 ) -> list[ApiVersion]:
-    """Return the API keys that such a broker and listener serve, with their version ranges, in key order.
+    """Return the API keys and version ranges that a listener serves, in key order; see `served_routes`.
 
-    `has_receiver`: a plug-in receives clients' metrics.
+    `has_receiver`: True if this broker has a receiver for clients' metrics (KIP-714).
     """
     routes = served_routes(
         is_in_cluster=is_in_cluster, is_between_brokers=is_between_brokers, has_receiver=has_receiver

@@ -33,11 +33,10 @@ from ottla.wire.messages.controller_requests import (
 
 @handles(LeaderAndIsrRequest)
 def leader_and_isr(request: LeaderAndIsrRequest, context: RequestContext[Broker]) -> Answer[LeaderAndIsrResponse]:
-    """LeaderAndIsr: the controller assigns this broker's roles as leader and follower; see
-    `replication/replica_manager/controller_requests.py`.
+    """LeaderAndIsr: make this broker leader or follower of partitions, as the controller decides.
 
-    Behaviour
-    * Only versions that know topic ids are served: those of inter.broker.protocol.version 2.8 and later.
+    Behaviour: see `replication/replica_manager/controller_requests.py`.
+    * Only versions with topic ids are served: those of inter.broker.protocol.version 2.8 and later.
     * Without the right to ClusterAction the request and every partition get CLUSTER_AUTHORIZATION_FAILED.
     """
     if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
@@ -63,11 +62,10 @@ def _refused_to_lead(request: LeaderAndIsrRequest, code: ErrorCode) -> Worked[Le
 
 @handles(StopReplicaRequest)
 def stop_replica(request: StopReplicaRequest, context: RequestContext[Broker]) -> Answer[StopReplicaResponse]:
-    """StopReplica: the controller removes replicas from this broker; see
-    `replication/replica_manager/controller_requests.py`.
+    """StopReplica: stop, and perhaps delete, replicas of this broker, as the controller decides.
 
-    Behaviour
-    * Only versions that carry leader epochs are served: those of inter.broker.protocol.version 2.6 and later.
+    Behaviour: see `replication/replica_manager/controller_requests.py`.
+    * Only versions with leader epochs are served: those of inter.broker.protocol.version 2.6 and later.
     * Without the right to ClusterAction the request and every partition get CLUSTER_AUTHORIZATION_FAILED.
     """
     if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
@@ -91,11 +89,10 @@ def _refused_to_stop(request: StopReplicaRequest, code: ErrorCode) -> Worked[Sto
 
 @handles(UpdateMetadataRequest)
 def update_metadata(request: UpdateMetadataRequest, context: RequestContext[Broker]) -> Answer[UpdateMetadataResponse]:
-    """UpdateMetadata: the controller sends live brokers and partition leaders; see
-    `replication/replica_manager/controller_requests.py`.
+    """UpdateMetadata: update the metadata cache with the live brokers and partition leaders that the controller sends.
 
-    Behaviour
-    * Only versions that know topic ids are served: those of inter.broker.protocol.version 2.8 and later.
+    Behaviour: see `replication/replica_manager/controller_requests.py`.
+    * Only versions with topic ids are served: those of inter.broker.protocol.version 2.8 and later.
     * A client without the right to ClusterAction gets CLUSTER_AUTHORIZATION_FAILED.
     """
     require_on_cluster(context, AclOperation.CLUSTER_ACTION)

@@ -291,7 +291,7 @@ class Deletion(PendingAnswer[DeleteRecordsResponse]):
         self._deadline: Deadline | None = None
 
     def delete(self, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
-        """Raise the log start offset of one partition. If followers have to follow, record the partition as pending."""
+        """Raise the log start offset of one partition, and note the partition as pending if it has followers behind."""
         result = DeleteRecordsPartitionResult(
             partition_index=asked.partition_index, low_watermark=UNKNOWN_LOW_WATERMARK, error_code=ErrorCode.NONE
         )
@@ -315,7 +315,7 @@ class Deletion(PendingAnswer[DeleteRecordsResponse]):
         return broker in self._broker.cluster.brokers
 
     def answer(self, response: DeleteRecordsResponse, timeout_ms: int) -> Answered:
-        """Return the response if all followers have followed; otherwise return this pending answer."""
+        """Return the response if all followers have raised their start offsets; else return this pending answer."""
         if not self._awaited:
             return response
         self._response = response

@@ -174,9 +174,9 @@ def _identity(resource: DescribeConfigsResource) -> tuple[int, str | int]:
 async def _read_and_describe(
     describer: _Describer, resources: Sequence[DescribeConfigsResource], broker: Broker
 ) -> DescribeConfigsResponse:
-    """Describe settings after reading ZooKeeper, where another broker may have just changed them.
+    """Read settings from ZooKeeper, because another broker may have changed them a moment ago, and describe them.
 
-    If ZooKeeper does not answer, the settings that this broker knows are described.
+    If ZooKeeper does not answer, describe the settings that this broker knows.
     """
     topics = [each.resource_name for each in resources if each.resource_type == ResourceType.TOPIC]
     groups = [each.resource_name for each in resources if each.resource_type == ResourceType.GROUP]

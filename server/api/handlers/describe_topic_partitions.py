@@ -115,7 +115,7 @@ def _names_from_cursor(request: DescribeTopicPartitionsRequest, names: Sequence[
 
 
 class _Page:
-    """One page of the answer, with a limited number of partitions."""
+    """One page of the response, with a limited number of partitions."""
 
     def __init__(self, request: DescribeTopicPartitionsRequest, context: RequestContext[Broker]) -> None:
         self._request, self._context = request, context

@@ -194,7 +194,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         return self._verification.begin()
 
     def _is_transactional(self) -> bool:
-        """True if the request needs verification; a request refused as a whole does not."""
+        """True if the request has transactions to verify. False if the client may not use the transactional id."""
         transactional_id = self._request.transactional_id
         try:
             return (

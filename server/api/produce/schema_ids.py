@@ -72,7 +72,7 @@ class Named(NamedTuple):
 
 
 class _Away(Exception):
-    """The schema registry cannot be reached; the text says why."""
+    """Raised if the schema registry cannot be reached; the text says why."""
 
 
 class SchemaIds:

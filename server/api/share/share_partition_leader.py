@@ -393,7 +393,7 @@ class SharePartitionLeader:
 
 
 def _response_of(answer: Given[ResponseT]) -> ResponseT:
-    """Return the response that `answer` is or, as a ready pending answer, holds."""
+    """Return the response: `answer` itself, or the response of a ready pending answer."""
     if not isinstance(answer, PendingAnswer):
         return answer
     answer.on_ready = None  # it refers to the answer
