@@ -19,21 +19,21 @@ ResponseT = TypeVar("ResponseT")
 
 
 class EncodedAnswer(NamedTuple):
-    """Encoded body of a response."""
+    """Body of a response that is encoded already."""
 
     body: bytes
 
     @property
     def is_ready(self) -> bool:
-        """True, as for a `PendingAnswer`, so that a list of both need not tell them apart."""
+        """Always True, so that callers can treat this object and a `PendingAnswer` alike."""
         return True
 
 
 class PendingAnswer(Generic[ResponseT]):
-    """Answer to one request: not ready, then ready, then taken by `response()`; or abandoned.
+    """Response to one request that may become ready later; then `response()` takes it, or `abandon()` drops it.
 
-    One of the two calls has to come, and has to break all reference cycles: they would never be collected. It is no `ABC`,
-    because every answer is tested with `isinstance`, which is four times as slow for an `ABC`.
+    One of these two calls must be made, and must break all reference cycles, which are never collected otherwise. This
+    class is no `ABC`, because every answer is tested with `isinstance`, which is four times as slow for an `ABC`.
     """
 
     __slots__ = ("is_ready", "on_ready")
@@ -44,7 +44,7 @@ class PendingAnswer(Generic[ResponseT]):
         self.on_ready: Callable[[], None] | None = None
 
     def become_ready(self) -> None:
-        """Let the answer be taken."""
+        """Mark the response as ready, and notify the waiting connection."""
         # A deadline and a partition may both end the same wait.
         if not self.is_ready:
             self.is_ready = True
@@ -53,16 +53,16 @@ class PendingAnswer(Generic[ResponseT]):
 
     @property
     def is_abandonable(self) -> bool:
-        """True if only a connected peer needs the answer."""
+        """True if the answer is useless after the peer has disconnected."""
         return False
 
     @abstractmethod
     def response(self) -> ResponseT | None:
-        """Ready response; None if none is sent. Call at most once, and not after `abandon`."""
+        """Return the ready response; None if no response is sent. Call this at most once, and not after `abandon`."""
 
     @abstractmethod
     def abandon(self) -> None:
-        """Release all resources, because the peer has left."""
+        """Release all resources, because the peer has disconnected."""
 
 
 Given: TypeAlias = ResponseT | PendingAnswer[ResponseT]

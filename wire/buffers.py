@@ -38,17 +38,17 @@ _AT_ONCE = getattr(mmap, "MAP_POPULATE", 0)
 
 
 def pages(size: int, *, at_once: bool = False) -> mmap.mmap:
-    """Allocate `size` zero bytes. If all will be written, it is quicker to have the system find room `at_once`."""
+    """Allocate `size` zero bytes in pages of their own; `at_once` is quicker if all bytes will be written."""
     return mmap.mmap(-1, size, flags=_PRIVATE | _AT_ONCE if at_once else _PRIVATE)
 
 
 def writable(size: int) -> bytearray | mmap.mmap:
-    """Allocate a buffer of `size` bytes that will all be written; in pages of its own if it is large."""
+    """Allocate a buffer of `size` bytes that will all be written; a large buffer gets pages of its own."""
     return bytearray(size) if size <= PAGES_FROM_BYTES else pages(size, at_once=True)
 
 
 def copied(data: bytes | bytearray | memoryview) -> memoryview:
-    """Make a writable copy, for a short time."""
+    """Return a writable copy of `data`, for short use."""
     if len(data) <= SHORT_LIVED_BYTES_MAX:
         return memoryview(bytearray(data))
     copy = memoryview(pages(len(data), at_once=True))
@@ -70,7 +70,7 @@ _idle: list[Scratch] = []
 
 
 class Scratch:
-    """Memory for one piece of work within a `with` block. `written`: the highest position ever written."""
+    """Reusable memory for one `with` block; `written` is the number of bytes written so far by any user."""
 
     __slots__ = ("_holders_alone", "_mapped", "view", "written")
 
@@ -93,12 +93,12 @@ class Scratch:
             _idle.append(self)
 
     def _holders(self) -> int:
-        """Count the holders of the memory; -1 if that is impossible."""
+        """Return the number of references to the memory; -1 if the interpreter cannot tell."""
         return -1 if _holders_of is None else _holders_of(self._mapped)
 
 
 def lent() -> Scratch:
-    """Lend free scratch memory, for a `with` block."""
+    """Return idle scratch memory, or new one, for a `with` block."""
     _use.was_lent = True
     try:
         # `pop` and `append` are single steps, so threads need no lock here.
@@ -108,7 +108,7 @@ def lent() -> Scratch:
 
 
 class _Use:
-    """Note of the last use."""
+    """Flag: has scratch memory been lent since the last `free_unused`?"""
 
     was_lent = False
 
@@ -117,7 +117,7 @@ _use = _Use()
 
 
 def free_unused() -> bool:
-    """Give idle memory back to the system if none was lent since the last call; returns True if it did."""
+    """Free idle scratch memory if none was lent since the last call; return True if so."""
     was_lent, _use.was_lent = _use.was_lent, False
     if not was_lent:
         _idle.clear()

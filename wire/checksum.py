@@ -39,7 +39,10 @@ _MURMUR_SEED, _MURMUR_FACTOR, _MASK = 0x9747B28C, 0x5BD1E995, 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """Return MurmurHash2 with Kafka's seed (Utils.murmur2), by which Java's producer chooses the partition of a key; 32 bits, unsigned."""
+    """Return MurmurHash2 with Kafka's seed (Utils.murmur2) as an unsigned 32-bit number.
+
+    Java's producer chooses a key's partition by this hash.
+    """
     mixed = (_MURMUR_SEED ^ len(data)) & _MASK
     whole = len(data) & ~3
     for start in range(0, whole, 4):

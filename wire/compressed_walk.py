@@ -14,9 +14,9 @@ _RESTS_AFTER_BYTES = 1024 * 1024
 
 
 class _Walk:
-    """A sink (`decompression.Sink`) that walks over the records and forgets them.
+    """Sink (`decompression.Sink`) that checks decompressed records and drops them.
 
-    The beginning of a record that is cut off moves to the front, where its end will be written behind it.
+    An incomplete record at the end moves to the front of the buffer, where the rest of the record will follow it.
     """
 
     def __init__(self, memory: Scratch, limit: int, count: int) -> None:
@@ -53,7 +53,7 @@ class _Walk:
         raise NotInOnePass
 
     def walk(self) -> None:
-        """Walk over the complete records. ValueError: a record is malformed."""
+        """Check the complete records in the buffer. Raises ValueError if a record is malformed."""
         left, view = self.left, self._view
         self.walked = continue_walk(view, 0, left, self._count, self.walked)
         position = self.walked[1]
@@ -67,11 +67,11 @@ class _Walk:
 
 
 def walk_compressed(codec: Compression, data: Buffer, limit: int, count: int, *, is_once: bool = False) -> Found | None:
-    """Check that the data decompress to exactly `count` good records, of at most `limit` bytes; see `walk_records`.
+    """Check that `data` decompress to exactly `count` valid records in at most `limit` bytes; see `walk_records`.
 
-    None where they do not, or where that cannot be found out piece by piece: a caller that wants the reason decompresses the
-    records as a whole. What does not decompress raises KafkaError, as it does there. With `is_once` records are decompressed at
-    most once: the slower way is not tried if the fast one gives no result.
+    Returns None if they do not, or if that cannot be decided piece by piece; a caller that needs the reason
+    decompresses all records. Raises KafkaError if decompression fails. With `is_once` the data are decompressed at most
+    once: the slower way is not tried if the fast one gives no result.
     """
     if codec == Compression.GZIP and has_libdeflate():
         found = _walk_inflated(memoryview(data), limit, count)

@@ -28,7 +28,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Compression(IntEnum):
-    """A codec by its number in the attributes of a batch; lower-case names are those of compression.type."""
+    """Codec by its number in a batch's attributes; the lower-case names are the values of compression.type."""
 
     NONE = 0
     GZIP = 1
@@ -50,7 +50,7 @@ ZSTD_MAGIC = 0xFD2FB528
 
 
 def compress(codec: Compression, data: Buffer, level: int | None = None, *, broken_lz4_checksum: bool = False) -> bytes:
-    """Compress in Java's framing of the codec. Levels are Kafka's: compression.gzip.level, .lz4.level, .zstd.level."""
+    """Compress data in Java's framing of the codec; levels are those of Kafka, such as compression.gzip.level."""
     if codec == Compression.NONE:
         return bytes(data)
     if codec == Compression.ZSTD:  # in one go it writes the size of the contents into the frame
@@ -66,7 +66,7 @@ def _level(codec: Compression, level: int | None) -> int:
 
 
 class Compressing:
-    """Incremental compressor, which holds little uncompressed data."""
+    """Incremental compressor that buffers only a little uncompressed data."""
 
     def __init__(self, codec: Compression, level: int | None = None, *, broken_lz4_checksum: bool = False) -> None:
         self._codec, self._level, self._broken_lz4_checksum = codec, level, broken_lz4_checksum
@@ -75,7 +75,7 @@ class Compressing:
         self._compressed: list[bytes] = []
 
     def add(self, parts: "Sequence[Buffer]") -> None:
-        """Append all parts."""
+        """Append all of `parts`."""
         # Small parts are joined first: one call for a record and not one for each field.
         if sum(map(len, parts)) <= COPIED_BYTES_MAX:
             self._add(b"".join(parts))
@@ -96,7 +96,7 @@ class Compressing:
             self._plain.clear()
 
     def finish(self) -> Buffer:
-        """All that was added, compressed."""
+        """Return the compressed form of everything that was added."""
         if self._codec == Compression.NONE:
             return self._plain
         # It was short, so it is compressed in one go: zstd writes the size of the contents into the frame then.
@@ -107,10 +107,10 @@ class Compressing:
 
 class _Stream(Protocol):
     def compress(self, data: Buffer, /) -> bytes:
-        """Compress more data; returns the output so far."""
+        """Compress more data; return the output that is available so far."""
 
     def flush(self) -> bytes:
-        """The rest."""
+        """Return the remaining output at the end."""
 
 
 def _stream(codec: Compression, level: int | None, broken_lz4_checksum: bool) -> _Stream:
@@ -183,7 +183,7 @@ class _Lz4Stream:
 
 @lru_cache(maxsize=256)  # nearly all frames have one and the same header
 def lz4_header_checksum(descriptor: bytes) -> int:
-    """Second byte of XXH32 with seed 0, for the at most 15 bytes that a frame header has."""
+    """Return the header checksum of a frame: the second byte of XXH32 with seed 0; for at most 15 bytes."""
     mask, prime_1, prime_2, prime_3, prime_4, prime_5 = (
         0xFFFFFFFF, 2654435761, 2246822519, 3266489917, 668265263, 374761393,
     )  # fmt: skip

@@ -30,7 +30,7 @@ _END_TXN_VALUE = struct.Struct(">hi")
 
 
 class ControlType(IntEnum):
-    """Control record types in partitions; KRaft has more in its metadata log."""
+    """Types of control records in partitions; KRaft's metadata log has more types."""
 
     ABORT = 0
     COMMIT = 1
@@ -66,7 +66,7 @@ def encode_end_txn_marker(
 
 
 def control_type_id(key: bytes | None) -> int:
-    """Read the type in a control record's key; the caller has to skip unknown types."""
+    """Decode the type in a control record's key; callers must skip unknown types."""
     if key is None or len(key) < _CONTROL_KEY.size:
         raise invalid("Control record key has less than 4 bytes")
     version, type_id = _CONTROL_KEY.unpack_from(key)
@@ -76,7 +76,7 @@ def control_type_id(key: bytes | None) -> int:
 
 
 def end_txn_marker_in(batch: Buffer) -> EndTxnMarker | None:
-    """Find the marker in a control batch; None if it has none, or an unreadable one."""
+    """Return the transaction marker in a control batch; None if there is none or it is unreadable."""
     # As Ottla and Kafka write it, where all is in its place. A transaction has as many of them as partitions.
     if len(batch) == RECORDS_OFFSET + _PLAIN_MARKER.size:
         front, key_version, type_id, value_size, version, coordinator_epoch, headers = _PLAIN_MARKER.unpack_from(

@@ -68,7 +68,7 @@ class TooLargeDecompressed(KafkaError):
 
 
 class NotInOnePass(Exception):
-    """Raised if a codec would need to return bytes that were consumed already."""
+    """A codec would have to take back bytes that the sink has consumed already."""
 
 
 class Sink(Protocol):
@@ -81,17 +81,17 @@ class Sink(Protocol):
     """Largest number of bytes."""
 
     def room(self, size: int) -> memoryview:
-        """Return memory for the next bytes, at most `size`. It must not be used after `took`."""
+        """Return memory for up to `size` further bytes; it must not be used after the next `took`."""
 
     def took(self, size: int) -> None:
-        """Take over bytes written to `room`. Raises TooLargeDecompressed beyond the limit."""
+        """Accept `size` bytes written to `room`. Raises TooLargeDecompressed beyond the limit."""
 
     def take_back(self, size: int) -> None:
-        """Drop all but the first `size` bytes. Raises NotInOnePass if that is impossible."""
+        """Keep only the first `size` bytes. Raises NotInOnePass if that is impossible."""
 
 
 class Collected:
-    """Sink that keeps all bytes in one piece: in a scratch, or in pages of its own if they are too many."""
+    """Sink that keeps all bytes contiguously: in scratch memory, or in new pages if they are too many."""
 
     def __init__(self, memory: Scratch, limit: int) -> None:
         self.size = 0
@@ -127,7 +127,7 @@ class Collected:
         self._view, self._scratch = moved, None
 
     def area(self) -> memoryview:
-        """Return all bytes."""
+        """Return all bytes collected so far."""
         return self._view[: self.size]
 
 
@@ -135,9 +135,10 @@ class Collected:
 def decompressed(
     codec: Compression, data: Buffer, limit: int, *, broken_lz4_checksum: bool = False
 ) -> Iterator[memoryview]:
-    """Lend decompressed data for a `with` block: at most `limit` bytes, in scratch memory.
+    """Decompress at most `limit` bytes into scratch memory, for a `with` block.
 
-    Larger data raises before it is allocated. A thread that calls this keeps the interpreter lock for a few milliseconds at a time.
+    Raises before larger data are allocated. A calling thread keeps the interpreter lock for a few milliseconds at a
+    time.
     """
     with lent() as memory:
         collected = Collected(memory, limit)
@@ -152,14 +153,14 @@ def decompressed(
 
 
 def decompress(codec: Compression, data: Buffer, limit: int, *, broken_lz4_checksum: bool = False) -> Buffer:
-    """Decompress data that is kept: returns a copy, or a view of memory of its own."""
+    """Decompress data that the caller keeps; return a copy, or a view of memory of its own."""
     with decompressed(codec, data, limit, broken_lz4_checksum=broken_lz4_checksum) as area:
         # A scratch with more in it is not used again, so it can be given away.
         return bytes(area) if len(area) <= KEPT_BYTES else area[:]
 
 
 def decompress_into(sink: Sink, codec: Compression, data: Buffer, *, broken_lz4_checksum: bool = False) -> None:
-    """Decompress data into a sink, piece by piece."""
+    """Decompress `data` into a sink, piece by piece."""
     view = memoryview(data)
     if codec == Compression.NONE:
         for start in range(0, len(view), COPIED_BYTES_MAX):
@@ -175,7 +176,7 @@ def decompress_into(sink: Sink, codec: Compression, data: Buffer, *, broken_lz4_
 
 
 def give_back_idle() -> None:
-    """Free memory that waits for further batches if none has come since the last call."""
+    """Free idle memory and decompressors if no batch was decompressed since the last call."""
     if free_unused():
         _idle_zstd_decompressors.clear()
 
@@ -187,10 +188,10 @@ def _put(sink: Sink, piece: Buffer) -> None:
 
 
 def decompressed_bound(codec: Compression, data: Buffer) -> int:
-    """Return an upper bound of the decompressed size: cheap, read off the framing, never too low for good data.
+    """Return an upper bound of the decompressed size, read cheaply from the framing; never too low for valid data.
 
-    Garbage may give any number; it fails before it has produced more than that. Data in very many blocks counts as
-    beyond any bound, because reading their headers would cost more than the answer is worth.
+    For invalid data the bound may be any number; decompression fails before it produces more. If there are too many
+    blocks to read their headers cheaply, the result is beyond every limit.
     """
     data = memoryview(data)
     if codec == Compression.NONE:
@@ -214,12 +215,12 @@ def _garbage(codec: str, reason: object) -> KafkaError:
 
 
 def told_gzip_size(data: Buffer) -> int:
-    """Read the size at the end of the last gzip member: right for producers' data, but unchecked."""
+    """Return the size stated at the end of the last gzip member: unchecked, but right for producers' data."""
     return int.from_bytes(memoryview(data)[-4:], "little")
 
 
 def unstored_gzip_bytes(data: Buffer) -> int:
-    """Number of bytes after the leading stored blocks of a gzip member; stored blocks cost only a copy."""
+    """Return the number of bytes after the leading stored blocks of a gzip member; stored blocks are only copied."""
     position, end = 10, len(data)
     # A header of ten bytes has no extra fields.
     if end <= position or data[3]:
@@ -237,7 +238,7 @@ def unstored_gzip_bytes(data: Buffer) -> int:
 
 @lru_cache(maxsize=1)
 def _gzip_codec() -> Any:
-    """Import Intel's igzip, which is twice as fast as zlib; zlib where there is no wheel of it."""
+    """Return Intel's igzip, which is twice as fast as zlib; zlib if igzip is not installed."""
     try:
         from isal import isal_zlib
     except ImportError:
@@ -247,7 +248,10 @@ def _gzip_codec() -> Any:
 
 @lru_cache(maxsize=1)
 def _libdeflate() -> tuple[Any, Any] | None:
-    """Import libdeflate, which takes four fifths of igzip's time, but cannot decompress a part; None if it is not installed."""
+    """Return libdeflate's functions; None if it is not installed.
+
+    Libdeflate takes four fifths of igzip's time, but cannot decompress in pieces.
+    """
     try:
         from deflate import DeflateError, gzip_decompress
     except ImportError:
@@ -256,12 +260,12 @@ def _libdeflate() -> tuple[Any, Any] | None:
 
 
 def has_libdeflate() -> bool:
-    """True if gzip can be decompressed as a whole, which takes at most a fifth of the time."""
+    """Return True if gzip can be decompressed in one call, which takes at most a fifth of the time."""
     return _libdeflate() is not None
 
 
 def gunzipped(data: memoryview, size_max: int) -> Buffer | None:
-    """Decompress a single member of limited size; None if undecided."""
+    """Decompress data of one gzip member with at most `size_max` bytes; None if this fast path does not apply."""
     size, library = told_gzip_size(data), _libdeflate()
     if library is None or not 0 < size <= size_max:
         return None
@@ -294,7 +298,7 @@ def _decompress_gzip(data: memoryview, sink: Sink) -> None:
 
 
 def _gunzip_member(data: memoryview, position: int, sink: Sink, input_bytes: int) -> int:
-    """Decompress the member at a position; returns its end."""
+    """Decompress the gzip member at `position`; return the position of its end."""
     codec = _gzip_codec()
     member = codec.decompressobj(31)  # a gzip header and trailer, the largest window
     pending: Buffer = b""
@@ -320,7 +324,10 @@ def _gunzip_member(data: memoryview, position: int, sink: Sink, input_bytes: int
 
 
 def _snappy_blocks(data: memoryview, *, strict: bool = True, blocks_max: int | None = None) -> list[memoryview] | None:
-    """Split xerial streams into compressed blocks; data without a xerial header is one; None: too many."""
+    """Return the compressed blocks of xerial streams; None if there are more than `blocks_max`.
+
+    Data without a xerial header count as one block.
+    """
     if data[:8] != XERIAL_MAGIC or len(data) < len(XERIAL_HEADER):
         return [data]
     blocks = []
@@ -348,7 +355,7 @@ def _snappy_blocks(data: memoryview, *, strict: bool = True, blocks_max: int | N
 
 
 def _snappy_length(block: memoryview) -> int:
-    """Read the length before a snappy block; the decoder checks the block against it."""
+    """Return the length stated before a snappy block; the decoder checks it."""
     # All but the last block of a Java producer.
     if block[:3] == _XERIAL_BLOCK_LENGTH:
         return XERIAL_BLOCK_BYTES
@@ -390,7 +397,7 @@ def _decompress_snappy(data: memoryview, sink: Sink) -> None:
 
 
 def _lz4_descriptor_end(data: memoryview) -> int:
-    """Check a frame's header as Java does; returns the position of the header checksum."""
+    """Check a frame's header as Java does; return the position of the header checksum."""
     if len(data) < 7 or data[:4] != LZ4_MAGIC:
         raise _garbage("lz4", "no frame header")
     flags, block_descriptor = data[4], data[5]
@@ -417,7 +424,7 @@ def _decompress_lz4(data: memoryview, sink: Sink, overlook_header_checksum: bool
 
 
 def _decompress_lz4_blocks(data: memoryview, position: int, descriptor: bytes, sink: Sink) -> bool:
-    """Decompress block by block, straight to the destination. False: the blocks are so small that the codec is quicker."""
+    """Decompress block by block into the sink; False if the frame codec is quicker because of small blocks."""
     from cramjam import DecompressionError, lz4
 
     bytes_max = _LZ4_BLOCK_BYTES_MAX[descriptor[1] >> 4]
@@ -453,7 +460,7 @@ def _decompress_lz4_blocks(data: memoryview, position: int, descriptor: bytes, s
 
 
 def _decompress_lz4_frame(data: memoryview, descriptor_end: int, sink: Sink) -> None:
-    """Decompress by the codec for whole frames, which checks all checksums."""
+    """Decompress with the codec for whole frames, which verifies all checksums."""
     from lz4.frame import LZ4FrameDecompressor
 
     decompressor = LZ4FrameDecompressor()
@@ -478,7 +485,7 @@ def _decompress_lz4_frame(data: memoryview, descriptor_end: int, sink: Sink) -> 
 
 
 def _refuse_empty_lz4_block(data: memoryview, position: int) -> None:
-    """Refuse an empty block, which Java's reader takes for the end of the frame (Lz4BlockInputStream)."""
+    """Raise KafkaError for an empty block, which Java's Lz4BlockInputStream takes for the end of the frame."""
     give_way = paced()
     for turn, head in enumerate(_lz4_heads(data, position), 1):
         if not head & 0x7FFFFFFF:
@@ -488,7 +495,7 @@ def _refuse_empty_lz4_block(data: memoryview, position: int) -> None:
 
 
 def _lz4_heads(data: memoryview, position: int) -> Iterator[int]:
-    """Yield the four bytes before each block of a frame, up to its end mark: a size, and the highest bit of a stored block."""
+    """Yield the four bytes before each block up to the end mark: the size, and the highest bit for a stored block."""
     overhead = 8 if data[4] & _LZ4_BLOCK_CHECKSUMS else 4
     while position + 4 <= len(data) and (head := _LZ4_LENGTH.unpack_from(data, position)[0]):
         yield head
@@ -548,7 +555,7 @@ _idle_zstd_decompressors: "list[ZstdDecompressor]" = []
 
 
 def _zstd_window(descriptor: memoryview) -> int:
-    """Read the window size of a frame; 0 if the frame ends before it."""
+    """Return a frame's window size; 0 if the frame ends before it."""
     if not descriptor:
         return 0
     base = 1 << 10 + (descriptor[0] >> 3)
@@ -556,7 +563,7 @@ def _zstd_window(descriptor: memoryview) -> int:
 
 
 def _scan_zstd(data: memoryview, blocks_max: int = sys.maxsize) -> tuple[int, bool]:
-    """Scan block headers; returns a bound on the decompressed size, and True if the data is complete frames only."""
+    """Read block headers; return a bound of the decompressed size, and True if the data are complete frames only."""
     position = bound = turns = 0
     while position < len(data):
         if len(data) - position < 5 or int.from_bytes(data[position : position + 4], "little") != ZSTD_MAGIC:

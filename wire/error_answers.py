@@ -73,7 +73,7 @@ _NAMED: dict[str, Callable[[Any], Iterable[Any]]] = {
 def error_answer(
     request: Message, response_class: type[Message], version: int, code: ErrorCode, message: str | None
 ) -> Message:
-    """Response to `request` that reports only its failure."""
+    """Return a response to `request` that reports an error for the request or each of its elements."""
     answer: Message = _with_unknown(response_class)
     if _puts_error(answer, version, code, message) and version > _IN_BOTH.get(response_class.__name__, -1):
         return answer
@@ -85,7 +85,7 @@ def error_answer(
 
 
 def _element(cls: type[Struct], named: Any, version: int, code: ErrorCode, message: str | None) -> Struct:
-    """Element of the answer for a request's element, which is a struct or a name."""
+    """Return the response's element with the error for `named`, an element of the request (a struct or a name)."""
     element: Struct = _with_unknown(cls)
     if isinstance(named, Struct):
         for field_name in cls.wire_fields:
@@ -141,7 +141,7 @@ def _tells_errors(cls: type[Struct], version: int) -> bool:
 
 
 def _counterpart(request: Any, name: str, version: int) -> Iterable[Any]:
-    """Elements of the request that an array of the answer refers to; empty if the request has null for all."""
+    """Return the request's elements that an array of the response answers; empty if the request has null."""
     arrays = [
         each
         for each, field in request.wire_fields.items()
@@ -151,7 +151,7 @@ def _counterpart(request: Any, name: str, version: int) -> Iterable[Any]:
 
 
 def _key_of_type(cls: type[Struct], kind: type) -> str:
-    """Find the key of an element, where the request has only a name or a number for it."""
+    """Return the name of an element's key field, for requests that give only a name or a number."""
     for name, field in cls.wire_fields.items():
         is_key = isinstance(field.type, Primitive) and field.type is not Text and name not in _ERROR_CODES
         if is_key and isinstance(field.type.zero, kind):  # type: ignore[union-attr]

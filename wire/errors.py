@@ -15,12 +15,12 @@ MESSAGE_LENGTH_MAX = 1_000  # characters: an answer may have one for each of ten
 
 
 def shortened(message: str) -> str:
-    """Cut a text for people that may quote a client's names of 32,767 bytes. No real name comes near the limit."""
+    """Shorten a message for people, which may quote names of up to 32,767 bytes; real names never reach the limit."""
     return message if len(message) <= MESSAGE_LENGTH_MAX else message[: MESSAGE_LENGTH_MAX - 3] + "..."
 
 
 class ErrorCode(IntEnum):
-    """Kafka's error codes; `retriable` says whether a client may simply try again, `message` explains the code."""
+    """Kafka's error codes; `retriable` says whether a client may retry, `message` explains the error."""
 
     retriable: bool
     message: str
@@ -34,7 +34,7 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def of(cls, code: int) -> ErrorCode:
-        """Error of a received number; UNKNOWN_SERVER_ERROR if it is not in the table."""
+        """Return the error with a received number; UNKNOWN_SERVER_ERROR if the number is unknown."""
         return cls._value2member_map_.get(code, cls.UNKNOWN_SERVER_ERROR)  # type: ignore[return-value]
 
     UNKNOWN_SERVER_ERROR = -1, "The server experienced an unexpected error when processing the request."
@@ -344,7 +344,7 @@ class ErrorCode(IntEnum):
 
 
 class KafkaError(Exception):
-    """Kafka error to answer with. `message` is sent to the client, if there is one."""
+    """Error to report to a client by its Kafka error code; `message` is sent along if given."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         if message is not None:
@@ -361,17 +361,20 @@ R = TypeVar("R")
 
 
 def bare(error: E) -> E:
-    """Return the error as a value, without its traceback.
+    """Return `error` without its traceback, to be kept as a value.
 
-    The frames of a traceback refer to the object that keeps the error, and to the request with all its records. Such a reference
-    cycle is found only by a full garbage collection, which a broker hardly ever makes.
+    A traceback's frames refer to the object that keeps the error, and to the request with all its records. Such a
+    reference cycle is freed only by a full garbage collection, which a broker hardly ever runs.
     """
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
 
 def result_of(work: Callable[[], R]) -> R | KafkaError:
-    """Return the result of `work`, or its KafkaError as a value: raised across threads it would be part of a reference cycle."""
+    """Return the result of `work`, or the KafkaError that it raised.
+
+    An error raised from one thread into another would be part of a reference cycle.
+    """
     try:
         return work()
     except KafkaError as error:
@@ -379,7 +382,7 @@ def result_of(work: Callable[[], R]) -> R | KafkaError:
 
 
 class KeptError:
-    """Slot for an error to raise later; kept without traceback."""
+    """Slot for an error to be raised later; the error is kept without its traceback."""
 
     __slots__ = ("_error",)
 
@@ -387,11 +390,11 @@ class KeptError:
         self._error: Exception | None = None
 
     def keep(self, error: Exception) -> None:
-        """Raise this one later."""
+        """Keep `error`, which `raise_it` raises later."""
         self._error = bare(error)
 
     def raise_it(self) -> None:
-        """Raise what was kept, once."""
+        """Raise the kept error, if any, and forget it."""
         error, self._error = self._error, None
         if error is not None:
             try:
@@ -401,4 +404,4 @@ class KeptError:
 
 
 class ProtocolViolation(Exception):
-    """Bytes of a peer or a file that violate the protocol."""
+    """Bytes from a peer or a file violate the protocol."""

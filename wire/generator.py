@@ -40,12 +40,12 @@ def generate(cls: type[Struct], version: int, kind: str) -> str:
 
 
 def fixed_format(subcon: construct.Construct) -> str | None:
-    """Return the struct module's letter of a type of fixed size."""
+    """Return the struct module's format letter for a type of fixed size, else None."""
     return _FORMATS.get(id(subcon))
 
 
 def fixed_struct_format(subcon: construct.Construct) -> str | None:
-    """Return the format of a struct with fixed fields only; it may have room for tagged fields, but none."""
+    """Return the struct format of a struct whose fields all have fixed size, without tagged values; else None."""
     if not isinstance(subcon, StructType):
         return None
     letters = []
@@ -59,12 +59,12 @@ def fixed_struct_format(subcon: construct.Construct) -> str | None:
 
 
 def parts_of(subcon: StructType) -> list[tuple[str, construct.Construct]]:
-    """Fields of a struct, and its tagged fields, in the order of the wire."""
+    """Return (name, type) of a struct's fields in wire order, including its tagged fields."""
     return [(renamed.name, renamed.subcon) for renamed in subcon.subcon.subcons]
 
 
 def size_min(subcon: construct.Construct) -> int:
-    """Return the fewest bytes that a value can take."""
+    """Return the minimum number of bytes that a value of this type takes."""
     letter = fixed_format(subcon)
     if letter is not None:
         return calcsize(">" + letter)
@@ -76,7 +76,7 @@ def size_min(subcon: construct.Construct) -> int:
 
 
 class Source:
-    """Lines of Python under construction."""
+    """Python source code under construction."""
 
     def __init__(self) -> None:
         self._globals: dict[str, str] = {}
@@ -107,16 +107,16 @@ class Source:
         self._indent -= 1
 
     def variable(self, hint: str) -> str:
-        """Make an unused local name."""
+        """Return a new local variable name."""
         self._count += 1
         return f"{hint}_{self._count}"
 
     def struct(self, letters: str, method: str) -> str:
-        """Name the global with this method of a compiled struct format."""
+        """Return the name of a global that holds this method of a compiled struct format."""
         return self._global(f"Struct({'>' + letters!r}).{method}", method)
 
     def default(self, cls: type[Struct], field_name: str, value: Any) -> str:
-        """Write an expression for the default of a field."""
+        """Return an expression for a field's default value."""
         if type(value) in _LITERALS:
             return repr(value)
         if value == []:

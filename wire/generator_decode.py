@@ -25,9 +25,10 @@ BESIDE_RECORDS = "ELEMENTS_BESIDE_RECORDS_MAX"
 
 
 def _budget(tree: StructType, kind: str) -> str | None:
-    """The name of the limit on elements, where there is one besides the bytes.
+    """Return the name of the limit on the number of elements, or None if the size in bytes limits them well enough.
 
-    A response comes from a broker that was asked for so many elements, such as all partitions that a follower fetches.
+    A response needs no limit: it answers a request for so many elements, such as all partitions that a follower
+    fetches.
     """
     if holds_records(tree.cls) and tree.cls.__name__.endswith("Request"):
         return BESIDE_RECORDS
@@ -68,7 +69,7 @@ class _Decoder:
     # -------------------------------------------------------------- runs of fixed size
 
     def _flush(self) -> None:
-        """Unpack what waits."""
+        """Generate code that unpacks the pending fields of fixed size."""
         if not self._run:
             return
         letters = "".join(letter for letter, _ in self._run)
@@ -83,7 +84,7 @@ class _Decoder:
         self._run.clear()
 
     def _varint(self, hint: str, reader: str = "read_length", when_long: Callable[[str], None] | None = None) -> str:
-        """Generate code that reads a varint along with the pending fields, for one byte in the common case."""
+        """Generate code that reads a varint along with the pending fields; optimized for one byte."""
         value = self.source.variable(hint)
         self._run.append(("B", value))
         self._flush()
@@ -97,7 +98,7 @@ class _Decoder:
     # -------------------------------------------------------------- one type each
 
     def _value(self, subcon: construct.Construct, target: str, path: str) -> None:
-        """Read a value into `target`, at once or with the next flush."""
+        """Generate code that reads a value into `target`, now or with the next `_flush`."""
         letter = fixed_format(subcon)
         if letter is not None:
             self._run.append((letter, target))
@@ -180,7 +181,7 @@ class _Decoder:
             self._elements(subcon.item, count, bias, target, path)
 
     def _spend(self, count: str, path: str) -> None:
-        """Generate a check of the element count, where the frame's size does not bound it well enough."""
+        """Generate a check of the total number of elements, if the frame's size does not limit it well enough."""
         if self._budget is None:
             return
         self.line(f"budget -= {count}")
@@ -188,7 +189,7 @@ class _Decoder:
             self._refuse(f"too many elements, up to {path}")
 
     def _count(self, subcon: ArrayType, path: str) -> tuple[str, int]:
-        """Read the number of elements; a compact array says one more, the bias."""
+        """Generate code that reads the number of elements; return its variable and the bias (1 if compact, else 0)."""
         if not subcon.compact:
             count = self.source.variable("count")
             self._run.append(("i", count))

@@ -28,6 +28,6 @@ _module = _compiled()
 
 
 def native(name: str, twin: Function) -> Function:
-    """Compiled function of this name, or its Python twin; None if it has no twin."""
+    """Return the compiled function `name`, or `twin`, its Python version, if it is not compiled."""
     found: Function = getattr(_module, name, twin)
     return found

@@ -31,7 +31,7 @@ _UNCHECKED_HEADER = struct.Struct(">qiibI")
 
 
 def encode_varint(value: int) -> bytes:
-    """Zig-zag, for both widths."""
+    """Encode a zig-zag varint or varlong."""
     raw = value << 1 if value >= 0 else (-value << 1) - 1
     # Most lengths and deltas are short, so their encodings are made once.
     if raw < 128:
@@ -97,11 +97,11 @@ def encode_batch(
     last_offset_delta: int | None = None,
     delete_horizon_ms: int | None = None,
 ) -> bytes:
-    """Encode these records as one batch.
+    """Encode records as one batch.
 
-    They are numbered from base_offset on, whatever their own offsets say, unless keep_offsets is set (compaction, which
-    also keeps the last_offset_delta of the batch it thins out). max_timestamp is the highest of the records unless
-    given: with LOG_APPEND_TIME it is the time of the append.
+    The records get offsets from `base_offset` on, whatever their own offsets are, unless `keep_offsets` is set.
+    Compaction sets it, and passes the `last_offset_delta` of the original batch. `max_timestamp` defaults to the
+    highest timestamp of the records; with LOG_APPEND_TIME it is the time of the append.
     """
     # The horizon has no field of its own in the header. Readers see the flag, and deltas count from here like from any base.
     base_timestamp = NO_TIMESTAMP if delete_horizon_ms is None else delete_horizon_ms

@@ -30,7 +30,7 @@ class RawHeaders:
 
 
 def read_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """(value, next position) of a zig-zag varint of at most 5 bytes; ValueError or IndexError where there is none."""
+    """Read a zig-zag varint of at most 5 bytes; return (value, next position). Raises ValueError or IndexError."""
     raw = shift = 0
     while (byte := data[position]) > 127:
         raw |= (byte & 127) << shift
@@ -44,7 +44,7 @@ def read_varint(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
-    """(value, next position) of a zig-zag varint of at most 10 bytes and 64 bits; ValueError or IndexError where there is none."""
+    """Read a zig-zag varlong of at most 10 bytes; return (value, next position). Raises ValueError or IndexError."""
     raw = shift = 0
     while (byte := data[position]) > 127:
         raw |= (byte & 127) << shift
@@ -58,7 +58,7 @@ def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def keys_and_values(area: bytes, count: int) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-    """(offset delta, key, value) of the records of an area that a walk has accepted, for a reader of very many."""
+    """Yield (offset delta, key, value) of very many records, in an area that was checked before."""
     end = 0
     for _ in range(count):
         position = end
@@ -115,11 +115,11 @@ def _skip_headers(data: Buffer, position: int, count: int) -> int:
 
 
 class _CutOff(ValueError):
-    """Raised for a record that the end of the data truncates."""
+    """A record is incomplete because the data end."""
 
 
 def _walk_record(data: Buffer, position: int) -> tuple[int, int, int, int]:
-    """(next position, timestamp delta, offset delta, key length) of one record."""
+    """Check a record; return (next position, timestamp delta, offset delta, key length)."""
     try:
         length, position = read_varint(data, position)
     except IndexError:
@@ -162,7 +162,7 @@ def _walk_record(data: Buffer, position: int) -> tuple[int, int, int, int]:
 
 
 def continue_walk_python(buffer: Buffer, start: int, end: int, count: int, walked: Walked) -> Walked:
-    """Continue a walk over complete records in `buffer[start:end]`; the twin of continue_walk in _native.c."""
+    """Continue the check of complete records in `buffer[start:end]`; Python version of continue_walk in _native.c."""
     index, _, minimum, maximum, offset_of_maximum, has_null_key, consecutive = walked
     if not 0 <= start <= end <= len(buffer) or not 0 <= index <= count:
         raise ValueError("no such area or count")
@@ -197,7 +197,7 @@ IS_NATIVE = continue_walk is not continue_walk_python
 
 
 def walk_records(buffer: Buffer, start: int, end: int, count: int) -> Found:
-    """Check that `buffer[start:end]` holds exactly `count` valid records; raises ValueError."""
+    """Check that `buffer[start:end]` holds exactly `count` valid records; return a summary. Raises ValueError."""
     if not 0 <= count <= 0x7FFFFFFF:
         raise ValueError("no such area or count")
     walked = continue_walk(buffer, start, end, count, NOTHING_WALKED)

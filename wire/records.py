@@ -69,7 +69,7 @@ class TimestampType(IntEnum):
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes before the records, as encoded."""
+    """Header of a batch: the 61 bytes before the records, as encoded."""
 
     base_offset: int
     batch_length: int
@@ -99,7 +99,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def compression(self) -> Compression:
-        """Codec of the records. ValueError for codec numbers 5 to 7, which are unassigned."""
+        """Codec of the records; raises ValueError for the unassigned numbers 5 to 7."""
         return Compression(self.attributes & COMPRESSION_MASK)
 
     @property
@@ -130,7 +130,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """Time (ms) from which compaction may drop tombstones and markers of this batch (KIP-534); None: not set."""
+        """Time in ms after which compaction may drop the batch's tombstones and markers (KIP-534); None if not set."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
 
@@ -138,7 +138,7 @@ _new_tuple = tuple.__new__  # past NamedTuple's keyword handling
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
-    """Add to a sequence number, which wraps from 2147483647 to 0."""
+    """Add `increment` to a sequence number; after 2147483647 follows 0."""
     return (sequence + increment) & 0x7FFFFFFF
 
 
@@ -157,7 +157,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def batch_size(buffer: Buffer, position: int, end: int) -> int:
-    """Size of the batch at position; 0 if it is incomplete. Raises CORRUPT_MESSAGE for an impossible size."""
+    """Return the size of the batch at `position`; 0 if it is incomplete. Raises CORRUPT_MESSAGE if impossible."""
     if end - position < LOG_OVERHEAD:
         return 0
     length: int = _LENGTH.unpack_from(buffer, position + 8)[0]
@@ -174,7 +174,7 @@ def batch_size(buffer: Buffer, position: int, end: int) -> int:
 
 
 def iter_batches(buffer: Buffer, start: int = 0, end: int | None = None) -> Iterator[tuple[BatchHeader, int, int]]:
-    """(header, start, end) of every whole batch; a cut-off batch at the end is left out, as Kafka leaves it out."""
+    """Yield (header, start, end) of each complete batch; like Kafka, leave out an incomplete batch at the end."""
     if end is None:
         end = len(buffer)
     while size := batch_size(buffer, start, end):
@@ -220,7 +220,7 @@ def invalid(message: str) -> KafkaError:
 
 
 class RecordsSummary(NamedTuple):
-    """Summary of a batch's records for validation, made in one walk. Deltas are as stored, unchecked."""
+    """Summary of a batch's records for validation; deltas are as stored and not range-checked."""
 
     min_timestamp_delta: int
     max_timestamp_delta: int
@@ -230,10 +230,10 @@ class RecordsSummary(NamedTuple):
 
 
 def check_records(area: Buffer, count: int, start: int = 0, end: int | None = None) -> RecordsSummary:
-    """Check that area[start:end], uncompressed, is exactly `count` valid records; raises INVALID_RECORD.
+    """Check that `area[start:end]`, uncompressed, is exactly `count` valid records. Raises INVALID_RECORD.
 
-    Good is what Kafka's DefaultRecord reads without complaint: every length inside the record, every record exactly as
-    long as it says, nothing after the last.
+    Records are valid if Kafka's DefaultRecord accepts them: all lengths are within the record, each record is as long
+    as it states, and nothing follows the last record.
     """
     try:
         return _new_tuple(RecordsSummary, walk_records(area, start, len(area) if end is None else end, count))
@@ -242,7 +242,7 @@ def check_records(area: Buffer, count: int, start: int = 0, end: int | None = No
 
 
 class Record(NamedTuple):
-    """One record, with absolute offset and timestamp. Header keys stay bytes, so that they are returned unchanged."""
+    """A record with absolute offset and timestamp; header keys stay bytes, so that they are returned unchanged."""
 
     offset: int
     timestamp: int
@@ -252,5 +252,5 @@ class Record(NamedTuple):
 
 
 def wrap_int64(value: int) -> int:
-    """Wrap to a Java long: a foreign base and delta may add up to more."""
+    """Wrap to a Java long, because the sum of a client's base and delta may overflow."""
     return value if -(1 << 63) <= value < 1 << 63 else ((value + (1 << 63)) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)

@@ -19,7 +19,7 @@ VARINT_BYTES_MAX = 5
 
 
 def read_varint(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
-    """Read the varint at `position`; returns it and the position behind it."""
+    """Read the varint at `position`; return the value and the next position."""
     byte = buffer[position]
     if byte < 0x80:
         return byte, position + 1
@@ -37,7 +37,7 @@ def read_varint(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
 
 
 def read_length(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
-    """Read a length or count + 1, where Java takes the one off again: its lowest int becomes its highest."""
+    """Read a compact length or count, which is stored plus one; wraps the lowest int like Java's subtraction."""
     value, position = read_varint(buffer, position)
     return (1 << 31 if value == -1 << 31 else value), position
 
@@ -64,7 +64,10 @@ def skip_tagged_field(position: int, end: int, size: int) -> int:
 
 
 def read_tag_count(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
-    """Read the number of tagged fields of a section; returns it and the position of the first. A negative number is none, as in Java."""
+    """Read the number of tagged fields in a section; return it and the position of the first field.
+
+    As in Java a negative number counts as 0.
+    """
     count, position = read_varint(buffer, position)
     if count > TAGS_PER_SECTION_MAX:
         raise ProtocolViolation(f"{count} tagged fields in one section")
@@ -72,7 +75,7 @@ def read_tag_count(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
 
 
 def skip_tags(buffer: bytes | bytearray, position: int, end: int, count: int) -> int:
-    """Skip `count` tagged fields; returns the position after them."""
+    """Skip `count` tagged fields; return the next position."""
     for _ in range(count):
         _tag, position = read_varint(buffer, position)
         size, position = read_varint(buffer, position)
@@ -81,7 +84,7 @@ def skip_tags(buffer: bytes | bytearray, position: int, end: int, count: int) ->
 
 
 def skip_tagged_fields(buffer: bytes | bytearray, position: int, end: int) -> int:
-    """Skip a section of tagged fields; returns the position after it."""
+    """Skip a section of tagged fields; return the next position."""
     try:
         count, position = read_tag_count(buffer, position)
         position = skip_tags(buffer, position, end, count)
@@ -104,7 +107,7 @@ PACK_INT32S = [Struct(f">{count}i").pack for count in range(FEW)]
 
 
 def read_string_length(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
-    """Read the length + 1 of a compact string that takes more than one byte for it."""
+    """Read a compact string's length plus one, if it takes more than one byte."""
     length, position = read_length(buffer, position)
     if length > STRING_BYTES_MAX + 1:
         raise ProtocolViolation(f"a string of {length - 1} bytes")

@@ -33,7 +33,7 @@ VERSION_MAX = 32767
 
 
 class VersionRange:
-    """Versions `first` to `last`, both included; parsed from Kafka's notation: `3`, `0-4`, `9+` or `none`."""
+    """Versions from `first` to `last`, both included; `parse` reads Kafka's notation: `3`, `0-4`, `9+` or `none`."""
 
     __slots__ = ("first", "last")
     _parsed: ClassVar[dict[str, VersionRange]] = {}
@@ -76,7 +76,7 @@ class VersionRange:
 
 
 class Primitive:
-    """A type of Kafka's protocol that has no parts; its construct is in `types.py` under the same name."""
+    """Elementary type of Kafka's protocol; `types.py` has a construct for it under the same name."""
 
     __slots__ = ("name", "zero")
 
@@ -104,7 +104,7 @@ Records = Primitive("records", b"")
 
 
 class Array:
-    """Any number of a primitive type or of a struct."""
+    """Array type with elements of a primitive type or a struct."""
 
     __slots__ = ("item",)
 
@@ -119,7 +119,7 @@ REQUIRED: Any = type("Required", (), {"__slots__": (), "__repr__": lambda self: 
 
 
 class Field:
-    """One declared field; `versions` and `nullable` are parsed when a version is resolved."""
+    """Declared field of a struct; `versions` and `nullable` are parsed when a version's codec is made."""
 
     __slots__ = ("default", "nullable", "tag", "type", "versions")
 
@@ -135,7 +135,7 @@ class Field:
         return VersionRange.parse(self.versions)
 
     def initial(self) -> Any:
-        """The value of this field in a version that lacks it: the default, or as in Kafka the zero of its type."""
+        """Return the field's value in versions without the field: the default or, as in Kafka, the zero of its type."""
         if self.default is not REQUIRED:
             return list(self.default) if isinstance(self.default, list) else self.default
         if isinstance(self.type, Primitive):
@@ -161,7 +161,7 @@ def field(
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 class StructMeta(type):
-    """Turns declared fields into slots."""
+    """Metaclass that turns declared fields into slots."""
 
     def __new__(
         mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, key: int = -1,
@@ -189,7 +189,7 @@ class StructMeta(type):
 
 
 class Struct(metaclass=StructMeta):
-    """A declared struct: part of a message, or with `versions=` a record that is stored or embedded as bytes."""
+    """Declared struct: part of a message or, with `versions=`, a record that is stored or embedded as bytes."""
 
     wire_fields: ClassVar[dict[str, Field]]
     versions: ClassVar[VersionRange]
@@ -204,7 +204,7 @@ class Struct(metaclass=StructMeta):
 
     @classmethod
     def decode(cls, buffer: bytes | bytearray, version: int, start: int = 0, end: int | None = None) -> Self:
-        """Decode a struct from `buffer[start:end]`; following bytes there are ignored."""
+        """Decode a struct from `buffer[start:end]`; bytes after the struct are ignored."""
         decoded: Self = codecs.codec(cls, version, "decode")(buffer, start, len(buffer) if end is None else end)
         return decoded
 
@@ -212,7 +212,7 @@ class Struct(metaclass=StructMeta):
     def decode_prefix(
         cls, buffer: bytes | bytearray, version: int, start: int = 0, end: int | None = None
     ) -> tuple[Self, int]:
-        """Decode a struct at the beginning; returns it with the position of its end."""
+        """Decode a struct at `start`; return it and the position of its end."""
         decoded: tuple[Self, int] = codecs.codec(cls, version, "decode_prefix")(
             buffer, start, len(buffer) if end is None else end
         )
@@ -222,29 +222,29 @@ class Struct(metaclass=StructMeta):
         return b"".join(self.encode_parts(version))
 
     def encode_parts(self, version: int) -> list[Any]:
-        """The encoding in pieces, so that a records field (a buffer or a file region) is passed on without a copy."""
+        """Encode in pieces, so that a records field (a buffer or a file region) is passed on without a copy."""
         parts: list[Any] = []
         codecs.codec(type(self), version, "encode")(self, parts.append)
         return parts
 
     @classmethod
     def decoder(cls, version: int) -> Decoder:
-        """The bare function `(buffer, start, end) -> object` behind `decode`; `end` must lie within the buffer."""
+        """Return the function `(buffer, start, end) -> object` behind `decode`; `end` must be within the buffer."""
         return codecs.codec(cls, version, "decode")
 
     @classmethod
     def bounded_decoder(cls, version: int) -> Decoder:
-        """Decoder for a large frame, whose size alone does not bound its elements well enough."""
+        """Return a decoder for large frames that also limits the number of elements."""
         return codecs.codec(cls, version, "decode_bounded")
 
     @classmethod
     def encoder(cls, version: int) -> Encoder:
-        """The bare function `(object, append)` behind `encode_parts`."""
+        """Return the function `(object, append)` behind `encode_parts`."""
         return codecs.codec(cls, version, "encode")
 
     @classmethod
     def construct(cls, version: int) -> Construct:
-        """Generic codec of one version: slow and readable; the fast codec is generated from it."""
+        """Return the generic codec of a version: slow and readable; the fast codec is generated from it."""
         from ottla.wire.types import resolve
 
         return resolve(cls, version, version in cls.flexible)
@@ -263,7 +263,7 @@ class Struct(metaclass=StructMeta):
 
     @classmethod
     def declaration(cls) -> str:
-        """All that was declared of this class and the structs inside it."""
+        """Return a text with all declarations of this class and the structs inside it."""
         lines = [f"versions {cls.versions} flexible {cls.flexible}"]
         for name, struct in cls.structs().items():
             lines.append(f"{name}: {struct.wire_fields}")
@@ -271,7 +271,7 @@ class Struct(metaclass=StructMeta):
 
     @classmethod
     def zero(cls) -> Self:
-        """An instance in which every field has its default, or the zero of its type."""
+        """Return an instance with the default, or the zero of the type, in each field."""
         return cls(**{name: field.initial() for name, field in cls.wire_fields.items()})
 
     def __eq__(self, other: object) -> bool:
@@ -301,7 +301,7 @@ class Message(Struct):
 
 
 def holds_records(cls: type[Struct]) -> bool:
-    """Tell whether a message has a records field anywhere, so that its encoding may hold more than plain bytes."""
+    """Return True if a message has a records field at any level; then its encoding may contain file regions."""
     for each in cls.wire_fields.values():
         item = each.type.item if isinstance(each.type, Array) else each.type
         if item is Records or (isinstance(item, type) and holds_records(item)):
@@ -310,7 +310,7 @@ def holds_records(cls: type[Struct]) -> bool:
 
 
 def _constructor(cls: type[Struct]) -> Callable[..., None]:
-    """Write and compile `__init__` of one class: keyword parameters, defaults, assignments."""
+    """Generate `__init__` for a class: keyword parameters, defaults and assignments."""
     defaults: dict[str, Any] = {}
     parameters, assignments = [], []
     for name, field in cls.wire_fields.items():
@@ -336,7 +336,7 @@ def _refuse_change(self: Struct, name: str, value: Any) -> None:
 
 
 def _frozen(value: Struct) -> Struct:
-    """Make one instance read-only, so that all instances around it may share it."""
+    """Make an instance read-only, so that other objects can share it as a default."""
     cls = type(value)
     if cls.__setattr__ is not _refuse_change:
         namespace = {"__slots__": (), "__setattr__": _refuse_change, "__init__": cls.__init__}

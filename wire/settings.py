@@ -45,7 +45,7 @@ _NO_NUMBER = re.compile(r"[+-]?(NaN|Infinity)")
 
 
 class InvalidSetting(ValueError):
-    """A value that its setting does not allow; the text is Kafka's."""
+    """A value is not allowed for its setting; the text is Kafka's."""
 
     def __init__(self, name: str, value: object, reason: str, *, message: str | None = None) -> None:
         super().__init__(message or f"Invalid value {_as_java(value)} for configuration {name}: {reason}")
@@ -53,18 +53,18 @@ class InvalidSetting(ValueError):
 
     @classmethod
     def of_text(cls, name: str, text: str, reason: str) -> "InvalidSetting":
-        """Problem with a setting, with the text in the message."""
+        """Return an error whose message contains the setting's text."""
         return cls(name, text, reason, message=f"{name}={text}: {reason}")
 
     @classmethod
     def without_value(cls, name: str, reason: str) -> "InvalidSetting":
-        """Problem with a setting, without its value, which may be secret."""
+        """Return an error whose message does not contain the setting's value, which may be secret."""
         return cls(name, "[hidden]", reason, message=f"{name}: {reason}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synonym:
-    """Broker setting that gives a topic setting its default; attributes left out are those of the topic setting."""
+    """Broker setting that provides a topic setting's default; omitted attributes are those of the topic setting."""
 
     name: str
     kind: SettingType | None = None
@@ -76,7 +76,7 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Declaration of one setting, without its value."""
+    """Declaration of a setting, without a value."""
 
     name: str = ""
     kind: SettingType
@@ -98,7 +98,7 @@ class Setting:
 
     @property
     def documentation(self) -> str:
-        """Text for clients: the setting's purpose, and a note if it has no effect here."""
+        """Description for clients: the setting's purpose, and a note if it has no effect here."""
         return self.doc if self.effective else f"{self.doc} {WITHOUT_EFFECT}".strip()
 
     @property
@@ -113,11 +113,11 @@ class Setting:
 def setting(
     default: Any, *, kind: SettingType | None = None, synonyms: tuple[Synonym | str, ...] = (), **details: Any
 ) -> Any:
-    """Declare a dataclass field that is a setting; the default decides the type, unless `kind` does.
+    """Declare a dataclass field that is a setting; `kind` defaults to the type of `default`.
 
     Details: minimum, maximum, choices, ignore_case, nullable, empty_allowed, check (value -> reason or None), doc,
-    dynamic ("read-only", "per-broker", "cluster-wide"), on_change (what a change at run time does), effective (False: accepted,
-    described, but without effect) and internal (True: accepted, not described).
+    dynamic ("read-only", "per-broker", "cluster-wide"), on_change (effect of a change at run time), effective (False:
+    accepted and described, but without effect) and internal (True: accepted, not described).
     """
     declared = Setting(
         kind=kind or _kind_of(default),
@@ -131,7 +131,7 @@ def setting(
 
 
 def settings_of(config_class: type) -> Mapping[str, Setting]:
-    """Kafka's name -> setting, for every setting that a configuration class declares."""
+    """Return the settings that a configuration class declares, by Kafka's names."""
     known = _KNOWN.get(config_class)
     if known is None:
         named = map(_named, fields(config_class))
@@ -140,7 +140,7 @@ def settings_of(config_class: type) -> Mapping[str, Setting]:
 
 
 def read_settings(config_class: type[ConfigT], texts: Mapping[str, str]) -> ConfigT:
-    """Fill a configuration class from texts and defaults; raises InvalidSetting."""
+    """Create a configuration from texts, with defaults for settings without a text. Raises InvalidSetting."""
     known = settings_of(config_class)
     return config_class(**{field_name(name): parse_value(known[name], texts[name]) for name in known if name in texts})
 
@@ -150,14 +150,14 @@ def field_name(name: str) -> str:
 
 
 def parse_value(declared: Setting, text: str | None) -> Any:
-    """Parse a setting's text; raises InvalidSetting in Kafka's words."""
+    """Parse a setting's text. Raises InvalidSetting in Kafka's words."""
     value = None if text is None else _converted(declared, text)
     validate(declared, value)
     return value
 
 
 def parse_integer(text: str, bits: int = 32) -> int | None:
-    """Parse like Java's Integer.parseInt: an optional sign and digits, within the range; None: no number."""
+    """Parse a number like Java's Integer.parseInt: an optional sign and digits; None if invalid or out of range."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     # Python's int() takes long for very many digits and refuses thousands of them.
     if not digits.isdecimal() or len(digits) >= 100:
@@ -167,7 +167,7 @@ def parse_integer(text: str, bits: int = 32) -> int | None:
 
 
 def format_value(kind: SettingType, value: Any) -> str | None:
-    """The text that Kafka shows for a value."""
+    """Return Kafka's text for a value."""
     if value is None:
         return None
     if kind is BOOLEAN:
@@ -178,7 +178,7 @@ def format_value(kind: SettingType, value: Any) -> str | None:
 
 
 def validate(declared: Setting, value: Any) -> None:
-    """Kafka's validators: ranges, choices, and lists without empty members."""
+    """Check a value as Kafka's validators do: range, choices, no empty list members. Raises InvalidSetting."""
     name = declared.name
     if value is None:
         if declared.nullable:
@@ -200,7 +200,7 @@ def validate(declared: Setting, value: Any) -> None:
 
 
 def synonym_setting(declared: Setting, synonym: Synonym) -> Setting:
-    """The broker-wide setting that a synonym names."""
+    """Return the declaration of the broker setting that a synonym names."""
     own_default = synonym.default is not SAME
     on_change = f"For topics without a {declared.name} of their own. {declared.on_change}" if declared.on_change else ""
     return replace(
@@ -217,7 +217,7 @@ def synonym_setting(declared: Setting, synonym: Synonym) -> Setting:
 
 
 def allowed_text(declared: Setting) -> str:
-    """Describe the allowed values of a setting for people."""
+    """Return a description of a setting's allowed values for people."""
     kind = {BOOLEAN: "true or false", LIST: "a comma-separated list"}.get(declared.kind, declared.kind.name.lower())
     if declared.choices:
         chosen = ", ".join(declared.choices)
@@ -266,7 +266,7 @@ def _converted(declared: Setting, given: str) -> Any:
 
 
 def _double(text: str) -> float | None:
-    """A text as Java's Double.parseDouble reads it, which differs from Python's float. None: no number."""
+    """Parse a number like Java's Double.parseDouble, which differs from Python's float; None if invalid."""
     if _HEXADECIMAL.fullmatch(text):
         try:
             return float.fromhex(text.rstrip("fFdD"))
@@ -310,7 +310,7 @@ def _as_java(value: object) -> str:
 
 
 def _double_text(value: float) -> str:
-    """Java's Double.toString: plain between 0.001 and 10^7, otherwise one digit, a fraction and E."""
+    """Format a number like Java's Double.toString: plain between 0.001 and 10^7, otherwise with an exponent E."""
     magnitude = abs(value)
     if magnitude == 0 or 1e-3 <= magnitude < 1e7 or magnitude in (float("inf"), float("nan")):
         return {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}.get(str(value), str(value))

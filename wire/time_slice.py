@@ -17,22 +17,22 @@ T = TypeVar("T")
 
 
 class TimeSlice:
-    """The present slice of a task that has much to do: `await time_slice.yield_if_over()` after each piece of work."""
+    """Time slice of a long-running task: call `await time_slice.yield_if_over()` after each piece of work."""
 
     def __init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
-        """Begin another slice, after other tasks have run."""
+        """Begin a new time slice, after other tasks have run."""
         # Real time and not trio's clock: what counts is how long the event loop is really held.
         self._until = time.perf_counter() + SLICE_S
 
     def is_over(self) -> bool:
-        """Tell whether it is time to pause."""
+        """Return True if the time slice is over."""
         return time.perf_counter() >= self._until
 
     async def take(self, steps: Generator[None, None, T]) -> T:
-        """Run a generator to its end and return its result; pause between its steps where a slice is over."""
+        """Run a generator to its end and return its result; yield to other tasks between steps when a slice is over."""
         while True:
             try:
                 next(steps)
@@ -43,7 +43,7 @@ class TimeSlice:
                 await self.yield_if_over()
 
     async def yield_if_over(self) -> None:
-        """Let other tasks run if this slice is over, and begin another one."""
+        """Yield to other tasks if this time slice is over, and begin a new one."""
         if self.is_over():
             await trio.lowlevel.checkpoint()
             self.begin()
@@ -57,18 +57,18 @@ PIECE_S = 0.001
 def let_others_run() -> None:
     """Release the interpreter lock long enough for a waiting thread to get it.
 
-    A busy thread keeps the lock for milliseconds at a time. One that releases it often, but each time for less than
-    the other takes to wake up, may keep it for as long as it works: CPython asks for the lock only when it was not
-    released for a while.
+    A busy thread keeps the lock for milliseconds at a time. A thread that releases the lock often, but for less time
+    than another thread needs to wake up, may keep it until its work is done: CPython requests the lock only if it was
+    not released for a while.
     """
     time.sleep(0)
 
 
 def paced(give_way: Callable[[], None] = let_others_run) -> Callable[[], None]:
-    """Function to call after each small piece of work: it yields once a millisecond.
+    """Return a function to call after each small piece of work; it calls `give_way` once a millisecond.
 
-    Releasing the lock costs little while no thread waits for it. When the event loop is busy each time is a change of
-    threads, which takes longer than many a piece.
+    Releasing the lock is cheap while no thread waits for it. While the event loop is busy, each release switches
+    threads, which takes longer than many a piece of work.
     """
     until = 0.0
 

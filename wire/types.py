@@ -45,7 +45,7 @@ FIXED: dict[str, construct.Construct] = {
 
 
 def bytes_left(stream: IO[bytes]) -> int:
-    """Count the bytes of a seekable stream that are still to be read."""
+    """Return the number of unread bytes in a seekable stream."""
     position = stream.tell()
     end = stream.seek(0, io.SEEK_END)
     stream.seek(position)
@@ -53,12 +53,12 @@ def bytes_left(stream: IO[bytes]) -> int:
 
 
 def wrap(value: int) -> int:
-    """Wrap a number to Java's int."""
+    """Wrap a number to the range of Java's int."""
     return (value + (1 << 31) & 0xFFFFFFFF) - (1 << 31)
 
 
 class UnsignedVarint(construct.Construct):  # type: ignore[misc]
-    """Varint of seven bits a byte, lowest first, at most five bytes; larger values wrap as in Java's int."""
+    """Unsigned varint: seven bits per byte, lowest first, at most five bytes; larger values wrap like Java's int."""
 
     def _parse(self, stream: IO[bytes], context: Context, path: Path) -> int:
         value = 0
@@ -83,7 +83,7 @@ VARINT = UnsignedVarint()
 
 
 class _Prefixed(construct.Construct):  # type: ignore[misc]
-    """A type that starts with its length or count; a negative one is null."""
+    """Type with a length or count in front; a negative length means null."""
 
     classic_prefix: construct.Construct = construct.Int32sb
 
@@ -161,14 +161,14 @@ class StringType(BytesType):
 
 
 class TextType(StringType):
-    """Text for people, which may be cut."""
+    """Text for people, which is shortened if it is too long."""
 
     def _to_bytes(self, obj: Any, path: Path) -> bytes:
         return text_bytes(obj)
 
 
 class ArrayType(_Prefixed):
-    """A count and as many elements."""
+    """Array: a count, then the elements."""
 
     def __init__(self, item: construct.Construct, *, compact: bool, nullable: bool) -> None:
         super().__init__(compact=compact, nullable=nullable)
@@ -191,7 +191,7 @@ class ArrayType(_Prefixed):
 
 
 class NullableStruct(construct.Subconstruct):  # type: ignore[misc]
-    """A struct behind a presence byte: negative for null, else 1."""
+    """Struct after a presence byte: a negative byte means null, 1 means present."""
 
     def _parse(self, stream: IO[bytes], context: Context, path: Path) -> Any:
         marker = construct.Int8sb._parse(stream, context, path)
@@ -205,7 +205,10 @@ class NullableStruct(construct.Subconstruct):  # type: ignore[misc]
 
 
 class TaggedFields(construct.Construct):  # type: ignore[misc]
-    """Tagged fields at the end of a flexible version's struct: count, then (tag, size, value) for non-default values."""
+    """Tagged fields at the end of a struct in a flexible version: a count, then (tag, size, value) of each field.
+
+    Fields with default values are not written.
+    """
 
     def __init__(self, known: dict[int, tuple[str, construct.Construct, Any]], foreign: Iterable[int]) -> None:
         super().__init__()
@@ -249,7 +252,7 @@ TAGGED_FIELDS = "tagged_fields"
 
 
 class StructType(construct.Adapter):  # type: ignore[misc]
-    """A declared class over the construct.Struct of one version. Fields which that version lacks get their default."""
+    """Construct of a declared class at one version; fields that the version lacks get their defaults."""
 
     def __init__(self, cls: type[Struct], subcon: construct.Construct) -> None:
         super().__init__(subcon)
@@ -267,7 +270,7 @@ class StructType(construct.Adapter):  # type: ignore[misc]
 
 
 def resolve(cls: type[Struct], version: int, flexible: bool) -> StructType:
-    """Construct of `cls` at `version`; nested structs have the enclosing message's version."""
+    """Return the construct of `cls` at `version`; nested structs use the version of the enclosing message."""
     subcons = []
     known: dict[int, tuple[str, construct.Construct, Any]] = {}
     foreign = set()

@@ -309,7 +309,7 @@ class TransactionFilter:
         return False
 
     def end(self, batch: BatchHeader, records: Sequence[Record]) -> tuple[bool, AbortedTransaction | None]:
-        """Process a control batch; return True if it is obsolete, and the aborted transaction that it ends, if any."""
+        """Process a control batch; return whether it is obsolete, and the aborted transaction to index or None."""
         self._advance(batch.last_offset)
         # An earlier pass has emptied the batch, so what it said is not there any more.
         if not records:

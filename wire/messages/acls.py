@@ -35,7 +35,7 @@ class CreateAclsResponse(Message, key=30, versions="1-3", flexible="2+"):
 
 
 class DescribeAclsRequest(Message, key=29, versions="1-3", flexible="2+"):
-    """DescribeAcls (key 29): the rules of the authorizer that a filter finds (KIP-140).
+    """DescribeAcls (key 29): return the authorizer's rules that match a filter (KIP-140).
 
     v2 flexible   v3 resources of type USER
     """
@@ -81,7 +81,7 @@ class DeleteAclsFilter(Struct):
 
 
 class DeleteAclsRequest(Message, key=31, versions="1-3", flexible="2+"):
-    """DeleteAcls (key 31): remove the rules of the authorizer that filters find (KIP-140).
+    """DeleteAcls (key 31): delete the authorizer's rules that match filters (KIP-140).
 
     v2 flexible   v3 resources of type USER
     """

@@ -49,7 +49,7 @@ class AlterConfigsResource(Struct):
 
 
 class AlterConfigsRequest(Message, key=33, versions="0-2", flexible="2+"):
-    """AlterConfigs (key 33): replace all settings of a resource; unnamed settings return to their defaults.
+    """AlterConfigs (key 33): replace all settings of a resource; settings left out return to their defaults.
 
     v1 answer first, throttle after   v2 flexible
     """

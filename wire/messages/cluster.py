@@ -4,10 +4,10 @@ from ottla.wire.schema import Array, Bool, Int8, Int16, Int32, Message, String, 
 
 
 class DescribeClusterRequest(Message, key=60, versions="0-2", flexible="0+"):
-    """DescribeCluster (key 60): the cluster's id, controller and brokers (KIP-700).
+    """DescribeCluster (key 60): return the cluster's id, controller and brokers (KIP-700).
 
-    v0 flexible from the start   v1 brokers (1) or controllers (2) can be asked for (KIP-919)   v2 fenced brokers
-    (KIP-1073)
+    v0 flexible from the start   v1 endpoints of brokers (1) or controllers (2) (KIP-919)
+    v2 fenced brokers (KIP-1073)
     """
 
     include_cluster_authorized_operations: bool = field(Bool)
@@ -42,7 +42,7 @@ class FeatureUpdateKey(Struct):
 
 
 class UpdateFeaturesRequest(Message, key=57, versions="0-2", flexible="0+"):
-    """UpdateFeatures (key 57): change the levels of features that the cluster uses.
+    """UpdateFeatures (key 57): change the cluster's finalized feature levels.
 
     v1 validate only, kind of change (KIP-778)   v2 no results for each feature (KIP-1022)
     """

@@ -9,8 +9,7 @@ class TopicPartitions(Struct):
 
 
 class ConsumerGroupHeartbeatRequest(Message, key=68, versions="0-1", flexible="0+"):
-    """ConsumerGroupHeartbeat (key 68): join, stay in or leave a consumer group whose assignments the broker makes
-    (KIP-848).
+    """ConsumerGroupHeartbeat (key 68): join, stay in or leave a consumer group with broker-side assignment (KIP-848).
 
     v1 subscription by a regular expression; the client makes its member id
     """
@@ -42,7 +41,7 @@ class ConsumerGroupHeartbeatResponse(Message, key=68, versions="0-1", flexible="
 
 
 class ConsumerGroupDescribeRequest(Message, key=69, versions="0-1", flexible="0+"):
-    """ConsumerGroupDescribe (key 69): members of consumer groups with their assignments (KIP-848).
+    """ConsumerGroupDescribe (key 69): describe the members of consumer groups and their assignments (KIP-848).
 
     v1 the type of each member (KIP-1099)
     """

@@ -33,9 +33,9 @@ class LeaderAndIsrLiveLeader(Struct):
 
 
 class LeaderAndIsrRequest(Message, key=4, versions="0-7", flexible="4+"):
-    """LeaderAndIsr (key 4): a controller tells a broker which partitions it leads and which it follows, and from whom.
+    """LeaderAndIsr (key 4): the controller tells a broker which partitions it leads, and which leaders it follows.
 
-    Only between brokers that coordinate through ZooKeeper; Kafka 4 has it no more.
+    Only between brokers that coordinate through ZooKeeper; removed in Kafka 4.
 
     v1 new partitions   v2 by topic; broker epoch (KIP-380)   v3 reassignment (KIP-455)   v4 flexible
     v5 topic ids (KIP-516); whether the request names all partitions   v6 leader recovery (KIP-704)
@@ -99,9 +99,9 @@ class StopReplicaTopicState(Struct):
 
 
 class StopReplicaRequest(Message, key=5, versions="0-4", flexible="2+"):
-    """StopReplica (key 5): a controller tells a broker to let go of replicas, with or without deleting them.
+    """StopReplica (key 5): the controller tells a broker to stop replicas, and optionally to delete them.
 
-    Only between brokers that coordinate through ZooKeeper; Kafka 4 has it no more.
+    Only between brokers that coordinate through ZooKeeper; removed in Kafka 4.
 
     v1 by topic; broker epoch (KIP-380)   v2 flexible   v3 leader epoch and deletion for each partition (KIP-570)
     v4 controller of the other kind (KIP-866)
@@ -164,9 +164,9 @@ class UpdateMetadataBroker(Struct):
 
 
 class UpdateMetadataRequest(Message, key=6, versions="0-8", flexible="6+"):
-    """UpdateMetadata (key 6): a controller sends a broker the live brokers and partition leaders, for its clients.
+    """UpdateMetadata (key 6): the controller sends a broker the cluster metadata that its clients need.
 
-    Only between brokers that coordinate through ZooKeeper; Kafka 4 has it no more.
+    Only between brokers that coordinate through ZooKeeper; removed in Kafka 4.
 
     v1 endpoints   v2 rack   v3 listener names   v4 offline replicas (KIP-112)   v5 by topic; broker epoch (KIP-380)
     v6 flexible   v7 topic ids (KIP-516)   v8 controller of the other kind (KIP-866)
@@ -196,7 +196,7 @@ class BrokerState(Struct):
 class AlterPartitionRequest(Message, key=56, versions="2-3", flexible="0+"):
     """AlterPartition (key 56): a leader asks the controller to change a partition's in-sync replicas (KIP-497).
 
-    Request and response name their parts alike, so the parts stand inside them.
+    Structs inside request and response have the same names, so they are nested classes.
 
     v2 topic ids in place of names (KIP-841)   v3 broker epochs of the new ISR (KIP-903)
     """
@@ -238,7 +238,7 @@ class AlterPartitionResponse(Message, key=56, versions="2-3", flexible="0+"):
 
 
 class ControlledShutdownRequest(Message, key=7, versions="0-3", flexible="3+"):
-    """ControlledShutdown (key 7): a broker that is about to stop asks the controller to move its leaderships away.
+    """ControlledShutdown (key 7): a broker that will stop asks the controller to elect other leaders.
 
     Only between brokers that coordinate through ZooKeeper. The request header of v0 has no client id.
 

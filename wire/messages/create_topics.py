@@ -22,11 +22,11 @@ class CreatableTopic(Struct):
 
 
 class CreateTopicsRequest(Message, key=19, versions="2-7", flexible="5+"):
-    """CreateTopics (key 19): create topics, by counts or by explicit replica assignments.
+    """CreateTopics (key 19): create topics, by partition and replica counts or by replica assignments.
 
     v2 throttle time   v3 answer first, throttle after   v4 counts of -1 mean the broker's defaults (KIP-464)
-    v5 flexible; the configs of the new topic are answered (KIP-525)   v6 THROTTLING_QUOTA_EXCEEDED (KIP-599)
-    v7 topic id in the answer (KIP-516)
+    v5 flexible; the response has the new topic's configs (KIP-525)   v6 THROTTLING_QUOTA_EXCEEDED (KIP-599)
+    v7 topic id in the response (KIP-516)
     """
 
     topics: list[CreatableTopic] = field(Array(CreatableTopic))

@@ -9,9 +9,9 @@ class CreatableRenewers(Struct):
 
 
 class CreateDelegationTokenRequest(Message, key=38, versions="1-3", flexible="2+"):
-    """CreateDelegationToken (key 38): make a token that logs in for its owner (KIP-48).
+    """CreateDelegationToken (key 38): create a token that authenticates as its owner (KIP-48).
 
-    v2 flexible   v3 an owner other than who asks (KIP-373)
+    v2 flexible   v3 the owner may differ from the requester (KIP-373)
     """
 
     owner_principal_type: str | None = field(String, versions="3+", nullable="3+", default="")
@@ -35,7 +35,7 @@ class CreateDelegationTokenResponse(Message, key=38, versions="1-3", flexible="2
 
 
 class RenewDelegationTokenRequest(Message, key=39, versions="1-2", flexible="2+"):
-    """RenewDelegationToken (key 39): let a token expire later (KIP-48).
+    """RenewDelegationToken (key 39): extend the lifetime of a token (KIP-48).
 
     v2 flexible
     """
@@ -51,7 +51,7 @@ class RenewDelegationTokenResponse(Message, key=39, versions="1-2", flexible="2+
 
 
 class ExpireDelegationTokenRequest(Message, key=40, versions="1-2", flexible="2+"):
-    """ExpireDelegationToken (key 40): let a token expire at another time, or remove it at once (KIP-48).
+    """ExpireDelegationToken (key 40): change a token's expiry, or delete the token immediately (KIP-48).
 
     v2 flexible
     """
@@ -74,7 +74,7 @@ class DescribeDelegationTokenOwner(Struct):
 class DescribeDelegationTokenRequest(Message, key=41, versions="1-3", flexible="2+"):
     """DescribeDelegationToken (key 41): describe existing tokens (KIP-48).
 
-    v2 flexible   v3 who asked for a token (KIP-373)
+    v2 flexible   v3 the token's requester (KIP-373)
     """
 
     owners: list[DescribeDelegationTokenOwner] | None = field(Array(DescribeDelegationTokenOwner), nullable="0+")

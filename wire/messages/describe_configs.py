@@ -10,10 +10,10 @@ class DescribeConfigsResource(Struct):
 
 
 class DescribeConfigsRequest(Message, key=32, versions="1-4", flexible="4+"):
-    """DescribeConfigs (key 32): settings of topics (resource type 2), brokers (4), broker loggers (8) and other resources.
+    """DescribeConfigs (key 32): return settings of topics (resource type 2), brokers (4), loggers (8) and others.
 
-    v1 source and synonyms of each value (KIP-226)   v2 answer first, throttle after   v3 type and documentation
-    (KIP-569) v4 flexible
+    v1 source and synonyms of each value (KIP-226)   v2 answer first, throttle after
+    v3 type and documentation (KIP-569)   v4 flexible
     """
 
     resources: list[DescribeConfigsResource] = field(Array(DescribeConfigsResource))
@@ -52,7 +52,7 @@ class DescribeConfigsResponse(Message, key=32, versions="1-4", flexible="4+"):
 
 
 class ListConfigResourcesRequest(Message, key=74, versions="0-1", flexible="0+"):
-    """ListConfigResources (key 74): the resources that have settings of their own.
+    """ListConfigResources (key 74): list resources that have settings of their own.
 
     v0 client metrics only (KIP-714)   v1 other types (KIP-1142)
     """

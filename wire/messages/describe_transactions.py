@@ -4,7 +4,7 @@ from ottla.wire.schema import Array, Int16, Int32, Int64, Message, String, Struc
 
 
 class DescribeTransactionsRequest(Message, key=65, versions="0", flexible="0+"):
-    """DescribeTransactions (key 65): the state of transactional ids, as their coordinator knows it (KIP-664).
+    """DescribeTransactions (key 65): return a coordinator's state of transactional ids (KIP-664).
 
     v0 is the only version.
     """
@@ -34,7 +34,7 @@ class DescribeTransactionsResponse(Message, key=65, versions="0", flexible="0+")
 
 
 class ListTransactionsRequest(Message, key=66, versions="0-2", flexible="0+"):
-    """ListTransactions (key 66): the transactional ids that a coordinator knows (KIP-664).
+    """ListTransactions (key 66): list a coordinator's transactional ids (KIP-664).
 
     v1 filter by duration (KIP-994)   v2 filter by a pattern of ids (KIP-1152)
     """
@@ -64,7 +64,7 @@ class TopicRequest(Struct):
 
 
 class DescribeProducersRequest(Message, key=61, versions="0", flexible="0+"):
-    """DescribeProducers (key 61): the producers a partition's leader knows, with their open transactions (KIP-664).
+    """DescribeProducers (key 61): return a partition leader's producers and their open transactions (KIP-664).
 
     v0 is the only version.
     """

@@ -4,10 +4,10 @@ from ottla.wire.schema import Array, Bool, Bytes, Int16, Int32, Message, String,
 
 
 class DescribeGroupsRequest(Message, key=15, versions="0-6", flexible="5+"):
-    """DescribeGroups (key 15): state, protocol and members of classic groups.
+    """DescribeGroups (key 15): return state, protocol and members of classic groups.
 
     v1 throttle time   v2 answer first, throttle after   v3 authorized operations   v4 static membership (KIP-345)
-    v5 flexible   v6 an unknown group is GROUP_ID_NOT_FOUND with a text, no longer a dead group (KIP-1043)
+    v5 flexible   v6 an unknown group is GROUP_ID_NOT_FOUND with a text, not a dead group (KIP-1043)
     """
 
     groups: list[str] = field(Array(String))
@@ -40,7 +40,7 @@ class DescribeGroupsResponse(Message, key=15, versions="0-6", flexible="5+"):
 
 
 class ListGroupsRequest(Message, key=16, versions="0-5", flexible="3+"):
-    """ListGroups (key 16): the groups this broker coordinates.
+    """ListGroups (key 16): list the groups that this broker coordinates.
 
     v1 throttle time   v2 answer first, throttle after   v3 flexible   v4 states (KIP-518)   v5 types (KIP-848)
     """

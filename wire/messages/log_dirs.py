@@ -14,7 +14,7 @@ class AlterReplicaLogDir(Struct):
 
 
 class AlterReplicaLogDirsRequest(Message, key=34, versions="1-2", flexible="2+"):
-    """AlterReplicaLogDirs (key 34): move replicas of one broker between its log directories (KIP-113).
+    """AlterReplicaLogDirs (key 34): move a broker's replicas between its log directories (KIP-113).
 
     v2 flexible
     """
@@ -43,7 +43,7 @@ class DescribableLogDirTopic(Struct):
 
 
 class DescribeLogDirsRequest(Message, key=35, versions="1-5", flexible="2+"):
-    """DescribeLogDirs (key 35): sizes of logs and of their volumes; null topics mean all.
+    """DescribeLogDirs (key 35): return the sizes of logs and of their volumes; null topics mean all topics.
 
     v1 answer first, throttle after   v2 flexible   v3 top-level error   v4 size of the volumes (KIP-827)
     v5 cordoned directories (KIP-1066)

@@ -19,8 +19,8 @@ class OffsetCommitRequestTopic(Struct):
 class OffsetCommitRequest(Message, key=8, versions="2-10", flexible="8+"):
     """OffsetCommit (key 8): store a group's committed offsets.
 
-    v2 retention asked by the client   v3 throttle time   v4 answer first, throttle after
-    v5 retention is the broker's matter alone (KIP-211)   v6 leader epoch (KIP-320)   v7 static membership (KIP-345)
+    v2 the client may set the retention   v3 throttle time   v4 answer first, throttle after
+    v5 only the broker sets the retention (KIP-211)   v6 leader epoch (KIP-320)   v7 static membership (KIP-345)
     v8 flexible   v9 consumer groups of KIP-848   v10 topic ids in place of names (KIP-848)
     """
 

@@ -14,7 +14,7 @@ class ReassignableTopic(Struct):
 
 
 class AlterPartitionReassignmentsRequest(Message, key=45, versions="0-1", flexible="0+"):
-    """AlterPartitionReassignments (key 45): start moving partitions to other replicas, or stop it (KIP-455).
+    """AlterPartitionReassignments (key 45): start or cancel reassignments of partitions to other replicas (KIP-455).
 
     v1 may refuse a change of the replication factor (KIP-860)
     """
@@ -49,7 +49,7 @@ class ListPartitionReassignmentsTopics(Struct):
 
 
 class ListPartitionReassignmentsRequest(Message, key=46, versions="0", flexible="0+"):
-    """ListPartitionReassignments (key 46): which partitions are being moved, and to where (KIP-455)."""
+    """ListPartitionReassignments (key 46): list the reassignments in progress (KIP-455)."""
 
     timeout_ms: int = field(Int32, default=60000)
     topics: list[ListPartitionReassignmentsTopics] | None = field(

@@ -27,10 +27,10 @@ class TopicData(Struct):
 
 
 class DescribeQuorumRequest(Message, key=55, versions="0-2", flexible="0+"):
-    """DescribeQuorum (key 55): the Raft quorum that keeps Kafka's metadata (KIP-595).
+    """DescribeQuorum (key 55): describe the Raft quorum that stores Kafka's metadata (KIP-595).
 
-    v1 when voters and observers fetched (KIP-836)   v2 messages of errors, directories of voters, addresses of nodes
-    (KIP-853)
+    v1 time when voters and observers last fetched (KIP-836)
+    v2 error messages, directories of voters, addresses of nodes (KIP-853)
     """
 
     topics: list[TopicData] = field(Array(TopicData))
@@ -79,7 +79,7 @@ class DescribeQuorumResponse(Message, key=55, versions="0-2", flexible="0+"):
 
 
 class AddRaftVoterRequest(Message, key=80, versions="0-1", flexible="0+"):
-    """AddRaftVoter (key 80): a new voter for the Raft quorum that keeps Kafka's metadata (KIP-853).
+    """AddRaftVoter (key 80): add a voter to the Raft quorum that stores Kafka's metadata (KIP-853).
 
     v1 whether to answer before the voters have agreed (KIP-1186)
     """
@@ -99,7 +99,7 @@ class AddRaftVoterResponse(Message, key=80, versions="0-1", flexible="0+"):
 
 
 class RemoveRaftVoterRequest(Message, key=81, versions="0", flexible="0+"):
-    """RemoveRaftVoter (key 81): one voter less for the Raft quorum that keeps Kafka's metadata (KIP-853)."""
+    """RemoveRaftVoter (key 81): remove a voter from the Raft quorum that stores Kafka's metadata (KIP-853)."""
 
     cluster_id: str | None = field(String, nullable="0+")
     voter_id: int = field(Int32)
@@ -113,7 +113,7 @@ class RemoveRaftVoterResponse(Message, key=81, versions="0", flexible="0+"):
 
 
 class UnregisterBrokerRequest(Message, key=64, versions="0", flexible="0+"):
-    """UnregisterBroker (key 64): forget a broker that will not come back (KIP-631)."""
+    """UnregisterBroker (key 64): remove the registration of a broker that will not return (KIP-631)."""
 
     broker_id: int = field(Int32)
 
@@ -125,7 +125,7 @@ class UnregisterBrokerResponse(Message, key=64, versions="0", flexible="0+"):
 
 
 class UnregisterControllerRequest(Message, key=94, versions="0", flexible="0+"):
-    """UnregisterController (key 94): forget a controller that will not return."""
+    """UnregisterController (key 94): remove the registration of a controller that will not return."""
 
     controller_id: int = field(Int32)
 

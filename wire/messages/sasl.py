@@ -4,9 +4,9 @@ from ottla.wire.schema import Array, Bytes, Int16, Int64, Message, String, Text,
 
 
 class SaslHandshakeRequest(Message, key=17, versions="0-1", flexible="none"):
-    """SaslHandshake (key 17): choose a mechanism before authentication (KIP-43).
+    """SaslHandshake (key 17): choose the SASL mechanism before authentication (KIP-43).
 
-    v1 tokens follow in SaslAuthenticate requests, not bare (KIP-152)
+    v1 tokens follow in SaslAuthenticate requests instead of raw frames (KIP-152)
     """
 
     mechanism: str = field(String)

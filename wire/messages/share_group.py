@@ -95,7 +95,7 @@ class DescribeShareGroupOffsetsRequestGroup(Struct):
 
 
 class DescribeShareGroupOffsetsRequest(Message, key=90, versions="0-1", flexible="0+"):
-    """DescribeShareGroupOffsets (key 90): where the share partitions of groups start (KIP-932).
+    """DescribeShareGroupOffsets (key 90): return the start offsets of groups' share partitions (KIP-932).
 
     v1 lag (KIP-1226)
     """
@@ -143,7 +143,7 @@ class AlterShareGroupOffsetsRequestTopic(Struct):
 
 
 class AlterShareGroupOffsetsRequest(Message, key=91, versions="0", flexible="0+"):
-    """AlterShareGroupOffsets (key 91): move the starts of the share partitions of an empty group (KIP-932).
+    """AlterShareGroupOffsets (key 91): set the start offsets of an empty group's share partitions (KIP-932).
 
     v0 is the only version.
     """
@@ -176,7 +176,7 @@ class DeleteShareGroupOffsetsRequestTopic(Struct):
 
 
 class DeleteShareGroupOffsetsRequest(Message, key=92, versions="0", flexible="0+"):
-    """DeleteShareGroupOffsets (key 92): delete an empty share group's start offsets of topics (KIP-932).
+    """DeleteShareGroupOffsets (key 92): delete an empty share group's start offsets for topics (KIP-932).
 
     v0 is the only version.
     """

@@ -101,7 +101,7 @@ class WriteStateData(Struct):
 class WriteShareGroupStateRequest(Message, key=85, versions="0-1", flexible="0+"):
     """WriteShareGroupState (key 85): the leader of a share partition writes its state (KIP-932).
 
-    v1 count of records that were delivered (KIP-1226)
+    v1 number of delivered records (KIP-1226)
     """
 
     group_id: str = field(String)
@@ -123,9 +123,9 @@ class ReadStateSummaryData(Struct):
 
 
 class ReadShareGroupStateSummaryRequest(Message, key=87, versions="0-1", flexible="0+"):
-    """ReadShareGroupStateSummary (key 87): where share partitions start, without the states of their records (KIP-932).
+    """ReadShareGroupStateSummary (key 87): read share partitions' start offsets without record states (KIP-932).
 
-    v1 count of records that were delivered (KIP-1226)
+    v1 number of delivered records (KIP-1226)
     """
 
     group_id: str = field(String)

@@ -53,7 +53,7 @@ class TaskOffset(Struct):
 
 
 class StreamsGroupHeartbeatRequest(Message, key=88, versions="0-1", flexible="0+"):
-    """StreamsGroupHeartbeat (key 88): join, stay in or leave a streams group whose tasks the broker assigns (KIP-1071).
+    """StreamsGroupHeartbeat (key 88): join, stay in or leave a streams group with broker-side assignment (KIP-1071).
 
     v1 the broker may ask for a description of the topology (KIP-1331)
     """
@@ -115,7 +115,7 @@ class StreamsGroupHeartbeatResponse(Message, key=88, versions="0-1", flexible="0
 
 
 class StreamsGroupDescribeRequest(Message, key=89, versions="0-1", flexible="0+"):
-    """StreamsGroupDescribe (key 89): the topology and the members of streams groups (KIP-1071).
+    """StreamsGroupDescribe (key 89): describe the topology and the members of streams groups (KIP-1071).
 
     v1 description of the topology (KIP-1331), name of the assignor (KIP-1357)
     """

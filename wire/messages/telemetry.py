@@ -4,7 +4,7 @@ from ottla.wire.schema import ZERO_UUID, Array, Bool, Bytes, Int8, Int16, Int32,
 
 
 class GetTelemetrySubscriptionsRequest(Message, key=71, versions="0", flexible="0+"):
-    """GetTelemetrySubscriptions (key 71): which metrics a client is to push, and how often (KIP-714)."""
+    """GetTelemetrySubscriptions (key 71): ask which metrics a client is to push, and how often (KIP-714)."""
 
     client_instance_id: bytes = field(Uuid)
 
@@ -22,8 +22,9 @@ class GetTelemetrySubscriptionsResponse(Message, key=71, versions="0", flexible=
 
 
 class PushTelemetryRequest(Message, key=72, versions="0", flexible="0+"):
-    """PushTelemetry (key 72): metrics of a client, as MetricsData of OpenTelemetry in protobuf, maybe compressed
-    (KIP-714).
+    """PushTelemetry (key 72): send a client's metrics, as OpenTelemetry MetricsData in protobuf (KIP-714).
+
+    The metrics may be compressed.
     """
 
     client_instance_id: bytes = field(Uuid)

@@ -19,8 +19,8 @@ class AddPartitionsToTxnTransaction(Struct):
 class AddPartitionsToTxnRequest(Message, key=24, versions="0-5", flexible="3+"):
     """AddPartitionsToTxn (key 24): add partitions to a transaction.
 
-    v0-v3 are of producers; v4-v5 are of brokers, for many transactions at once, and may only ask whether partitions
-    take part.
+    Producers send v0-v3. Brokers send v4-v5, for many transactions at a time, and may only ask whether partitions are
+    part of the transaction.
 
     v1 answer first, throttle after   v2 PRODUCER_FENCED   v3 flexible   v4 batches, verification (KIP-890)
     v5 TRANSACTION_ABORTABLE (KIP-890)
@@ -94,10 +94,10 @@ class TxnOffsetCommitRequestTopic(Struct):
 
 
 class TxnOffsetCommitRequest(Message, key=28, versions="0-6", flexible="3+"):
-    """TxnOffsetCommit (key 28): commit a group's offsets with a transaction.
+    """TxnOffsetCommit (key 28): commit a group's offsets as part of a transaction.
 
-    v1 answer first, throttle after   v2 leader epoch   v3 flexible; the member and its generation (KIP-447) v4
-    TRANSACTION_ABORTABLE (KIP-890)   v5 the coordinator adds the partition to the transaction itself (KIP-890 part 2)
+    v1 answer first, throttle after   v2 leader epoch   v3 flexible; the member and its generation (KIP-447)
+    v4 TRANSACTION_ABORTABLE (KIP-890)   v5 the coordinator adds the partition to the transaction (KIP-890 part 2)
     v6 topic ids in place of names (KIP-1319)
     """
 
@@ -131,7 +131,7 @@ class EndTxnRequest(Message, key=26, versions="0-5", flexible="3+"):
     """EndTxn (key 26): commit or abort a transaction.
 
     v1 answer first, throttle after   v2 PRODUCER_FENCED   v3 flexible   v4 TRANSACTION_ABORTABLE (KIP-890)
-    v5 each transaction has an epoch of its own, so the answer names the next one (KIP-890 part 2)
+    v5 each transaction has its own epoch; the response has the next one (KIP-890 part 2)
     """
 
     transactional_id: str = field(String)
@@ -162,7 +162,7 @@ class WritableTxnMarker(Struct):
 
 
 class WriteTxnMarkersRequest(Message, key=27, versions="1-2", flexible="1+"):
-    """WriteTxnMarkers (key 27): a transaction coordinator writes a transaction's end to partition leaders.
+    """WriteTxnMarkers (key 27): a transaction coordinator asks partition leaders to write transaction markers.
 
     v1 flexible   v2 transaction version (KIP-1228)
     """
