@@ -504,7 +504,7 @@ class Connection:
 
     @property
     def stalled_since(self) -> float:
-        """Monotonic time since which the peer has held memory without progress; infinite if it does not.
+        """Monotonic time since which the peer has held memory without progress, else infinity.
 
         The peer does not send the rest of a large frame, although this broker reads, or does not read its answers.
         """
@@ -513,7 +513,7 @@ class Connection:
         return inf if self.is_held_up else self._inbox.large_since
 
     async def _make_call(self) -> None:
-        """Load the call of the next frame, or reauthenticate if the frame begins that."""
+        """Load the call of the next frame, or reauthenticate the peer if the frame is a SaslHandshake for this."""
         # The frame is complete, but `detach` may have moved it.
         start, _ = self._inbox.next_frame() or (0, 0)
         api_key, version, _, _ = _header(self._inbox.buffer, start)

@@ -233,7 +233,7 @@ class Inbox:
         transport.expect(count)
 
     def hear_all(self, transport: Transport) -> bool:
-        """Make the kernel report every received byte from now on; True if it did so already."""
+        """Make the kernel report every received byte from now on; True if the kernel did so before, too."""
         is_quiet = not self.expected
         self._expect(transport, 0)
         return is_quiet

@@ -272,7 +272,10 @@ class Listener:
                 await trio.lowlevel.checkpoint()
 
     async def _end_stalled(self) -> None:
-        """Close connections whose memory others wait for, if they neither complete a frame nor read their answers."""
+        """While others wait for memory, close connections that hold it without progress.
+
+        Such connections neither complete a frame nor read their answers.
+        """
         # As long as no connection waits for memory, a slow peer does no harm.
         if self.buffers.memory.is_short:
             self.buffers.memory.look_again()
