@@ -392,7 +392,7 @@ class Broker:
             self._workers_lock = await self.environment.run_in_thread(keep_out_workers, storage, dirs)
 
     async def _add_user(self, user: FirstUser) -> None:
-        """Add a SCRAM credential for a user without one for that mechanism."""
+        """Add the SCRAM credential of `user`, unless the user already has one for this mechanism."""
         from ottla.server.security.scram_users import user_entity
 
         entity, entities = user_entity(user.name), self.administration.settings.entities

@@ -84,7 +84,7 @@ class BrokerParts(Protocol):
 
     @property
     def schema_ids(self) -> SchemaIds:
-        """Ids of registered schemas, for topics that validate them."""
+        """Ids of registered schemas, for topics whose records are validated against schemas."""
 
     @property
     def planner(self) -> TopicPlanner:

@@ -31,11 +31,11 @@ ESCAPES: Final = "backslashreplace"
 
 
 class OutputFailed(Exception):
-    """Stdout is not writable; the text is one line for the user."""
+    """Failed write to stdout; the text is one line for the user."""
 
 
 class OutputUnread(OutputFailed):
-    """The reader of stdout, such as `head`, has seen enough."""
+    """Write to a pipe that nobody reads any more, for example because `head` has ended."""
 
 
 class _Output(io.FileIO):

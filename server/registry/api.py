@@ -477,7 +477,7 @@ def _dumped(value: Any) -> bytes:
 
 
 async def _pieces(values: Sequence[Any]) -> AsyncGenerator[bytes, None]:
-    """Yield a list as JSON in pieces, yielding to other tasks in between."""
+    """Yield a list as JSON in pieces; other tasks may run in between."""
     # A schema may be a megabyte, and a name is a few bytes.
     step = 1 if values and isinstance(values[0], dict) else ELEMENTS_AT_ONCE
     time_slice, piece = TimeSlice(), bytearray(b"[")

@@ -168,7 +168,7 @@ class Election:
     async def run(self) -> None:
         """Participate in the election until cancelled.
 
-        Then leave the group, so that it elects another primary immediately.
+        Then leave the group, so that the group elects another primary immediately.
         """
         await self._topic.loaded.wait()
         member = _Member(self, self._reach, self._group)

@@ -96,7 +96,7 @@ class Judging:
         return await self._in_thread(compare)
 
     async def alike(self, judged: Judged, versions: Sequence[SchemaValue]) -> SchemaValue | None:
-        """Find a version with an equal schema whose text differs, or whose references were resolved in the text."""
+        """Find a version with an equal schema, in another text or with references resolved; None if there is none."""
         wanted = [
             each
             for each in versions

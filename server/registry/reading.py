@@ -214,7 +214,7 @@ class Reading:
         return found
 
     async def _names(self, prefix: str) -> AsyncGenerator[str, None]:
-        """Yield the names of subjects with a prefix, yielding to other tasks in between."""
+        """Yield the names of subjects with a prefix; other tasks may run in between."""
         time_slice = TimeSlice()
         for each in self._prefixes(prefix):
             name = each

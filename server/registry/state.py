@@ -58,7 +58,10 @@ class _Context:
 
 
 class RegistryState:
-    """State of the registry, read from the topic. `default_level`: compatibility level of subjects without one."""
+    """State of the registry, read from the topic.
+
+    `default_level`: compatibility level of subjects for which no level is set.
+    """
 
     def __init__(self, default_level: str = "BACKWARD") -> None:
         self._default_level = default_level

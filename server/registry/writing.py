@@ -279,7 +279,7 @@ class Writing:
         return found
 
     def _before(self, value: SchemaValue, versions: Iterable[SchemaValue]) -> list[Event]:
-        """Return events to write before a new version: creation of its context, purges of versions that it replaces."""
+        """Return the events to write before a new version: its context is created, replaced versions are purged."""
         events: list[Event] = []
         context = context_of(value.subject)
         if context not in self._state.contexts():

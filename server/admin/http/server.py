@@ -147,7 +147,7 @@ class HttpConnection:
                 pass
 
     def leave(self) -> None:
-        """Stop taking requests. Closes an idle connection soon, another one after its answer.
+        """Stop taking requests: close an idle connection soon, and a busy one after its answer.
 
         A stream ends after the pieces that have already arrived.
         """
@@ -483,7 +483,7 @@ class HttpServer:
             nursery.cancel_scope.cancel()
 
     def stop(self) -> None:
-        """Accept no more connections. Close idle connections, and the others after their answers."""
+        """Accept no more connections. Close idle connections, and busy ones after their answers."""
         self._accepting.cancel()
         for each in self._connections:
             each.leave()

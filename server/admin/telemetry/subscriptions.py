@@ -120,7 +120,7 @@ class Subscription:
     def _patterns(self) -> dict[str, Pattern] | None:
         """Compiled patterns by attribute.
 
-        None if one does not compile, which another broker implementation has stored.
+        None if a pattern does not compile; only another broker implementation can have stored such a pattern.
         """
         try:
             return patterns_of(self._named)
@@ -230,7 +230,7 @@ class Instance:
         self.last_error = ErrorCode.NONE
 
     def may_get(self, now_ms: int) -> bool:
-        """Return True if a GetTelemetrySubscriptions request does not come too early; record its time.
+        """Return True if a GetTelemetrySubscriptions request does not come too early, and record its time.
 
         After some errors a client may repeat the request early.
         """
@@ -240,7 +240,7 @@ class Instance:
         return self.last_error in _MAY_GET_AGAIN
 
     def may_push(self, now_ms: int) -> bool:
-        """Return True if a push does not come too early; record its time."""
+        """Return True if a push does not come too early, and record its time."""
         if self.last_get_ms > self.last_push_ms or now_ms - self.last_push_ms >= self.wanted.interval_ms:
             self.last_push_ms = now_ms
             return True
@@ -277,7 +277,7 @@ class Instances:
     def put(self, instance: Instance, connection: object, now_ms: int) -> None:
         """Add an instance, replacing earlier ones with the same id or connection.
 
-        The oldest one leaves if there are too many.
+        If there are too many instances, the least recently active one is removed.
         """
         before = self._of_connection.get(connection)
         if before is not None:

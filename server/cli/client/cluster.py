@@ -59,7 +59,7 @@ def parse_bootstrap(text: str) -> list[Address]:
 
 
 def failed(what: str, code: int, message: str | None = None) -> RequestFailed:
-    """Make the exception for an error code.
+    """Make the exception for an error code. `what`: the subject of the request.
 
     `message`: the broker's text; without it Kafka's text of the error is used.
     """

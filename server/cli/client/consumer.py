@@ -305,9 +305,9 @@ class Bounds(NamedTuple):
 
 
 def parse_bounds(texts: Sequence[str]) -> Bounds:
-    """Parse the values of option -o, which gives the beginning, or as -o s@TIME -o e@TIME beginning and end.
+    """Parse the values of option -o. Raises UsageError.
 
-    Raises UsageError.
+    One value gives the beginning; -o s@TIME -o e@TIME give beginning and end.
     """
     bounds = Bounds()
     for text in texts:

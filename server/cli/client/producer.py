@@ -167,8 +167,8 @@ class Producer:
     def _begins(self, batches: Mapping[int, object]) -> bool:
         """Return True if the first batch of one of the given partitions is still in flight.
 
-        A leader accepts any sequence from an unknown producer id. If the leader refused the first batch, because it was
-        not leader yet, it might accept the second batch, and then never the first batch again.
+        The caller must then wait. A leader accepts any sequence from an unknown producer id. If it refuses the first
+        batch, because it is not leader yet, it might accept the second batch, and after that never the first one again.
         """
         return self.sequences is not None and any(
             partition in sent.batches for partition in batches.keys() - self._begun for sent in self._under_way

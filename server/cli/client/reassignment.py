@@ -180,9 +180,9 @@ class _Plan:
             )
 
     def _level_pair(self, source: int, target: int, counts: _Counts, move: Callable[[str, int, int], bool]) -> bool:
-        """Move surplus partitions from `source` to `target`, of topics in which `source` has more.
+        """Move surplus partitions from `source` to `target`; return True if any was moved.
 
-        Return True if any moved.
+        Only topics of which `source` has more partitions than `target` are considered.
         """
         is_better = False
         for topic, of_topic in counts.of_topic.items():
@@ -210,7 +210,7 @@ def placed_partitions(cluster: Cluster) -> tuple[list[Placed], list[str]]:
 
 
 def moving(cluster: Cluster, partitions: Sequence[Placed] | None = None) -> list[str]:
-    """Return the names of those of `partitions` (None: all) that are being reassigned."""
+    """Return the names of the partitions that are being reassigned, among `partitions`; None: among all."""
     topics = None
     if partitions is not None:
         topics = [

@@ -79,7 +79,10 @@ _Problem = tuple[str, str, str]
 
 
 class _Checker(avro.compatibility.ReaderWriterCompatibilityChecker):
-    """Compatibility checker of the avro library that also records the message of each path; the result omits it."""
+    """Compatibility checker of the avro library that also records the message of each path.
+
+    The library's result omits these messages.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -172,7 +172,10 @@ class Link:
 
 
 def _failure(error: Exception) -> Exception:
-    """Convert an encoding error to RestError if the request's content is at fault; return any other error, a bug."""
+    """Convert an encoding error to RestError if the request's content is at fault.
+
+    Any other error is a bug and is returned unchanged.
+    """
     if isinstance(error, RestError):
         return error
     if isinstance(error, KafkaError | ProtocolViolation):

@@ -234,7 +234,10 @@ def _topics_in(metadata: bytes) -> list[str]:
 
 
 def range_assignment(wanted: Mapping[str, Sequence[str]], counts: Mapping[str, int]) -> dict[str, list[Partition]]:
-    """Assign each member a range of the partitions of each topic it subscribes to; the first members get one more."""
+    """Assign the partitions of each topic in ranges to the members that subscribe to the topic.
+
+    If the ranges cannot be equal, the first members get one more partition.
+    """
     found: dict[str, list[Partition]] = {member_id: [] for member_id in wanted}
     for topic, count in sorted(counts.items()):
         members = sorted(member_id for member_id, topics in wanted.items() if topic in topics)

@@ -174,7 +174,7 @@ def _encoder(registered: Registered | None, missing: Code) -> Encode:
 
 
 def run_paced(steps: Generator[None, None, T]) -> T:
-    """Run a generator to its end in a thread, yielding to other threads in between."""
+    """Run a generator to its end in a thread; other threads may run in between."""
     give_way = paced()
     while True:
         try:

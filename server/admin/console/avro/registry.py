@@ -62,7 +62,7 @@ class Registry:
     async def schemas(self, ids: Iterable[int]) -> dict[int, Known]:
         """Return the schemas with these ids, from the cache or the registry.
 
-        Waits for other lookups and then at most WAIT_S.
+        Requests to the registry take at most WAIT_S seconds, after the requests of earlier callers.
         """
         wanted = list(dict.fromkeys(ids))
         found = {each: known for each in wanted if (known := self._known(each)) is not None}

@@ -42,7 +42,7 @@ _OTHERS = re.compile(r"[^a-zA-Z0-9_]+")
 
 
 def family_name(name: str) -> str | None:
-    """Convert a metric's name to the name of a metric family; None if `name` is empty or too long."""
+    """Convert a metric's name to the name of a Prometheus family; None if `name` is empty or too long."""
     if not name or len(name) > NAME_LENGTH_MAX:
         return None
     made = _OTHERS.sub("_", name)

@@ -90,7 +90,7 @@ class MetricsPage:
                 yield piece
 
     def _piece(self, text: Iterator[str]) -> tuple[bytes, bool]:
-        """Join the text of one time slice; return the text, and True if it is the last."""
+        """Join the text of one time slice; return the text, and True if no text follows."""
         begun, worked = trio.current_time(), time.thread_time()
         parts: list[str] = []
         size, is_done = 0, True
