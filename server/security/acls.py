@@ -27,11 +27,11 @@ _MAPPED = 0xFFFF  # what is before the 32 bits of an IPv4 address in an IPv6 one
 
 
 class InvalidNetwork(ValueError):
-    """Malformed network; the message is that of Commons Net."""
+    """A network's text is malformed. The message is that of Apache Commons Net."""
 
 
 class Address(NamedTuple):
-    """Address of a client. `text` is as Java writes it; `number` is None for a text that is no address."""
+    """Address of a client. `text`: the address as Java writes it. `number` is None if the text is not an IP address."""
 
     text: str
     is_ipv6: bool
@@ -39,7 +39,7 @@ class Address(NamedTuple):
 
 
 class Network(NamedTuple):
-    """Addresses of one kind that have the same first bits."""
+    """IPv4 or IPv6 network: all addresses with the same first bits."""
 
     is_ipv6: bool
     bits: int
@@ -47,7 +47,7 @@ class Network(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Network:
-        """Parse a network in CIDR notation; raises InvalidNetwork."""
+        """Parse a network in CIDR notation. Raises InvalidNetwork."""
         return cls._parse_ipv6(text) if ":" in text else cls._parse_ipv4(text)
 
     @classmethod
@@ -85,7 +85,7 @@ class Network(NamedTuple):
 
 @lru_cache(maxsize=1_000)
 def client_address(host: str) -> Address:
-    """Address of a client, parsed from the text of its connection, with or without a slash before it."""
+    """Parse a client's host, with or without Java's leading slash, into an address."""
     text = host.removeprefix("/")
     if ":" not in text:
         return Address(text, False, _ipv4(text))
@@ -133,7 +133,7 @@ TEXT_CHARACTERS_MAX = 4_096
 
 
 class PatternType(IntEnum):
-    """Kafka's PatternType. ANY and MATCH occur in filters only."""
+    """Kafka's PatternType. ANY and MATCH are valid only in filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -143,7 +143,7 @@ class PatternType(IntEnum):
 
 
 class Permission(IntEnum):
-    """Kafka's AclPermissionType. ANY occurs in filters only."""
+    """Kafka's AclPermissionType. ANY is valid only in filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -152,7 +152,7 @@ class Permission(IntEnum):
 
 
 def coded(kind: type[EnumT], code: int) -> EnumT:
-    """Enum member for a number that a client sent; UNKNOWN for numbers without a member."""
+    """Return the enum member for a number in a request; UNKNOWN for numbers without a member."""
     try:
         return kind(code)
     except ValueError:
@@ -160,7 +160,7 @@ def coded(kind: type[EnumT], code: int) -> EnumT:
 
 
 class Pattern(NamedTuple):
-    """Resources that a rule is about: those of one name, or of all names with a prefix (Kafka's ResourcePattern)."""
+    """Pattern of resources: all of one type with one name, or with one name prefix (Kafka's ResourcePattern)."""
 
     resource_type: ResourceType
     pattern_type: PatternType
@@ -168,7 +168,7 @@ class Pattern(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Permission of a principal at a host for an operation (Kafka's AccessControlEntry)."""
+    """Permission of a principal, from a host, for an operation (Kafka's AccessControlEntry)."""
 
     principal: str
     host: str
@@ -177,21 +177,21 @@ class Entry(NamedTuple):
 
 
 class Acl(NamedTuple):
-    """Rule: an entry about the resources of a pattern (Kafka's AclBinding)."""
+    """ACL rule: an entry that applies to the resources of a pattern (Kafka's AclBinding)."""
 
     pattern: Pattern
     entry: Entry
 
 
 class PatternFilter(NamedTuple):
-    """Filter of patterns; `name` None matches any name (Kafka's ResourcePatternFilter)."""
+    """Filter of patterns. `name` None matches any name (Kafka's ResourcePatternFilter)."""
 
     resource_type: ResourceType
     pattern_type: PatternType
     name: str | None
 
     def matches(self, pattern: Pattern) -> bool:
-        """True if the filter selects a pattern. MATCH selects any pattern that covers the named resource."""
+        """Return True if this filter matches `pattern`. MATCH matches every pattern that covers the named resource."""
         if self.resource_type not in (ResourceType.ANY, pattern.resource_type):
             return False
         if self.pattern_type not in (PatternType.ANY, PatternType.MATCH, pattern.pattern_type):
@@ -206,7 +206,7 @@ class PatternFilter(NamedTuple):
 
     @property
     def only(self) -> tuple[Pattern, ...]:
-        """Candidate patterns, if the filter names them; empty if all must be checked."""
+        """The only patterns that this filter can match; empty if all patterns have to be checked."""
         if self.resource_type is ResourceType.ANY or self.name is None:
             return ()
         kinds: tuple[PatternType, ...] = (self.pattern_type,)
@@ -218,7 +218,7 @@ class PatternFilter(NamedTuple):
 
 
 class EntryFilter(NamedTuple):
-    """Filter of entries; None matches anything (Kafka's AccessControlEntryFilter)."""
+    """Filter of ACL entries; fields that are None match anything (Kafka's AccessControlEntryFilter)."""
 
     principal: str | None
     host: str | None
@@ -235,7 +235,7 @@ class EntryFilter(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Filter of rules (Kafka's AclBindingFilter). UNKNOWN matches nothing."""
+    """Filter of ACL rules (Kafka's AclBindingFilter). UNKNOWN matches nothing."""
 
     patterns: PatternFilter
     entries: EntryFilter
@@ -250,7 +250,10 @@ class AclFilter(NamedTuple):
         operation: int,
         permission: int,
     ) -> AclFilter:
-        """Build it from a request. `resource`: numbers of the resource type and the pattern type, with a name between."""
+        """Create a filter from a request's fields.
+
+        `resource`: resource type (number), name, and pattern type (number).
+        """
         resource_type, name, pattern_type = resource
         return cls(
             PatternFilter(coded(ResourceType, resource_type), coded(PatternType, pattern_type), name),
@@ -259,7 +262,10 @@ class AclFilter(NamedTuple):
 
     @property
     def problem(self) -> str | None:
-        """Reason why this filter cannot delete rules, or None (Kafka's `AclControlManager.validateFilter`)."""
+        """Return the reason why this filter cannot delete rules, or None.
+
+        The checks are those of Kafka's `AclControlManager.validateFilter`.
+        """
         if not (self.patterns.resource_type and self.patterns.pattern_type):
             return "Unknown patternFilter."
         if not (self.entries.operation and self.entries.permission):
@@ -271,7 +277,7 @@ class AclFilter(NamedTuple):
 
 
 def problem_with(acl: Acl) -> str | None:
-    """Reason why a client may not create this rule; None if the rule is valid."""
+    """Return the reason why a client may not create this rule; None if it may."""
     return _problem_with_pattern(acl.pattern) or _problem_with_entry(acl.entry)
 
 

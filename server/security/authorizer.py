@@ -58,7 +58,10 @@ Who = tuple[str, str]
 
 
 class _Rights:
-    """Operations that the rules of one pattern allow and deny; `networks` are of (principal, network, bits)."""
+    """Operations that the rules of one pattern allow and deny, as bits.
+
+    `bits`: by (principal, host). `networks`: triples (principal, network, bits) for rules whose host is a network.
+    """
 
     __slots__ = ("bits", "networks")
 
@@ -82,7 +85,7 @@ class _Rights:
             return  # as in Kafka such a rule matches no principal
 
     def of(self, requester: Requester) -> int:
-        """Allowed operations as bits; denied ones follow, shifted by `_DENIED`."""
+        """Return the operations allowed to a client as bits; the denied operations follow, shifted by `_DENIED`."""
         get, bits = self.bits.get, 0
         for who in requester.whos:
             bits |= get(who, 0)
@@ -94,7 +97,7 @@ class _Rights:
 
 
 class Requester:
-    """Principal at an address, with the names that rules may have for it."""
+    """Client whose access is checked: its principal and address, and all names that rules may have for it."""
 
     __slots__ = ("address", "principals", "whos")
 
@@ -105,7 +108,7 @@ class Requester:
 
 
 class _Rules:
-    """Rules about resources of one type."""
+    """Rules for resources of one type."""
 
     __slots__ = ("lengths", "literal", "patterns_of", "prefixed")
 
@@ -118,7 +121,7 @@ class _Rules:
     def put(
         self, pattern: Pattern, before: Collection[Entry], after: Collection[Entry], rights: _Rights | None
     ) -> None:
-        """Replace a pattern's entries `before` by `after`; `rights`: of `after`, None without entries."""
+        """Replace the entries of a pattern. `rights`: rights that result from `after`; None if `after` is empty."""
         if before:
             self._leave_out(pattern, before)
         for principal in {entry.principal for entry in after}:
@@ -148,7 +151,7 @@ class _Rules:
             del self.lengths[length]
 
     def concerning(self, name: str) -> list[_Rights]:
-        """Rights of all patterns that cover a resource."""
+        """Return the rights of all patterns that cover the resource of this name."""
         literal, prefixed, size = self.literal, self.prefixed, len(name)
         found = [literal.get(name), literal.get(WILDCARD)]
         for length in self.lengths:
@@ -161,7 +164,7 @@ class _Rules:
 
 
 class AclIndex:
-    """All rules, indexed so that a decision reads only those that can apply."""
+    """Index of all ACL rules, by which a decision reads only the rules that can apply."""
 
     def __init__(self) -> None:
         self._entries: dict[Pattern, frozenset[Entry]] = {}
@@ -171,11 +174,11 @@ class AclIndex:
 
     @property
     def entries(self) -> Mapping[Pattern, frozenset[Entry]]:
-        """All rules by pattern."""
+        """All rules, by pattern."""
         return self._entries
 
     def put(self, pattern: Pattern, entries: frozenset[Entry]) -> None:
-        """Replace the rules about a pattern."""
+        """Replace all rules of a pattern."""
         before = self._entries.pop(pattern, frozenset())
         if entries:
             self._entries[pattern] = entries
@@ -186,7 +189,10 @@ class AclIndex:
         rules.put(pattern, before, entries, self._rights_of(entries) if entries else None)
 
     def _rights_of(self, entries: frozenset[Entry]) -> _Rights:
-        """Rights by these entries; equal ones share one object, because thousands of patterns have few different rights."""
+        """Return the rights that result from these entries.
+
+        Equal entries share one object, because thousands of patterns often have only a few different sets of entries.
+        """
         if len(entries) > SHARED_ENTRIES_MAX:
             return _Rights(entries)
         rights = self._rights.get(entries)
@@ -197,7 +203,7 @@ class AclIndex:
         return rights
 
     def allowed(self, requester: Requester, resource_type: ResourceType, name: str) -> int | None:
-        """Allowed operations as bits; None if no rule concerns the resource."""
+        """Return the operations allowed on a resource, as bits; None if no rule applies to the resource."""
         rules = self._rules.get(resource_type)
         concerning = () if rules is None else rules.concerning(name)
         if not concerning:
@@ -213,10 +219,11 @@ class AclIndex:
         return allowed & ~(bits >> _DENIED)
 
     def allows_on_any(self, requester: Requester, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """True if some rule allows the operation on a resource of the type, and no rule denies all of it.
+        """Return True if a rule allows the operation on some resource of the type that no rule denies.
 
-        Kafka's `Authorizer.authorizeByResourceType`: nothing is implied, a deny of all names comes first, then an allow of
-        all names. Any other allow counts unless a deny has the same name or a prefix of it.
+        This is Kafka's `Authorizer.authorizeByResourceType`. No operation implies another. A deny for all names takes
+        precedence, then an allow for all names. Any other allow counts unless a deny has the same name or a prefix of
+        it.
         """
         rules = self._rules.get(resource_type)
         if rules is None:
@@ -257,17 +264,18 @@ QUOTED_CHARACTERS_MAX = 300
 
 
 class RefusalLog:
-    """Log lines about refusals, at the level that Kafka logs them with (INFO), but never a flood.
+    """Log of denied operations, at Kafka's level for them (INFO), with a rate limit.
 
-    A refusal is logged once a minute, with how often it came; of different ones at most `LINES_MAX` a minute. Names come from
-    clients: each is quoted, with everything escaped that cannot be printed. `clock_s` gives the time in seconds.
+    A repeated denial is logged once a minute with its count. At most `LINES_MAX` different denials are logged a minute.
+    Names come from clients, so they are quoted and unprintable characters escaped. `clock_s` returns the time in
+    seconds.
     """
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
         self._reminders = Reminders(LINES_MAX, clock_s)
 
     def note(self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, name: str) -> None:
-        """Log a denied operation."""
+        """Log a denied operation, within the rate limit."""
         if not logger.isEnabledFor(logging.INFO):
             return
         self._reminders.tell(
@@ -299,7 +307,7 @@ _SOME_NAME = "hardcode"  # Kafka's: may the client do this to a resource that no
 
 
 class AclAuthorizer:
-    """Kafka's authorizer: an `Authorizer` of `server/dispatch/access.py`."""
+    """Authorizer by Kafka's ACL rules: an `Authorizer` of `server/dispatch/access.py`."""
 
     def __init__(self, config: AuthorizerConfig, clock_s: Callable[[], float]) -> None:
         self.index = AclIndex()
@@ -312,7 +320,7 @@ class AclAuthorizer:
         self._log = RefusalLog(clock_s)
 
     def put(self, pattern: Pattern, entries: frozenset[Entry]) -> None:
-        """Replace the rules about a pattern."""
+        """Replace all rules of a pattern."""
         self.index.put(pattern, entries)
         self.version += 1
         self._young, self._old, self._any = {}, {}, {}
@@ -355,7 +363,7 @@ class AclAuthorizer:
     # ------------------------------------------------------------------ verdicts
 
     def _verdict(self, principal: str, host: str, resource_type: ResourceType, name: str) -> int:
-        """Bits of all operations that the client may do to the resource."""
+        """Return all operations allowed to a client on a resource, as bits; recent results are cached."""
         key = (principal, host, resource_type, name)
         verdict = self._young.get(key)
         if verdict is not None:

@@ -20,11 +20,11 @@ _OBJECT_ID_BYTES_MAX = 64
 
 
 class MalformedDer(ValueError):
-    """Malformed certificate, or one with unsupported features."""
+    """A certificate is malformed, or has unsupported features."""
 
 
 class Element(NamedTuple):
-    """One DER element: its tag, its contents, and its full encoding."""
+    """One DER element. `whole`: the encoding of tag, length and contents."""
 
     tag: int
     contents: memoryview
@@ -32,14 +32,17 @@ class Element(NamedTuple):
 
 
 class Attribute(NamedTuple):
-    """One attribute of a name: the dotted object identifier, and its value."""
+    """One attribute of a distinguished name. `kind`: the dotted object identifier."""
 
     kind: str
     value: Element
 
 
 def subject(certificate: bytes) -> list[list[Attribute]]:
-    """Name of the holder: relative names in the order of the certificate, each of one attribute as a rule."""
+    """Return the subject's distinguished name: relative names in the certificate's order. Raises MalformedDer.
+
+    Most relative names have one attribute.
+    """
     name = _fields(certificate)[4]
     if name.tag != _SEQUENCE:
         raise MalformedDer("the subject is no sequence")
@@ -55,13 +58,13 @@ def subject(certificate: bytes) -> list[list[Attribute]]:
 
 
 def signature_algorithm(certificate: bytes) -> str:
-    """Object identifier of the algorithm that the certificate is signed with."""
+    """Return the object identifier of the algorithm with which the certificate is signed. Raises MalformedDer."""
     (algorithm, *_) = _elements(_fields(certificate)[1].contents)
     return _dotted(algorithm.contents)
 
 
 def alternative_names(certificate: bytes) -> frozenset[bytes]:
-    """Subject alternative names, each as its bytes with the tag in front."""
+    """Return the subject alternative names in DER, each including its tag."""
     for field in _fields(certificate)[6:]:
         if field.tag == _EXTENSIONS:
             for extension in _elements(_only(field.contents).contents):
@@ -73,7 +76,7 @@ def alternative_names(certificate: bytes) -> frozenset[bytes]:
 
 
 def _fields(certificate: bytes) -> list[Element]:
-    """Fields of a certificate: serial number, algorithm, issuer, validity, subject, key and optional ones."""
+    """Return a certificate's fields: serial number, algorithm, issuer, validity, subject, key, and optional fields."""
     parts = list(_elements(_only(memoryview(certificate)).contents))
     if not parts or parts[0].tag != _SEQUENCE:
         raise MalformedDer("it is no certificate")
@@ -127,7 +130,7 @@ def _length(data: memoryview, position: int) -> tuple[int, int]:
 
 
 def _dotted(contents: memoryview) -> str:
-    """Object identifier in dotted form, such as 2.5.4.3."""
+    """Format an object identifier in dotted form, such as 2.5.4.3."""
     if not 1 <= len(contents) <= _OBJECT_ID_BYTES_MAX or contents[-1] & 0x80:
         raise MalformedDer("an object identifier that is empty, too long or cut off")
     numbers, number = [], 0
@@ -161,7 +164,7 @@ _ESCAPED = frozenset(',=+<>#;"\\')
 
 
 def distinguished_name(certificate: bytes) -> str:
-    """Name of the holder of a certificate (DER). Raises MalformedDer."""
+    """Return the subject's distinguished name of a certificate (DER) as text. Raises MalformedDer."""
     return ",".join("+".join(map(_written, relative)) for relative in reversed(subject(certificate)))
 
 

@@ -42,25 +42,25 @@ _LINE = 64
 
 
 class MalformedPem(ValueError):
-    """Text that is not PEM, or lacks the wanted object; the message never quotes it."""
+    """A text is not PEM, or lacks the requested object. The message never quotes the text."""
 
 
 class Block(NamedTuple):
-    """One PEM object: `label` is CERTIFICATE, PRIVATE KEY and so on."""
+    """One PEM object. `label`: CERTIFICATE, PRIVATE KEY and so on."""
 
     label: str
     der: bytes
 
     @property
     def text(self) -> str:
-        """PEM of the block."""
+        """The object as PEM text."""
         coded = base64.b64encode(self.der).decode()
         lines = [coded[start : start + _LINE] for start in range(0, len(coded), _LINE)]
         return "\n".join((f"{_BEGIN}{self.label}{_DASHES}", *lines, f"{_END}{self.label}{_DASHES}", ""))
 
 
 def blocks(text: str) -> Iterator[Block]:
-    """All objects of a text, in order; raises MalformedPem if one is truncated or not base64."""
+    """Yield all PEM objects of a text, in order. Raises MalformedPem if one is truncated or not base64."""
     if len(text) > TEXT_CHARACTERS_MAX:
         raise MalformedPem(f"it has more than {TEXT_CHARACTERS_MAX} characters")
     position = 0
@@ -92,7 +92,7 @@ def _decoded(label: str, body: str) -> bytes:
 
 
 def certificates(text: str) -> list[bytes]:
-    """The certificates of a text as DER; MalformedPem if there are none."""
+    """Return the certificates of a PEM text as DER. Raises MalformedPem if there are none."""
     found = [each.der for each in blocks(text) if each.label in ("CERTIFICATE", "X509 CERTIFICATE")]
     if not found:
         raise MalformedPem("it holds no certificate")
@@ -100,7 +100,7 @@ def certificates(text: str) -> list[bytes]:
 
 
 def private_key(text: str) -> Block:
-    """The first private key of a text; MalformedPem if there is none."""
+    """Return the first private key of a PEM text. Raises MalformedPem if there is none."""
     for each in blocks(text):
         if each.label.endswith("PRIVATE KEY"):
             return each
@@ -114,7 +114,7 @@ FILE_BYTES_MAX = 4 * 1024 * 1024
 
 
 class KeyStore(NamedTuple):
-    """Private key with its certificates, the holder's first (DER)."""
+    """Private key and its certificate chain (DER), the holder's certificate first."""
 
     key: Block
     chain: tuple[bytes, ...]
@@ -127,12 +127,15 @@ class KeyStore(NamedTuple):
 
 
 def pem_of(chain: tuple[bytes, ...]) -> str:
-    """PEM of certificates (DER)."""
+    """Convert certificates (DER) to PEM."""
     return "".join(Block("CERTIFICATE", each).text for each in chain)
 
 
 def read_key_store(config: TlsConfig) -> KeyStore | None:
-    """Read the keystore that ssl.keystore.* name, None if they name none; rules as in Kafka's DefaultSslEngineFactory."""
+    """Read the keystore given by ssl.keystore.*; None if none is given. Raises InvalidSetting.
+
+    The rules are those of Kafka's DefaultSslEngineFactory.
+    """
     kind = config.ssl_keystore_type.upper()
     key, chain, location = config.ssl_keystore_key, config.ssl_keystore_certificate_chain, config.ssl_keystore_location
     if key is not None or chain is not None:
@@ -153,7 +156,10 @@ def read_key_store(config: TlsConfig) -> KeyStore | None:
 
 
 def read_trust_store(config: TlsConfig) -> tuple[bytes, ...] | None:
-    """Read the authorities (DER) that ssl.truststore.* name, None if they name none."""
+    """Read the authorities' certificates (DER) given by ssl.truststore.*; None if none are given.
+
+    Raises InvalidSetting.
+    """
     kind, inline = config.ssl_truststore_type.upper(), config.ssl_truststore_certificates
     location, password = config.ssl_truststore_location, config.ssl_truststore_password
     if inline is not None:
@@ -179,7 +185,7 @@ def read_trust_store(config: TlsConfig) -> tuple[bytes, ...] | None:
 
 
 def files_of(config: TlsConfig) -> tuple[str, ...]:
-    """Files that these settings name."""
+    """Return the paths of the keystore and truststore files that the settings name."""
     named = (config.ssl_keystore_location, config.ssl_truststore_location)
     return tuple(each for each in named if each is not None)
 
@@ -213,7 +219,7 @@ def _text_of(name: str, location: str) -> str:
 
 
 def read_file(name: str, location: str) -> bytes:
-    """Read the bytes of a store; raises InvalidSetting if it cannot be read."""
+    """Read a keystore or truststore file, named in setting `name`. Raises InvalidSetting if it cannot be read."""
     path = Path(location)
     try:
         # A pipe or a device would block its reader for ever.
@@ -241,7 +247,7 @@ def _check_type(name: str, kind: str) -> None:
 
 
 def _of_binary_store(config: TlsConfig, location: str) -> KeyStore:
-    """Read a Java key store. As in Java its first bytes decide the format, not the configured type."""
+    """Read a JKS or PKCS#12 keystore. As in Java, its first bytes decide the format, not the configured type."""
     name = "ssl.keystore.location"
     data, password, key_password = read_file(name, location), config.ssl_keystore_password, config.ssl_key_password
     try:
@@ -273,14 +279,17 @@ _X509 = ("X.509", "X509")
 
 
 class UnreadableStore(ValueError):
-    """Unreadable store, or a wrong password; the message quotes neither."""
+    """A keystore or truststore is unreadable, or its password wrong. The message quotes neither."""
 
 
 # ---------------------------------------------------------------------- PKCS#12
 
 
 def pkcs12_key_and_chain(data: bytes, password: str | None) -> tuple[bytes, tuple[bytes, ...]]:
-    """Private key (DER of PKCS#8) and its certificates (DER), the holder's first. Raises UnreadableStore."""
+    """Return the private key (DER of PKCS#8) and its certificate chain (DER), the holder's certificate first.
+
+    Raises UnreadableStore.
+    """
     store = _pkcs12_store(data, password)
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
@@ -292,7 +301,10 @@ def pkcs12_key_and_chain(data: bytes, password: str | None) -> tuple[bytes, tupl
 
 
 def pkcs12_authorities(data: bytes, password: str | None) -> tuple[bytes, ...]:
-    """All certificates (DER), since Java trusts those of keys as well. Raises UnreadableStore."""
+    """Return all certificates (DER), including those of private keys, which Java trusts as well.
+
+    Raises UnreadableStore.
+    """
     store = _pkcs12_store(data, password)
     from cryptography.hazmat.primitives.serialization import Encoding
 
@@ -317,7 +329,10 @@ def _pkcs12_store(data: bytes, password: str | None) -> PKCS12KeyAndCertificates
 
 
 def _chain(holder: x509.Certificate, others: Sequence[x509.Certificate]) -> Iterator[x509.Certificate]:
-    """Certificates from the holder's to the authority's, by issuer names; stores hold them in any order, with extra ones."""
+    """Yield the certificates from the holder's to the authority's, each followed by its issuer's.
+
+    Stores hold certificates in any order, and may hold others.
+    """
     by_subject = {each.subject: each for each in others}
     following: x509.Certificate | None = holder
     while following is not None:
@@ -331,9 +346,9 @@ def _chain(holder: x509.Certificate, others: Sequence[x509.Certificate]) -> Iter
 def jks_key_and_chain(
     data: bytes, store_password: str | None, key_password: str | None
 ) -> tuple[bytes, tuple[bytes, ...]]:
-    """First private key (DER of PKCS#8) and its certificates (DER), the holder's first. Raises UnreadableStore.
+    """Return the first private key (DER of PKCS#8) and its certificate chain (DER), the holder's certificate first.
 
-    `key_password` None: that of the store, as with Java's tools.
+    `key_password` None: the key has the store's password, as with Java's tools. Raises UnreadableStore.
     """
     jks = _jks()
     password = store_password if key_password is None else key_password
@@ -349,7 +364,10 @@ def jks_key_and_chain(
 
 
 def jks_authorities(data: bytes, password: str | None) -> tuple[bytes, ...]:
-    """All trusted certificates (DER), since Java trusts the holders of keys as well. Raises UnreadableStore."""
+    """Return all trusted certificates (DER), including the holders' of private keys, as Java does.
+
+    Raises UnreadableStore.
+    """
     jks = _jks()
     found: list[bytes] = []
     for entry in _entries(jks, data, password):
@@ -374,7 +392,7 @@ def _jks() -> Any:
 
 
 def _entries(jks: Any, data: bytes, password: str | None) -> Iterator[Any]:
-    """Entries of a store. As in Java its integrity is not checked without a password."""
+    """Yield the entries of a JKS store. As in Java, its integrity is not checked without a password."""
     # The other format of that package has serialized objects of Java in it.
     if not data.startswith(JKS_MAGIC):
         raise UnreadableStore("it is no JKS store")

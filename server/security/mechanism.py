@@ -18,10 +18,10 @@ from ottla.wire.text import JAVA_REPLACE
 
 
 class LoginRefused(Exception):
-    """Refusal with a reason for the peer (Kafka's SaslAuthenticationException).
+    """A login is refused with a reason for the peer (Kafka's SaslAuthenticationException).
 
-    `reason`: the text for the log, if the answer's text must not be logged, for instance because it has a name from the
-    peer.
+    `reason`: text for the log, if the text for the peer must not be logged, for instance because it contains a name
+    that the peer has sent.
     """
 
     def __init__(self, told: str, *, reason: str | None = None) -> None:
@@ -30,17 +30,17 @@ class LoginRefused(Exception):
 
 
 class LoginFailed(Exception):
-    """Failure that the peer sees only as invalid credentials (Kafka's SaslException)."""
+    """A login has failed; the peer is told only that its credentials are invalid (Kafka's SaslException)."""
 
 
 class NotEncrypted(Exception):
-    """Failed TLS handshake with another broker; the text says why, and the remedy."""
+    """The TLS handshake with another broker has failed. The text names the reason and the remedy."""
 
 
 class Login(NamedTuple):
-    """Authenticated client. `expires_ms`: end of its credentials, in ms since 1970 (None: never).
+    """Authenticated client. `expires_ms`: expiry of its credentials, in ms since 1970 (None: never).
 
-    `by_token`: with a delegation token, which has fewer rights than its owner.
+    `by_token`: the client has logged in with a delegation token, and so has fewer rights than the token's owner.
     """
 
     principal: str
@@ -49,7 +49,7 @@ class Login(NamedTuple):
 
 
 class ServerMechanism(Protocol):
-    """Server's side of one exchange. Its methods raise LoginRefused or LoginFailed, after which the exchange is over."""
+    """Server side of one SASL exchange. Methods raise LoginRefused or LoginFailed, which ends the exchange."""
 
     login: Login | None
     """Set when the exchange is complete."""
@@ -58,16 +58,19 @@ class ServerMechanism(Protocol):
     """Reason of a refusal, for the log, if the client has it already and sends the last message."""
 
     def step(self, token: bytes, now_ms: int) -> bytes:
-        """Answer to a client's token; empty if the mechanism has none."""
+        """Process a client's token; return the answer, which may be empty. Raises LoginRefused or LoginFailed."""
 
 
 class ClientMechanism(Protocol):
-    """Client's side of one exchange."""
+    """Client side of one SASL exchange."""
 
     is_complete: bool
 
     def step(self, token: bytes) -> bytes:
-        """Next token for the server, given its answer (empty at first). LoginFailed: the server failed to prove its identity."""
+        """Process the server's token (empty at first); return the next token for the server.
+
+        Raises LoginFailed if the server fails to prove its identity.
+        """
 
 
 USER_PREFIX = "user_"
@@ -75,10 +78,9 @@ TOKEN_BYTES_MAX = 16_384  # the RFC has 255 for each of the three texts
 
 
 class PlainUsers:
-    """Users in the options of a JAAS line (`user_alice="her password"`), with digests of their passwords.
+    """Users in the options of a JAAS entry (`user_alice="her password"`), with keyed digests of their passwords.
 
-    The digests are made under a key of this process, so a comparison takes as long whatever the password is, and as long for an
-    unknown name.
+    The key belongs to this process. Comparing digests takes the same time for any password and for unknown names.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -98,7 +100,7 @@ class PlainUsers:
 
 
 class PlainServer:
-    """Server's side of one login by PLAIN."""
+    """Server side of one PLAIN login."""
 
     def __init__(self, users: PlainUsers) -> None:
         self.login: Login | None = None
@@ -126,7 +128,7 @@ class PlainServer:
 
 
 class PlainClient:
-    """Client's side of one login by PLAIN."""
+    """Client side of one PLAIN login."""
 
     def __init__(self, name: str, password: str) -> None:
         self.is_complete = False

@@ -39,7 +39,7 @@ Ask = Callable[["Message", int], Awaitable[Any]]
 
 
 class PeerLogin:
-    """Login with the same credentials at every other broker."""
+    """Login of this broker at other brokers, with the same credentials at each."""
 
     def __init__(self, config: PeerLoginConfig, run_in_thread: Callable[..., Awaitable[Any]] | None = None) -> None:
         self._config = config
@@ -59,7 +59,11 @@ class PeerLogin:
             self._tokens = tokens_for(config.tokens)
 
     async def log_in(self, ask: Ask, host: str = "") -> int:
-        """Log in; return the session's lifetime in ms, 0: without end. `host` is the broker's. Raises LoginRefused and LoginFailed."""
+        """Log in at another broker; return the session's lifetime in ms, 0 if it is unlimited.
+
+        `ask` sends a request and returns the response. `host`: host name of the other broker. Raises LoginRefused and
+        LoginFailed.
+        """
         name = self._config.mechanism
         mechanism = await self._begun(host)  # first, as the other broker does not wait for long
         chosen = await ask(SaslHandshakeRequest(mechanism=name), HANDSHAKE_VERSION)
@@ -91,7 +95,7 @@ class PeerLogin:
         return ScramClient(config.mechanism, config.name, config.password, new_nonce())
 
     def _ticket_for(self, keys: KerberosKeys, host: str) -> InitiatedContext:
-        """Ticket for the service on that host. Blocks. Raises GssFailure."""
+        """Return a security context with a ticket for the service on `host`. Blocks. Raises GssFailure."""
         if self._tickets is None:
             from ottla.server.security.kerberos.library import Initiator
 

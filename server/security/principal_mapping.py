@@ -25,15 +25,15 @@ _DIGITS = frozenset("0123456789")
 
 
 class InvalidPattern(ValueError):
-    """Pattern that RE2 cannot match, or replacement that Java would refuse."""
+    """RE2 cannot match a pattern, or Java would reject a replacement."""
 
 
 class ResultTooLong(Exception):
-    """Replacement that makes more of a name than RESULT_CHARACTERS_MAX."""
+    """A replacement would make a name longer than RESULT_CHARACTERS_MAX."""
 
 
 def compiled(pattern: str) -> Any:
-    """Compile a pattern with RE2; raises InvalidPattern."""
+    """Compile a pattern with RE2. Raises InvalidPattern."""
     import re2  # here, because few listeners have rules
 
     options = re2.Options()
@@ -46,9 +46,10 @@ def compiled(pattern: str) -> Any:
 
 
 def replacement_parts(text: str, groups: int, *, absent_are_plain: bool) -> list[str | int]:
-    """Split a replacement into texts and numbers of groups; raises InvalidPattern.
+    """Split a replacement into texts and group numbers. Raises InvalidPattern.
 
-    `absent_are_plain`: `$9` stands for itself if there are groups, but not as many (Kafka's escapeLiteralBackReferences).
+    `groups`: number of groups in the pattern. `absent_are_plain`: a reference to a missing group, such as `$9`, is
+    plain text if the pattern has any groups (Kafka's escapeLiteralBackReferences).
     """
     parts: list[str | int] = []
     position = 0
@@ -72,7 +73,10 @@ def replacement_parts(text: str, groups: int, *, absent_are_plain: bool) -> list
 
 
 def _group(text: str, position: int, groups: int, *, absent_are_plain: bool) -> tuple[str | int, int]:
-    """Parse a group's number: the longest digits that name an existing group; returns text if there is none."""
+    """Parse a group reference at `position`: the longest number of an existing group. Raises InvalidPattern.
+
+    Return the number, or plain text for a missing group, and the position behind it.
+    """
     number = int(text[position])
     if number > groups:
         if groups == 0 or not absent_are_plain:
@@ -86,7 +90,10 @@ def _group(text: str, position: int, groups: int, *, absent_are_plain: bool) -> 
 
 
 def replaced(pattern: Any, parts: Sequence[str | int], text: str, *, only_first: bool = False) -> str:
-    """Replace matches in a text as Java does, including empty ones after others; raises ResultTooLong."""
+    """Replace all matches in a text as Java does, even an empty match right after another one. Raises ResultTooLong.
+
+    `only_first`: replace only the first match.
+    """
     result: list[str] = []
     end = size = 0
     for match in pattern.finditer(text):
@@ -113,11 +120,11 @@ _RULE = re.compile(r"RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)", re.DOTAL
 
 
 class InvalidRules(ValueError):
-    """Rules that Kafka would refuse, or patterns that RE2 cannot match."""
+    """Kafka would reject the rules, or RE2 cannot match one of their patterns."""
 
 
 class NoRuleFits(Exception):
-    """No rule names the user."""
+    """No rule applies to a distinguished name, so its user has no name."""
 
 
 class _Rule(NamedTuple):
@@ -129,7 +136,10 @@ class _Rule(NamedTuple):
 
 
 class PrincipalMapper:
-    """Names users by the rules of a text; raises InvalidRules."""
+    """Mapping from distinguished names to user names by ssl.principal.mapping.rules.
+
+    The constructor raises InvalidRules.
+    """
 
     def __init__(self, text: str) -> None:
         if len(text) > RULES_CHARACTERS_MAX:
@@ -137,7 +147,7 @@ class PrincipalMapper:
         self._rules = _parsed(text)
 
     def name(self, distinguished_name: str) -> str:
-        """Name of the user with this distinguished name; raises NoRuleFits."""
+        """Return the user name for a distinguished name. Raises NoRuleFits."""
         for rule in self._rules:
             if rule.pattern is None:
                 return distinguished_name
@@ -180,7 +190,7 @@ def _rule(pattern: str, replacement: str, case: str) -> _Rule:
 
 
 def _applied(rule: _Rule, name: str) -> str:
-    """Apply a rule: every match is replaced, as by Java's String.replaceAll."""
+    """Apply a rule to a name: replace every match, as Java's String.replaceAll does. Raises NoRuleFits."""
     try:
         text = replaced(rule.pattern, rule.replacement, name)
     except ResultTooLong as error:

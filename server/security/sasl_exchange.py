@@ -41,7 +41,7 @@ _GSS_TOKEN_BEGINS = b"\x60"
 
 
 class State(enum.Enum):
-    """State of the authentication; the table above has the transitions."""
+    """State of a connection's authentication; the module's docstring has the transitions."""
 
     FIRST = enum.auto()
     VERSIONS = enum.auto()
@@ -53,7 +53,10 @@ class State(enum.Enum):
 
 
 class AuthenticationFailed(Exception):
-    """Failed authentication; the connection ends after a delay. `answer`: sent to the peer before; None: no bytes."""
+    """The authentication has failed, and the connection ends after a delay.
+
+    `answer`: response sent before the end; None: no response.
+    """
 
     def __init__(self, reason: str, answer: Message | None = None) -> None:
         super().__init__(reason)
@@ -61,7 +64,11 @@ class AuthenticationFailed(Exception):
 
 
 class OfferedMechanism(NamedTuple):
-    """Mechanism of a listener. `begin` makes the server's side of an exchange. `in_thread`: its steps may take long, or load code."""
+    """SASL mechanism that a listener offers.
+
+    `begin` creates the server side of an exchange. `max_reauth_ms` 0: clients need not authenticate again. `in_thread`:
+    steps run in a thread, because they may be slow or import modules.
+    """
 
     begin: Callable[[], ServerMechanism]
     max_reauth_ms: int = 0
@@ -69,7 +76,7 @@ class OfferedMechanism(NamedTuple):
 
 
 class SaslExchange:
-    """Authentications of one connection, the first one and later ones. Times are in ms since 1970."""
+    """SASL authentication of one connection: the first one, and later reauthentications. Times are in ms since 1970."""
 
     def __init__(self, mechanisms: Mapping[str, OfferedMechanism]) -> None:
         self.state = State.FIRST
@@ -95,28 +102,34 @@ class SaslExchange:
 
     @property
     def takes_bare_tokens(self) -> bool:
-        """True if the next frame is a token, and no request."""
+        """True if the next frame is a bare SASL token instead of a request."""
         return self.state is State.TOKENS and not self._has_headers
 
     @property
     def refusal(self) -> str | None:
-        """Reason for an earlier refusal of this client; None if it was not refused."""
+        """Reason why the mechanism has refused this client; None if it has not."""
         return None if self._mechanism is None else self._mechanism.refusal
 
     @property
     def works_in_thread(self) -> bool:
-        """True if the next token is to be handled in a thread."""
+        """True if the next token has to be processed in a thread."""
         return self._offered is not None and self._offered.in_thread
 
     def begin_bare(self, frame: bytes) -> None:
-        """Switch to bare tokens if this first frame is one and GSSAPI is enabled: clients of 0.9 begin so."""
+        """Expect bare tokens if `frame`, the first one, is a GSSAPI token and GSSAPI is enabled.
+
+        Clients of Kafka 0.9 begin with such a frame.
+        """
         offered = self._mechanisms.get(GSSAPI)
         if self.state is State.FIRST and offered is not None and frame.startswith(_GSS_TOKEN_BEGINS):
             self._name, self._offered, self._mechanism = GSSAPI, offered, offered.begin()
             self.state = State.TOKENS
 
     def expect(self, api_key: int) -> None:
-        """Raise if a request, which is not decoded yet, has no place here."""
+        """Raise AuthenticationFailed if a request is not allowed in the present state.
+
+        The request need not be decoded yet.
+        """
         if self.state is State.WRONG_MECHANISM:
             self._fail(self._wrong)
         if self.state is State.TOKENS:
@@ -128,11 +141,14 @@ class SaslExchange:
             self._end("Unexpected ApiVersions request received during SASL authentication state HANDSHAKE_REQUEST")
 
     def refuse_request(self, name: str, answer: Message | None) -> NoReturn:
-        """Fail, as a request came in place of a token; `answer` says ILLEGAL_SASL_STATE in its own form."""
+        """Raise AuthenticationFailed, because a request arrived instead of a token.
+
+        `answer`: the request's own kind of response, with the error ILLEGAL_SASL_STATE.
+        """
         self._fail(f"Unexpected Kafka request of type {name} during SASL authentication.", answer)
 
     def on_versions(self, *, is_error: bool) -> None:
-        """Note that an ApiVersions request was answered."""
+        """Advance the state after the response to an ApiVersions request."""
         self.state = State.VERSIONS if is_error else State.HANDSHAKE
 
     def on_handshake(self, mechanism: str, version: int) -> SaslHandshakeResponse:
@@ -155,7 +171,7 @@ class SaslExchange:
         return SaslHandshakeResponse(error_code=ErrorCode.NONE, mechanisms=names)
 
     def on_token(self, token: bytes, now_ms: int) -> SaslAuthenticateResponse:
-        """Answer a SaslAuthenticate request."""
+        """Return the response to a SaslAuthenticate request. Raises AuthenticationFailed."""
         try:
             answer = self._step(token, now_ms)
         except LoginRefused as refused:
@@ -173,7 +189,7 @@ class SaslExchange:
         )
 
     def on_bare_token(self, token: bytes, now_ms: int) -> bytes:
-        """Answer a bare token with a bare token."""
+        """Return the bare token that answers a bare token. Raises AuthenticationFailed."""
         try:
             return self._step(token, now_ms)
         except LoginRefused as refused:
@@ -182,11 +198,11 @@ class SaslExchange:
             self._fail(str(failed))
 
     def may_begin_anew(self, now_ms: int) -> bool:
-        """Tell whether a SaslHandshake on this complete connection begins a new authentication: at most once a second."""
+        """Return True if a SaslHandshake may begin a reauthentication now; this is allowed once a second."""
         return self.expires_ms is not None and now_ms - self._last_anew_ms >= REAUTHENTICATION_INTERVAL_MS
 
     def begin_anew(self, mechanism: str, version: int, now_ms: int) -> SaslHandshakeResponse:
-        """Begin another authentication of a client that is logged in."""
+        """Begin the reauthentication of a client that is logged in."""
         assert self.is_complete
         self._last_anew_ms, self._is_anew = now_ms, True
         return self.on_handshake(mechanism, version)

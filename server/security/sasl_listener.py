@@ -45,25 +45,26 @@ ALL_MAX = 5_000
 
 
 class FailedLogins:
-    """Log of failed logins at all listeners: the first of an address at once, then once a minute how many there were.
+    """Log of failed logins at all listeners, with a rate limit.
 
-    Password attempts from many addresses fill neither the log nor the memory (`replication/reminders.py`). `clock_s` gives
-    the time in seconds of a monotonic clock.
+    An address's first failure is logged immediately, later ones once a minute with their count. Password attempts from
+    many addresses thus fill neither the log nor the memory (`replication/reminders.py`). `clock_s` returns the time in
+    seconds of a monotonic clock.
     """
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._reminders = Reminders(ADDRESSES_MAX, clock_s)
 
     def note(self, address: str, reason: str) -> None:
-        """Log that a login from this address failed."""
+        """Log, within the rate limit, that a login from this address failed."""
         self._reminders.tell(address, logger.warning, "failed authentication of %s: %s", address, reason)
 
 
 class UnauthenticatedPeers:
-    """Limits on unauthenticated connections: of one address, and of all. Sans-IO.
+    """Limits on the number of unauthenticated connections: of each address, and of all. It does no I/O itself.
 
-    Each takes a descriptor, a task and up to 64 KiB for a frame. Beyond the limits the one that has been unauthenticated longest
-    is ended, so that clients that do get on find room among others that do not.
+    A connection occupies a descriptor, a task and up to 64 KiB for a frame. Beyond a limit, the connection that has
+    been unauthenticated longest is closed, so that connections that never authenticate do not keep out others.
     """
 
     def __init__(self) -> None:
@@ -72,7 +73,7 @@ class UnauthenticatedPeers:
 
     @contextmanager
     def counted(self, address: str, end: Callable[[], None]) -> Iterator[None]:
-        """Count a connection during the context. `end` is called if it must be closed."""
+        """Count an unauthenticated connection during the context. `end` is called if the connection must be closed."""
         key = object()
         self._all[key] = address
         mine = self._of_address.setdefault(address, {})
@@ -103,7 +104,10 @@ class UnauthenticatedPeers:
 
 
 class SaslListener:
-    """Authenticates clients of one listener. `receive_bytes_max` bounds a frame, `failure_delay_s` is in seconds."""
+    """SASL of one listener: it authenticates the listener's clients.
+
+    `receive_bytes_max`: largest size of a frame. `failure_delay_s`: seconds until a failed login is answered.
+    """
 
     def __init__(
         self,
@@ -113,7 +117,10 @@ class SaslListener:
         unauthenticated: UnauthenticatedPeers,
         key_sources: Callable[[], KeySources] | None = None,
     ) -> None:
-        """`key_sources` is called only for signed tokens. InvalidSetting: these settings do not support them."""
+        """Create the listener's SASL. Raises InvalidSetting if the settings cannot be used.
+
+        `key_sources` is called only if tokens are signed.
+        """
         self.failures, self.unauthenticated = failures, unauthenticated
         self._scram, self._key_sources = scram, key_sources
         self._offered: dict[str, OfferedMechanism] = {}
@@ -131,7 +138,7 @@ class SaslListener:
         self._offered.update(offered)
 
     def follow(self, configs: ConfigRepository, name: str) -> None:
-        """Apply the settings of the listener of that name, now and after each change."""
+        """Apply the settings of listener `name`, now and after each change."""
 
         started_with = texts_of_listener(configs.started_with.static, name)
 
@@ -157,13 +164,15 @@ class SaslListener:
             logger.warning("Listener %s takes tokens that nobody has signed: anybody can log in as anybody", name)
 
     def exchange(self) -> SaslExchange:
-        """Begin the exchange of one connection."""
+        """Return a new exchange for one connection."""
         return SaslExchange(self._offered)
 
     async def until_ready(self) -> None:
-        """Wait until the token keys were read, or failed to be read; before that no token can be verified.
+        """Wait until the keys for signed tokens have been read, or a read has failed.
 
-        InvalidSetting: the keys of Kerberos cannot be used.
+        Without keys no token can be verified.
+
+        Raises InvalidSetting if the Kerberos keys cannot be used.
         """
         for kerberos in self._kerberos:
             await trio.to_thread.run_sync(kerberos.check)
@@ -207,5 +216,5 @@ def _of_kerberos(config: KerberosOfListener) -> KerberosListener:
 
 
 def new_nonce() -> str:
-    """Unpredictable nonce, of characters that SCRAM allows."""
+    """Return an unpredictable nonce of characters that SCRAM allows."""
     return base64.urlsafe_b64encode(secrets.token_bytes(NONCE_BYTES)).decode()

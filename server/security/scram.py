@@ -52,7 +52,7 @@ CLIENT_FINAL_BYTES_MAX = 8_192
 
 
 class ClientFirst(NamedTuple):
-    """First message of a client. `bare` is the part that both sides sign."""
+    """Parsed first message of a client. `bare`: the part that client and server sign."""
 
     authorization_id: str
     name: str
@@ -68,7 +68,7 @@ class ServerFirst(NamedTuple):
 
 
 class ClientFinal(NamedTuple):
-    """Final message of a client. `without_proof` is the part that both sides sign."""
+    """Parsed final message of a client. `without_proof`: the part that client and server sign."""
 
     nonce: str
     proof: bytes
@@ -95,7 +95,7 @@ def decode_server_first(data: bytes) -> ServerFirst:
 
 
 def decode_server_final(data: bytes) -> bytes:
-    """Signature of the server; raises LoginFailed if it tells an error instead."""
+    """Return the server's signature from its final message. Raises LoginFailed if the message has an error instead."""
     error, signature = _matched(_SERVER_FINAL, data, CLIENT_FINAL_BYTES_MAX, "server final").groups()
     if error is not None:
         raise LoginFailed("the server refused the login")
@@ -107,7 +107,7 @@ def encode_server_first(message: ServerFirst) -> str:
 
 
 def sasl_name(name: str) -> str:
-    """Escape a name for a message."""
+    """Escape a user name for a SCRAM message."""
     return name.replace("=", "=3D").replace(",", "=2C")
 
 
@@ -138,7 +138,7 @@ GS2_HEADER = "n,,"
 
 
 class KnownToken(NamedTuple):
-    """Delegation token that may log in. `owner` is a principal such as User:alice."""
+    """Delegation token that may log in. `owner`: a principal such as User:alice."""
 
     owner: str
     expires_ms: int
@@ -146,20 +146,23 @@ class KnownToken(NamedTuple):
 
 
 class ScramStore(Protocol):
-    """Credentials of users and of delegation tokens."""
+    """Store of the SCRAM credentials of users and delegation tokens."""
 
     def credential(self, mechanism: str, name: str) -> ScramCredential | None:
-        """Credential of a user."""
+        """Return the credential of a user; None if the user has none."""
 
     def token(self, mechanism: str, token_id: str, now_ms: int) -> KnownToken | None:
-        """Delegation token that has not expired."""
+        """Return a delegation token that has not expired; None if there is none with this id."""
 
     def no_credential(self, mechanism: str, name: str, *, is_token: bool = False) -> ScramCredential:
-        """Credential for an unknown user or token: no proof fits it, and it is always the same for a name."""
+        """Return a dummy credential for an unknown user or token; every proof against it fails.
+
+        The credential is always the same for a name.
+        """
 
 
 class ScramServer:
-    """Server's side of one login."""
+    """Server side of one SCRAM login."""
 
     def __init__(self, mechanism: str, store: ScramStore, nonce: Callable[[], str]) -> None:
         self.login: Login | None = None
@@ -221,7 +224,7 @@ class ScramServer:
 
 
 class _Pending(NamedTuple):
-    """A login between its two steps; `login` is None for an unknown user."""
+    """State of a login between its two steps; `login` is None for an unknown user."""
 
     login: Login | None
     credential: ScramCredential
@@ -231,7 +234,10 @@ class _Pending(NamedTuple):
 
 
 class ScramClient:
-    """One SCRAM login at another broker. The second step takes a millisecond or more: run it in a thread."""
+    """Client side of one SCRAM login at another broker.
+
+    The second step takes a millisecond or more: run it in a thread.
+    """
 
     def __init__(self, mechanism: str, name: str, password: str, nonce: str, *, with_token: bool = False) -> None:
         self.is_complete = False

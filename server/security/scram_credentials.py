@@ -33,11 +33,11 @@ _PARTS = ("salt", "stored_key", "server_key", "iterations")
 
 
 class MalformedCredential(ValueError):
-    """Malformed credential. The message does not quote it, as most of it may be valid."""
+    """A credential is malformed. The message does not quote it, because most of it may be valid."""
 
 
 class ScramCredential(NamedTuple):
-    """Salted keys of a password. They do not allow a login, but allow posing as the server."""
+    """Salted keys of a password. Nobody can log in with them, but their holder can pose as the server."""
 
     salt: bytes
     stored_key: bytes
@@ -54,7 +54,10 @@ def encode_credential(credential: ScramCredential) -> str:
 
 
 def decode_credential(text: str) -> ScramCredential:
-    """Parse a credential; raises MalformedCredential. As in Kafka its parts may have any order, and extra ones are refused."""
+    """Parse a credential. Raises MalformedCredential.
+
+    As in Kafka, its parts may be in any order, and unknown parts are rejected.
+    """
     parts: dict[str, str] = {}
     for each in text.split(","):
         name, _, value = each.partition("=")
@@ -72,12 +75,12 @@ def decode_credential(text: str) -> ScramCredential:
 
 
 def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """RFC 5802's Hi(). Kafka takes the password as it is, without SASLprep. Takes a millisecond and more."""
+    """Return RFC 5802's Hi(). Like Kafka, use the password as it is, without SASLprep. Takes a millisecond or more."""
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
 
 
 def credential_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
-    """Credential made of a salted password."""
+    """Return the credential that results from a salted password."""
     name = HASHES[mechanism]
     client_key = hmac.digest(salted, b"Client Key", name)
     server_key = hmac.digest(salted, b"Server Key", name)
@@ -96,7 +99,10 @@ _LENGTHS_OF_TOOLS = (25, 26)  # those of nearly all numbers of so many bits
 
 
 class Look(NamedTuple):
-    """Visible part of a credential, before a login. `salt_bytes` 0: a salt as Kafka's tools make one."""
+    """Properties of a credential that the server reveals before a login.
+
+    `salt_bytes` 0: a salt like those of Kafka's tools.
+    """
 
     iterations: int
     salt_bytes: int
@@ -106,7 +112,7 @@ _OF_NOBODY = Look(ITERATIONS_MIN, 0)
 
 
 class MadeUpCredentials:
-    """Credentials for unknown users and tokens, derived from a secret; they look like those of existing users."""
+    """Dummy credentials for unknown users and tokens, derived from a secret; they look like those of existing users."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
@@ -114,7 +120,7 @@ class MadeUpCredentials:
         self._drawn_from: dict[str, list[tuple[Look, int]]] = {}
 
     def change(self, mechanism: str, before: ScramCredential | None, after: ScramCredential | None) -> None:
-        """Record that the credential of a user has changed; None: none."""
+        """Record that a user's credential has changed; None: the user had, or has, no credential."""
         looks = self._looks[mechanism]
         for credential, difference in ((before, -1), (after, 1)):
             if credential is not None and credential.iterations >= ITERATIONS_MIN:
@@ -125,18 +131,18 @@ class MadeUpCredentials:
         self._drawn_from.pop(mechanism, None)
 
     def of_user(self, mechanism: str, name: str) -> ScramCredential:
-        """Credential for a name that no user has. No proof fits it."""
+        """Return a dummy credential for an unknown user; every proof against it fails."""
         look = self._look(mechanism, name)
         seed = self._seed(f"user {mechanism} {look.iterations} {look.salt_bytes} {name}")
         return self._credential(mechanism, seed, _salt(seed, look.salt_bytes), look.iterations)
 
     def of_token(self, mechanism: str, token_id: str) -> ScramCredential:
-        """Credential for an unknown token. No proof fits it."""
+        """Return a dummy credential for an unknown token; every proof against it fails."""
         salt = self.salt_of_token(mechanism, token_id)
         return self._credential(mechanism, self._seed(f"key {mechanism} {token_id}"), salt, ITERATIONS_MIN)
 
     def salt_of_token(self, mechanism: str, token_id: str) -> bytes:
-        """Salt of any token, known or not."""
+        """Return the salt of a token, whether the token exists or not."""
         return _salt(self._seed(f"token {mechanism} {token_id}"), 0)
 
     def _credential(self, mechanism: str, seed: bytes, salt: bytes, iterations: int) -> ScramCredential:
@@ -159,7 +165,7 @@ class MadeUpCredentials:
 
 
 def in_36_digits(number: int) -> bytes:
-    """Number to the base of 36, as Java's BigInteger writes it."""
+    """Format a number to the base of 36, as Java's BigInteger does."""
     found = []
     while number:
         number, digit = divmod(number, 36)

@@ -48,22 +48,26 @@ logger = logging.getLogger("ottla.auth")
 
 
 class ScramUsers:
-    """Users that may log in by SCRAM; a `ScramStore`."""
+    """Users that may log in by SCRAM, and their credentials (a `ScramStore`)."""
 
     def __init__(self, secret: bytes | None = None, tokens: DelegationTokens | None = None) -> None:
-        """`secret`: seed of the answers to unknown users, equal on all brokers and permanent; None: a new one."""
+        """Create the store.
+
+        `secret`: secret from which dummy credentials of unknown users are derived; it must be permanent and the same on
+        all brokers. None: a new secret.
+        """
         self._credentials: dict[str, dict[str, ScramCredential]] = {}
         self._made_up = MadeUpCredentials(secret or secrets.token_bytes(32))
         self._tokens = tokens
 
     def on_entity(self, entity: str, texts: Mapping[str, str]) -> None:
-        """Apply the node of an entity, if it is a user and not the default one."""
+        """Apply the settings of an entity if it is a user, but not the default user."""
         kind, _, element = entity.partition("/")
         if kind == znodes.USERS and "/" not in element and element != znodes.DEFAULT_ENTITY:
             self.put(unquote(element), texts)
 
     def put(self, name: str, texts: Mapping[str, str]) -> None:
-        """Apply the node of a user; without credentials the user is gone."""
+        """Apply the settings of a user; a user without credentials is removed."""
         found = {}
         for mechanism in HASHES:
             if (text := texts.get(mechanism)) is not None:
@@ -83,7 +87,7 @@ class ScramUsers:
             self._credentials.pop(name, None)
 
     def of(self, name: str) -> Mapping[str, ScramCredential]:
-        """Credentials of a user, by mechanism."""
+        """Return the credentials of a user, by mechanism."""
         return self._credentials.get(name, {})
 
     def __iter__(self) -> Iterator[str]:
@@ -100,12 +104,12 @@ class ScramUsers:
 
 
 def user_entity(name: str) -> str:
-    """Path of a user's node below /config."""
+    """Return the path of a user's node below /config."""
     return f"{znodes.USERS}/{znodes.entity_element(name)}"
 
 
 def new_salt() -> bytes:
-    """Random salt as Kafka's tools make one."""
+    """Return a random salt like those of Kafka's tools."""
     return in_36_digits(secrets.randbits(SALT_BITS))
 
 
@@ -119,11 +123,11 @@ _NAMES = ("name", "password", "iterations", "salt", "saltedpassword")
 
 
 class MalformedUser(ValueError):
-    """Malformed --add-scram; the message is one line for the operator."""
+    """The value of --add-scram is malformed. The message is one line for the operator."""
 
 
 class FirstUser(NamedTuple):
-    """User of --add-scram, with its password, or one that is salted already."""
+    """User of --add-scram, with its password or its salted password."""
 
     mechanism: str
     name: str
@@ -136,14 +140,14 @@ class FirstUser(NamedTuple):
         return f"FirstUser({self.mechanism}, {self.name!r})"
 
     def credential(self) -> str:
-        """Credential as the coordination tree keeps it."""
+        """Return the credential as the coordination tree stores it."""
         salt = self.salt or new_salt()
         salted = self.salted or salted_password(self.mechanism, self.password, salt, self.iterations)
         return encode_credential(credential_of(self.mechanism, salted, salt, self.iterations))
 
 
 def parse_first_user(text: str) -> FirstUser:
-    """Parse the value of --add-scram; raises MalformedUser."""
+    """Parse the value of --add-scram. Raises MalformedUser."""
     # Bytes of a file or a command that are no UTF-8 are surrogates by now.
     if any("\ud800" <= each <= "\udfff" for each in text):
         raise MalformedUser("the text is not UTF-8")

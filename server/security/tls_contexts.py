@@ -45,7 +45,10 @@ _EXCHANGES = {
 
 
 def openssl_name(name: str) -> str:
-    """OpenSSL's name of a suite of TLS 1.2 or older; a text that is no name of IANA's is returned unchanged."""
+    """Return OpenSSL's name of a cipher suite of TLS 1.2 or older.
+
+    A text that is not an IANA name is returned unchanged.
+    """
     exchange, separator, rest = name.removeprefix("TLS_").removeprefix("SSL_").partition("_WITH_")
     if not separator or exchange not in _EXCHANGES:
         return name
@@ -59,7 +62,7 @@ def openssl_name(name: str) -> str:
 
 
 def split_suites(names: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Separate suites of TLS 1.3 from older ones, which get OpenSSL's names."""
+    """Separate cipher suites into those of TLS 1.3 and older ones; the older ones get OpenSSL's names."""
     newest, older = [], []
     for name in names:
         if name in TLS_1_3:
@@ -89,7 +92,7 @@ KERNEL_TLS: int = getattr(ssl, "OP_ENABLE_KTLS", 0) if system.IS_LINUX else 0
 
 
 class Secrets:
-    """Key and authorities read from the stores of one listener."""
+    """Key and authorities of one listener, read from its keystore and truststore."""
 
     __slots__ = ("authorities", "key_store")
 
@@ -99,7 +102,7 @@ class Secrets:
 
 
 def server_context(config: TlsConfig, secrets: Secrets) -> ssl.SSLContext:
-    """Context for accepted connections; raises InvalidSetting if the settings or stores cannot be used."""
+    """Return the TLS context for accepted connections. Raises InvalidSetting if settings or stores cannot be used."""
     if secrets.key_store is None:
         reason = "there is no key: set ssl.keystore.location and ssl.keystore.type, or ssl.keystore.key"
         raise InvalidSetting.without_value("ssl.keystore.location", reason)
@@ -113,7 +116,10 @@ def server_context(config: TlsConfig, secrets: Secrets) -> ssl.SSLContext:
 
 
 def client_context(config: TlsConfig, secrets: Secrets) -> ssl.SSLContext:
-    """Context for connections to other brokers; raises InvalidSetting if the settings or stores cannot be used."""
+    """Return the TLS context for connections to other brokers.
+
+    Raises InvalidSetting if settings or stores cannot be used.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     algorithm = config.ssl_endpoint_identification_algorithm.lower()
     if algorithm not in ("", "https"):
@@ -193,7 +199,7 @@ def _load_key(context: ssl.SSLContext, store: KeyStore, *, has_to_verify: bool) 
 
 
 def _refusal(context: ssl.SSLContext, path: str, store: KeyStore) -> ssl.SSLError | None:
-    """Error by which OpenSSL refuses the key and its chain; None if it takes them."""
+    """Load the key and its chain into `context`; return OpenSSL's error if it rejects them, else None."""
     try:
         # Without a password OpenSSL would ask for one on the terminal.
         context.load_cert_chain(path, password=store.password or "")
@@ -205,13 +211,16 @@ def _refusal(context: ssl.SSLContext, path: str, store: KeyStore) -> ssl.SSLErro
 
 
 def _lower_security_level(context: ssl.SSLContext) -> None:
-    """Lower the security level to accept weak signatures. Cipher suites stay; TLS 1.3 has its own setting."""
+    """Lower OpenSSL's security level so that weak signatures are accepted.
+
+    The cipher suites stay the same; TLS 1.3 has its own setting for them.
+    """
     suites = [each["name"] for each in context.get_ciphers() if each["protocol"] != "TLSv1.3"]
     context.set_ciphers(":".join([*(suites or ["DEFAULT"]), "@SECLEVEL=0"]))
 
 
 def _signed_with_sha_1(store: KeyStore) -> str | None:
-    """Name of the holder of the first certificate that is signed with SHA-1."""
+    """Return the subject of the first certificate in the chain that is signed with SHA-1."""
     try:
         return next((distinguished_name(each) for each in store.chain if signature_algorithm(each) in _SHA_1), None)
     except MalformedDer:
@@ -250,7 +259,10 @@ def _load_authorities(context: ssl.SSLContext, authorities: tuple[bytes, ...] | 
 
 @contextlib.contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """Private file with a secret text, in memory where the system supports that."""
+    """Yield the path of a private temporary file with a secret text.
+
+    The file is in memory if the system supports that.
+    """
     if (in_memory := system.file_in_memory()) is not None:
         descriptor, path = in_memory
         with open(descriptor, "w") as file:

@@ -39,12 +39,12 @@ _ROUNDS_MAX = 10  # TLS 1.2 needs three
 
 
 def lenient_client(config: TlsConfig, secrets: Secrets) -> ssl.SSLContext:
-    """Client context with these settings that skips host name checks."""
+    """Return a client context with these settings that does not check host names."""
     return client_context(replace(config, ssl_endpoint_identification_algorithm=""), secrets)
 
 
 def handshake_problem(server: ssl.SSLContext, client: ssl.SSLContext) -> str | None:
-    """Test a handshake in memory; returns the problem, None if it succeeded."""
+    """Try a handshake between the contexts in memory; return the problem, None if it succeeded."""
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     # The client first: with TLS 1.3 it is done before the server has seen its certificate.
     sides = {
@@ -78,7 +78,7 @@ MEASURED_HANDSHAKES = 3
 
 
 class KeyCost:
-    """Time of the dearest step of a handshake with one key: mostly that is a signature."""
+    """Processor time of the most expensive step of a handshake with one key; that is usually a signature."""
 
     __slots__ = ("_count", "_least_s")
 
@@ -87,7 +87,7 @@ class KeyCost:
 
     @property
     def is_low(self) -> bool:
-        """True if the cost is known, and low enough for the event loop."""
+        """True if the cost is known, and low enough to do the handshake on the event loop."""
         return self.is_known and self._least_s <= COSTLY_S
 
     @property
@@ -95,21 +95,21 @@ class KeyCost:
         return self._count >= MEASURED_HANDSHAKES
 
     def note(self, seconds: float) -> None:
-        """Record the processor time of a handshake's dearest step."""
+        """Record the processor time, in seconds, of a handshake's most expensive step."""
         # The least counts: on a busy machine the others are too long.
         self._count += 1
         self._least_s = min(self._least_s, seconds)
 
 
 class ToOthers(NamedTuple):
-    """Context for connections to the same listener of other brokers."""
+    """TLS context for connections to the same listener of other brokers, with the cost of its key."""
 
     context: ssl.SSLContext
     cost: KeyCost
 
 
 class InForce(NamedTuple):
-    """State of a listener: settings and loaded files."""
+    """State of a listener in force: its TLS settings, and everything loaded by them."""
 
     config: TlsConfig
     secrets: Secrets
@@ -121,17 +121,17 @@ class InForce(NamedTuple):
     """None: brokers do not connect to each other by way of this listener."""
 
     def cannot_connect_to(self, other: InForce) -> str | None:
-        """Reason why a broker with the first certificates cannot connect to one with the second; None if it can."""
+        """Return why a broker with these certificates cannot connect to one with those of `other`; None if it can."""
         return handshake_problem(other.context, lenient_client(self.config, self.secrets))
 
 
 class TlsListener:
-    """TLS of one listener. Raises InvalidSetting if the settings or files cannot be used."""
+    """TLS of one listener. The constructor raises InvalidSetting if the settings or files cannot be used."""
 
     def __init__(
         self, name: str, security_protocol: str, texts: Mapping[str, str], *, is_between_brokers: bool = False
     ) -> None:
-        """`is_between_brokers`: brokers connect to each other on this listener."""
+        """Load the TLS of listener `name`. `is_between_brokers`: brokers connect to each other on this listener."""
         self.name = name
         self._authenticates = security_protocol == "SSL"
         self._is_between_brokers = is_between_brokers
@@ -145,7 +145,7 @@ class TlsListener:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """Context for the next connection."""
+        """TLS context for the next accepted connection."""
         return self._in_force.context
 
     @property
@@ -153,7 +153,7 @@ class TlsListener:
         return self._in_force.cost
 
     def principal(self, certificate: bytes | None) -> str:
-        """Name of a client with this certificate (DER). Raises NoRuleFits and MalformedDer."""
+        """Return the user name of a client with this certificate (DER). Raises NoRuleFits and MalformedDer."""
         if not certificate or not self._authenticates:
             return ANONYMOUS
         return f"User:{self._in_force.mapper.name(distinguished_name(certificate))}"
@@ -162,7 +162,7 @@ class TlsListener:
 
     @property
     def to_others(self) -> ToOthers:
-        """Context for the next connection to another broker; only for a listener among brokers."""
+        """TLS context for the next connection to another broker; only for listeners between brokers."""
         assert self._in_force.to_others is not None
         return self._in_force.to_others
 
@@ -177,12 +177,18 @@ class TlsListener:
     # --- changes
 
     def check(self, texts: Mapping[str, str]) -> None:
-        """Raise InvalidSetting for settings that the listener cannot use; nothing changes. May run in a thread."""
+        """Raise InvalidSetting for settings that the listener cannot use.
+
+        Changes nothing; may be called in a thread.
+        """
         # Kept: when the change comes into force files and keys need not be read again.
         self._checked = self.read_anew(texts)
 
     def read_anew(self, texts: Mapping[str, str]) -> InForce | None:
-        """Read settings and files again; None if nothing has changed. May run in a thread."""
+        """Read settings and files again; return the new state, None if nothing has changed. Raises InvalidSetting.
+
+        May be called in a thread.
+        """
         config = self._config(texts)
         files = _fingerprints(files_of(config))
         for known in (self._in_force, self._checked):
@@ -193,12 +199,12 @@ class TlsListener:
         return changed
 
     def take_up(self, changed: InForce) -> None:
-        """Use the state from `read_anew` for later connections."""
+        """Use the state returned by `read_anew` for later connections."""
         self._in_force, self._checked = changed, None
         self._last_problem = ""
 
     def is_news(self, problem: str) -> bool:
-        """True if a problem differs from the last one and deserves a log line."""
+        """Remember a problem; return True if it differs from the last problem and so deserves a log line."""
         is_news, self._last_problem = problem != self._last_problem, problem
         return is_news
 
@@ -245,7 +251,7 @@ class TlsListener:
             self._check_connections(changed)
 
     def _check_connections(self, changed: InForce) -> None:
-        """Check that brokers with old and with new certificates can connect to each other."""
+        """Raise InvalidSetting unless brokers with old and with new certificates can connect to each other."""
         now = self._in_force
         # An old certificate that has expired is no measure for the new one. Kafka measures by it, and has to be restarted.
         before = changed if now.cannot_connect_to(now) else now
@@ -274,7 +280,7 @@ def _check_same_holder(now: KeyStore, new: KeyStore, config: TlsConfig) -> None:
 
 
 def _fingerprints(paths: Iterable[str]) -> dict[str, object]:
-    """Fingerprints of files, which change with them; None for a missing file."""
+    """Return a fingerprint of each file, which changes when the file is replaced; None for a missing file."""
     found: dict[str, object] = {}
     for path in paths:
         try:
@@ -294,15 +300,18 @@ FILES_LOOKED_AT_S = 10.0
 
 
 class TlsListeners:
-    """All listeners that encrypt: made at start, changed with the settings, and when their files change.
+    """TLS of all encrypted listeners, updated when their settings or files change.
 
-    Raises InvalidSetting if one of them cannot begin.
+    The constructor raises InvalidSetting if a listener's settings or files cannot be used.
     """
 
     def __init__(
         self, endpoints: Iterable[Endpoint], configs: ConfigRepository, between_brokers: Collection[str] = ()
     ) -> None:
-        """`between_brokers`: listeners by which this broker connects to others."""
+        """Load the TLS of all encrypted endpoints.
+
+        `between_brokers`: listeners on which brokers connect to each other.
+        """
         self._configs = configs
         self._by_name = {
             each.listener: TlsListener(
@@ -321,11 +330,11 @@ class TlsListeners:
         return iter(self._by_name.values())
 
     def get(self, name: str) -> TlsListener | None:
-        """Listener of that name; None if it does not encrypt."""
+        """Return the TLS of listener `name`; None if the listener is not encrypted."""
         return self._by_name.get(name)
 
     async def watch_files(self) -> None:
-        """Reload replaced certificate files, until cancelled."""
+        """Reload certificate files that were replaced, until cancelled."""
         while True:
             await trio.sleep(FILES_LOOKED_AT_S)
             texts = self._configs.texts

@@ -49,7 +49,7 @@ ID_BYTES = 16
 
 
 class DelegationToken(NamedTuple):
-    """Delegation token without its HMAC."""
+    """Delegation token without its HMAC. Times are in ms since 1970."""
 
     token_id: str
     owner: str
@@ -63,7 +63,7 @@ class DelegationToken(NamedTuple):
         return self.max_ms < now_ms or self.expires_ms < now_ms
 
     def concerns(self, principals: Collection[str]) -> bool:
-        """True if one of these principals owns, requested or may renew the token, and so may see it."""
+        """Return True if one of these principals owns, requested or may renew the token, and so may see it."""
         return (
             self.owner in principals
             or self.requester in principals
@@ -77,7 +77,7 @@ class DelegationToken(NamedTuple):
 def new_token(
     requester: str, owner: str, renewers: tuple[str, ...], lifetime_ms: int, config: TokenConfig, now_ms: int
 ) -> DelegationToken:
-    """Make a token. `lifetime_ms` 0 or less: as long as the settings allow."""
+    """Create a token. `lifetime_ms` 0 or less: the longest lifetime that the settings allow."""
     longest_ms = config.delegation_token_max_lifetime_ms
     max_ms = _later(now_ms, min(longest_ms, lifetime_ms) if lifetime_ms > 0 else longest_ms)
     expires_ms = min(max_ms, _later(now_ms, config.delegation_token_expiry_time_ms))
@@ -87,7 +87,7 @@ def new_token(
 def renewed(
     token: DelegationToken, principal: str, period_ms: int, config: TokenConfig, now_ms: int
 ) -> DelegationToken:
-    """Renew a token; `period_ms` 0 or less: as long as the settings say. Raises KafkaError."""
+    """Return the token with a later expiry; `period_ms` 0 or less: after the configured period. Raises KafkaError."""
     if token.is_over(now_ms):
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
     _check_renewer(token, principal)
@@ -97,7 +97,10 @@ def renewed(
 
 
 def expired(token: DelegationToken, principal: str, period_ms: int, now_ms: int) -> DelegationToken | None:
-    """Change the end of a token; None if it is to be removed at once, for a negative `period_ms`. Raises KafkaError."""
+    """Return the token with an expiry in `period_ms`; None if it is to be removed immediately, for a negative period.
+
+    Raises KafkaError.
+    """
     _check_renewer(token, principal)
     if period_ms < 0:
         return None
@@ -107,7 +110,7 @@ def expired(token: DelegationToken, principal: str, period_ms: int, now_ms: int)
 
 
 def hmac_of(token_id: str, secret_key: bytes) -> bytes:
-    """HMAC of a token, which its owner logs in with: 64 bytes."""
+    """Return the HMAC of a token (64 bytes), with which its owner logs in."""
     return hmac.digest(secret_key, token_id.encode(), "sha512")
 
 
@@ -121,7 +124,7 @@ def _later(now_ms: int, period_ms: int) -> int:
 
 
 def _new_id() -> str:
-    """Random id in Kafka's spelling, which does not begin with a dash, for the sake of command lines."""
+    """Return a random id in Kafka's spelling that does not begin with a dash, which would look like an option."""
     while (text := base64.urlsafe_b64encode(secrets.token_bytes(ID_BYTES)).decode().rstrip("=")).startswith("-"):
         pass
     return text
@@ -150,7 +153,7 @@ def token_path(token_id: str) -> str:
 
 
 def is_token_id(name: str) -> bool:
-    """Tell whether a token can have this id: Kafka's have 22 characters of URL-safe base64."""
+    """Return True if a token can have this id: Kafka's have 22 characters of URL-safe base64."""
     return _ID.fullmatch(name) is not None
 
 
@@ -167,7 +170,7 @@ def encode_token(token: DelegationToken) -> bytes:
 
 
 def decode_token(token_id: str, data: bytes) -> DelegationToken:
-    """Parse the node of that name; raises MalformedNode."""
+    """Decode the node of a token. Raises MalformedNode."""
     if not is_token_id(token_id) or len(data) > _DATA_BYTES_MAX:
         raise MalformedNode(f"no token: {len(data)} bytes of {token_id[:_SHOWN_MAX]!r}")
     try:
@@ -219,14 +222,14 @@ NO_TIME = -1
 
 
 def may_ask(context: RequestContext[Any]) -> bool:
-    """True if this client may request tokens: it must be authenticated by other means than a token."""
+    """Return True if a client may request tokens: it must be authenticated, and not by a token."""
     protocol = context.security_protocol
     is_unknown = protocol == "PLAINTEXT" or (protocol == "SSL" and context.principal == ANONYMOUS)
     return not is_unknown and not context.is_token_authenticated
 
 
 class Principal(NamedTuple):
-    """Principal such as User:alice in two parts, as requests about tokens have it."""
+    """Principal such as User:alice, split into type and name, as requests about tokens have it."""
 
     type: str
     name: str
@@ -245,14 +248,14 @@ USER = "User"
 
 
 class DelegationTokens:
-    """All delegation tokens in force on this broker, their HMACs, and their logins by SCRAM (Kafka's DelegationTokenCache).
+    """Delegation tokens in force on this broker, their HMACs and SCRAM credentials (Kafka's DelegationTokenCache).
 
-    A SCRAM login with a token uses the token's id as user name and its HMAC, in base64, as password. What a server keeps of
-    that password takes 1.4 ms to make. It is made once for each token and mechanism: soon after the token is heard of, in a
-    thread (`derive`), or at its first login, if that comes sooner.
+    In a SCRAM login with a token, the user name is the token's id and the password its HMAC in base64. The credential
+    that the server keeps for this takes 1.4 ms to derive. It is derived once for each token and mechanism: in a thread
+    (`derive`) soon after the token becomes known, or at the token's first login if that is earlier.
 
-    Salts follow from the id and a secret of the cluster, like those that are made up for tokens that do not exist. So an answer
-    to a login does not tell whether there is such a token.
+    A salt is derived from the token's id and a secret of the cluster, just like the salts of dummy credentials for
+    unknown tokens. A login attempt thus does not reveal whether the token exists.
     """
 
     def __init__(self, secret_key: bytes) -> None:
@@ -277,7 +280,7 @@ class DelegationTokens:
         return self._tokens.get(token_id)
 
     def put(self, token: DelegationToken) -> None:
-        """Add a token, or change its end."""
+        """Add a token, or change the expiry of a known one."""
         token_id = token.token_id
         if (before := self._tokens.get(token_id)) is None:
             hmac = hmac_of(token_id, self._secret_key)
@@ -289,7 +292,7 @@ class DelegationTokens:
         self._count(token.requester, 1)
 
     def remove(self, token_id: str) -> None:
-        """Remove a token, if it is known."""
+        """Remove a token if it is known."""
         token = self._tokens.pop(token_id, None)
         if token is not None:
             self._count(token.requester, -1)
@@ -298,7 +301,7 @@ class DelegationTokens:
             self._underived.pop(token_id, None)
 
     def count_of(self, requester: str) -> int:
-        """Number of tokens that a principal has requested."""
+        """Return the number of tokens that a principal has requested."""
         return self._counts.get(requester, 0)
 
     def _count(self, requester: str, change: int) -> None:
@@ -307,7 +310,7 @@ class DelegationTokens:
             self._counts[requester] = count
 
     def hmac(self, token_id: str) -> bytes:
-        """HMAC of a known token."""
+        """Return the HMAC of a known token."""
         return self._hmacs[token_id]
 
     def by_hmac(self, hmac: bytes) -> DelegationToken | None:
@@ -317,7 +320,10 @@ class DelegationTokens:
     # ------------------------------------------------------------------ logging in
 
     def known(self, mechanism: str, token_id: str, now_ms: int) -> KnownToken | None:
-        """Token that may log in. As in Kafka an expired token can log in, and its session ends at once."""
+        """Return a token that may log in; None if it is unknown or has expired.
+
+        Kafka accepts the login of an expired token, too, and ends the session immediately.
+        """
         token = self._tokens.get(token_id)
         if token is None or token.is_over(now_ms) or self.salt_of is None:
             return None
@@ -329,18 +335,18 @@ class DelegationTokens:
         return KnownToken(owner, min(token.expires_ms, token.max_ms), credential)
 
     def underived(self, limit: int) -> list[tuple[str, bytes]]:
-        """Up to `limit` tokens without derived credentials, each with its HMAC."""
+        """Return up to `limit` tokens whose credentials are not derived yet, each with its HMAC."""
         return [(each, self._hmacs[each]) for each in islice(self._underived, limit)]
 
     def derive(self, tokens: Iterable[tuple[str, bytes]]) -> dict[str, dict[str, ScramCredential]]:
-        """Make the credentials of tokens; 3 ms each, so that belongs in a thread."""
+        """Derive the credentials of tokens. This takes 3 ms for each, so call it in a thread."""
         return {
             token_id: {mechanism: self._credential(mechanism, token_id, hmac) for mechanism in HASHES}
             for token_id, hmac in tokens
         }
 
     def take(self, derived: dict[str, dict[str, ScramCredential]]) -> None:
-        """Store credentials from `derive` for tokens that still exist."""
+        """Store credentials returned by `derive`, for tokens that still exist."""
         for token_id, credentials in derived.items():
             if token_id in self._tokens:
                 self._credentials[token_id] = credentials

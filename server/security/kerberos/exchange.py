@@ -31,7 +31,7 @@ from ottla.server.security.mechanism import Login, LoginFailed
 
 
 class GssFailure(Exception):
-    """Error of the Kerberos library, in one line. `is_passing`: a retry may succeed."""
+    """Error of the Kerberos library, in one line. `is_passing`: a later attempt may succeed."""
 
     def __init__(self, text: str, *, is_passing: bool = False) -> None:
         super().__init__(text)
@@ -39,7 +39,7 @@ class GssFailure(Exception):
 
 
 class Stepped(NamedTuple):
-    """Result of one step. `token`: for the peer; None or empty: none is sent."""
+    """Result of one step of an exchange. `token`: token to send to the peer; None or empty: there is none."""
 
     token: bytes | None
     is_complete: bool
@@ -57,7 +57,7 @@ _WITHOUT_CONTROLS = re.compile(r"[^\x00-\x1f\x7f]*")
 
 
 class Context(Protocol):
-    """Security context of the library; each method raises GssFailure."""
+    """Security context of the Kerberos library, for one login. Methods raise GssFailure."""
 
     def step(self, token: bytes) -> Stepped: ...
 
@@ -67,10 +67,10 @@ class Context(Protocol):
 
 
 class ServerContext(Context, Protocol):
-    """Security context of the server's side."""
+    """Security context of the server in one login."""
 
     def initiator(self) -> str:
-        """Principal of the client, once the context is complete."""
+        """Principal of the client; available once the context is complete."""
 
 
 class _State(enum.Enum):
@@ -81,7 +81,10 @@ class _State(enum.Enum):
 
 
 class GssapiServer:
-    """Server's side of one login. `begin` makes a context; `short_name` names the user of a principal, or raises NoShortName."""
+    """Server side of one GSSAPI login.
+
+    `begin` creates a security context. `short_name` returns the user name of a principal, or raises NoShortName.
+    """
 
     def __init__(self, begin: Callable[[], ServerContext], short_name: Callable[[KerberosName], str]) -> None:
         self.login: Login | None = None
@@ -92,7 +95,10 @@ class GssapiServer:
         self._tokens = 0
 
     def step(self, token: bytes, now_ms: int) -> bytes:
-        """Answer a client's token. Blocks in the Kerberos library: call it in a thread."""
+        """Process a client's token and return the answer. Raises LoginFailed, LoginRefused, and CloseConnection.
+
+        Blocks in the Kerberos library: call this in a thread.
+        """
         self._tokens += 1
         state, self._state = self._state, _State.OVER  # unless the step goes well
         if len(token) > TOKEN_BYTES_MAX:
@@ -156,7 +162,10 @@ class GssapiServer:
 
 
 class GssapiClient:
-    """Client's side of one login, at another broker. `begin` makes a context, for which it may have to ask a KDC."""
+    """Client side of one GSSAPI login at another broker.
+
+    `begin` creates a security context, perhaps after a request to a KDC.
+    """
 
     def __init__(self, begin: Callable[[], Context]) -> None:
         self.is_complete = False
@@ -166,7 +175,10 @@ class GssapiClient:
         self._tokens = 0
 
     def step(self, token: bytes) -> bytes:
-        """Answer a server's token. Blocks in the library and for the KDC: call it in a thread."""
+        """Process a server's token and return the answer. Raises LoginFailed.
+
+        Blocks in the Kerberos library and during requests to the KDC: call this in a thread.
+        """
         self._tokens += 1
         if self._tokens > TOKENS_MAX or len(token) > TOKEN_BYTES_MAX:
             raise LoginFailed("the broker sends too many tokens, or one that is too long")

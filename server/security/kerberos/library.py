@@ -58,7 +58,7 @@ def _words(error: Any, code: int) -> str:
 
 
 def default_realm() -> str:
-    """Realm of this machine; "" if Kerberos' configuration names none, as in Kafka."""
+    """Return this machine's realm; "" if Kerberos' configuration names none, as in Kafka."""
     try:
         with _translated():
             name = gss.canonicalize_name(gss.import_name(b"nobody", _PRINCIPAL), _KERBEROS)
@@ -68,7 +68,7 @@ def default_realm() -> str:
 
 
 def _shown(name: Any) -> str:
-    """Principal as text. Separators that are part of a name have a backslash before them."""
+    """Return a principal as text; separators inside a name are escaped by a backslash. Raises GssFailure."""
     shown: bytes = gss.display_name(name, False).name
     if len(shown) > NAME_BYTES_MAX:
         raise GssFailure(f"a principal of {len(shown)} bytes")
@@ -83,9 +83,9 @@ def _principal(keys: KerberosKeys) -> Any:
 
 
 class Acceptor:
-    """Acceptor of tickets for the principal of these keys. GssFailure: the keys are missing.
+    """Acceptor of Kerberos tickets for the principal of `keys`. Raises GssFailure if the keys are missing.
 
-    The file of keys is read with each ticket, so new keys count at once.
+    The keytab is read for each ticket, so new keys apply immediately.
     """
 
     def __init__(self, keys: KerberosKeys) -> None:
@@ -99,12 +99,12 @@ class Acceptor:
 
 
 class _Context:
-    """Security context of either side."""
+    """Base class of the security contexts of server and client."""
 
     _context: Any = None
 
     def wrap(self, message: bytes) -> bytes:
-        """Wrap a message with a proof of its origin, not encrypted."""
+        """Wrap a message so that its origin is proven; it is not encrypted."""
         with _translated():
             wrapped: bytes = gss.wrap(self._context, message, False).message
         return wrapped
@@ -116,7 +116,7 @@ class _Context:
 
 
 class AcceptedContext(_Context):
-    """Security context of the server's side of one login."""
+    """Security context of the server in one login."""
 
     def __init__(self, credentials: Any) -> None:
         self._credentials = credentials
@@ -128,20 +128,20 @@ class AcceptedContext(_Context):
         return Stepped(found.token, not found.more_steps)
 
     def initiator(self) -> str:
-        """Principal at the other side, when the context is complete."""
+        """Principal of the client; available once the context is complete."""
         with _translated():
             return _shown(gss.inquire_context(self._context, target_name=False).initiator_name)
 
 
 class Initiator:
-    """Initiator that gets tickets for the principal of these keys, and keeps them in memory until they expire."""
+    """Initiator of logins: it gets tickets for the principal of `keys` and caches them in memory until they expire."""
 
     def __init__(self, keys: KerberosKeys) -> None:
         self._keys = keys
         self._cache = f"MEMORY:ottla-{next(_caches)}".encode()
 
     def begin(self, host: str) -> InitiatedContext:
-        """Begin a login at the service on that host. Raises GssFailure if the KDC gives no ticket for this principal."""
+        """Begin a login at the service on `host`. Raises GssFailure if the KDC grants no ticket to the principal."""
         keys = self._keys
         where = {b"ccache": self._cache}
         if keys.keytab is not None:
@@ -153,13 +153,13 @@ class Initiator:
 
 
 class InitiatedContext(_Context):
-    """Security context of the client's side of one login."""
+    """Security context of the client in one login."""
 
     def __init__(self, credentials: Any, target: Any) -> None:
         self._credentials, self._target = credentials, target
 
     def step(self, token: bytes) -> Stepped:
-        """Process a token of the server, empty at first."""
+        """Process a token from the server; the first one is empty."""
         with _translated():
             found = gss.init_sec_context(
                 self._target,

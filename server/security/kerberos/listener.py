@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class KerberosListener:
-    """Begins exchanges with the keys of one listener. Raises InvalidSetting if the rules are malformed."""
+    """Factory of GSSAPI exchanges with one listener's keys.
+
+    The constructor raises InvalidSetting for malformed rules.
+    """
 
     def __init__(self, keys: KerberosKeys, rules: Sequence[str]) -> None:
         try:
@@ -32,7 +35,7 @@ class KerberosListener:
         self._default_realm: str | None = None
 
     def server(self) -> GssapiServer:
-        """Begin the server's side of one login."""
+        """Return the server side of a new login."""
         return GssapiServer(self._begin, self._short_name)
 
     def check(self) -> None:

@@ -30,15 +30,15 @@ _PARAMETER = re.compile(r"([^$]*)(\$([0-9]*))?")
 
 
 class InvalidRules(ValueError):
-    """Rules that Kafka would refuse, or whose patterns RE2 cannot match."""
+    """Kafka would reject the rules, or RE2 cannot match one of their patterns."""
 
 
 class NoShortName(Exception):
-    """Principal without a name."""
+    """A Kerberos principal has no user name, because it is malformed or no rule applies."""
 
 
 class KerberosName(NamedTuple):
-    """Parts of a principal. `service_name` is the user's name if there is no host."""
+    """Parsed principal: service_name/host_name@realm. Without a host, `service_name` is the user's name."""
 
     service_name: str
     host_name: str | None
@@ -50,7 +50,7 @@ class KerberosName(NamedTuple):
 
 
 def parse_name(text: str) -> KerberosName:
-    """Parse a principal; raises NoShortName if it is malformed."""
+    """Parse a principal. Raises NoShortName if it is malformed."""
     found = _NAME.fullmatch(text)
     if found is not None:
         return KerberosName(found[1], found[2], found[3])
@@ -60,7 +60,7 @@ def parse_name(text: str) -> KerberosName:
 
 
 class _Rule(NamedTuple):
-    """Parsed rule. `components` None: the rule DEFAULT."""
+    """Parsed rule of sasl.kerberos.principal.to.local.rules. `components` None: the rule DEFAULT."""
 
     text: str
     components: int | None
@@ -77,7 +77,7 @@ class _Rule(NamedTuple):
 
 
 class ShortNamer:
-    """Names users by rules; raises InvalidRules."""
+    """Mapping from Kerberos principals to user names by rules. The constructor raises InvalidRules."""
 
     def __init__(self, rules: Sequence[str]) -> None:
         if sum(map(len, rules)) > RULES_CHARACTERS_MAX:
@@ -85,7 +85,10 @@ class ShortNamer:
         self._rules = [_parsed(each) for each in rules]
 
     def short_name(self, name: KerberosName, default_realm: str) -> str:
-        """Name of a user. `default_realm` is this machine's, "" if it has none. Raises NoShortName."""
+        """Return the user name of a principal. Raises NoShortName.
+
+        `default_realm`: this machine's realm, "" if it has none.
+        """
         if name.realm is None and name.host_name is None:
             return name.service_name
         parts = [name.realm or "", name.service_name, *([] if name.host_name is None else [name.host_name])]
@@ -146,7 +149,7 @@ def _made(rule: _Rule, parts: Sequence[str]) -> str | None:
 
 
 def _filled_in(form: str, parts: Sequence[str]) -> str:
-    """Insert realm and name parts for `$0`, `$1` and so on in a format."""
+    """Replace `$0`, `$1` and so on in a format by the principal's realm and name parts. Raises NoShortName."""
     result: list[str] = []
     position = size = 0
     while position < len(form):

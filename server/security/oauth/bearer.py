@@ -36,7 +36,7 @@ _TOKEN = re.compile(r"[-_~+/.a-zA-Z0-9]+=*")
 
 
 class ClientFirst(NamedTuple):
-    """First message of a client. `authorization_id` is empty if there is none."""
+    """Parsed first message of a client. `authorization_id` is empty if the message has none."""
 
     token: str
     authorization_id: str
@@ -46,7 +46,7 @@ class ClientFirst(NamedTuple):
 
 
 def decode_client_first(data: bytes) -> ClientFirst:
-    """Parse the first message; raises LoginFailed, whose text does not quote it."""
+    """Parse a client's first message. Raises LoginFailed, whose text does not quote the message."""
     if len(data) > MESSAGE_BYTES_MAX:
         raise LoginFailed(f"a token of {len(data)} bytes")
     text = data.decode("latin-1")  # what is not ASCII fits nowhere below
@@ -68,7 +68,7 @@ def decode_client_first(data: bytes) -> ClientFirst:
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """Parse key=value pairs; of two with one name the last counts, as in Kafka."""
+    """Parse key=value pairs; if a key is repeated, its last value counts, as in Kafka."""
     if not text:
         return {}
     if not text.endswith(_SEPARATOR):
@@ -96,7 +96,7 @@ _HEARD = b"\x01"
 
 
 class OAuthBearerServer:
-    """Server's side of one login."""
+    """Server side of one OAUTHBEARER login. `judge` validates the client's token."""
 
     def __init__(self, judge: Judge) -> None:
         self.login: Login | None = None
@@ -126,7 +126,7 @@ class OAuthBearerServer:
 
 
 def _as_json(invalid: InvalidToken) -> str:
-    """Refusal as JSON in Kafka's layout. A scope is made of characters that need no escape."""
+    """Format a refusal as JSON in Kafka's layout. A scope consists of characters that need no escape."""
     scope = "" if invalid.scope is None else f', "scope":"{invalid.scope}"'
     return f'{{"status":"{invalid.status}"{scope}}}'
 
@@ -135,7 +135,10 @@ def _as_json(invalid: InvalidToken) -> str:
 
 
 class OAuthBearerClient:
-    """Client side of one login. A server that rejects the token says why, and waits for the byte 1 before it ends the login."""
+    """Client side of one OAUTHBEARER login.
+
+    A server that rejects the token sends the reason, and ends the login after the client has answered with the byte 1.
+    """
 
     def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
         self.is_complete = False

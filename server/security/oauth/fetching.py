@@ -33,7 +33,10 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class FailedRead(Exception):
-    """Failed exchange; the text is for the log. `status`: that of the answer, if the server speaks HTTP."""
+    """An HTTP exchange has failed.
+
+    The text is for the log. `status`: status of the response, None without a response.
+    """
 
     def __init__(self, text: str, status: int | None = None) -> None:
         super().__init__(text)
@@ -41,12 +44,12 @@ class FailedRead(Exception):
 
 
 class Unreached(FailedRead):
-    """The connection failed, so no request was sent."""
+    """The connection to an HTTP server failed, so no request was sent."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """Limits of one HTTP exchange: on connecting, on each read, on all of it, and on the answer's bytes."""
+    """Limits of one HTTP exchange: seconds for connecting, for each read and overall, and bytes of the response."""
 
     connect_s: float = TIME_S
     read_s: float = TIME_S
@@ -58,14 +61,17 @@ _USUAL = Limits()
 
 
 class Answer(NamedTuple):
-    """Status and body of an answer."""
+    """HTTP response: status and body."""
 
     status: int
     body: bytes
 
 
 async def fetch(url: str, context: ssl.SSLContext | None, headers: Headers = (), limits: Limits = _USUAL) -> bytes:
-    """GET a document. `context` is for https, `headers` are sent beside the usual ones. Raises FailedRead."""
+    """GET a document and return its bytes. Raises FailedRead.
+
+    `context`: TLS context for https. `headers` are added to the usual headers.
+    """
     answer = await _limited(url, context, "GET", headers, b"", limits)
     if answer.status != OK:
         raise FailedRead(f"the server answers with status {answer.status}", answer.status)
@@ -73,14 +79,20 @@ async def fetch(url: str, context: ssl.SSLContext | None, headers: Headers = (),
 
 
 async def post(url: str, context: ssl.SSLContext | None, headers: Headers, body: bytes, limits: Limits) -> Answer:
-    """POST, and return the answer whatever its status. `context` is for https. Raises FailedRead."""
+    """POST `body` and return the response, whatever its status. Raises FailedRead.
+
+    `context`: TLS context for https. `headers` are added to the usual headers.
+    """
     return await _limited(url, context, "POST", headers, body, limits)
 
 
 async def exchange(
     url: str, context: ssl.SSLContext | None, method: str, headers: Headers, body: bytes, limits: Limits
 ) -> Answer:
-    """Make a request by any method, and return the answer whatever its status. Raises FailedRead."""
+    """Send a request with any method and return the response, whatever its status. Raises FailedRead.
+
+    `context`: TLS context for https. `headers` are added to the usual headers.
+    """
     return await _limited(url, context, method, headers, body, limits)
 
 
@@ -169,14 +181,14 @@ async def _answer(stream: trio.abc.Stream, connection: h11.Connection, limits: L
 
 
 def basic_login(user_info: str | None) -> Headers:
-    """Header for a user and a password, as user:password; none for None."""
+    """Return the header for basic authentication with `user_info` (user:password); no header if it is None."""
     if user_info is None:
         return ()
     return (("Authorization", "Basic " + b64encode(user_info.encode()).decode()),)
 
 
 def system_context() -> ssl.SSLContext:
-    """Context for https that trusts the system's authorities, which it reads."""
+    """Return a TLS context for https that trusts the system's authorities. Reads their files."""
     # Only who names a server with https pays for OpenSSL.
     from ssl import create_default_context
 
@@ -196,7 +208,10 @@ def _said(error: Exception) -> str:
 
 
 def https_context(tls: TlsConfig | None) -> ssl.SSLContext | None:
-    """Context for https, None without https. Reads files, so it belongs into a start. Raises InvalidSetting for unusable certificates."""
+    """Return the TLS context for https; None if `tls` is None. Raises InvalidSetting for unusable certificates.
+
+    Reads files, so call this at the start.
+    """
     if tls is None:
         return None
     from ottla.server.security.tls_contexts import Secrets, client_context

@@ -22,11 +22,11 @@ RSA_BITS_MIN, RSA_BITS_MAX = 2_048, 8_192
 
 
 class MalformedKeySet(ValueError):
-    """Malformed key set; the text is for the log."""
+    """A key set is malformed. The text is for the log."""
 
 
 class KnownKey(NamedTuple):
-    """Key for one algorithm. `key_id` None: it has no id."""
+    """Public key usable with one algorithm. `key_id` None: the key has no id."""
 
     key_id: str | None
     algorithm: str
@@ -34,7 +34,10 @@ class KnownKey(NamedTuple):
 
 
 class KeySet:
-    """Keys by their ids; the first of an id and an algorithm counts. `unusable`: number of keys that were left out."""
+    """Public keys by id and algorithm; of several keys with the same id and algorithm the first one counts.
+
+    `unusable`: number of keys that were left out.
+    """
 
     def __init__(self, keys: Iterable[KnownKey], unusable: int = 0) -> None:
         self.unusable = unusable
@@ -48,14 +51,17 @@ class KeySet:
         return len({id(each) for each in self._by_id.values()})
 
     def find(self, key_id: str | None, algorithm: str) -> PublicKey | None:
-        """Find the key of that id; for a token that names none, the first that fits, as in Kafka."""
+        """Return the key with this id and algorithm, or None.
+
+        `key_id` None: return the first key for the algorithm, as Kafka does for a token that names no key.
+        """
         if key_id is None:
             return self._first.get(algorithm)
         return self._by_id.get((key_id, algorithm))
 
 
 def parse_key_set(data: bytes) -> KeySet:
-    """Parse a JWKS; raises MalformedKeySet."""
+    """Parse a JWKS. Raises MalformedKeySet."""
     try:
         found = parse_json(data)
     except ValueError:
@@ -75,7 +81,7 @@ def parse_key_set(data: bytes) -> KeySet:
 
 
 def _keys_of(jwk: object) -> list[KnownKey]:
-    """Key with each algorithm that it may be used for; empty if it cannot be used."""
+    """Return the key of a JWK once for each algorithm that it may be used with; empty if it is unusable."""
     from ottla.server.security.oauth.signatures import PublicKey, UnusableKey
 
     if not isinstance(jwk, dict) or not _is_for_signatures(jwk):
@@ -105,7 +111,7 @@ def _is_for_signatures(jwk: Mapping[str, Any]) -> bool:
 
 
 def _bits(number: object) -> int:
-    """Number of bits of a number in base64url; 0 if it is malformed."""
+    """Return the number of bits of a number in base64url; 0 if it is malformed."""
     if not isinstance(number, str) or not number.isascii():
         return 0
     try:

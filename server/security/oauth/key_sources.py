@@ -41,7 +41,7 @@ _reads = trio.CapacityLimiter(1)  # of its own: a disk that hangs blocks no othe
 
 
 class KeySource:
-    """Keys of one address. `context` is for https."""
+    """Reader of the public keys at one address. `context`: TLS context for https."""
 
     def __init__(self, endpoint: KeyEndpoint, context: ssl.SSLContext | None = None) -> None:
         self.current: KeySet | None = None
@@ -53,7 +53,7 @@ class KeySource:
         self._told = ""
 
     def miss(self, key_id: str) -> None:
-        """Note that a token names an unknown key, which may be a new one."""
+        """Schedule an early read of the keys, because a token names an unknown key, which may be new."""
         now = trio.current_time()
         if len(key_id) > KEY_ID_LENGTH_MAX or self._missed.get(key_id, now) > now:
             return
@@ -64,12 +64,12 @@ class KeySource:
         self._wanted.set()
 
     async def until_tried(self) -> None:
-        """Wait until the keys were read, or reading has failed once."""
+        """Wait until the keys have been read, or a read has failed once."""
         with trio.move_on_after(FIRST_READ_S):
             await self._tried.wait()
 
     async def run(self) -> None:
-        """Read the keys, again and again."""
+        """Read the keys at intervals, until cancelled."""
         failures = 0
         while True:
             self._wanted = trio.Event()
@@ -92,7 +92,7 @@ class KeySource:
         return max(_PAUSE_S_MIN, min(doubled_ms, endpoint.retry_backoff_max_ms) / 1000)
 
     async def _read(self) -> bool:
-        """Read the keys once; True if the address' present keys are in force."""
+        """Read the keys once; return False if that fails. Failures are logged."""
         try:
             if self._endpoint.is_file:
                 found = await trio.to_thread.run_sync(self._of_file, limiter=_reads, abandon_on_cancel=True)
@@ -115,7 +115,7 @@ class KeySource:
         return True
 
     def _of_file(self) -> KeySet | None:
-        """Read the file; None if it has not changed."""
+        """Read the key file; return None if the file has not changed."""
         status = os.stat(self._endpoint.address)
         fingerprint = (status.st_mtime_ns, status.st_size, status.st_ino)
         if fingerprint == self._fingerprint and not self._told:
@@ -138,7 +138,7 @@ class KeySource:
 
 
 class KeySources:
-    """Key sources of all listeners, one for each address; the addresses do not change while the broker runs."""
+    """Key sources of all listeners, one for each address. The addresses do not change while the broker runs."""
 
     def __init__(self) -> None:
         self._all: dict[KeyEndpoint, KeySource] = {}
@@ -150,7 +150,10 @@ class KeySources:
             nursery.start_soon(each.run)
 
     def of(self, endpoint: KeyEndpoint) -> KeySource:
-        """Source for an address, made at the start. Raises InvalidSetting if its certificates cannot be used."""
+        """Return the key source of an address; create it if necessary, which happens at the start.
+
+        Raises InvalidSetting if the certificates for https cannot be used.
+        """
         found = self._all.get(endpoint)
         if found is None:
             found = self._all[endpoint] = KeySource(endpoint, https_context(endpoint.tls))
@@ -159,6 +162,6 @@ class KeySources:
         return found
 
     async def until_tried(self) -> None:
-        """Wait until each source's keys were read, or reading has failed once."""
+        """Wait until each source has read its keys, or failed to read them once."""
         for each in self._all.values():
             await each.until_tried()

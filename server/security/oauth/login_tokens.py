@@ -48,7 +48,7 @@ _reads = trio.CapacityLimiter(1)  # of its own: a disk that hangs blocks no othe
 
 
 async def retrieve(source: Source, context: ssl.SSLContext | None, now_ms: int) -> str:
-    """Get a token; only its characters are validated. Raises FailedRetrieval."""
+    """Get a new token; of its content only the characters are checked. Raises FailedRetrieval."""
     if isinstance(source, ClientCredentials):
         text = await _of_server(source, context)
     elif isinstance(source, TokenFile):
@@ -110,7 +110,7 @@ REPLACED_WITHIN_S = 5.0
 
 
 class LoginToken(NamedTuple):
-    """Checked token. Times are in ms since 1970."""
+    """Checked token for logins at other brokers. Times are in ms since 1970."""
 
     text: str
     starts_ms: int
@@ -121,7 +121,11 @@ class LoginToken(NamedTuple):
 
 
 class LoginTokens:
-    """Tokens of one login. `context` is for https; `clock_ms` gives the time in ms since 1970, `chance` a number below 1."""
+    """Source of the current token for one login configuration; it gets a new token before the old one expires.
+
+    `context`: TLS context for https. `clock_ms` returns the time in ms since 1970, `chance` a random number from 0 to
+    below 1.
+    """
 
     def __init__(
         self,
@@ -138,7 +142,7 @@ class LoginTokens:
         self._one_at_a_time = trio.Lock()
 
     async def current(self) -> LoginToken:
-        """Token that has not expired. Raises LoginFailed if there is none."""
+        """Return a token that has not expired; get a new one if necessary. Raises LoginFailed if there is none."""
         async with self._one_at_a_time:
             token, now_ms = self._token, self._clock_ms()
             if token is None or token.expires_ms <= now_ms:
@@ -171,12 +175,15 @@ class LoginTokens:
 
 
 def tokens_for(login: OAuthLogin) -> LoginTokens:
-    """Tokens for a login; reads the certificates for https. Raises InvalidSetting if they cannot be used."""
+    """Create the token source for a login configuration; reads the certificates for https.
+
+    Raises InvalidSetting if the certificates cannot be used.
+    """
     return LoginTokens(login, https_context(login.source.tls) if isinstance(login.source, ClientCredentials) else None)
 
 
 def checked(text: str, subject_claim: str, now_ms: int) -> LoginToken:
-    """Check a fetched token. Raises FailedRetrieval if brokers would reject it."""
+    """Check a retrieved token. Raises FailedRetrieval if brokers would reject it."""
     try:
         claims = take_apart(text).claims
         user_name(claims, subject_claim)
@@ -192,7 +199,10 @@ def checked(text: str, subject_claim: str, now_ms: int) -> LoginToken:
 
 
 def replace_ms(token: LoginToken, rules: RefreshRules, now_ms: int, chance: float) -> int:
-    """Time of a token's replacement: a share of its lifetime, outside both reserved periods if possible."""
+    """Return the time, in ms since 1970, at which a token is to be replaced: after a share of its lifetime.
+
+    If possible, the time is neither within `min_period_s` from now nor within `buffer_s` before the expiry.
+    """
     share = rules.window_factor + rules.window_jitter * chance
     if now_ms + 1000 * (rules.min_period_s + rules.buffer_s) > token.expires_ms:
         return now_ms + int((token.expires_ms - now_ms) * share)

@@ -19,11 +19,11 @@ _MEMBERS: Mapping[str, tuple[str, ...]] = {"RSA": ("kty", "n", "e"), "EC": ("kty
 
 
 class UnusableKey(ValueError):
-    """Key that cannot be used."""
+    """A key cannot be used to verify signatures."""
 
 
 class _AnyLength(JWSRegistry):
-    """Registry without length limits, because tokens are bounded at their arrival."""
+    """Registry without practical length limits; tokens are limited when they are received."""
 
     max_header_length = max_payload_length = max_signature_length = 1 << 20
 
@@ -32,7 +32,7 @@ _REGISTRY = _AnyLength(algorithms=list(ALGORITHMS), strict_check_header=False)
 
 
 class PublicKey:
-    """Public key of an issuer. Raises UnusableKey. Takes a millisecond or less."""
+    """Public key of an issuer. The constructor takes up to a millisecond, and raises UnusableKey."""
 
     def __init__(self, jwk: Mapping[str, Any]) -> None:
         kind = jwk["kty"]
@@ -47,7 +47,10 @@ class PublicKey:
             raise UnusableKey(type(error).__name__) from None
 
     def has_signed(self, token: str) -> bool:
-        """Verify a token's signature, by the algorithm that its header names, which has to fit the key."""
+        """Return True if this key has signed the token by the algorithm in the token's header.
+
+        The algorithm must fit the key.
+        """
         try:
             deserialize_compact(token, self._key, registry=_REGISTRY)
         except (JoseError, ValueError, TypeError):

@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 
 class Keys(Protocol):
-    """Source of keys, which change while the broker runs."""
+    """Source of an issuer's public keys, which may change while the broker runs."""
 
     @property
     def current(self) -> KeySet | None:
-        """Keys in force; None if they could not be read yet."""
+        """Public keys in force; None if they could not be read yet."""
 
     def miss(self, key_id: str) -> None:
-        """Note that a token names an unknown key."""
+        """Schedule an early read of the keys, because a token names an unknown key."""
 
 
 class SignedTokens:
-    """Validator of signed tokens: `SignedTokens(rules, keys)(token, now_ms)`.
+    """Validator of signed tokens: `SignedTokens(rules, keys)(token, now_ms)`. Raises InvalidToken.
 
-    Raises InvalidToken; CloseConnection if there are no keys yet, so that the client comes back.
+    Raises CloseConnection if no keys have been read yet, so that the client tries again.
     """
 
     def __init__(self, rules: SignedTokenRules, keys: Keys) -> None:
@@ -82,7 +82,10 @@ class SignedTokens:
             raise InvalidToken("the token's signature is wrong")
 
     def _check_times(self, claims: Mapping[str, Any], now_s: int) -> int:
-        """Check the times; return the expiry in whole seconds, as the library counts that Kafka uses (jose4j)."""
+        """Check a token's times and return its expiry in seconds since 1970. Raises InvalidToken.
+
+        Times are rounded to seconds, as in jose4j, the library that Kafka uses.
+        """
         expires_s, issued_s, begins_s = (_whole(claims, name) for name in ("exp", "iat", "nbf"))
         if expires_s is None or issued_s is None:
             raise InvalidToken("the token does not say when it was issued and when it expires")
@@ -117,7 +120,7 @@ def _whole(claims: Mapping[str, Any], name: str) -> int | None:
 
 
 def _check_scope(scope: object) -> None:
-    """Refuse a malformed scope; Kafka does not ask for one."""
+    """Raise InvalidToken for a malformed scope; as in Kafka, a token needs no scope."""
     scopes = [scope] if isinstance(scope, str) else scope if isinstance(scope, list) else []
     texts = [each.strip() for each in scopes if isinstance(each, str)]
     if len(texts) != len(scopes) or not all(texts) or len(set(texts)) != len(texts):

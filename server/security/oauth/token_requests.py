@@ -22,7 +22,7 @@ ROOM = 100  # for white space around it; what is longer is no token
 
 
 def read_token_file(path: Path) -> str:
-    """Read a token from a file, where another program puts it. Raises OSError with a strerror. Blocks."""
+    """Read a token from a file that another program writes. Blocks. Raises OSError with a strerror."""
     # A pipe or a device would block its reader for ever.
     if not path.is_file():
         raise OSError(None, "it is no file" if path.exists() else "there is no such file")
@@ -37,7 +37,7 @@ _TOKEN = re.compile(r"[-_~+/.a-zA-Z0-9]+=*")
 
 
 class FailedRetrieval(Exception):
-    """Failure to get a token; the text is for the log. `is_lasting`: another attempt would fail, too."""
+    """No token could be retrieved. The text is for the log. `is_lasting`: another attempt would fail, too."""
 
     def __init__(self, text: str, *, is_lasting: bool = True) -> None:
         super().__init__(text)
@@ -45,7 +45,7 @@ class FailedRetrieval(Exception):
 
 
 def plain_token(text: str) -> str:
-    """Token without spaces around it. Raises FailedRetrieval if its characters are not those of a token."""
+    """Strip spaces around a token. Raises FailedRetrieval if the rest has characters that no token has, or too many."""
     text = text.strip()
     if len(text) > TOKEN_CHARACTERS_MAX:
         raise FailedRetrieval(f"what came for a token has more than {TOKEN_CHARACTERS_MAX} characters")
@@ -55,7 +55,7 @@ def plain_token(text: str) -> str:
 
 
 def headers_of(source: ClientCredentials) -> list[tuple[str, str]]:
-    """Headers of the POST, besides those of every request."""
+    """Return the headers of the token request, in addition to those of every request."""
     pair = (source.client_id, source.client_secret)
     identity, secret = map(quote_plus, pair) if source.encodes_header else pair
     credentials = base64.b64encode(f"{identity}:{secret}".encode()).decode()
@@ -67,21 +67,21 @@ def headers_of(source: ClientCredentials) -> list[tuple[str, str]]:
 
 
 def body_of(source: ClientCredentials) -> bytes:
-    """Body of the POST."""
+    """Return the body of the token request."""
     # Kafka sends a scope as it is, so that two words need a + that somebody has put there.
     scope = "" if source.scope is None else f"&scope={quote_plus(source.scope, safe='+%')}"
     return f"grant_type=client_credentials{scope}".encode()
 
 
 def token_of_answer(status: int, body: bytes) -> str:
-    """Token in a server's answer. Raises FailedRetrieval."""
+    """Return the token in a server's response. Raises FailedRetrieval."""
     if status in (200, 201):
         return token_of(body)
     raise FailedRetrieval(f"the server answers with status {status}{_error(body)}", is_lasting=status in _LASTING)
 
 
 def token_of(body: bytes) -> str:
-    """Token in the body of an answer. Raises FailedRetrieval."""
+    """Return the token in the body of a response. Raises FailedRetrieval."""
     found = _object(body)
     for name in ("access_token", "id_token"):
         value = found.get(name)
@@ -91,7 +91,7 @@ def token_of(body: bytes) -> str:
 
 
 def _error(body: bytes) -> str:
-    """Reason of an error answer (RFC 6749, section 5.2), in brackets; empty if it has none."""
+    """Return the reason in an error response (RFC 6749, section 5.2), in brackets; empty if it has none."""
     try:
         said = _object(body).get("error")
     except FailedRetrieval:
@@ -113,7 +113,7 @@ def _object(body: bytes) -> dict[str, object]:
 
 
 def unsecured_token(source: UnsecuredLogin, now_ms: int) -> str:
-    """Unsigned token as Kafka's OAuthBearerUnsecuredLoginCallbackHandler makes it."""
+    """Make an unsigned token as Kafka's OAuthBearerUnsecuredLoginCallbackHandler does."""
     times = {"exp": now_ms / 1000 + source.lifetime_s, "iat": now_ms / 1000}
     return f"{_part({'alg': 'none'})}.{_part({**times, **source.claims})}."
 

@@ -41,9 +41,9 @@ _WITHOUT_CONTROLS = re.compile(r"[^\x00-\x1f\x7f]*")
 
 
 class InvalidToken(Exception):
-    """Rejected token. The text is for the log and does not quote the token.
+    """A token is rejected. The text is for the log and does not quote the token.
 
-    `status` and `scope` go to the client (RFC 7628, section 3.2.2).
+    `status` and `scope` are sent to the client (RFC 7628, section 3.2.2).
     """
 
     def __init__(self, reason: str, status: str = "invalid_token", scope: str | None = None) -> None:
@@ -52,14 +52,14 @@ class InvalidToken(Exception):
 
 
 class ValidToken(NamedTuple):
-    """User of a token, and its expiry in ms since 1970."""
+    """Content of a valid token: user name, and expiry in ms since 1970."""
 
     name: str
     expires_ms: int
 
 
 class TokenParts(NamedTuple):
-    """Decoded parts of an unverified token."""
+    """Decoded parts of a token that is not verified yet."""
 
     header: Mapping[str, Any]
     claims: Mapping[str, Any]
@@ -67,7 +67,7 @@ class TokenParts(NamedTuple):
 
 
 def take_apart(token: str) -> TokenParts:
-    """Parse a token; raises InvalidToken."""
+    """Decode a token without verifying it. Raises InvalidToken."""
     parts = token.split(".", 3)
     if len(parts) != 3:
         raise InvalidToken("the token has not three parts")
@@ -100,7 +100,7 @@ def _no_constant(_: str) -> NoReturn:
 
 
 def seconds(claims: Mapping[str, Any], name: str) -> float | None:
-    """Time in a claim, in seconds since 1970; None if the token has none. Raises InvalidToken."""
+    """Return the time in a claim, in seconds since 1970; None if the token lacks the claim. Raises InvalidToken."""
     value = claims.get(name)
     if value is None:
         return None
@@ -116,7 +116,7 @@ def seconds(claims: Mapping[str, Any], name: str) -> float | None:
 
 
 def user_name(claims: Mapping[str, Any], claim: str) -> str:
-    """Name of the user in a claim. Raises InvalidToken."""
+    """Return the user name in a claim. Raises InvalidToken."""
     value = claims.get(claim)
     if not isinstance(value, str) or not value.strip():
         raise InvalidToken("the token names no user in the claim that has to")
@@ -136,7 +136,7 @@ def _is_text(name: str) -> bool:
 
 
 def expires_ms(expires_s: float) -> int:
-    """Convert seconds since 1970 to ms, within the years that can be represented."""
+    """Convert seconds since 1970 to ms, limited to the representable range."""
     return round(min(max(expires_s, 0), EXPIRES_S_MAX) * 1000)
 
 

@@ -33,7 +33,7 @@ SHOWN_CHARACTERS_MAX = 256
 
 
 class Component(NamedTuple):
-    """Condition of a filter: the entity type, the match type, and the name."""
+    """Condition of a quota filter: entity type, match type, and entity name."""
 
     kind: str
     match_type: int
@@ -41,7 +41,7 @@ class Component(NamedTuple):
 
 
 class Filter:
-    """Filter of entities. Raises KafkaError if its conditions contradict each other."""
+    """Filter of quota entities. The constructor raises KafkaError if its conditions contradict each other."""
 
     def __init__(self, components: Iterable[Component], *, is_strict: bool) -> None:
         self._names: dict[str, str | None] = {}
@@ -82,7 +82,7 @@ class Filter:
             raise _invalid(f"Unknown match type {match_type}")
 
     def takes(self, entity: Entity) -> bool:
-        """Tell whether an entity matches."""
+        """Return True if the filter matches an entity."""
         names = dict(entity)
         # As in Kafka, no conditions at all find everything, and strictly nothing.
         if self._is_strict and (len(names) != self._count or not self._count):
@@ -107,7 +107,7 @@ Named = Mapping[str, str | None]
 
 
 def checked_entity(named: Named) -> Entity:
-    """Check the entity that a request names, without resolving addresses. Raises KafkaError."""
+    """Check the entity named in a request; host names are not resolved. Raises KafkaError."""
     if not named:
         raise _invalid("Invalid empty client quota entity")
     for kind in _in_order(named):
@@ -125,7 +125,7 @@ def checked_entity(named: Named) -> Entity:
 
 
 def checked_changes(entity: Entity, ops: Sequence[tuple[str, float | None]]) -> dict[str, str | None]:
-    """Check changed quotas; return their texts by key, None to remove one. Raises KafkaError."""
+    """Check changes of quotas; return the quotas' texts by key, with None for a quota to remove. Raises KafkaError."""
     changes = dict(ops)
     keys = IP_KEYS if entity[0][0] == IP else USER_AND_CLIENT_KEYS
     texts: dict[str, str | None] = {}
@@ -158,13 +158,13 @@ def _checked_text(keys: Mapping[str, QuotaKey], key: str, value: float) -> str:
 
 
 def changed(texts: Texts, changes: Mapping[str, str | None]) -> Texts:
-    """Apply changed quotas to an entity's settings; other settings stay."""
+    """Apply changed quotas to an entity's settings and return them; other settings stay."""
     left = {key: text for key, text in texts.items() if key not in changes or key not in KEYS}
     return left | {key: text for key, text in changes.items() if text is not None}
 
 
 def duplicate(named: Named) -> KafkaError:
-    """Error for an entity that a request names twice."""
+    """Return the error for an entity that a request names twice."""
     shown = ", ".join(
         f"{kind}={_shown('null' if named[kind] is None else str(named[kind]))}" for kind in _in_order(named)
     )
@@ -172,7 +172,7 @@ def duplicate(named: Named) -> KafkaError:
 
 
 def _in_order(names: Iterable[str]) -> list[str]:
-    """Names in the order of Kafka's hash map."""
+    """Sort names in the iteration order of a Java HashMap, as Kafka's responses have them."""
     names = list(names)
     if sum(map(len, names)) > NAME_CHARACTERS_MAX:
         return names  # a hash of each costs what it is long, and nobody compares

@@ -52,11 +52,12 @@ UNLIMITED = (1 << 31) - 1
 
 
 class ConnectionRates:
-    """Rates of new connections against their limits: Kafka's ConnectionQuotas (KIP-402, KIP-612).
+    """Rates of new connections and their limits: Kafka's ConnectionQuotas (KIP-402, KIP-612).
 
-    A listener pauses if more come than it may accept (max.connection.creation.rate of the broker, or its own). What it has accepted
-    waits for the end of the pause, and all others in the backlog. An address pauses alone (connection_creation_rate): its connection
-    is not served, and does not count for anybody. No pause is longer than one window. Times in ms, rates in connections per second.
+    A listener that exceeds max.connection.creation.rate, the broker's or its own, pauses: accepted connections wait for
+    the end of the pause, and others stay in the backlog. An address that exceeds its quota connection_creation_rate
+    pauses alone: its connection is not served, and is not counted in any rate. A pause lasts at most one window. Times
+    are in ms, rates in connections per second.
     """
 
     def __init__(self, windows: Windows) -> None:
@@ -68,7 +69,7 @@ class ConnectionRates:
         self._by_address: Mapping[str | None, float] = {}
 
     def put(self, by_address: Mapping[str | None, float]) -> None:
-        """Replace the limits of addresses; None: addresses that are not named."""
+        """Replace the rate limits of addresses; the key None stands for all addresses without a limit of their own."""
         before, self._by_address = self._by_address, by_address
         for address in before.keys() - by_address.keys():
             self._of_addresses.put(((CLIENT_ID, address),), None)
@@ -78,11 +79,14 @@ class ConnectionRates:
 
     @property
     def remembered(self) -> int:
-        """Number of addresses whose connections are counted."""
+        """Number of addresses whose connections are being counted."""
         return len(self._of_addresses)
 
     def accepted(self, listener: str, of_listener: int, of_broker: int, now_ms: int) -> int:
-        """Count a listener's accepted connection; returns the pause in ms. Listeners without a limit are not counted."""
+        """Count a connection that `listener` has accepted; return the listener's pause in ms.
+
+        `of_listener` and `of_broker`: rate limits. A rate without a limit is not counted.
+        """
         pauses_ms = [self._pause_ms(self._of_broker, of_broker, now_ms)]
         if of_listener != UNLIMITED:
             pauses_ms.append(self._pause_ms(self._of_listener(listener), of_listener, now_ms))
@@ -96,7 +100,10 @@ class ConnectionRates:
         return min(rate.throttle_ms(bound, now_ms), self._windows.size_ms) if bound else self._windows.size_ms
 
     def come_from(self, address: str, listener: str, of_listener: int, of_broker: int, now_ms: int) -> int:
-        """Count an accepted connection for its address; return its pause in ms. A throttled connection is not counted."""
+        """Count an accepted connection for its address; return the address's pause in ms.
+
+        A connection that has to pause is taken out of all rates again. `of_listener` and `of_broker`: rate limits.
+        """
         if not self._by_address or (address not in self._by_address and None not in self._by_address):
             return 0
         pause_ms = self._of_addresses.record("", address, 1, now_ms)
@@ -116,7 +123,7 @@ DEFAULTS = QuotaConfig()
 
 
 class ClientQuotas:
-    """Quotas of all entities, with the meters of their usage."""
+    """Quotas of all entities, and the meters of their usage."""
 
     def __init__(self, config: QuotaConfig = DEFAULTS) -> None:
         windows = Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
@@ -139,7 +146,7 @@ class ClientQuotas:
         }
 
     def take(self, path: str, texts: Texts) -> None:
-        """Apply an entity's node; skip settings other than quotas."""
+        """Apply the quotas in an entity's node; other settings are ignored."""
         entity = entity_at(path)
         is_address = entity[0][0] == IP
         before = self.by_entity.get(entity, {})
@@ -171,7 +178,7 @@ PERCENT_PER_NANOSECOND = 100 / 1e9
 
 
 class Charge:
-    """Quota charge of one request. `is_settled`: the request is answered and its charge final."""
+    """Usage of one request, to be charged to the client's quotas. `is_settled`: the usage is charged and final."""
 
     __slots__ = (
         "_client_id",
@@ -197,7 +204,11 @@ class Charge:
         produced_bytes: int = 0,
         is_exempt: bool = False,
     ) -> None:
-        """`produced_bytes`: how long a request with records is. `is_exempt`: request_percentage does not count it."""
+        """Begin the charge of a request.
+
+        `produced_bytes`: size of a request with records, else 0. `is_exempt`: the request does not count for
+        request_percentage.
+        """
         self._quotas, self._clock_ms = quotas, clock_ms
         self._user = principal.partition(":")[2]
         self._client_id = client_id
@@ -210,11 +221,11 @@ class Charge:
 
     @property
     def is_timed(self) -> bool:
-        """True if `spent_ns` has to be measured."""
+        """True if the caller has to measure `spent_ns`, because quotas on request time exist."""
         return self._quotas.request.is_on
 
     def settle(self, *, is_answered: bool = True) -> int:
-        """Charge the quotas once the request is done; return the client's throttle time in ms."""
+        """Charge the quotas when the request is done; return the client's throttle time in ms."""
         if not self.is_settled:
             now_ms = self._clock_ms()
             self._settle_time(now_ms, is_answered=is_answered)
@@ -237,25 +248,28 @@ class Charge:
     # ------------------------------------------------------------------ what handlers say
 
     def exempt(self) -> None:
-        """Exempt a request that turned out to be another broker's."""
+        """Exempt the request, because it turned out to come from another broker."""
         self.is_exempt = True
 
     def count(self) -> None:
-        """Count a request that turned out not to be a broker's."""
+        """Stop exempting the request, because it turned out not to come from a broker."""
         self.is_exempt = False
 
     @property
     def fetched_bytes_max(self) -> float:
-        """Response size from which throttling is certain."""
+        """Return the response size in bytes beyond which the client is certainly throttled.
+
+        Infinite without a quota.
+        """
         fetch = self._quotas.fetch
         if self.is_settled or self.is_exempt or not fetch.is_on:
             return math.inf
         return fetch.most_at_once(self._user, self._client_id, self._clock_ms())
 
     def settle_fetch(self, answer_bytes: int, *, is_given: bool = False) -> int:
-        """Charge a fetch response of that size; return the throttle time in ms.
+        """Charge a fetch response of `answer_bytes` bytes; return the throttle time in ms.
 
-        `is_given`: the records are sent even if throttled.
+        If the client is throttled, the bytes are not charged, unless `is_given`: the records are sent even then.
         """
         if self.is_settled or self.is_exempt:
             return 0
@@ -268,13 +282,14 @@ class Charge:
         return self.pause_ms
 
     def carry(self, pause_ms: int) -> None:
-        """Adopt the throttle time of the broker that the request was forwarded to."""
+        """Adopt the throttle time, in ms, that the controller has set for a forwarded request."""
         self._mutations_pause_ms, self._mutations_paused_ms = pause_ms, self._clock_ms()
 
     def take_mutations(self, count: int, *, is_strict: bool) -> bool:
-        """Charge the creation or deletion of partitions. False: it must not happen yet.
+        """Charge the creation or deletion of `count` partitions; return False if it must not be carried out now.
 
-        Clients of before KIP-599 do not know that error (not `is_strict`). For them it is done, and they pause after it.
+        Clients from before KIP-599 do not know the error for this (`is_strict` False). Their request is carried out,
+        and they are throttled afterwards.
         """
         mutations = self._quotas.mutations
         if self.is_settled or not mutations.is_on:

@@ -35,7 +35,7 @@ INT_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
 class QuotaKey(NamedTuple):
-    """Range of a quota. `whole_max`: the largest value of a quota without fractions; None if it may have them."""
+    """Kind of quota. `whole_max`: largest value of a quota that must be an integer; None if fractions are allowed."""
 
     whole_max: int | None
     type_name: str = "DOUBLE"
@@ -52,7 +52,7 @@ KEYS = USER_AND_CLIENT_KEYS | IP_KEYS
 
 
 def path_of(entity: Entity) -> str:
-    """Path of the entity's node below /config."""
+    """Return the path of an entity's node below /config."""
     names = dict(entity)
     if IP in names:
         return f"{znodes.IPS}/{znodes.entity_element(names[IP])}"
@@ -65,7 +65,10 @@ def path_of(entity: Entity) -> str:
 
 
 def entity_at(path: str) -> Entity:
-    """Entity of a path that `path_of` or Kafka has made."""
+    """Return the entity whose node has this path below /config.
+
+    The path must be one that `path_of` or Kafka has made.
+    """
     types = {znodes.USERS: USER, znodes.CLIENTS: CLIENT_ID, znodes.IPS: IP}
     parts = path.split("/")
     return tuple(
@@ -75,14 +78,14 @@ def entity_at(path: str) -> Entity:
 
 
 def quota_text(value: float, key: QuotaKey) -> str:
-    """Text of a quota as Kafka 3.9 keeps it."""
+    """Format a quota's value as Kafka 3.9 stores it."""
     if key.whole_max is not None:
         return str(min(int(value + 1e-6), key.whole_max))
     return repr(float(value))
 
 
 def quota_value(text: str) -> float | None:
-    """Parse the text of a quota; None if it is malformed or not positive."""
+    """Parse a quota's text; return None if it is malformed or not positive."""
     try:
         value = float(text)
     except ValueError:
@@ -102,7 +105,7 @@ Sharers: TypeAlias = tuple[str, str]
 
 
 class Limits:
-    """Quotas of one key on all levels. `version` changes with them."""
+    """Quotas of one kind, for all users and client ids. `version` changes whenever a quota changes."""
 
     def __init__(self) -> None:
         self._bounds: dict[Key, float] = {}
@@ -133,7 +136,10 @@ class Limits:
             self._of_clients += step
 
     def sharers(self, user: str, client_id: str) -> Sharers:
-        """User and client id that a client's usage is counted under."""
+        """Return the user and client id under which a client's usage is counted.
+
+        All clients with the same pair share a quota.
+        """
         # While there are quotas on one level only, nothing has to be looked for.
         if not self._of_both:
             if not self._of_users:
@@ -152,7 +158,7 @@ class Limits:
         return (user, ABSENT) if (DEFAULT, ABSENT) in bounds else (ABSENT, client_id)
 
     def bound(self, sharers: Sharers) -> float | None:
-        """Common quota of the clients that a key stands for; None: unlimited."""
+        """Return the quota shared by all clients counted under `sharers`; None: unlimited."""
         user, client_id = sharers
         keys: tuple[Key, ...]
         if user and client_id:

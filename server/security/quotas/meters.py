@@ -36,14 +36,14 @@ THROTTLE_MS_MAX = (1 << 31) - 1  # what fits into throttle_time_ms
 
 
 class Windows(NamedTuple):
-    """Number and length of the windows that usage is measured over."""
+    """Number and length of the time windows over which usage is measured."""
 
     number: int
     size_ms: int
 
 
 class Rate:
-    """Usage per second over the windows."""
+    """Usage per second, measured over the time windows as Kafka's Rate does."""
 
     __slots__ = ("_current", "_last_ms", "_start_ms", "_sums", "_windows")
 
@@ -56,7 +56,7 @@ class Rate:
         self._sums: list[float] = []
 
     def record(self, amount: float, now_ms: int) -> None:
-        """Add to the usage; a negative amount takes back."""
+        """Add to the usage; a negative amount reverts usage."""
         if not self._sums:
             self._begin(now_ms)
         elif now_ms - self._start_ms[self._current] >= self._windows.size_ms:
@@ -78,7 +78,7 @@ class Rate:
         self._sums[place] = 0.0
 
     def throttle_ms(self, bound: float, now_ms: int) -> int:
-        """Pause in ms; 0 if the rate is not above the bound."""
+        """Return the throttle time in ms; 0 if the rate does not exceed `bound`."""
         span_ms = self._span_ms(now_ms)
         rate = sum(self._sums) * 1000 / span_ms
         if rate <= bound:
@@ -86,7 +86,7 @@ class Rate:
         return _rounded((rate - bound) / bound * span_ms)
 
     def _span_ms(self, now_ms: int) -> int:
-        """Time in ms that the samples span; drops expired samples."""
+        """Reset expired samples, and return the time in ms that the remaining samples span."""
         number, size_ms = self._windows
         for place, last_ms in enumerate(self._last_ms):
             if now_ms - last_ms >= number * size_ms:
@@ -99,7 +99,7 @@ class Rate:
 
 
 class TokenBucket:
-    """Bucket of tokens that fills with the quota. A new one is full."""
+    """Bucket that fills with tokens at the rate of the quota; a new bucket is full (KIP-599)."""
 
     __slots__ = ("_tokens", "_updated_ms", "_windows")
 
@@ -109,17 +109,17 @@ class TokenBucket:
         self._updated_ms = 0
 
     def record(self, amount: float, bound: float, now_ms: int) -> None:
-        """Take tokens; a negative amount gives back."""
+        """Remove tokens; a negative amount returns tokens."""
         most = self._fill(bound, now_ms)
         self._tokens = min(most, self._tokens - amount)
 
     def throttle_ms(self, bound: float, now_ms: int) -> int:
-        """Pause in ms; 0 if no more tokens were taken than there were."""
+        """Return the throttle time in ms; 0 unless more tokens were removed than the bucket had."""
         self._fill(bound, now_ms)
         return _rounded(-self._tokens / bound * 1000) if self._tokens < 0 else 0
 
     def _fill(self, bound: float, now_ms: int) -> float:
-        """Add the tokens of the time that has passed; return the capacity."""
+        """Add the tokens for the time since the last call; return the bucket's capacity."""
         most = self._windows.number * self._windows.size_ms / 1000 * bound
         self._tokens = min(most, self._tokens + bound * (now_ms - self._updated_ms) / 1000)
         self._updated_ms = now_ms
@@ -127,7 +127,7 @@ class TokenBucket:
 
 
 def _rounded(milliseconds: float) -> int:
-    """Round half up, as Java's Math.round; overflows to a negative number as in Kafka."""
+    """Round half up, as Java's Math.round; a large value overflows to a negative number, as in Kafka."""
     return int(min(milliseconds + 0.5, THROTTLE_MS_MAX))
 
 
@@ -152,7 +152,7 @@ class _Meter(Generic[UseT]):
 
 
 def _forget(meters: OrderedDict[Sharers, _Meter[UseT]], now_ms: int) -> None:
-    """Remove old meters to make room for one more; they are in the order of their last use."""
+    """Remove idle meters, and make room for one more; `meters` are in the order of their last use."""
     while meters:
         oldest = next(iter(meters))
         if len(meters) < METERS_MAX and meters[oldest].used_ms > now_ms - IDLE_MS:
@@ -168,7 +168,10 @@ def _digests(sharers: Sharers) -> Sharers:
 
 
 class Meters(Generic[UseT]):
-    """Meters of one quota for all clients. `is_on`: an entity has such a quota; otherwise usage is not measured."""
+    """Meters of all clients for one kind of quota.
+
+    `is_on`: some entity has such a quota; while none has, usage is not measured.
+    """
 
     def __init__(self, make: Callable[[], UseT]) -> None:
         self.limits = Limits()
@@ -209,11 +212,11 @@ class Meters(Generic[UseT]):
 
     @abstractmethod
     def record(self, user: str, client_id: str, amount: float, now_ms: int) -> int:
-        """Record usage of a client; return its throttle time in ms."""
+        """Record a client's usage; return the client's throttle time in ms."""
 
 
 class RateMeters(Meters[Rate]):
-    """Meters of a quota of bytes or of time. A pause is `pause_ms_max` at most."""
+    """Meters for a quota of bytes or of request time. A throttle time is at most `pause_ms_max` (None: unlimited)."""
 
     def __init__(self, windows: Windows, pause_ms_max: int | None = None) -> None:
         super().__init__(lambda: Rate(windows))
@@ -228,17 +231,17 @@ class RateMeters(Meters[Rate]):
         return pause_ms if self._pause_ms_max is None else min(pause_ms, self._pause_ms_max)
 
     def take_back(self, user: str, client_id: str, amount: float, now_ms: int) -> None:
-        """Revert recorded usage that did not happen."""
+        """Revert usage that was recorded but did not happen."""
         self._meter(user, client_id, now_ms).use.record(-amount, now_ms)
 
     def most_at_once(self, user: str, client_id: str, now_ms: int) -> float:
-        """Largest amount that one request can use without certain throttling."""
+        """Return the largest amount that one request can use without being certainly throttled."""
         number, size_ms = self._windows
         return self._meter(user, client_id, now_ms).bound * (number - 1) * size_ms / 1000
 
 
 class MutationMeters(Meters[TokenBucket]):
-    """Meters of the quota of changes by the controller (KIP-599)."""
+    """Meters for the quota of partition creations and deletions (KIP-599)."""
 
     def __init__(self, windows: Windows) -> None:
         super().__init__(lambda: TokenBucket(windows))
@@ -252,7 +255,7 @@ class MutationMeters(Meters[TokenBucket]):
         return meter.use.throttle_ms(meter.bound, now_ms)
 
     def try_to_record(self, user: str, client_id: str, amount: float, now_ms: int) -> int:
-        """Record the usage only if the client need not be throttled; return the throttle time in ms."""
+        """Record the usage unless the client has to be throttled; return the throttle time in ms, 0 if recorded."""
         meter = self._meter(user, client_id, now_ms)
         if meter.bound == math.inf:
             return 0
