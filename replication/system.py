@@ -358,7 +358,7 @@ def processors() -> int:
 def dying_with_this_process() -> Callable[[], None]:
     """Return a function that a child process calls first, so that it dies when this process dies.
 
-    The function does nothing more than a check of the parent if the system does not support this.
+    On systems that do not support this, the function only ends the child if this process is dead already.
     """
     parent, prctl = os.getpid(), _of_c_library("prctl")
 

@@ -70,7 +70,7 @@ _idle: list[Scratch] = []
 
 
 class Scratch:
-    """Reusable memory for one `with` block; `written` is the number of bytes written so far by any user."""
+    """Reusable memory for one `with` block; `written` is the highest position written so far."""
 
     __slots__ = ("_holders_alone", "_mapped", "view", "written")
 
@@ -108,7 +108,7 @@ def lent() -> Scratch:
 
 
 class _Use:
-    """Flag: has scratch memory been lent since the last `free_unused`?"""
+    """Flag that says whether scratch memory was lent since the last call of `free_unused`."""
 
     was_lent = False
 

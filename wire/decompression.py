@@ -61,14 +61,14 @@ _ROOM_BYTES_MAX = 4 * 1024 * 1024  # what a codec asks for at a time: a block of
 
 
 class TooLargeDecompressed(KafkaError):
-    """The decompressed records would exceed the limit."""
+    """Error raised if the decompressed records would exceed the limit."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(ErrorCode.MESSAGE_TOO_LARGE, f"Records take more than {limit} bytes when decompressed")
 
 
 class NotInOnePass(Exception):
-    """A codec would have to take back bytes that the sink has consumed already."""
+    """Error raised if a codec would have to take back bytes that the sink has consumed already."""
 
 
 class Sink(Protocol):

@@ -404,4 +404,4 @@ class KeptError:
 
 
 class ProtocolViolation(Exception):
-    """Bytes from a peer or a file violate the protocol."""
+    """Error raised if bytes from a peer or a file violate the protocol."""

@@ -115,7 +115,7 @@ def _skip_headers(data: Buffer, position: int, count: int) -> int:
 
 
 class _CutOff(ValueError):
-    """A record is incomplete because the data end."""
+    """Error raised if a record is incomplete because the data end."""
 
 
 def _walk_record(data: Buffer, position: int) -> tuple[int, int, int, int]:

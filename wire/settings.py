@@ -45,7 +45,7 @@ _NO_NUMBER = re.compile(r"[+-]?(NaN|Infinity)")
 
 
 class InvalidSetting(ValueError):
-    """A value is not allowed for its setting; the text is Kafka's."""
+    """Error raised if a value is not allowed for its setting; the text is Kafka's."""
 
     def __init__(self, name: str, value: object, reason: str, *, message: str | None = None) -> None:
         super().__init__(message or f"Invalid value {_as_java(value)} for configuration {name}: {reason}")

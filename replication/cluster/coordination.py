@@ -36,39 +36,39 @@ class CoordinationError(Exception):
 
 
 class NoNode(CoordinationError):
-    """The node does not exist, or the parent of a node to create does not exist."""
+    """Error raised if a node, or the parent of a node to create, does not exist."""
 
 
 class NodeExists(CoordinationError):
-    """A node with the path of the new node exists already."""
+    """Error raised if a node to create exists already."""
 
 
 class BadVersion(CoordinationError):
-    """The node's version differs from the version that the operation requires."""
+    """Error raised if a node's version differs from the version that the operation requires."""
 
 
 class NotEmpty(CoordinationError):
-    """A node with children cannot be deleted, or an ephemeral node was to get a child."""
+    """Error raised if a node with children is to be deleted, or an ephemeral node is to get a child."""
 
 
 class SessionExpired(CoordinationError):
-    """The session has ended, and the service deletes the ephemeral nodes of this broker."""
+    """Error raised after the end of the session; the service deletes this broker's ephemeral nodes."""
 
 
 class CoordinationUnavailable(CoordinationError):
-    """The service is unreachable or cannot store; it is unknown whether a write in flight was applied."""
+    """Error raised if the service is unreachable or cannot store; a write may or may not have been applied."""
 
 
 class WriteRefused(CoordinationUnavailable):
-    """The service has no room for the write; the write was not applied and will not be."""
+    """Error raised if the service has no room for a write, which was not applied and will not be."""
 
 
 class AccessDenied(CoordinationError):
-    """The service denies this broker access, or cannot authenticate it."""
+    """Error raised if the service denies this broker access, or cannot authenticate it."""
 
 
 class TooLarge(CoordinationError):
-    """The operations exceed the size limit of one multi (ZooKeeper: 1 MB with its default jute.maxbuffer)."""
+    """Error raised if a multi exceeds the service's size limit (ZooKeeper: 1 MB with its default jute.maxbuffer)."""
 
 
 class Node(NamedTuple):
@@ -175,10 +175,10 @@ class Coordination(Protocol):
 
     @property
     def session_sure_until(self) -> float:
-        """Time, by `session_now`, before which the session cannot end; each contact with the service raises it.
+        """Time, by `session_now`, before which the session cannot end; each contact with the service moves it on.
 
         A broker that stops at this time stops before the service can delete its ephemeral nodes. After the end of the
-        session the value is always in the past, even if the session lived longer than the value promised before.
+        session the time is in the past, whatever it was before.
         """
 
     def session_now(self) -> float:

@@ -38,7 +38,7 @@ _BEGIN_TRANSACTION, _END_TRANSACTION, _ABORT_TRANSACTION = 23, 24, 25
 
 
 class UnreadableMetadata(Exception):
-    """A metadata record has an unknown format or a newer version than this reader supports."""
+    """Error raised if a metadata record has an unknown format, or a newer version than this reader supports."""
 
 
 class TopicRecord(Struct, versions="0", flexible="0+"):

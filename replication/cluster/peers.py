@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class PeerUnavailable(Exception):
-    """The broker is unreachable, closed the connection or did not answer in time; the request may have taken effect."""
+    """Error raised if a broker is unreachable, hangs up or is late; the request may have taken effect."""
 
 
 class Peer(Protocol):

@@ -78,7 +78,7 @@ Kafka 3.9 makes and never uses.
 
 
 class MalformedNode(ValueError):
-    """A node's data does not have Kafka's format."""
+    """Error raised if a node's data does not have Kafka's format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def name_of_config(path_element: str) -> str:
 
 
 def entity_path(entity: str) -> str:
-    """Return the path of the settings of an entity such as users/alice."""
+    """Return the path of the node that holds the settings of an entity such as users/alice."""
     return f"/config/{entity}"
 
 
@@ -356,7 +356,7 @@ def encode_partitions(partitions: Iterable[tuple[str, int]]) -> bytes:
 
 
 def decode_partitions(data: bytes) -> list[tuple[str, int]]:
-    """Decode the partitions that a request for preferred leader elections or a notice of ISR changes lists."""
+    """Decode the partitions in a node that requests preferred leader elections or announces ISR changes."""
     try:
         return [(str(each["topic"]), int(each["partition"])) for each in _decode(data)["partitions"]]
     except (KeyError, TypeError, ValueError) as error:

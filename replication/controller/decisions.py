@@ -80,7 +80,7 @@ class ControlBatch:
 
     `leader_and_isr` holds `(partition state, is new)`, `stop_replica` `(leader epoch, delete)` and `update_metadata`
     `(partition state, offline replicas)`. A broker in `update_metadata` without partitions gets only the list of live
-    brokers. A broker in `introduced` gets all metadata before it becomes leader or follower of a partition.
+    brokers. A broker in `introduced` gets its UpdateMetadata request before its LeaderAndIsr request.
     """
 
     __slots__ = ("introduced", "leader_and_isr", "stop_replica", "update_metadata")
@@ -112,7 +112,7 @@ class ControlBatch:
             self.update_metadata.setdefault(broker, {})
 
     def introduce_brokers(self, brokers: Iterable[int]) -> None:
-        """Send the list of live brokers to `brokers`, before they become leader or follower of a partition."""
+        """Send the live brokers to receivers that do not know all of them, before their LeaderAndIsr request."""
         for broker in brokers:
             self.update_metadata.setdefault(broker, {})
             self.introduced.add(broker)

@@ -91,7 +91,7 @@ def after_loss(
 
 
 def without_replica(state: PartitionState, broker: int) -> PartitionState | None:
-    """Remove a follower from the ISR and keep the leader; None if the ISR does not contain it or nothing else."""
+    """Remove a follower from the ISR and keep the leader; None if it is not in the ISR or alone in it."""
     assert broker != state.leader
     in_sync = tuple(each for each in state.isr if each != broker)
     # The last one in sync stays: it has every committed record.

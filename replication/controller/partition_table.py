@@ -74,7 +74,7 @@ class TopicDeletions:
             self._left[name].discard((index, broker))
 
     def left_on(self, broker: int) -> list[TopicPartition]:
-        """Replicas under deletion that a broker still has; the controller asks again when the broker restarts."""
+        """Return the replicas under deletion that a broker still has, to ask again when the broker restarts."""
         return [
             (name, index) for name in sorted(self._started) for index, at in sorted(self._left[name]) if at == broker
         ]
@@ -138,7 +138,7 @@ class PartitionTable:
         return None if topic is None else topic.partitions.get(partition[1])
 
     def partitions(self) -> Iterator[tuple[TopicPartition, PartitionState]]:
-        """All partitions, except partitions of topics under deletion."""
+        """Yield all partitions, except partitions of topics under deletion."""
         for name, topic in self.topics.items():
             if name not in self.deletions:
                 for index, state in topic.partitions.items():
@@ -155,12 +155,12 @@ class PartitionTable:
         return self.alive(partition, replicas) - self.shutting_down
 
     def led_by(self, broker: int) -> list[TopicPartition]:
-        """Partitions with other replicas that a broker leads; a controlled shutdown still has to move these."""
+        """Return partitions that a broker leads and that have other replicas; a controlled shutdown must move them."""
         # A sole replica cannot be handed over. If it counted, a broker that stops would ask again in vain.
         return [name for name, state in self.partitions() if state.leader == broker and len(state.replicas) > 1]
 
     def reassignments(self) -> dict[TopicPartition, PartitionState]:
-        """Partitions that are being reassigned."""
+        """Return the partitions that are being reassigned."""
         return {name: state for name, state in self.partitions() if state.is_being_reassigned}
 
     def topic_ids(self) -> dict[str, bytes]:

@@ -28,7 +28,7 @@ class LeaderEndPoint:
     """Connection of a fetcher to its leader; only the fetcher's task may call methods other than `interrupt`."""
 
     def __init__(self, node_id: int, *, connect: Callable[[], Peer], config: Callable[[], ReplicationConfig]) -> None:
-        """Create the end point; it calls `connect`, which may raise PeerUnavailable, first and after each loss."""
+        """Create the end point; it calls `connect`, which may raise PeerUnavailable, for each new connection."""
         self._node_id = node_id
         self._connect = connect
         self._config = config

@@ -74,14 +74,17 @@ new_tuple = tuple.__new__  # past NamedTuple's keyword handling
 
 
 class AppendOrigin(Enum):
-    """Origin of a batch; a client's batch is checked more than a coordinator's."""
+    """Origin of a batch; batches of clients are checked more strictly than batches of coordinators."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
 
 
 class TooManyForTheLoop(Exception):
-    """The batch has too many records for the event loop; a thread must repeat the check. The batch is unchanged."""
+    """Error raised if a batch has too many records for the event loop; a thread must repeat the check.
+
+    The batch is unchanged.
+    """
 
 
 class ValidationRules(NamedTuple):

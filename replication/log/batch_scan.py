@@ -32,7 +32,7 @@ class Readable(Protocol):
 
 
 class CorruptSegment(Exception):
-    """The bytes at `position` of a `.log` file are not a batch."""
+    """Error raised if the bytes at `position` of a `.log` file are not a batch."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(f"{reason} at position {position}")
@@ -44,7 +44,7 @@ def scan_batches(
 ) -> Iterator[tuple[BatchHeader, int]]:
     """Yield headers and positions of the batches in [position, end) of a file. Raises CorruptSegment at invalid bytes.
 
-    Each read gets `read_bytes`: small batches do not cost a system call each, and large batches are skipped.
+    Reads `read_bytes` at a time, so that small batches do not cost a system call each; large batches are skipped.
     """
     data = b""
     start = position

@@ -20,7 +20,7 @@ _NUMBER = re.compile("-?[0-9]{1,19}")
 
 
 class CorruptCheckpoint(Exception):
-    """A checkpoint or another small file of a log directory is unreadable."""
+    """Error raised if a checkpoint or another small file of a log directory is unreadable."""
 
 
 class MetaProperties(NamedTuple):

@@ -110,12 +110,12 @@ class _Pause(NamedTuple):
 
 
 class _Aborted(Exception):
-    """The log has changed or must not be cleaned any more."""
+    """Error raised if a log has changed or must not be cleaned any more."""
 
 
 @contextlib.contextmanager
 def _in_vain_unless(check: Callable[[], None]) -> Iterator[None]:
-    """Call `check` after a file error; if `check` does not raise because the log was replaced, raise the file error."""
+    """Call `check` after a file error: `check` raises if the log was replaced; otherwise the file error is raised."""
     try:
         yield
     except (FileNotFoundError, CorruptSegment, CorruptIndex, KafkaError):

@@ -32,9 +32,9 @@ class EpochsJob:
     """Write of a log's leader epochs to their file.
 
     A flush and the checkpoint writer may run at the same time. The lock separates their temporary files; the version
-    prevents that an older snapshot replaces a newer one. `is_still` prevents that epochs of a deleted or moved log get
-    into a directory that has taken over its name: with another log's epochs a follower would truncate records that it
-    must keep.
+    keeps an older snapshot from replacing a newer one. `is_still` keeps the epochs of a deleted or moved log out of a
+    directory that has taken over its name: with another log's epochs a follower would truncate records that it must
+    keep.
     """
 
     __slots__ = ("_epochs", "_is_still", "_version", "data", "path")

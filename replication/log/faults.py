@@ -43,7 +43,7 @@ def insist(call: Callable[..., None], *arguments: object) -> None:
 
 
 class SyncFailed(Irreparable):
-    """A sync has failed: bytes written to an open file may never reach the disk."""
+    """Error of a sync: bytes written to an open file may never reach the disk."""
 
     @classmethod
     def because_of(cls, error: OSError) -> SyncFailed:

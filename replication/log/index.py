@@ -37,7 +37,7 @@ RELATIVE_OFFSET_MAX = 2**31 - 1
 
 
 class CorruptIndex(Exception):
-    """An index contradicts itself or its log; it is rebuilt from the log."""
+    """Error raised if an index contradicts itself or its log; the index is rebuilt from the log."""
 
 
 class IndexCut(NamedTuple):
@@ -227,7 +227,7 @@ class SparseIndex(IndexFile, ABC):
 
     @abstractmethod
     def _take_last(self, entry: tuple[int, int] | None) -> None:
-        """Cache the fields of the last entry; None if there is no entry."""
+        """Cache the last entry's fields; `entry` is None if there are no entries."""
 
 
 class OffsetIndex(SparseIndex):
@@ -266,7 +266,7 @@ class OffsetIndex(SparseIndex):
         return self.base_offset + relative_offset, position
 
     def append(self, offset: int, position: int) -> None:
-        """Add an entry in memory; skip it if `offset` does not exceed the last one, which is allowed for any entry."""
+        """Add an entry in memory if `offset` exceeds the last entry's; every entry is optional."""
         if offset > self.last_offset or not self.entries:
             self._append(offset - self.base_offset, position)
             self.last_offset = offset

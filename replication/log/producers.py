@@ -71,7 +71,7 @@ _SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
 
 
 class CorruptSnapshot(Exception):
-    """A producer snapshot is invalid; an older snapshot and the log replace it."""
+    """Error raised if a producer snapshot is invalid; an older snapshot and the log replace it."""
 
 
 class BatchMetadata(NamedTuple):

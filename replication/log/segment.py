@@ -43,7 +43,7 @@ REPAIR_AT_ONCE_BYTES = 256 * 1024
 
 
 class DamagedIndexes(KafkaError):
-    """A thread must read a large segment first, to rebuild its indexes or to find its highest timestamp."""
+    """Error raised if a thread must first read a large segment, to rebuild indexes or find the highest timestamp."""
 
     def __init__(self, segment: Segment, error: Exception) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"{segment!r} has to be read through: {error}")

@@ -145,7 +145,7 @@ class Storage(Protocol):
 
 
 class NotCached(Exception):
-    """A read would block on the disk."""
+    """Error raised if a read would block on the disk."""
 
     def __init__(self, file: StorageFile, position: int, length: int) -> None:
         super().__init__(f"{length} bytes at {position} are not in memory")

@@ -50,7 +50,7 @@ class TimestampedOffset(NamedTuple):
 
 
 class TooLarge(Exception):
-    """A search has to read more than the event loop has time for."""
+    """Error raised if a search has to read more than the event loop has time for."""
 
 
 class TimestampSearch:
@@ -147,7 +147,7 @@ class TimestampSearch:
 
 
 class _Find(SnapshotJob):
-    """Job that searches a record in one segment."""
+    """Job that searches one segment for the record."""
 
     def __init__(self, log: LogReader, segment: Segment, timestamp: int, record_bytes_max: int) -> None:
         super().__init__(log, [segment])

@@ -458,7 +458,7 @@ def _check_messages(
 
 
 class InvalidRecords(KafkaError):
-    """Some records are refused; the message and (batch_index, message) pairs go to the client (Produce v8+)."""
+    """Error for refused records; its message and (batch_index, message) pairs go to the client (Produce v8+)."""
 
     def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
         super().__init__(code, message)

@@ -45,7 +45,7 @@ class TopicTraffic:
 
 
 class Traffic:
-    """Counts of all topics with partitions on this broker."""
+    """Counters of all topics with partitions on this broker."""
 
     def __init__(self) -> None:
         self.by_topic: dict[str, TopicTraffic] = {}

@@ -231,7 +231,7 @@ class Housekeeping:
         await apply_retention(partitions, self._repairer, self._clock_ms)
 
     async def _compact_dirtiest(self, number: int, put_off: set[Partition]) -> None:
-        """Compact the dirtiest log again and again, until no log needs it or cleaner thread `number` is not configured.
+        """Compact logs, dirtiest first, until no log needs it or cleaner thread `number` is not configured any more.
 
         A log whose compaction is not finished goes into `put_off`, until the next round.
         """

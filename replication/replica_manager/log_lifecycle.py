@@ -264,11 +264,11 @@ class LogDeletion:
     Renames run in a thread, because they wait for the disk and for other changes in the same log directory; 100 ms were
     measured. After a failed rename the directory stays online, unless the disk is broken, and the rename is retried.
 
-    | a log that was given up                | leaves `_unrenamed` when                                                     |
-    |----------------------------------------|------------------------------------------------------------------------------|
-    | is renamed, in a batch                 | the thread has renamed it: it is removed after file.delete.delay.ms          |
-    | could not be renamed, is tried again   | the same, or its log directory is offline                                    |
-    | has a name that a new log is to get    | it was tried a last time; `LogCreation` puts aside the directory left  |
+    | a deleted log                     | leaves `_unrenamed` when                                              |
+    |-----------------------------------|-----------------------------------------------------------------------|
+    | is renamed, in a batch            | the thread has renamed it: it is removed after file.delete.delay.ms   |
+    | cannot be renamed, and is retried | the thread has renamed it, or its log directory is offline            |
+    | has a name that a new log needs   | the last attempt has failed; `LogCreation` sets the directory aside   |
     """
 
     def __init__(

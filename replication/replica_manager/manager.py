@@ -259,7 +259,7 @@ class ReplicaManager:
     # --- partitions ---------------------------------------------------------------------------------------------------
 
     def is_offline(self, topic: str, index: int) -> bool:
-        """True if the partition is on a failed log directory, or may be there because it is on no other."""
+        """Return True if the partition is on a failed log directory, or if it is unknown and a directory has failed."""
         partition = self.partition(topic, index)
         if partition is not None:
             return not partition.log.log_directory.is_online
