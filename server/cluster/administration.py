@@ -393,7 +393,11 @@ class Administration:
         return [results[name] for name in names]
 
     async def _mark_deleted(self, name: str, results: dict[str, KafkaError | None], wanted_id: bytes | None) -> None:
-        """Mark a topic for deletion by the controller; a topic already marked counts as deleted."""
+        """Mark a topic for deletion by the controller, and put None or an error into `results`.
+
+        A topic that is marked already counts as deleted. `wanted_id`: topic id that the client requested, None if it
+        gave a name.
+        """
         if (controller := self._member.controller) is None:
             results[name] = KafkaError(ErrorCode.NOT_CONTROLLER)
             return
@@ -519,7 +523,10 @@ class Administration:
         return [errors.get(topic.name) for topic in topics]
 
     async def ensure_topic(self, name: str) -> None:
-        """Wait until topic `name` exists, creating it by the rules for internal topics if necessary; raises KafkaError."""
+        """Wait until topic `name` exists; if necessary, create it by the rules for internal topics.
+
+        Raises KafkaError.
+        """
         if name in self._cluster.topics:
             return
         async with self._locks.hold([f"ensure/{name}"]):  # not the topic's own turn, which its creation here takes

@@ -52,7 +52,7 @@ class LocalPeer:
 
 
 class BrokerPort(BrokerParts, Protocol):
-    """Parts of the broker that its membership of the cluster uses."""
+    """Parts of the broker that the cluster package uses."""
 
     @property
     def authorizer(self) -> AclAuthorizer | None: ...
@@ -108,7 +108,7 @@ class BrokerConnections:
     def from_controller(self, registration: BrokerRegistration) -> Peer:
         """Connect, as the controller, to a registered broker.
 
-        Raises PeerUnavailable if it lacks the listener for controllers.
+        Raises PeerUnavailable if the broker lacks the listener for the controller's connections.
         """
         endpoint = registration.endpoints.get(self._control_plane)
         return self._connect(registration.node_id, endpoint, self._control_plane, str(self._broker.node_id))

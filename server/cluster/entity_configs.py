@@ -90,7 +90,8 @@ class EntityConfigs:
     async def alter(self, entity: str, change: Callable[[Texts], Texts]) -> None:
         """Change an entity's settings to the result of `change`, a function of the present settings.
 
-        `change` may raise KafkaError. It is called again if another broker wrote the settings meanwhile.
+        `change` may raise KafkaError. It is called again if another broker wrote the settings meanwhile. Raises
+        KafkaError if the settings cannot be written.
         """
         while True:
             async with self._locks.hold([entity]):

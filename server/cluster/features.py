@@ -117,7 +117,7 @@ class Update(NamedTuple):
 
 
 class InvalidUpdate(KafkaError):
-    """Error for an invalid feature update, with Kafka's text. It rejects all updates of the request."""
+    """Error for an invalid feature update, with Kafka's text. The error rejects all updates of the request."""
 
     def __init__(self, update: Update, reason: str) -> None:
         message = f"Invalid update version {update.level} for feature {update.name}. {reason}"

@@ -110,9 +110,7 @@ class ForwardingManager:
     async def _tried(self, handler: Handler, request: Any, context: RequestContext[Any]) -> Any:
         """Handle the request here or at the controller, with retries until the deadline.
 
-        Return None if no response came.
-
-        Raises _Refused.
+        Return None if no response came. Raises _Refused.
         """
         election, requested_ms = self._election, getattr(request, "timeout_ms", None)
         timeout_ms = self._timeout_ms() if requested_ms is None else min(max(requested_ms, 0), TIMEOUT_MAX_MS)
@@ -176,9 +174,7 @@ class ForwardingManager:
 
     @asynccontextmanager
     async def _place(self, address: str) -> AsyncIterator[None]:
-        """Wait for a free slot among the forwarded requests of client address `address`.
-
-        Hold the slot during the context.
+        """Hold a slot among the forwarded requests of client address `address` during the context; wait for it first.
 
         The limit for each address keeps a hanging controller from delaying other clients.
         """
@@ -254,7 +250,7 @@ def _packed(host: str) -> bytes:
 async def carried_out(work: Callable[[], Answer[Any]]) -> Any:
     """Do the controller's work and return the response.
 
-    None if this broker is not the controller, or resigns meanwhile.
+    Return None if this broker is not the controller, or resigns meanwhile.
     """
     try:
         response: Any = await finished(work())
@@ -266,7 +262,7 @@ async def carried_out(work: Callable[[], Answer[Any]]) -> Any:
 
 
 async def _says_not_controller(response: Struct) -> bool:
-    """True if a response contains NOT_CONTROLLER anywhere, as Kafka's RequestChannel checks."""
+    """Return True if a response contains NOT_CONTROLLER anywhere, as Kafka's RequestChannel checks."""
     time_slice = TimeSlice()
     structs = [response]
     for each in structs:  # which grows meanwhile

@@ -182,7 +182,7 @@ class ClusterMember:
 
     @cached_property
     def security(self) -> Security:
-        """ACLs, delegation tokens and the login secret."""
+        """ACLs, delegation tokens and the login secret in the coordination tree."""
         return Security(
             self._broker,
             self.session,
@@ -258,7 +258,7 @@ class ClusterMember:
         self._registration = replace(registration, features=self.features.supported_levels)
 
     async def hold(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hold a session with the coordination tree; open a new one whenever it ends.
+        """Hold a session with the coordination tree; open a new session whenever it ends.
 
         Raises JoinProblem if a session cannot begin before the broker has joined.
         """
@@ -489,7 +489,7 @@ class ClusterMember:
     async def keep(self) -> None:
         """Make this start's changes to the coordination tree durable.
 
-        Raises CoordinationUnavailable if they cannot be written.
+        Raises CoordinationUnavailable if the changes cannot be written.
         """
         await self._tree.keep()
 
@@ -551,7 +551,7 @@ class ClusterMember:
     # ------------------------------------------------------------------ what the controller's word leads to
 
     async def _learn_settings(self, topics: Sequence[str]) -> None:
-        """Read the settings of new topics before their logs are created, and load coordinators that their partitions need."""
+        """Read the settings of new topics before their logs are created, and import the coordinators that they need."""
         await self._broker.coordinators.ensure_code(topics, self._broker.environment.run_in_thread)
         try:
             await self.administration.settings.read_topics(topics)

@@ -40,7 +40,7 @@ class JoinProblem(Exception):
 
 
 class Session(Coordination, Protocol):
-    """One session with the coordination service."""
+    """Session with the coordination service."""
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Begin the session and hold it until it ends; when cancelled, end it."""
@@ -182,7 +182,7 @@ async def settle_cluster_id(
 async def make_missing(
     coordination: Coordination, paths: Iterable[str], contents: Mapping[str, bytes] = NOTHING
 ) -> None:
-    """Create the missing nodes among `paths`, which name parents first; `contents` has the data of some."""
+    """Create the missing nodes among `paths`, which must have parents first; `contents` has the data of some nodes."""
     wanted = list(paths)
     while True:
         found = await coordination.get_all(wanted)

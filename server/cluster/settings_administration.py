@@ -125,7 +125,7 @@ class SettingsAdministration:
     async def alter_topic(
         self, name: str, change: SettingsChange, *, validate_only: bool = False, in_thread: bool = False
     ) -> None:
-        """Change a topic's settings. `in_thread`: compute the change in a thread, because it is long."""
+        """Change a topic's settings. `in_thread`: compute the change in a thread, because that takes long."""
 
         async def read() -> None:
             if name in self._cluster.topics:
@@ -175,7 +175,8 @@ class SettingsAdministration:
     ) -> None:
         """Change the settings of this broker or (`for_all`) the defaults of all brokers.
 
-        `refusal`: the error to raise even if the change is valid by itself; then only the names and values are checked.
+        `in_thread`: compute the change in a thread, because that takes long. `refusal`: the error to raise even if the
+        change is valid by itself; then only the names and values are checked.
         """
         path = znodes.broker_config_path(None if for_all else self._node_id)
 
@@ -210,7 +211,7 @@ class SettingsAdministration:
     ) -> None:
         """Change a group's settings; the group need not exist.
 
-        `in_thread`: compute the change in a thread, because it is long.
+        `in_thread`: compute the change in a thread, because that takes long.
         """
         alter = partial(self._alter_named, self._groups, group_id, change, validate_only, in_thread)
         await self._until_altered(partial(self.read_groups, [group_id]), alter)
@@ -218,7 +219,10 @@ class SettingsAdministration:
     async def alter_client_metrics(
         self, name: str, change: SettingsChange, *, validate_only: bool = False, in_thread: bool = False
     ) -> None:
-        """Change a client metrics subscription. `in_thread`: compute the change in a thread, because it is long."""
+        """Change a client metrics subscription.
+
+        `in_thread`: compute the change in a thread, because that takes long.
+        """
         alter = partial(self._alter_named, self._subscriptions, name, change, validate_only, in_thread)
         await self._until_altered(partial(self._read_named, self._subscriptions, [name]), alter)
 
@@ -238,7 +242,7 @@ class SettingsAdministration:
             kind.put(name, await self._write(notice, path, known, texts, keeps_empty=False))
 
     async def _kept(self, texts: Texts, *, for_all: bool) -> Texts:
-        """Return broker settings as stored in the coordination tree: with passwords encrypted if the tree is shared."""
+        """Return broker settings as the coordination tree stores them; passwords are encrypted if an encoder is set."""
         if self._passwords is None:
             return texts
         from ottla.server.config.passwords import has_passwords  # here, because most brokers are alone

@@ -178,10 +178,10 @@ def changed_broker(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, s
 
 
 def check_min_insync_replicas(repository: ConfigRepository, before: Texts, after: Texts, *, for_all: bool) -> None:
-    """Reject changes of min.insync.replicas that KIP-966 forbids: the setting must be one and the same for all brokers.
+    """Reject changes of min.insync.replicas that KIP-966 forbids, because the setting must be the same for all brokers.
 
-    These are its removal for all brokers, and a value for a single broker. A single broker's older value may be
-    removed.
+    KIP-966 forbids the setting's removal for all brokers, and a value for a single broker. A single broker's older
+    value may be removed.
     """
     if not repository.has_eligible_leaders():
         return

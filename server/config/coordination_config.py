@@ -224,7 +224,7 @@ def tls_context(config: ZooKeeperConfig) -> ssl.SSLContext | None:
 
 
 def _load(prefix: str, path: str | None, kind: str | None, load: Callable[[str | None], None]) -> None:
-    """Load a PEM store by `load`. Raises InvalidSetting for stores of other types.
+    """Call `load` with the path of a store, which must be PEM. Raises InvalidSetting for other and for unusable stores.
 
     The type is `kind`, or, as in Kafka, follows from the file's name.
     """

@@ -224,8 +224,8 @@ def _add_count(record: logging.LogRecord, untold: int) -> None:
 def set_up_log(level: str, form: str, process: str | None = None) -> None:
     """Send all loggers' lines to stderr. `level` is a key of `LEVELS`, `form` one of `FORMS`.
 
-    `process`: name of this process among several, which begins each line; an earlier set-up of the log is then
-    replaced.
+    `process`: name of this process if a start has several processes. The name begins each line, and an earlier set-up
+    of the log is replaced.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(FORMS[form](process))

@@ -166,7 +166,7 @@ class Read(NamedTuple):
 class KeptPasswords:
     """Encrypts and decrypts the passwords among stored settings.
 
-    This is slow if there are any (see `has_passwords`).
+    Its methods are slow if the settings contain passwords (see `has_passwords`).
     """
 
     def __init__(self, encoder: PasswordEncoder | None, old_encoder: PasswordEncoder | None = None) -> None:

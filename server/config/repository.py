@@ -208,10 +208,8 @@ class ConfigRepository:
     def on_change(self, listener: Callable[[BrokerConfig], None]) -> None:
         """Register a function to call after each change of broker settings.
 
-        `texts_of_listener` and `value` are new by then.
-
-        The function is also called when a client sets this broker's settings to their present values: Kafka then
-        reloads certificates.
+        `texts_of_listener` and `value` return the new values by then. The function is also called when a client sets
+        this broker's settings to their present values: Kafka then reloads certificates.
         """
         self._listeners.append(listener)
 
@@ -344,7 +342,7 @@ def broker_synonyms(name: str) -> tuple[str, ...]:
 def without_listener(name: str) -> str | None:
     """Strip a listener prefix, such as `listener.name.external.`, from a setting's name.
 
-    None if there is no such prefix.
+    Return None if the name has no such prefix.
     """
     found = _OF_ONE_LISTENER.fullmatch(name)
     return None if found is None else found[1]
@@ -353,7 +351,7 @@ def without_listener(name: str) -> str | None:
 def _base(name: str) -> str | None:
     """Strip the prefix of a listener, or of a listener's SASL mechanism, from a setting's name.
 
-    None if there is none.
+    Return None if the name has no such prefix.
     """
     found = without_listener(name)
     return None if found is None else next((each for each in _OF_ONE_MECHANISM if found.endswith(each)), found)
@@ -408,7 +406,7 @@ def effective_topic_value(repository: ConfigRepository, declared: Setting, overr
 def topic_synonym(declared: Setting) -> str | None:
     """Return the name of the broker setting that takes precedence as a topic setting's default.
 
-    None if there is none.
+    Return None if no broker setting gives the default.
     """
     return declared.synonyms[0].name if declared.synonyms else None
 

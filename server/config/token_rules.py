@@ -231,7 +231,7 @@ def tls_of_options(options: Mapping[str, str], own: str) -> TlsConfig:
 def check_key_file(rules: TokenRules, prefix: str) -> None:
     """Raise InvalidSetting if the key file is unreadable or invalid.
 
-    While the broker runs, it is read after each change.
+    While the broker runs, the file is read after each change.
     """
     if not isinstance(rules, SignedTokenRules) or not rules.endpoint.is_file:
         return

@@ -175,7 +175,7 @@ FORMER_SETTINGS = frozenset(
 
 @cache
 def inert_settings() -> Mapping[str, Setting]:
-    """Return the settings without effect by Kafka's names; the table is read on first use."""
+    """Return the settings without effect, by Kafka's names. The table is read on first use."""
     return {declared.name: declared for declared in map(_parsed, _TABLE.split("\n")[1:-1])}
 
 

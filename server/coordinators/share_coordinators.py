@@ -151,9 +151,9 @@ RETRIABLE = frozenset(
 
 
 class Api(NamedTuple):
-    """Message classes of one share state API.
+    """Message classes and functions of one share state API.
 
-    With these its requests can be split by coordinator and the responses merged.
+    They serve to split a request by coordinator, and to merge the responses.
     """
 
     request: type[Any]

@@ -68,10 +68,7 @@ class Question:
 
     @property
     def verify_only(self) -> bool:
-        """True if the coordinator only checks that the partitions are in the transaction.
-
-        False if it adds missing ones.
-        """
+        """True if the coordinator only checks the partitions; False if it adds missing ones to the transaction."""
         return self.support is not TransactionSupport.EPOCH_BUMP
 
     def transaction(self) -> AddPartitionsToTxnTransaction:

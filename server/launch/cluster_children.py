@@ -92,7 +92,7 @@ class Secured:
 
     @property
     def for_kcat(self) -> str:
-        """Return the options of kcat, with librdkafka's names."""
+        """Options of kcat for a secured cluster, with librdkafka's names."""
         named = {"security.protocol": "SSL", "ssl.ca.location": self._authority}
         named |= {"ssl.certificate.location": self._client, "ssl.key.location": self._client}
         return " ".join(f"-X {name}={value}" for name, value in named.items())

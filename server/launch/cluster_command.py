@@ -76,7 +76,10 @@ class ClusterFailed(Exception):
 
 
 def cluster_settings(size: int) -> dict[str, str]:
-    """Return the brokers' default settings for a cluster size: from three brokers on, three replicas with one spare."""
+    """Return the brokers' default settings for a cluster of `size` brokers.
+
+    From three brokers on, partitions have three replicas, of which one may be down.
+    """
     copies = min(3, size)
     in_sync = max(1, copies - 1)
     return {
@@ -470,7 +473,7 @@ class LocalCluster:
 
     @property
     def _which(self) -> str:
-        """Return the command-line option that names this cluster's folder; empty for the default folder."""
+        """Command-line option that names this cluster's folder; empty for the default folder."""
         return "" if self._folder == default_folder() else f" --data {shlex.quote(str(self._folder))}"
 
     async def _hold_tree(self, task_status: trio.TaskStatus[int]) -> None:

@@ -262,7 +262,7 @@ class AclFilter(NamedTuple):
 
     @property
     def problem(self) -> str | None:
-        """Return the reason why this filter cannot delete rules, or None.
+        """Reason why this filter cannot delete rules, or None.
 
         The checks are those of Kafka's `AclControlManager.validateFilter`.
         """
@@ -277,7 +277,7 @@ class AclFilter(NamedTuple):
 
 
 def problem_with(acl: Acl) -> str | None:
-    """Return the reason why a client may not create this rule; None if it may."""
+    """Return the reason why a client may not create this rule; None if the rule is valid."""
     return _problem_with_pattern(acl.pattern) or _problem_with_entry(acl.entry)
 
 

@@ -170,9 +170,7 @@ class SaslListener:
     async def until_ready(self) -> None:
         """Wait until the keys for signed tokens have been read, or a read has failed.
 
-        Without keys no token can be verified.
-
-        Raises InvalidSetting if the Kerberos keys cannot be used.
+        Without keys no token can be verified. Raises InvalidSetting if the Kerberos keys cannot be used.
         """
         for kerberos in self._kerberos:
             await trio.to_thread.run_sync(kerberos.check)

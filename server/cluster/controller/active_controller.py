@@ -64,7 +64,7 @@ TOPICS_PER_DECISION = 100
 
 
 class ActiveController:
-    """The active controller. Requests raise KafkaError NOT_CONTROLLER if it resigns before it has carried them out."""
+    """The active controller. A request raises KafkaError NOT_CONTROLLER if the controller resigns before its turn."""
 
     def __init__(
         self,
@@ -147,9 +147,7 @@ class ActiveController:
     async def elect_leaders(self, election_type: ElectionType, partitions: Iterable[TopicPartition] | None) -> Outcomes:
         """Elect leaders for `partitions`, or, if None, for all partitions that need one.
 
-        Return each partition's outcome.
-
-        Raises KafkaError.
+        Return each partition's outcome. Raises KafkaError.
         """
         return await self._events.ask(partial(self._requests.elect_leaders, election_type, partitions))
 
@@ -353,8 +351,9 @@ class ActiveController:
     def _is_known(self, broker: int, request: ControlRequest, response: Any) -> bool:
         """Return True if a broker's error-free response tells the controller nothing new.
 
-        These are responses to UpdateMetadata, and to LeaderAndIsr if no replica of the broker is offline. While events
-        are queued, the result for LeaderAndIsr is False, because one of them may be an earlier response of the broker.
+        This holds for responses to UpdateMetadata and, while no replica of the broker is offline, for responses to
+        LeaderAndIsr. While events are queued, the result for LeaderAndIsr is False, because an event may be an earlier
+        response of the broker.
         """
         if isinstance(request, LeaderAndIsrRequest):
             return (
@@ -487,9 +486,9 @@ class ActiveController:
         await self._carry_out(Decision)  # decides nothing; `pending` does the rest
 
     async def _mark_deletions(self) -> None:
-        """Begin the deletions requested in the coordination tree, and remove requests that cannot be carried out.
+        """Begin the topic deletions requested in the coordination tree.
 
-        These are requests for unknown topics; if delete.topic.enable is off, all requests.
+        Requests for unknown topics are removed; if delete.topic.enable is off, all requests are.
         """
         names = await self._tree.children(znodes.DELETED_TOPICS)
         known = dict.fromkeys(name for name in names if name in self.states.topics)  # in their order

@@ -71,7 +71,7 @@ class ControllerElection:
         leads: Leads = leads_nothing,
         clock_ms: Callable[[], int] = system_clock_ms,
     ) -> None:
-        """Create the election of this broker.
+        """Create this broker's participation in controller elections.
 
         `peer` connects to a registered broker, this broker included. `is_unclean` says whether a topic allows unclean
         elections. `is_alone`: no other broker uses the coordination tree. `leads` says which partitions this broker
@@ -162,7 +162,7 @@ class ControllerElection:
         self.moved = trio.Event()
 
     async def _stand(self, before: Term) -> Term | None:
-        """Stand for election; return this broker's term, or None if another broker was faster."""
+        """Stand for election; return this broker's term if it wins, None if another broker was faster."""
         self._note_controller(NO_CONTROLLER)
         epoch = before.epoch + 1
         node = znodes.encode_controller(self._node_id, self._clock_ms())
@@ -197,7 +197,7 @@ class ControllerElection:
     # ------------------------------------------------------------------ in office
 
     async def _serve(self, term: Term) -> None:
-        """Serve as the controller until the term ends. Raises SessionExpired."""
+        """Act as the controller until the term ends. Raises SessionExpired."""
         logger.info("Broker %d was elected controller, epoch %d", self._node_id, term.epoch)
         # Set before it has loaded anything: requests wait for their turn behind that.
         self.active = ActiveController(

@@ -61,7 +61,7 @@ ATTEMPTS_MAX = 100  # after as many the controller gives up its office: what it 
 class CarriedOut:
     """Outcome of a controller event.
 
-    `decision`: the last decision made for it; `written`: the partition states written.
+    `decision`: the last decision made for the event. `written`: all partition states written for the event.
     """
 
     decision: Decision = field(default_factory=Decision)
@@ -205,7 +205,7 @@ class DecisionWriter:
             self._states.note_node(path, exists=node is not None)
 
     async def read_again(self, names: Iterable[str]) -> None:
-        """Load these topics' states again, and notify the brokers of differences."""
+        """Load the states of topics `names` again, and notify the brokers of differences."""
         wanted = [name for name in names if name in self._states.topics]
         found = await self._reader.topics(wanted)
         batch = ControlBatch()
@@ -221,7 +221,7 @@ class DecisionWriter:
             await self._notify(batch)
 
     async def restate(self, names: Iterable[str]) -> None:
-        """Notify the brokers of all partition states of these topics."""
+        """Notify the brokers of all partition states of topics `names`."""
         batch = ControlBatch()
         for name in names:
             self._restate(batch, name, {})
@@ -271,11 +271,11 @@ def not_stored() -> KafkaError:
 class TopicRequests:
     """Creates and extends topics as the controller: turns a `TopicPlan` into nodes of the tree and requests to brokers.
 
-    | step                                      | if the tree has no room for the step, or the step is too large     |
-    |-------------------------------------------|--------------------------------------------------------------------|
-    | 1. one write: node, settings, first states | KAFKA_STORAGE_ERROR; the topic or its partitions do not exist     |
-    | 2. more writes: the states of partitions  | step 2 waits for room: the topic exists since step 1               |
-    | beyond the first FIRST_STATES_PER_WRITE   |                                                                    |
+    | step                                       | if the tree has no room for the step, or the step is too large |
+    |--------------------------------------------|----------------------------------------------------------------|
+    | 1. one write: node, settings, first states | KAFKA_STORAGE_ERROR; the topic or its partitions do not exist  |
+    | 2. more writes: the states of partitions   | step 2 waits for room: the topic exists since step 1           |
+    | beyond the first FIRST_STATES_PER_WRITE    |                                                                |
 
     A request ends with step 1, so no request waits for room. The writes of step 2 are later events of the controller.
 
@@ -293,7 +293,7 @@ class TopicRequests:
         self._watch, self._later = watch, later
 
     async def create(self, plans: Sequence[TopicPlan]) -> Outcomes:
-        """Create topics; returns None or an error for each name."""
+        """Create topics; return None or an error for each name."""
         outcomes: Outcomes = {}
         # As many at a time as go into one write.
         for some in _in_groups(plans, FIRST_STATES_PER_WRITE):

@@ -200,9 +200,9 @@ class FinalizedLevels:
         return self._levels.finalized.get(name, 0)
 
     async def _write(self, levels: Levels) -> bool:
-        """Write the levels; return False if another writer was faster, after reading its levels.
+        """Write the levels and return True. Raises WriteRefused.
 
-        Raises WriteRefused.
+        If another writer was faster, load that writer's levels and return False.
         """
         data = encode_levels(levels)
         write = (

@@ -108,7 +108,7 @@ class Writer:
 class EmbeddedCoordination:
     """The `Session` of a lone broker, whose coordination tree is in a journal on its disk.
 
-    It lasts as long as the process.
+    The session lasts as long as the process.
     """
 
     session_sure_until = math.inf
@@ -233,9 +233,9 @@ class EmbeddedCoordination:
                     raise CoordinationUnavailable(self.path) from None
 
     def _write_unwritten(self) -> None:
-        """Write the delayed changes.
+        """Write the delayed changes. Call this in a thread while no task changes the tree.
 
-        Runs in a thread while no task changes the tree. Raises OSError if they are not written.
+        Raises OSError if the changes are not written.
         """
         if self._unwritten:
             was_rewritten = self._is_rewritten

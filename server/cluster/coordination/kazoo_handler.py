@@ -73,7 +73,7 @@ class ServerConnection:
         return chunk
 
     def pending(self) -> int:
-        """Number of bytes that TLS has decrypted but not returned; select does not report them."""
+        """Return the number of bytes that TLS has decrypted but not returned; select does not report them."""
         return self._socket.pending() if isinstance(self._socket, ssl.SSLSocket) else 0
 
     def close(self) -> None:
@@ -240,7 +240,7 @@ class _Watch:
 
 
 class Watches:
-    """Watches that last as long as the session; ZooKeeper's own fire once and end with the connection.
+    """Watches that last as long as the session; ZooKeeper's own watches fire once and end with the connection.
 
     A ZooKeeper watch is set for the first listener. When it fires it is set again before the listeners are called, so
     that no change between the event and the listeners' reads is missed. kazoo drops all watches when the connection is

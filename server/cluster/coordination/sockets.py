@@ -119,7 +119,7 @@ def is_own(sock: socket.socket) -> bool:
 def short_path(path: str) -> Iterator[str]:
     """Yield a path of the same file that is short enough for a socket's address.
 
-    Too long a path is replaced by one through its folder's open descriptor, if the system has such paths.
+    A path that is too long is replaced by one through its folder's open descriptor, if the system has such paths.
     """
     if len(os.fsencode(path)) <= PATH_BYTES_MAX:
         yield path
@@ -161,9 +161,9 @@ class FramedSocket:
     # ------------------------------------------------------------------ sending
 
     def send(self, frame: bytes, *, at_once: bool = True) -> None:
-        """Send or queue a frame. Only a response proves its arrival.
+        """Send or queue a frame. Only a response proves the frame's arrival.
 
-        `at_once` False: always queue it, so that frames of the same step of the event loop are sent together.
+        `at_once` False: always queue the frame, so that frames of one step of the event loop are sent together.
         """
         if self.is_closed:
             return

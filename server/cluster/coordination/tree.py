@@ -98,7 +98,7 @@ class Tree:
     def begin_incarnation(self) -> None:
         """Begin an incarnation with higher transaction numbers.
 
-        The caller must then write the root node, which records it.
+        The caller must then write the root node, which records the incarnation.
         """
         # Kept with the root, which has no other use for it: so the journal's format stays, and no node has to be added.
         self.last_id = self.nodes[""].creation_id = ((self.last_id >> INCARNATION_BITS) + 1) << INCARNATION_BITS

@@ -250,7 +250,7 @@ class ServedCoordination(ProbedSession):
             return FramedSocket(sock, frame_bytes_max=messages.ANSWER_BYTES_MAX)
 
     async def _log_if_late(self) -> None:
-        """Log a line if the server does not begin the session in time; it may hang, or wait for its disk."""
+        """Log a line if the server does not begin the session in time; the server may hang, or wait for its disk."""
         await trio.sleep(self._timeout_s)
         if not self.session_id and not self._ended:
             text = (

@@ -91,8 +91,8 @@ async def hold_tree(
     to `on_other_incarnation`. `last_incarnation`: incarnation of the former server, 0 if there was none; if it is above
     0, members are waiting for this server.
 
-    Once there are members, a full disk does not end this. While writes fail the server goes on by itself. If it cannot
-    go on (a sync failed because the disk was full) or cannot begin, the tree is opened again until this succeeds.
+    Once there are members, a full disk does not end the server. While writes fail the server goes on. If it cannot go
+    on (a sync failed because the disk was full) or cannot begin, the tree is opened again until this succeeds.
 
     Raises OSError if the journal or the socket cannot be used, LogDirectoryProblem, and TreeBroken.
     """
@@ -141,7 +141,7 @@ async def _opened(directory: Path, last_incarnation: int, patience: _Patience) -
 
 
 class _Patience:
-    """Retry rule for a server of the tree whose disk works but lacks room, or that lacks file descriptors.
+    """Retry rule for a server of the tree whose disk works but has no room, or that lacks file descriptors.
 
     Opening the tree again is safe: after a failed sync it is unknown which pages are on the disk, but opening writes
     the entire tree to a new file, and everything acknowledged was synced before.

@@ -128,7 +128,7 @@ class _SharedTree:
         ]
 
     async def begin(self) -> None:
-        """Rename this broker's journal from its time as a lone broker, because it now belongs to the cluster."""
+        """Rename the journal that this broker used as a lone broker, because the broker now belongs to the cluster."""
         await set_journal_aside(self._broker.config.log_dirs[0], self.journal_suffix)
 
     async def keep(self) -> None:
@@ -220,4 +220,4 @@ class WorkersTree(ServedTree):
             await trio.sleep(LOOK_AGAIN_S)
 
     async def begin(self) -> None:
-        """Do nothing: a workers' tree never adopts directories."""
+        """Do nothing: a broker needs no commitment to a workers' tree."""

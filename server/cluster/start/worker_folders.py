@@ -46,11 +46,11 @@ DIGITS_MAX: Final = 4
 
 
 def looks(patience_s: float) -> Iterator[int]:
-    """Yield attempt numbers from 0, with pauses, for `patience_s` seconds: at least one attempt.
+    """Yield attempt numbers from 0, with pauses, for `patience_s` seconds; there is at least one attempt.
 
-    This is for a resource that the kernel frees late, such as a killed process's lock or port. The attempts are counted
-    instead of timed, because the clock goes on while this process, or the ending one, gets no CPU: two seconds without
-    CPU would leave a single attempt.
+    The attempts are for a resource that the kernel frees late, such as a killed process's lock or port. They are
+    counted instead of timed, because the clock goes on while this process, or the ending one, gets no CPU: two seconds
+    without CPU would leave a single attempt.
     """
     for number in range(1 + max(0, math.ceil(patience_s / LOOK_AGAIN_S))):
         if number:

@@ -95,9 +95,10 @@ class GssapiServer:
         self._tokens = 0
 
     def step(self, token: bytes, now_ms: int) -> bytes:
-        """Process a client's token and return the answer. Raises LoginFailed, LoginRefused, and CloseConnection.
+        """Process a client's token and return the answer. Raises LoginFailed.
 
-        Blocks in the Kerberos library: call this in a thread.
+        Raises CloseConnection for an error that may pass, so that the client tries again. Blocks in the Kerberos
+        library: call this in a thread.
         """
         self._tokens += 1
         state, self._state = self._state, _State.OVER  # unless the step goes well

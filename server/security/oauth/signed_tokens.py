@@ -84,7 +84,7 @@ class SignedTokens:
     def _check_times(self, claims: Mapping[str, Any], now_s: int) -> int:
         """Check a token's times and return its expiry in seconds since 1970. Raises InvalidToken.
 
-        Times are rounded to seconds, as in jose4j, the library that Kafka uses.
+        Only whole seconds count, as in jose4j, the library that Kafka uses.
         """
         expires_s, issued_s, begins_s = (_whole(claims, name) for name in ("exp", "iat", "nbf"))
         if expires_s is None or issued_s is None:

@@ -257,10 +257,7 @@ class Charge:
 
     @property
     def fetched_bytes_max(self) -> float:
-        """Return the response size in bytes beyond which the client is certainly throttled.
-
-        Infinite without a quota.
-        """
+        """Response size in bytes beyond which the client is certainly throttled; infinite without a quota."""
         fetch = self._quotas.fetch
         if self.is_settled or self.is_exempt or not fetch.is_on:
             return math.inf
