@@ -287,7 +287,8 @@ async def groups(root: Path) -> None:
     partition.make_leader(leader_epoch=0, partition_epoch=0, replicas=(1,), isr=(1,))
     broker = SimpleNamespace(
         partition=lambda topic, index: partition,
-        cluster=SimpleNamespace(topic=lambda name: None),
+        cluster=SimpleNamespace(topics={}),
+        is_in_cluster=False,
         member=SimpleNamespace(is_fenced=False),
         now_ms=lambda: NOW_MS,
         environment=SimpleNamespace(run_in_thread=trio.to_thread.run_sync),

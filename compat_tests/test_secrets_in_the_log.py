@@ -21,7 +21,9 @@ def test_no_password_is_in_the_log(tmp_path: Path) -> None:
     names = [
         prefix + name for prefix in ("", "listener.name.other.", "listener.name.other.plain.") for name in passwords
     ]
-    with_name = {"http.console.schema.registry.user.info": f"user:{MARKER}"}
+    with_name = dict.fromkeys(
+        ("http.console.schema.registry.user.info", "confluent.basic.auth.user.info"), f"user:{MARKER}"
+    )
     broker = OttlaProcess(tmp_path, dict.fromkeys(names, MARKER) | with_name).start()
     try:
         client = WireClient((broker.host, broker.port), client_id="secrets", timeout_s=30)
