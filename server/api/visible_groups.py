@@ -61,10 +61,7 @@ def describe_turned_off(undescribed: Callable[[str, ErrorCode], Any], response_c
 
 
 def describe_groups(kind: Kind, request: Any, context: RequestContext[Guarded]) -> Answer[Any]:
-    """Describe the groups in `group_ids` of the request.
-
-    A group or topic that the client may not describe is an error.
-    """
+    """Describe the groups in the request's `group_ids`; a group or topic that may not be described is an error."""
     operations = partial(authorized_operations, context, ResourceType.GROUP)
 
     def describe(denied: Collection[str]) -> Answer[Any]:
@@ -90,10 +87,7 @@ async def _described(kind: Kind, refused: list[str], answer: Any, context: Reque
 
 
 class OffsetRights:
-    """Rights of one request to committed offsets: the groups and topics that the client may describe.
-
-    The group coordinator asks this object (`ottla.groupcoord.shard`).
-    """
+    """Rights of one request to groups and topics with committed offsets; used by `ottla.groupcoord.shard`."""
 
     __slots__ = ("_context",)
 

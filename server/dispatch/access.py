@@ -54,10 +54,7 @@ class ResourceType(IntEnum):
 
 
 class AclOperation(IntEnum):
-    """Operations of ACLs.
-
-    ANY is valid in filters only, ALL in rules; UNKNOWN stands for numbers that Kafka does not define.
-    """
+    """Operations of ACLs. ANY is valid in filters only, ALL in rules; UNKNOWN stands for undefined numbers."""
 
     UNKNOWN = 0
     ANY = 1
@@ -138,10 +135,7 @@ REFUSALS = {
 
 
 class Authorizer(Protocol):
-    """Interface of authorizers, which decide what clients may do.
-
-    `principal`: a text such as `User:alice`; `host`: the client's address after a slash.
-    """
+    """Interface that decides what clients may do. `principal`: like `User:alice`; `host`: a slash and the address."""
 
     @property
     def version(self) -> int:

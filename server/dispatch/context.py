@@ -21,10 +21,7 @@ PortT_co = TypeVar("PortT_co", covariant=True)
 
 
 class Charge(Protocol):
-    """Interface of charges: the cost of one request for the client's quotas.
-
-    `server/security/quotas/client_quotas.py` implements it.
-    """
+    """Interface of one request's quota charge; implemented by `server/security/quotas/client_quotas.py`."""
 
     @property
     def fetched_bytes_max(self) -> float: ...
@@ -75,8 +72,7 @@ class RequestContext(Generic[PortT_co]):
     """Client, version and time of one request, and the broker as far as the handler needs it.
 
     A connection has one context, and updates it for each request. Requests of a connection are served one after the
-    other,
-    so the context does not change while a handler runs; only `now_ms` is outdated after an await.
+    other, so the context does not change while a handler runs; only `now_ms` is outdated after an await.
     """
 
     __slots__ = (

@@ -48,10 +48,7 @@ ALL_TIMED, STANDS_FOR = 1024, 16
 
 
 class CloseConnection(Exception):
-    """Raised by a handler to close the connection without a response, as Kafka does for errors with acks=0.
-
-    The text says why.
-    """
+    """Raised by a handler to close the connection without a response, as Kafka does for errors with acks=0."""
 
 
 class Code(NamedTuple):
@@ -81,10 +78,7 @@ class Route(Api):
 
     @property
     def code(self) -> Code:
-        """Code of the handler, imported at first use.
-
-        An import error is raised; the next use tries the import again.
-        """
+        """Code of the handler, imported at first use. An import error is raised; the next use tries again."""
         if self._code is None:
             self._code = self._load()
             self.times = no_times()
@@ -103,10 +97,7 @@ class Route(Api):
         return self.code.handler
 
     def note_time(self, seconds: float, *, is_answered: bool = True) -> None:
-        """Add to the time of a request that had to wait.
-
-        `is_answered` False: a later call adds more time of this request.
-        """
+        """Add to the time of a waiting request. `is_answered` False: a later call adds more of this request's time."""
         self.seconds += seconds
         if is_answered:
             self._waited += 1
@@ -224,8 +215,7 @@ def client_routes(*, is_in_cluster: bool, has_receiver: bool = False) -> dict[in
     """Return the routes of a cluster member's client listeners, by API key.
 
     Such listeners neither serve nor advertise requests between brokers. Requests between brokers get
-    CLUSTER_AUTHORIZATION_FAILED there, as Kafka answers clients without the right to
-    ClusterAction.
+    CLUSTER_AUTHORIZATION_FAILED there, as Kafka answers clients without the right to ClusterAction.
     """
     served = served_routes(is_in_cluster=is_in_cluster, has_receiver=has_receiver)
     return {key: _refusing(route) if route.between_brokers else route for key, route in served.items()}

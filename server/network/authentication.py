@@ -201,10 +201,7 @@ class Authentication:
         return received.data
 
     def _receive(self) -> Frame | Wait:
-        """Receive when the socket is readable.
-
-        Return a copy of a complete frame, because the receive buffer is shared.
-        """
+        """Receive a frame when the socket is readable; return a copy, because the receive buffer is shared."""
         inbox = self._inbox
         try:
             if inbox.receive(self._transport) == 0:
@@ -291,10 +288,7 @@ class ExpiringCalls:
         self._calls, self._authentication, self._end_s = calls, authentication, end_s
 
     def get(self, key: int) -> Call | None:
-        """Return a call like `Calls.get`; None also for a SaslHandshake.
-
-        Raises CloseConnection if the session has expired.
-        """
+        """Return a call like `Calls.get`, None for SaslHandshake. Raises CloseConnection if the session is expired."""
         if time.monotonic() > self._end_s:
             self._check(key >> 16)
         return None if key >> 16 == SASL_HANDSHAKE_KEY else self._calls.get(key)

@@ -146,9 +146,8 @@ class Calls:
 class UnsupportedApiVersions(Call):
     """Call for an ApiVersions request of a version that the broker does not support: the response has format 0.
 
-    For newer versions the header is taken as flexible and the body is not decoded. Negative versions are served
-    alike, as
-    in Kafka, but with the header of version 0.
+    For newer versions the header is taken as flexible and the body is not decoded. Negative versions are served alike,
+    as in Kafka, but with the header of version 0.
     """
 
     __slots__ = ()

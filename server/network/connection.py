@@ -232,7 +232,6 @@ class Connection:
         self._pending.note_ready()
 
     async def _authenticate(self, authentication: Authentication) -> None:
-        """Authenticate or reauthenticate the peer."""
         self._calls = await authentication.run(self._peer)
         self._note_time()
 
@@ -242,10 +241,7 @@ class Connection:
         await self._flush()
 
     def _step(self) -> Wait | Waiting:
-        """Serve a connection whose socket or pending answer is ready: send unsent bytes, else receive and answer.
-
-        This never waits; the result says what to wait for.
-        """
+        """Send unsent bytes, else receive and answer frames; never wait, but return what to wait for."""
         # Asked before pending answers add to the outbox: only parts from before mean that the socket is full.
         is_blocked = bool(self._outbox.parts)
         if self._pending:
@@ -506,14 +502,14 @@ class Connection:
     def stalled_since(self) -> float:
         """Monotonic time since which the peer has held memory without progress, else infinity.
 
-        The peer does not send the rest of a large frame, although this broker reads, or does not read its answers.
+        No progress: it does not send the rest of a large frame that this broker is reading, or it reads no answers.
         """
         if self._held_memory.unread_bytes:
             return self.last_active
         return inf if self.is_held_up else self._inbox.large_since
 
     async def _make_call(self) -> None:
-        """Load the call of the next frame, or reauthenticate the peer if the frame is a SaslHandshake for this."""
+        """Load the next frame's call; reauthenticate the peer if the frame is a SaslHandshake that begins this."""
         # The frame is complete, but `detach` may have moved it.
         start, _ = self._inbox.next_frame() or (0, 0)
         api_key, version, _, _ = _header(self._inbox.buffer, start)

@@ -61,10 +61,7 @@ class ConnectionLimits:
         protected: str | None = None,
         of_listener: Callable[[str], OwnLimits] | None = None,
     ) -> None:
-        """`settings` is a function, because the limits may change at run time.
-
-        `of_listener` may be slow, so its results are cached; call `changed` when they change.
-        """
+        """`settings` is a function, as limits may change at run time; `of_listener` is cached until `changed`."""
         self._settings, self._descriptors, self._protected = settings, descriptors, protected
         self._look_up = of_listener
         self._own: dict[str, OwnLimits] = {}

@@ -22,8 +22,7 @@ class Deadline:
     """Scheduled call, returned by `Deadlines.add`. After the call or its cancellation, `call` is `_nothing`.
 
     A waiting request refers to its deadline and `call` to the request. This reference cycle must be broken: else
-    answered
-    requests are left to the garbage collector, which stops the broker for milliseconds.
+    answered requests are left to the garbage collector, which stops the broker for milliseconds.
     """
 
     __slots__ = ("call", "tick")

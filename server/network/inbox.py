@@ -157,8 +157,7 @@ class Inbox:
         """Receive bytes of the current frame, in one or more reads; return their number, 0 at the end of the stream.
 
         Raises BlockingIOError if nothing has arrived, NoRoom if there is no memory for the rest of a large frame, and
-        HandOver
-        if the background worker has time: then call `receive_beside`.
+        HandOver if the background worker has time: then call `receive_beside`.
         """
         total = 0
         if self._own is None:
@@ -193,10 +192,7 @@ class Inbox:
         return total
 
     def _for_worker(self) -> int:
-        """Return the number of bytes to hand over: missing bytes of the frame, at most the buffer's free room.
-
-        The number is at most RECEIVED_AT_ONCE_BYTES.
-        """
+        """Return the number of missing bytes to hand over, at most the free room and RECEIVED_AT_ONCE_BYTES."""
         return min(self.missing(), RECEIVED_AT_ONCE_BYTES, len(self.buffer) - self.end)
 
     async def receive_beside(self, transport: Transport, worker: BackgroundWorker) -> None:
@@ -239,7 +235,7 @@ class Inbox:
         return is_quiet
 
     def _receive_rest(self, transport: Transport, total: int) -> int:
-        """Receive until the frame is complete or no input is left; return the number of bytes.
+        """Receive until the frame is complete or no input is left; return the number of bytes, including `total`.
 
         `total`: bytes of this call that were received before.
         """
@@ -257,8 +253,7 @@ class Inbox:
         """After a large frame, receive directly into a buffer from the pool, because another large frame may follow.
 
         Then the beginning of a large frame need not be copied from the shared buffer. Returns the number of bytes; 0:
-        there is
-        no such buffer.
+        there is no such buffer.
         """
         kept = self._buffers.take_kept(self._series)
         if kept is None:
@@ -318,10 +313,7 @@ class Inbox:
         return 4 + int(_frame_size(self.buffer, self.start)[0]) - rest
 
     def put_back(self, start: int) -> None:
-        """Return the frame at `start` to the inbox; `next_frame` cuts it again.
-
-        Call this before another frame is cut.
-        """
+        """Put the frame at `start` back for `next_frame` to cut again; call this before another frame is cut."""
         self.start = start - 4
 
     def detach(self) -> None:
@@ -359,10 +351,7 @@ class Inbox:
         return received
 
     def _make_room(self) -> None:
-        """Make room behind the received bytes: move them to the front, or extend or replace the buffer.
-
-        May raise NoRoom.
-        """
+        """Make room after the received bytes: move them, or extend or replace the buffer. May raise NoRoom."""
         rest = self.end - self.start
         # 1. The frames in front are done, so the rest is moved over them.
         if self.start > 0:
@@ -389,7 +378,7 @@ class Inbox:
             self._buffers.give_back(previous)
 
     def _begin_anew(self) -> None:
-        """Restart memory permission and stall time, because a frame was cut. The buffer stays for the next frame."""
+        """Reset memory permission and stall time after a frame was cut; keep the buffer for the next frame."""
         # The leave to go beyond the limit was for the frame that is done. Others may stand in line for it.
         self.memory.release(self)
         self.large_since = time.monotonic() if len(self.buffer) > FREE_BUFFER_BYTES else math.inf

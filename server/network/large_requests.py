@@ -52,8 +52,8 @@ async def handle_large(
 ) -> Any:
     """Decode a large request in a thread and handle it; return its response or a pending answer.
 
-    `let_go` releases the memory that is counted for the request. Raises ConnectionResetError if the request only
-    reads and the peer has disconnected.
+    `let_go` releases the memory that is counted for the request. Raises ConnectionResetError if the request only reads
+    and the peer has disconnected.
     """
     async with _large_codecs:
         # The line may have been long. Work for a peer that has left would keep those behind it waiting for nothing.
@@ -88,10 +88,7 @@ async def handle_large(
 
 
 async def answer_awaited(waiting: Waiting, pending: PendingAnswers) -> None:
-    """Await the work of a request, and send the response after all earlier ones.
-
-    Long responses are encoded in a thread.
-    """
+    """Await the work of a request; send the response after all earlier ones. A thread encodes long responses."""
     call = waiting.call
     # A long answer, or one about the whole cluster, is encoded by a thread.
     may_be_long = waiting.is_large or call.route.answers_at_length
@@ -123,9 +120,8 @@ async def encode_large(call: Call, response: Any) -> list[Any]:
 def error_answer(call: Call, error: KafkaError, request: Message) -> Worked[Any]:
     """Return the response that reports `error` for the whole request, in the form of its API.
 
-    A long response, with an element for everything that the request names, is made in a thread. Raises
-    CloseConnection if
-    the request has acks=0, as in Kafka.
+    A long response, with an element for everything that the request names, is made in a thread. Raises CloseConnection
+    if the request has acks=0, as in Kafka.
     """
     from ottla.wire.error_answers import error_answer  # here, because most handlers answer for themselves
 
@@ -152,8 +148,7 @@ class LongAnswers:
     """Cache of encoded answers about the whole cluster, such as the metadata of all topics.
 
     Answers are made one at a time, and equal requests that came before an answer was begun share this answer. So a
-    crowd
-    of requests costs as much work and memory as one or two.
+    crowd of requests costs as much work and memory as one or two.
     """
 
     def __init__(self) -> None:

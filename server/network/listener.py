@@ -58,9 +58,8 @@ def bind(
     """Return a bound, non-blocking socket. An empty host means every address, as in Kafka. Raises OSError.
 
     `receive_buffer_bytes` is set before the socket listens, because accepted connections inherit it for their TCP
-    handshake.
-    `with_others`: share the port with other processes of this user that also set the option (SO_REUSEPORT); the kernel
-    gives each connection to one of the listening processes.
+    handshake. `with_others`: share the port with other processes of this user that also set the option (SO_REUSEPORT);
+    the kernel gives each connection to one of the listening processes.
     """
     # One socket for every address: peers with IPv4 come in through it as ::ffff:a.b.c.d (`plain_address`).
     dual = not host and socket.has_dualstack_ipv6()
@@ -272,10 +271,7 @@ class Listener:
                 await trio.lowlevel.checkpoint()
 
     async def _end_stalled(self) -> None:
-        """While others wait for memory, close connections that hold it without progress.
-
-        Such connections neither complete a frame nor read their answers.
-        """
+        """While others wait for memory, close connections that neither complete a frame nor read their answers."""
         # As long as no connection waits for memory, a slow peer does no harm.
         if self.buffers.memory.is_short:
             self.buffers.memory.look_again()

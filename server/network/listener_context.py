@@ -67,10 +67,7 @@ TEXT_CHARACTERS_MAX = 200
 
 
 class Complaints:
-    """Rate-limited log lines about one listener's clients: one a minute for each client and problem.
-
-    At most KEPT_MAX different ones are remembered.
-    """
+    """Log lines about one listener's clients: one a minute per client and problem; at most KEPT_MAX are remembered."""
 
     def __init__(self, listener_name: str) -> None:
         self._listener_name = listener_name
@@ -89,10 +86,7 @@ class Complaints:
         self._reminders.tell(name, logger.warning, text, peer, client_id, self._listener_name, what, source=peer)
 
     async def report_bug(self, error: Exception, peer: str, client_id: str, *, is_closing: bool = True) -> None:
-        """Log a bug with its traceback, in a thread, because looking up source lines is slow.
-
-        `is_closing`: True if the bug ends the connection.
-        """
+        """Log a bug with its traceback, in a thread because this is slow. `is_closing`: it ends the connection."""
         untold = self._bugs.untold(_place(error))
         if untold is None:
             return

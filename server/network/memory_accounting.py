@@ -66,10 +66,7 @@ class MemoryBudget:
 
     @classmethod
     def of(cls, configured: int) -> Self:
-        """Return the budget for a value of queued.max.request.bytes.
-
-        The default -1 means 96 MiB here, no limit in Kafka.
-        """
+        """Return the budget for queued.max.request.bytes; the default -1 means 96 MiB here, no limit in Kafka."""
         return cls(configured) if configured > 0 else cls()
 
     @property
@@ -118,7 +115,7 @@ class MemoryBudget:
             self._over = successor
 
     def release(self, holder: object) -> None:
-        """End the permission of `holder` to exceed the limit, and its admission; admit others."""
+        """End the admission of `holder` and its permission to exceed the limit; admit others."""
         was_admitted = self._end_admission(holder) is not None
         if self._over is holder:
             self._over = None

@@ -111,10 +111,7 @@ class Outbox:
         return DONE
 
     def _buffers_in_front(self, transport: Transport) -> int:
-        """Return the number of buffers in front of the first large region or region that is not in memory.
-
-        Small regions in memory are read, and so become buffers.
-        """
+        """Return how many buffers precede the first large or uncached region; read small cached ones into buffers."""
         parts = self.parts
         size = 0
         for index, part in enumerate(parts):
@@ -182,10 +179,7 @@ class Outbox:
         return DONE
 
     def warm(self) -> None:
-        """Read the next piece of the first region into the page cache. Call this in a thread, because it blocks.
-
-        Raises OSError if the disk fails; pass the error to `unreadable`.
-        """
+        """Read the first region's next piece into the page cache; blocks. Pass its OSError to `unreadable`."""
         region = self.parts[0]
         position = region.position + self._region_sent
         region.file.read_at(position, min(region.length - self._region_sent, SENDFILE_CHUNK_BYTES))

@@ -46,7 +46,7 @@ class Pending(NamedTuple):
 
 
 class PendingAnswers(deque[Pending]):
-    """Queue of one connection's answers that are not ready, or are behind one that is not; later they go to the outbox.
+    """Queue of one connection's answers, until they are ready and all earlier ones are sent.
 
     This class extends deque, because every request checks whether the queue is empty.
     """

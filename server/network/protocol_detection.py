@@ -25,10 +25,7 @@ class WrongProtocol(ProtocolViolation):
 
 
 def detect_protocol(first: bytes) -> str:
-    """Return the name of the protocol that begins with these bytes: TLS, HTTP, Kafka's without TLS, or another.
-
-    One byte suffices to distinguish TLS from Kafka's protocol.
-    """
+    """Return the name of the protocol of these bytes: TLS, HTTP, plain Kafka or another; one byte suffices for TLS."""
     if first[:2] == TLS[: len(first)]:
         return "TLS"
     if first[:4] in _METHODS:

@@ -55,7 +55,7 @@ Step = Callable[[], Any]
 
 
 class _Served:
-    """Served socket: its step, its sleeping task, and the event that epoll watches for."""
+    """Served socket: its step function, its sleeping task, and the event that epoll watches for."""
 
     __slots__ = ("step", "task", "waits_for")
 
@@ -65,7 +65,7 @@ class _Served:
 
 
 class Readiness:
-    """Served sockets of one event loop, whose steps run inside trio's wait. Create this object inside `trio.run`."""
+    """Sockets of one event loop, served inside trio's wait for events. Create this object inside `trio.run`."""
 
     def __init__(self) -> None:
         self._served: dict[int, _Served] = {}
@@ -81,7 +81,7 @@ class Readiness:
 
     @property
     def is_inside_the_wait(self) -> bool:
-        """True if steps run inside trio's wait; False if each socket's task is woken for its steps."""
+        """True if step functions run inside trio's wait; False if each socket's task is woken for its steps."""
         return self._epoll is not None
 
     def _take_over_wait(self) -> None:
@@ -150,10 +150,7 @@ class Readiness:
         return await trio.lowlevel.wait_task_rescheduled(abort)
 
     def poke(self, sock: socket.socket) -> None:
-        """Call the step of a served socket soon, as if the socket were ready.
-
-        Do nothing if the socket is not served.
-        """
+        """Call the step of a served socket soon, as if the socket were ready; do nothing if it is not served."""
         self._poked[sock.fileno()] = None
 
     def _call_when_readable(self, descriptor: int, act: Callable[[], None]) -> None:
@@ -226,10 +223,7 @@ class Readiness:
                 return others
 
     def _after_those_left(self, events: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return the events that the last round had no time for, followed by new ones.
-
-        The kernel reports events again, so events of the same sockets are dropped.
-        """
+        """Return events left over by the last round, then new ones; drop events that the kernel reports again."""
         left, self._left = self._left, []
         descriptors = {event[0] for event in left}
         # A task may have ended meanwhile, and its descriptor may be that of another socket by now.

@@ -46,10 +46,7 @@ def answer_each(
     *,
     at_once: int = PARTITIONS_PER_SLICE,
 ) -> Worked[Response]:
-    """Call `answer` for each element, and return `respond` of the results.
-
-    More than `at_once` elements are answered in time slices; the result is then a coroutine.
-    """
+    """Return `respond` of `answer` for each element; for more than `at_once`, a coroutine that works in time slices."""
     # A coroutine needs the connection's task, and to wake that costs more than a small request.
     if len(elements) <= at_once:
         return respond([answer(each) for each in elements])
@@ -120,8 +117,8 @@ async def sorted_in_slices(names: Iterable[str]) -> list[str]:
 async def free_in_slices(messages: list[Struct]) -> None:
     """Free messages in time slices and empty `messages`: freeing fifty thousand structs takes 20 ms.
 
-    A list first collects all nested structs, so that no struct is freed with its parent; then they are freed some at
-    a time.
+    A list first collects all nested structs, so that no struct is freed with its parent; then they are freed some at a
+    time.
     """
     time_slice = TimeSlice()
     # The caller's list is emptied, or else it would keep the messages until the caller ends.
@@ -185,14 +182,11 @@ class WorkQueue:
     """Fair queue for work that connections await; limits the time of such work between two polls of the sockets.
 
     A round is one poll of the sockets and everything until the next poll (`Readiness.wait`). In each round the first
-    task in
-    the queue has a turn, and then the next ones while there is time. So awaited work gets its share of the time even
-    if the
-    sockets are always busy.
+    task in the queue has a turn, and then the next ones while there is time. So awaited work gets its share of the time
+    even if the sockets are always busy.
 
     Trio alone would run all runnable tasks in random order: some of sixty requests would be passed over again and
-    again, and
-    sixty pieces of work would run between two polls.
+    again, and sixty pieces of work would run between two polls.
     """
 
     __slots__ = ("goes_on", "line", "round_end")
@@ -236,10 +230,7 @@ class Work(Protocol):
 
 
 class QueuedWork:
-    """Awaitable that runs `work` in pieces, and waits in `queue` before each piece.
-
-    A caller that does not await this object must close it.
-    """
+    """Awaitable that runs `work` in pieces, queueing before each; if it is not awaited, it must be closed."""
 
     __slots__ = ("_queue", "_work")
 

@@ -114,10 +114,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
         raise BlockingIOError
 
     def _receive(self, view: memoryview) -> int:
-        """Receive and decrypt in chunks; return the number of data bytes.
-
-        An error is kept, and raised by the next call.
-        """
+        """Receive and decrypt in chunks; return the number of data bytes. The next call raises errors of this one."""
         room = len(view)
         total = self._decrypt(view) if self._holds_record else 0
         late_from = time.monotonic() + TURN_S
@@ -139,10 +136,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
         return total
 
     def _decrypt_judging(self, view: memoryview, chunk: int) -> int:
-        """Decrypt a chunk; return the number of data bytes.
-
-        If it took long for little data, use smaller chunks from now on.
-        """
+        """Decrypt a chunk; return the number of data bytes. If this is slow for little data, reduce the chunk size."""
         # Time of the processor: on a busy machine anything may last long.
         began_s = time.thread_time() if chunk > SMALL_CHUNK_BYTES else math.inf
         count = self._decrypt(view)

@@ -192,10 +192,7 @@ class HandshakeSteps:
         self._thread = trio.CapacityLimiter(1)
 
     async def take_all(self, tls: ssl.SSLSocket | TlsSession, cost: KeyCost) -> None:
-        """Do the whole handshake on a non-blocking socket; expensive steps run in a thread.
-
-        Raises OSError or ssl.SSLError.
-        """
+        """Do the whole handshake on a non-blocking socket, slow steps in a thread. Raises OSError or ssl.SSLError."""
         dearest_s = 0.0
         in_thread = not cost.is_low
         while True:

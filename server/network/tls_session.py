@@ -55,10 +55,7 @@ PIECE_BYTES = 64 * 1024
 
 
 class Bios:
-    """OpenSSL's buffers for incoming and outgoing bytes.
-
-    `chunk_bytes`: ciphertext to pass at a time; `piece_bytes`: data to encrypt at a time.
-    """
+    """OpenSSL's input and output buffers. `chunk_bytes`: ciphertext passed, `piece_bytes`: data encrypted at a time."""
 
     __slots__ = ("chunk_bytes", "incoming", "outgoing", "piece_bytes")
 
@@ -118,10 +115,7 @@ class TlsSession:
             self.empty_bios()
 
     def empty_bios(self) -> None:
-        """Move all bytes from OpenSSL's buffers to `unread` and `unsent`.
-
-        Call this directly after each call of OpenSSL.
-        """
+        """Move all bytes from OpenSSL's buffers to `unread` and `unsent`; call this after each OpenSSL call."""
         incoming, outgoing = self.bios.incoming, self.bios.outgoing
         if incoming.pending:
             # It came before what was not handed over at all.

@@ -57,10 +57,7 @@ _FAREWELL_BYTES_MAX = 128  # with the blocks and digests of the oldest suites
 
 
 class Pieces:
-    """Resources that the TLS connections of one event loop share: buffers and the watchdog for reads.
-
-    The buffers hold pieces of files and ciphertext.
-    """
+    """Buffers (file pieces, ciphertext) and read watchdog, shared by the TLS connections of one event loop."""
 
     __slots__ = ("bios", "ciphertext", "reminder", "view", "watch")
 
@@ -289,10 +286,7 @@ def is_left_with_a_farewell(sock: socket.socket) -> bool:
 
 
 def _is_farewell(data: bytes) -> bool:
-    """True if the data may be a TLS close_notify: a single record as short as an alert.
-
-    TLS 1.3 hides the record's type.
-    """
+    """True if the data may be a TLS close_notify: one record, as short as an alert. TLS 1.3 hides the type."""
     if len(data) > _FAREWELL_BYTES_MAX or len(data) != _HEADER_BYTES + int.from_bytes(data[3:_HEADER_BYTES]):
         return False
     return data[0] == _ALERT or len(data) <= _HEADER_BYTES + _ALERT_BYTES_OF_1_3

@@ -44,10 +44,7 @@ class Transport(Protocol):
         """Receive at most `size` bytes (0: as many as fit); return the number, 0 at the end of the stream."""
 
     def send(self, data: Any, flags: int = 0) -> int:
-        """Send as much as the socket accepts in one turn; return the number of bytes.
-
-        `flags`: MSG_MORE if more data follow immediately.
-        """
+        """Send what the socket accepts in one turn; return the number of bytes. `flags`: MSG_MORE if data follow."""
 
     def send_region(self, region: FileRegion, position: int, length: int) -> int:
         """Send bytes of a region's file; return their number, 0 at the end of the file.
@@ -231,10 +228,7 @@ def send_buffer_bytes(given: int) -> int:
 
 
 def widen_for_replica(sock: HasPeer, given: int) -> None:
-    """Enlarge the send buffer of a follower's connection, unless the operator has set socket.send.buffer.bytes.
-
-    `given`: the value of this setting.
-    """
+    """Enlarge a follower's send buffer, unless the operator has set socket.send.buffer.bytes (its value: `given`)."""
     if given == UNCHANGED:
         with contextlib.suppress(OSError):  # the connection has ended
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, REPLICA_SEND_BUFFER_BYTES)

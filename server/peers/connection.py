@@ -77,10 +77,7 @@ class PeerTransport(Protocol):
         """Wait until a blocked send can continue."""
 
     def is_stale(self) -> bool:
-        """True if the peer has closed the connection or sent unrequested bytes.
-
-        Call this only while no task receives.
-        """
+        """True if the peer closed the connection or sent unrequested bytes; call this while no task receives."""
 
     def close(self) -> None:
         """Close all descriptors. Call this only while no task waits for them."""
@@ -104,10 +101,7 @@ class PlainPeerTransport:
         self._expected = expected_by_system(self._socket, count, self._expected)
 
     async def until_sendable(self) -> None:
-        """Wait until a blocked send can continue, on a duplicate of the descriptor.
-
-        The descriptor itself may be served for receiving, and trio allows no second wait for it.
-        """
+        """Wait on a duplicate descriptor for a blocked send; trio allows no second wait for the original."""
         if self._write_end is None:
             self._write_end = self._socket.dup()
         await trio.lowlevel.wait_writable(self._write_end)
@@ -182,10 +176,7 @@ def exchange_of(request_class: type[Message], version: int) -> Exchange:
 
 
 class Exchanges:
-    """Cache of codecs for requests to other brokers.
-
-    Codecs are made in a thread, because they may come from a busy disk.
-    """
+    """Cache of codecs for requests to other brokers; codecs are made in a thread, because the disk may be busy."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[type[Message], int], Exchange] = {}
@@ -238,10 +229,7 @@ class PeerConnection:
     async def ask(
         self, exchange: Exchange, request: Message, scope: trio.CancelScope, body: bytes | None = None
     ) -> Any:
-        """Send a request and return its response. If the connection ends before, `scope` is cancelled.
-
-        `body`: the request's body if it is encoded already, else None.
-        """
+        """Send a request (`body`: already encoded) and return its response; cancel `scope` if the connection ends."""
         correlation_id = self._last_correlation_id = (self._last_correlation_id + 1) & _CORRELATION_ID_MASK
         # What cannot be encoded fails here, before the connection knows of it.
         frame = self._frame(exchange, request if body is None else body, correlation_id)
@@ -282,10 +270,7 @@ class PeerConnection:
         return b"".join(parts)
 
     async def _send(self, frame: bytes) -> None:
-        """Send a frame.
-
-        The requesting task sends it, so that another one can receive: the broker may send before it reads.
-        """
+        """Send a frame from the requesting task, so that another can receive: the broker may send before it reads."""
         try:
             # Hardly ever does another request wait to be sent. Then the task goes on without a switch.
             self._sending.acquire_nowait()
@@ -474,10 +459,7 @@ class FrameBuffer:
             self._move_to(max(self._room_needed(), rest + BUFFER_BYTES))
 
     def _room_needed(self) -> int:
-        """Return the buffer size for the first frame, as far as its length is known.
-
-        At most twice the bytes that were received of it, in case its length field is false.
-        """
+        """Return the buffer size for the first frame, at most twice its received bytes in case its length is false."""
         rest = self._end - self._start
         size = self._frame_size() + _size.size if rest >= _size.size else 0
         return max(BUFFER_BYTES, min(size, 2 * rest))

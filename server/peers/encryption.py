@@ -133,10 +133,7 @@ class TlsPeerTransport:
         )
 
     async def until_sendable(self) -> None:
-        """Wait until a blocked send can continue, on a duplicate of the descriptor.
-
-        The descriptor itself may be served for receiving, and trio allows no second wait for it.
-        """
+        """Wait on a duplicate descriptor for a blocked send; trio allows no second wait for the original."""
         if self._write_end is None:
             self._write_end = os.dup(self._stream.socket.fileno())
         is_readable_wanted = self._stream.send_waits_for is WAIT_READABLE
@@ -161,7 +158,7 @@ class TlsPeerTransport:
 
 
 def words_of(error: ssl.SSLError, listener: str, host: str) -> str:
-    """Explain a failed handshake with the broker at `host`, and name a remedy."""
+    """Return a text that explains a failed handshake with the broker at `host`, and names a remedy."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in (_HOSTNAME_MISMATCH, _ADDRESS_MISMATCH):
             return (
@@ -178,7 +175,7 @@ def words_of(error: ssl.SSLError, listener: str, host: str) -> str:
 
 
 def _words_of_reason(reason: str, listener: str) -> str:
-    """Explain OpenSSL's reason, such as TLSV1_ALERT_UNKNOWN_CA. An ALERT was sent by the other broker."""
+    """Return a text for OpenSSL's reason, such as TLSV1_ALERT_UNKNOWN_CA; the other broker has sent an ALERT."""
     if "ALERT" not in reason:
         if reason in ("NO_PROTOCOLS_AVAILABLE", "UNSUPPORTED_PROTOCOL", "NO_CIPHERS_AVAILABLE"):
             return f"it speaks no version of TLS that this broker may use ({reason}): compare ssl.enabled.protocols"

@@ -253,10 +253,7 @@ class TcpPeer:
         raise self._lost(f"cannot log in: {error or connection.closed_because}", is_lasting=is_lasting) from error
 
     async def _transport(self, sock: socket.socket) -> PeerTransport:
-        """Return the transport for a connected socket, after a TLS handshake if `encrypt` is set.
-
-        On failure close the socket.
-        """
+        """Return the transport for a connected socket, after TLS if `encrypt` is set; on failure close the socket."""
         if self._peers.encrypt is None:
             return PlainPeerTransport(sock, self._peers.serve)
         reason = f"no TLS handshake within {self._connect_timeout_s:g} s"

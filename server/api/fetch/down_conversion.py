@@ -44,10 +44,7 @@ _conversions_in_threads = trio.CapacityLimiter(1)
 
 
 class Conversion:
-    """Down-conversion of one partition's records.
-
-    `layout`: the log's layout at the time of the read; `room`: number of bytes that the request allows.
-    """
+    """Down-conversion of one partition's records. `layout`: log layout when read; `room`: bytes the request allows."""
 
     def __init__(self, log: LogReader, layout: int, region: FileRegion, first_offset: int, room: int) -> None:
         self.region, self._log = region, log

@@ -50,10 +50,7 @@ class PartitionRead(NamedTuple):
 
 
 def add_answers(topics: list[FetchableTopicResponse], answers: Iterable[Answer]) -> list[FetchableTopicResponse]:
-    """Append partitions to the response's `topics`; return `topics`.
-
-    Consecutive partitions of a topic share one entry.
-    """
+    """Append partitions to the response's `topics`; return it. Consecutive partitions of a topic share one entry."""
     for target, data in answers:
         # In a session partitions move to the end one by one, so one topic may stand in several places. Their order
         # counts.
@@ -66,10 +63,7 @@ def add_answers(topics: list[FetchableTopicResponse], answers: Iterable[Answer])
 
 
 def without_records(target: FetchTarget, partition: Partition, preferred: int = NO_REPLICA) -> PartitionData:
-    """Return a partition's response without records.
-
-    `preferred`: id of the replica that the client should read from.
-    """
+    """Return a partition's response without records. `preferred`: id of the replica for the client to read from."""
     return PartitionData(
         partition_index=target.asked.partition,
         error_code=0,

@@ -70,10 +70,7 @@ class FetchRights:
         self.rules = (context.principal, context.client_host, authorizer.version)
 
     def refuse(self, topic: str | None) -> bool:
-        """True if the client may not read the topic.
-
-        `topic` None: its id is unknown; consumers are not refused then.
-        """
+        """True if the client may not read the topic. `topic` None (unknown id): False for consumers."""
         name = CLUSTER_NAME if self._is_follower else topic
         if name is None:
             return False
@@ -89,10 +86,7 @@ class FetchRights:
 
 
 class LimitsRegions:
-    """Base class of readers that limits the file regions of a response.
-
-    A base class is faster than a separate object.
-    """
+    """Base class of readers that limits the file regions of a response; faster than a separate object."""
 
     __slots__ = ("_descriptors", "_regions_max", "_regions_taken")
 
@@ -166,10 +160,7 @@ class _Copy:
 
 
 class PartitionReader(LimitsRegions):
-    """Reader of the partitions of one fetch.
-
-    `skips_cold`: omit records that are not in memory; do not raise NotCached.
-    """
+    """Reader of one fetch's partitions. `skips_cold`: omit records not in memory instead of raising NotCached."""
 
     __slots__ = (
         "_aborted_left",
@@ -326,10 +317,7 @@ class PartitionReader(LimitsRegions):
     # ------------------------------------------------------------------ followers
 
     def _as_follower(self, partition: Partition, asked: FetchPartition, read: ReadInfo) -> ReadInfo:
-        """Record the follower's progress.
-
-        Return `read`, without records if replication to the follower is throttled.
-        """
+        """Record the follower's progress; return `read`, without records if replication to it is throttled."""
         broker, follower = self.broker, self.replica_id
         member = broker.member
         if self._new_follower is not None:

@@ -43,8 +43,7 @@ PARTITION_BYTES, ENVELOPE_BYTES = 50, 20
 async def each_warmed(elements: Sequence[Element], do: Callable[[Element], None]) -> None:
     """Call `do` for each element; yield to other tasks in between.
 
-    If `do` raises NotCached, a thread reads the pages, and `do` is called again; so `do` must have changed nothing
-    before.
+    If `do` raises NotCached, a thread reads the pages and `do` is called again, so `do` must change nothing before.
     """
     time_slice = TimeSlice()
     for element in elements:
@@ -128,10 +127,7 @@ class Reading:
     # ------------------------------------------------------------------ all partitions
 
     def read_all(self) -> None:
-        """Read every partition within the request's limits, and set `is_complete`.
-
-        Raises NotCached if records are not in memory; `read_in_slices` must be called then.
-        """
+        """Read all partitions within the limits; set `is_complete`. Raises NotCached: then call `read_in_slices`."""
         self._start_over()
         for target in self.opened.targets:
             self._read_target(target)

@@ -54,10 +54,7 @@ def let_idle(reading: Reading) -> None:
 
 
 def _circumstances(reading: Reading) -> object:
-    """Return the facts about client and cluster on which the reads depend; None if no partition may become idle.
-
-    Idle partitions stay idle only while these facts are equal.
-    """
+    """Return facts on client and cluster whose change ends idleness; None if no partition may become idle."""
     reader = reading.reader
     # With a rack another replica may be preferred each time. With a limit below zero an answer may be an error.
     if reader.rack or reading.bytes_max < 0:
@@ -70,7 +67,7 @@ def _circumstances(reading: Reading) -> object:
 
 
 def _has_all(reader: PartitionReader, target: FetchTarget, partition: Partition) -> bool:
-    """True if the client has all records and offsets of the partition, which may have changed since its read."""
+    """True if the client has all records and offsets of the partition as it is now, perhaps changed since its read."""
     asked = target.asked
     return (
         asked.fetch_offset == reader.end_of(partition)

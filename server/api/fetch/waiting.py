@@ -34,10 +34,7 @@ if TYPE_CHECKING:
 
 
 class ParkedPartition:
-    """Watcher of one partition of a waiting fetch.
-
-    Most changes do not end the wait, such as appended records that consumers may not read yet.
-    """
+    """Watcher of one partition of a waiting fetch; ignores changes such as appends that consumers may not read yet."""
 
     __slots__ = ("_end", "_index", "_partition", "_role", "_waiting")
 
@@ -112,8 +109,7 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
     def on_change(self, index: int, end: int | None) -> None:
         """Handle a change of the partition at `index`: read it again, or end the wait.
 
-        `end`: offset up to which the client may now read. None: neither this offset nor the partition's role has
-        changed.
+        `end`: offset up to which the client may now read; None if neither the offset nor the role has changed.
         """
         # Noted in any case: the response has the newest offsets, also of a partition that did not end the wait.
         self._changed.add(index)
@@ -157,10 +153,7 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
         parked.look()
 
     def _drop_records(self, index: int) -> None:
-        """Drop the records that were read, so that no file stays open during the wait.
-
-        They are read again afterwards.
-        """
+        """Drop the records that were read, so that no file stays open during the wait; they are read again later."""
         read = self._reading.reads[index]
         if read.size:
             # This frees the region and its file. The read has to be repeated, so its index is noted.
@@ -184,10 +177,7 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
     # ------------------------------------------------------------------ the end of the wait
 
     def response(self) -> FetchResponse:
-        """Make the response after the wait.
-
-        Records that are not in memory are omitted, and come with the next fetch.
-        """
+        """Make the response after the wait; records not in memory are omitted, and come with the next fetch."""
         self.abandon()
         # The connection takes the response in one step, so no thread can be awaited for the disk.
         self._reader.skips_cold = True
@@ -203,10 +193,7 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
         return response_to(self._reading)
 
     async def until_read(self) -> None:
-        """Wait, then read changed partitions again, from the disk if needed.
-
-        If several have records, read all again.
-        """
+        """Wait, then read changed partitions again, even from disk; read all again if several have records."""
         await self._until_ready()
         self._reader.take_share_of_regions()
         await each_warmed(sorted(self._changed), self._read_again)
@@ -225,7 +212,7 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
             self.abandon()
 
     async def _look_again(self) -> None:
-        """Read those partitions again that changed between their first read and the begin of the wait."""
+        """Read the partitions again that changed between their first read and the begin of the wait."""
         time_slice = TimeSlice()
         reads = self._reading.reads
         for index, seen in enumerate(self._reading.seen_ends):
@@ -268,10 +255,7 @@ async def wait_in_slices(reading: Reading) -> None:
 
 
 async def answer_in_slices(reading: Reading) -> FetchResponse:
-    """Make the response for very many partitions in time slices.
-
-    The connection awaits this, and so encodes in a thread.
-    """
+    """Make a very long response in time slices; the connection awaits this, and so encodes in a thread."""
     try:
         await reading.read_in_slices()
         await wait_in_slices(reading)

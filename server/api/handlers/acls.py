@@ -39,8 +39,8 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext[Broker
     * The client needs the right to alter the cluster; otherwise each rule gets CLUSTER_AUTHORIZATION_FAILED. Without an
       authorizer each rule gets SECURITY_DISABLED.
     * Each rule is validated separately (`server/security/acls.py` has the reasons). Creating an existing rule is no
-      error.
-      A rule with ANY or MATCH gets INVALID_REQUEST; KRaft then refuses the whole request with UNKNOWN_SERVER_ERROR.
+      error. A rule with ANY or MATCH gets INVALID_REQUEST; KRaft then refuses the whole request with
+      UNKNOWN_SERVER_ERROR.
     * When the response is sent, the rules are stored and in force at this broker; the other brokers follow within a
       moment.
     * Resource names become names of nodes in the coordination tree. So a name with a slash, or with characters that
@@ -72,10 +72,7 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext[Broker
 
 
 def _changeable(context: RequestContext[Broker], api: str) -> AclStore:
-    """Return the ACL store for changes.
-
-    Raises KafkaError if the client may not alter the cluster or there is no authorizer.
-    """
+    """Return the ACL store. Raises KafkaError if there is no authorizer or the client may not alter the cluster."""
     denied = refusal_on_cluster(context, AclOperation.ALTER, api)
     if denied is not None:
         raise denied
@@ -172,15 +169,13 @@ async def delete_acls(request: DeleteAclsRequest, context: RequestContext[Broker
     """DeleteAcls: delete the authorizer's rules that match filters.
 
     Behaviour
-    * The client needs the right to alter the cluster; otherwise each filter gets CLUSTER_AUTHORIZATION_FAILED.
-      Without an
-      authorizer each filter gets SECURITY_DISABLED.
+    * The client needs the right to alter the cluster; otherwise each filter gets CLUSTER_AUTHORIZATION_FAILED. Without
+      an authorizer each filter gets SECURITY_DISABLED.
     * The result of each filter lists the rules that it matched, each with an error code. A rule that matches several
       filters is listed for each of them.
     * When the response is sent, this broker has deleted the rules; the other brokers follow within a moment.
     * A request that matches more than 10,000 rules, or 30,000 with repetitions, deletes nothing and gets
-      INVALID_REQUEST.
-      The same holds for a request with more than 10,000 filters.
+      INVALID_REQUEST. The same holds for a request with more than 10,000 filters.
     * A filter with an enum value that Kafka does not define gets INVALID_REQUEST; one with 0 (UNKNOWN) closes the
       connection, as in Kafka.
     """

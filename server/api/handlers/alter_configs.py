@@ -56,16 +56,15 @@ async def incremental_alter_configs(
     * Each resource has one result: if one of its changes is invalid, none of them is made. Resources are independent.
     * A resource that is named twice is refused both times.
     * Changing settings of a topic or group needs AlterConfigs on it; other settings need AlterConfigs on the cluster.
-      As in Kafka, the request itself and a broker's settings are checked before this right. But for clients without the
-      right no file that a setting names is read, and no password is tried.
+      As in Kafka, the request itself and a broker's settings are checked before this right. But without the right files
+      that settings name are not read, and passwords are not tried.
     * Appending to a list that is not set, or subtracting from it, begins with the setting's default.
-    * A broker is named by its id; the empty name changes the settings of all brokers. Settings that Kafka cannot
-      change at
-      run time are refused.
+    * A broker is named by its id; the empty name changes the settings of all brokers. Settings that Kafka cannot change
+      at run time are refused.
     * A group need not exist to have settings.
     * When the response is sent, the change is stored and in force; with `validate_only` nothing is changed.
-    * Levels of loggers change immediately, and until this broker stops. Subscriptions to client metrics are stored by a
-      broker without a cluster; a member of a cluster refuses them.
+    * New levels of loggers take effect immediately, and last until this broker stops. Subscriptions to client metrics
+      are stored by a broker without a cluster; a member of a cluster refuses them.
     """
     alter = partial(_alter, context, validate_only=request.validate_only)
     altered = await alter_each(request.resources, alter)
@@ -75,10 +74,7 @@ async def incremental_alter_configs(
 async def alter_each(
     resources: Sequence[ResourceT], alter: Callable[[ResourceT], Awaitable[None]]
 ) -> list[tuple[ResourceT, KafkaError | None]]:
-    """Call `alter` for each resource; return the resources with their errors or None. AlterConfigs uses this, too.
-
-    A resource that is named twice gets INVALID_REQUEST.
-    """
+    """Call `alter` for each resource; return resources with errors or None. Repeated ones get INVALID_REQUEST."""
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     altered: list[tuple[ResourceT, KafkaError | None]] = []
     time_slice = TimeSlice()
@@ -147,10 +143,7 @@ async def alter_resource(
     validate_only: bool,
     in_thread: bool = False,
 ) -> None:
-    """Change the settings of one topic, group, broker or client metrics subscription. AlterConfigs uses this, too.
-
-    `in_thread`: compute the change in a thread.
-    """
+    """Change settings of one topic, group, broker or metrics subscription. `in_thread`: compute them in a thread."""
     settings = context.broker.administration.settings
     if resource_type == ResourceType.BROKER:
         check_broker_name(name, context.broker.config.node_id)
@@ -180,7 +173,7 @@ async def alter_resource(
 
 
 def _then_check_name(name: str, change_topic: SettingsChange) -> SettingsChange:
-    """Return a change that runs `change_topic`, then checks the topic's name; Kafka checks the values after that."""
+    """Return a change that runs `change_topic`, then checks the name; as in Kafka the values are checked after that."""
 
     def change(texts: Mapping[str, str]) -> Mapping[str, str]:
         changed = change_topic(texts)

@@ -73,10 +73,7 @@ def _tell_features(response: ApiVersionsResponse, version: int, features: Featur
 def served_api_versions(
     *, is_in_cluster: bool, is_between_brokers: bool = True, has_receiver: bool = False
 ) -> list[ApiVersion]:
-    """Return the API keys and version ranges that a listener serves, in key order; see `served_routes`.
-
-    `has_receiver`: True if this broker has a receiver for clients' metrics (KIP-714).
-    """
+    """Return the API keys and version ranges that a listener serves, in key order; parameters: see `served_routes`."""
     routes = served_routes(
         is_in_cluster=is_in_cluster, is_between_brokers=is_between_brokers, has_receiver=has_receiver
     )

@@ -43,8 +43,7 @@ def describe_cluster(request: DescribeClusterRequest, context: RequestContext[Br
 
     Behaviour
     * Only endpoint type 1 (brokers) is supported: controllers have no listener of their own here. Another known type
-      gets
-      MISMATCHED_ENDPOINT_TYPE, an unknown one UNSUPPORTED_ENDPOINT_TYPE. Requests of v0 have no type.
+      gets MISMATCHED_ENDPOINT_TYPE, an unknown one UNSUPPORTED_ENDPOINT_TYPE. Requests of v0 have no type.
     * Only clients that may describe the cluster learn their authorized operations on it. All clients get everything
       else.
     * All known brokers are alive, so including fenced brokers adds none.
@@ -98,15 +97,12 @@ async def update_features(request: UpdateFeaturesRequest, context: RequestContex
     Behaviour
     * The client needs the right to alter the cluster.
     * If one change is refused, nothing is changed. Since v2 the response has no results for single features; before,
-      all
-      of them have the same result.
+      all of them have the same result.
     * Requests of v0 cannot ask for a downgrade: their flag has no meaning, as in Kafka 4.
     * The controller decides (`server/cluster/controller/finalized_levels.py`), and answers when it uses the levels
-      itself.
-      It refuses a level that one of its brokers does not support.
+      itself. It refuses a level that one of its brokers does not support.
     * If the brokers know nothing of features, like those of Kafka 3.9, no feature has a level. The controller then
-      refuses
-      each feature separately, with the error message of Kafka 3.9.
+      refuses each feature separately, with the error message of Kafka 3.9.
     """
     denied = refusal_on_cluster(context, AclOperation.ALTER, "UpdateFeatures")
     if denied is not None:

@@ -63,7 +63,7 @@ def consumer_group_describe(
 
     Behaviour
     * Each group has an error code of its own, for example if it does not exist or has another type.
-    * `server/api/visible_groups.py` describes how groups and topics are refused that the client may not describe.
+    * `server/api/visible_groups.py` describes the errors for groups and topics that the client may not describe.
     * While the feature for such groups is at level 0, each group gets UNSUPPORTED_VERSION.
     """
     return describe_groups(Kind(groups_of(context.broker).consumer.describe, undescribed, _topics_of), request, context)

@@ -126,8 +126,7 @@ async def controlled_shutdown(
     * A broker that is not the controller answers STALE_CONTROLLER_EPOCH, as Kafka does if the controller has moved.
     * An earlier incarnation of the broker gets STALE_BROKER_EPOCH. A broker that is not registered gets
       BROKER_NOT_AVAILABLE, or UNKNOWN_SERVER_ERROR if the request has an epoch, because Kafka fails then. Requests
-    before
-      v2 have no epoch.
+      before v2 have no epoch.
     """
     require_on_cluster(context, AclOperation.CLUSTER_ACTION)
     controller = context.broker.member.controller

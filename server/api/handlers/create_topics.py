@@ -85,10 +85,7 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext[Br
 
 
 async def _denied(context: RequestContext[Broker], names: Iterable[str]) -> Collection[str]:
-    """Return the names that the client may not create.
-
-    `__cluster_metadata` is never among them: every request for this name is refused with another error.
-    """
+    """Return the names that the client may not create, except `__cluster_metadata`, which gets another error."""
     if may_on_cluster(context, AclOperation.CREATE, quietly=True):
         return ()
     possible = (name for name in names if name != CLUSTER_METADATA_TOPIC)
@@ -196,8 +193,7 @@ async def create_partitions(
     * While the client exceeds its controller_mutation_rate, topics get THROTTLING_QUOTA_EXCEEDED. Before v3 topics are
       extended, and the client is throttled afterwards.
     * If this broker is not the controller, and cannot reach it in time, every topic gets NOT_CONTROLLER. A topic that
-      is
-      being reassigned gets REASSIGNMENT_IN_PROGRESS.
+      is being reassigned gets REASSIGNMENT_IN_PROGRESS.
     """
     administration = context.broker.administration
     named = Counter(topic.name for topic in request.topics)

@@ -46,13 +46,11 @@ async def create_delegation_token(
     * Renewers must be users: else INVALID_PRINCIPAL_TYPE. The broker does not check that these users exist.
     * Without delegation.token.secret.key there are no tokens: DELEGATION_TOKEN_AUTH_DISABLED.
     * A token expires after delegation.token.expiry.time.ms. It can be renewed up to the maximum lifetime, which the
-      request
-      or delegation.token.max.lifetime.ms sets. When the response is sent, the token is stored and valid at this
-    broker; the
-      other brokers follow within a moment.
+      request or delegation.token.max.lifetime.ms sets. When the response is sent, the token is stored and valid at this
+      broker; the other brokers follow within a moment.
     * Limits, which Kafka does not have: 20,000 tokens in total, 5,000 requested by one principal, 1,000 renewers of a
-      token,
-      4,096 characters in a name, and 64 KiB for all names of a token. Beyond these the request gets POLICY_VIOLATION.
+      token, 4,096 characters in a name, and 64 KiB for all names of a token. Beyond these the request gets
+      POLICY_VIOLATION.
     """
     requester = Principal.of(context.principal)
     owner = requester
@@ -122,8 +120,7 @@ async def renew_delegation_token(
       (DELEGATION_TOKEN_EXPIRED, which is checked first).
     * The new expiry is the request's period from now, but at most delegation.token.expiry.time.ms, and never beyond the
       token's maximum lifetime. A period of 0 or less stands for delegation.token.expiry.time.ms. Kafka 3.9 accepts
-    longer
-      periods, and does not treat 0 specially.
+      longer periods, and does not treat 0 specially.
     """
     if not may_ask(context):
         code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
@@ -176,11 +173,9 @@ async def describe_delegation_token(
     * The client must be authenticated, and not by a token: else DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
     * Without delegation.token.secret.key there are no tokens: DELEGATION_TOKEN_AUTH_DISABLED.
     * Null selects the tokens of all owners, an empty list selects none. A list of principals selects the tokens that
-      they
-      own, have requested or may renew.
+      they own, have requested or may renew.
     * A client sees the tokens that it owns, has requested or may renew. To see another token it needs the right to
-      Describe
-      this token, or to DescribeTokens of the token's owner. Other tokens are omitted.
+      Describe this token, or to DescribeTokens of the token's owner. Other tokens are omitted.
     * Expired tokens are listed until they are removed.
     * Any broker answers from its own copy of the stored values, which may lag behind by a moment.
     """

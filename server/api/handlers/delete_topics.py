@@ -66,14 +66,12 @@ async def delete_topics(request: DeleteTopicsRequest, context: RequestContext[Br
       that it exists, or which name belongs to its id. As in Kafka, a client that may delete the cluster may delete all
       topics; only the right to all operations includes this right.
     * The response is sent when the topic is deleted and its name can be used again; its files are deleted a little
-      later.
-      A timeout of 0 or less expires immediately.
+      later. A timeout of 0 or less expires immediately.
     * While the client exceeds its controller_mutation_rate, topics get THROTTLING_QUOTA_EXCEEDED. Before v5 topics are
       deleted, and the client is throttled afterwards.
     * If this broker is not the controller, and cannot reach it in time, every topic gets NOT_CONTROLLER. In a cluster
-      the
-      response is sent when the controller has removed the topic from the metadata; the name can be used again when all
-      brokers with replicas of the topic have confirmed their deletion.
+      the response is sent when the controller has removed the topic from the metadata; the name can be used again when
+      all brokers with replicas of the topic have confirmed their deletion.
     """
     broker, version = context.broker, context.api_version
     named = await each_in_slices(request.topic_names, lambda name: DeleteTopicState(name=name, topic_id=ZERO_UUID))
@@ -141,10 +139,7 @@ async def _denied(context: RequestContext[Broker], names: Sequence[str]) -> _Den
 async def _found(
     context: RequestContext[Broker], asked: Sequence[DeleteTopicState], given_ids: Collection[bytes]
 ) -> tuple[list[_Asked], list[DeletableTopicResult]]:
-    """Return the topics to delete, and error results for entries whose topic is denied or missing.
-
-    A topic that is named both by name and by id gets an error, too.
-    """
+    """Return the topics to delete, and errors for topics that are denied, missing, or named by both name and id."""
     cluster = context.broker.cluster
     # Ids are looked up once: the client was not asked for rights to a topic that comes meanwhile.
     names = await each_in_slices(asked, lambda state: _name(cluster, state))
@@ -218,15 +213,13 @@ def delete_records(request: DeleteRecordsRequest, context: RequestContext[Broker
 
     Behaviour
     * Offset -1 stands for the high watermark. Offsets above it, or below -1, get OFFSET_OUT_OF_RANGE; an offset below
-      the
-      log start changes nothing. Records of a topic that is only compacted cannot be deleted: POLICY_VIOLATION.
+      the log start changes nothing. Records of a topic that is only compacted cannot be deleted: POLICY_VIOLATION.
     * Topics from which the client may not delete get TOPIC_AUTHORIZATION_FAILED, whether they exist or not.
     * Internal topics get INVALID_TOPIC_EXCEPTION.
     * If a partition is named twice, its last offset counts, and the response has the partition once.
-    * The response has the new low watermark, the lowest log start offset among the live replicas. The response is
-      sent when
-      the followers have raised their start offsets, too. After the request's timeout the error is REQUEST_TIMED_OUT
-      (Kafka's DelayedDeleteRecords).
+    * The response has the new low watermark, the lowest log start offset among the live replicas. The response is sent
+      when the followers have raised their start offsets, too. After the request's timeout the error is
+      REQUEST_TIMED_OUT (Kafka's DelayedDeleteRecords).
     * The next retention check deletes the files.
     """
     names = (topic.name for topic in request.topics)
@@ -291,7 +284,7 @@ class Deletion(PendingAnswer[DeleteRecordsResponse]):
         self._deadline: Deadline | None = None
 
     def delete(self, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
-        """Raise the log start offset of one partition, and note the partition as pending if it has followers behind."""
+        """Raise one partition's log start offset; record the partition as pending if followers lag behind."""
         result = DeleteRecordsPartitionResult(
             partition_index=asked.partition_index, low_watermark=UNKNOWN_LOW_WATERMARK, error_code=ErrorCode.NONE
         )

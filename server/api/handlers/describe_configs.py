@@ -101,25 +101,21 @@ def describe_configs(
 
     Behaviour
     * Settings of brokers, loggers and client metrics subscriptions need the right to describe the cluster's configs.
-      Topics
-      and groups have rights of their own. Refused resources come last, with the error of their type.
+      Topics and groups have rights of their own. Refused resources come last, with the error of their type.
     * A topic's setting lists its synonyms: the topic's own value, then the values of the broker-wide setting of the
-      highest
-      precedence (`log.retention.ms` for `retention.ms`, even if `log.retention.hours` decides).
+      highest precedence (`log.retention.ms` for `retention.ms`, even if `log.retention.hours` decides).
     * A broker is named by its id; the empty name stands for the settings changed for all brokers at run time.
     * A group need not exist to be described; a setting that it does not override has the broker's value. Kafka's
-      internal
-      group settings are listed only if they are set, and so are topic settings that Kafka does not have. A request
-    may name
-      up to a thousand groups without overrides: each costs this broker two kilobytes, and the sender almost nothing.
+      internal group settings are listed only if they are set, and so are topic settings that Kafka does not have. A
+      request may name up to a thousand groups without overrides: each costs this broker two kilobytes, and the sender
+      almost nothing.
     * A resource that is named twice is described twice. But in a request with more than 20 resources each is described
       once, however its name is spelled, because a few bytes that repeat a broker would cost fifty kilobytes each time.
     * Configuration keys restrict the response; null and an empty list mean all settings.
     * A member of a cluster reads the settings from ZooKeeper, because it may not know the latest changes yet.
     * The values of sensitive settings stay secret. A setting that Kafka does not know counts as sensitive.
     * The loggers of this broker are described under its id, with their present levels. Client metrics subscriptions
-      need
-      not exist; a member of a cluster refuses them, as Kafka does in ZooKeeper mode.
+      need not exist; a member of a cluster refuses them, as Kafka does in ZooKeeper mode.
     """
     known = ResourceType._value2member_map_
     if any(resource.resource_type not in known for resource in request.resources):
@@ -174,10 +170,7 @@ def _identity(resource: DescribeConfigsResource) -> tuple[int, str | int]:
 async def _read_and_describe(
     describer: _Describer, resources: Sequence[DescribeConfigsResource], broker: Broker
 ) -> DescribeConfigsResponse:
-    """Read settings from ZooKeeper, because another broker may have changed them a moment ago, and describe them.
-
-    If ZooKeeper does not answer, describe the settings that this broker knows.
-    """
+    """Describe settings as in ZooKeeper, which may be newer; if it does not answer, as this broker knows them."""
     topics = [each.resource_name for each in resources if each.resource_type == ResourceType.TOPIC]
     groups = [each.resource_name for each in resources if each.resource_type == ResourceType.GROUP]
     try:
@@ -350,7 +343,7 @@ class _Describer:
         return entries
 
     def _is_fixed(self, name: str) -> bool:
-        """True if the setting is shown as read-only; so are unknown names, such as a listener's own settings."""
+        """True if the setting is shown as read-only, as are unknown names, such as a listener's own settings."""
         declared = self._configs.known.get(name)
         return declared is None or declared.is_read_only
 
@@ -447,8 +440,7 @@ def list_config_resources(
     * Requests of v0 ask for client metrics subscriptions (16) only. Since v1 requests name types; none named means all.
     * A type that the version does not support gets UNSUPPORTED_VERSION.
     * All topics and brokers are listed, but only those groups that have settings of their own. Each broker is listed
-      for
-      its loggers (8), too.
+      for its loggers (8), too.
     * Client metrics subscriptions are listed if they have settings.
     """
     require_on_cluster(context, AclOperation.DESCRIBE_CONFIGS)

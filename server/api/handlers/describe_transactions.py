@@ -88,8 +88,7 @@ def list_transactions(
 
     Behaviour
     * Filters: state, producer id, age of the transaction (since version 1), and a pattern for the whole id (since
-      version
-      2). The response lists state names in the request that are unknown.
+      version 2). The response lists the request's unknown state names.
     * COORDINATOR_LOAD_IN_PROGRESS while a partition is being loaded; INVALID_REGULAR_EXPRESSION if the pattern does not
       follow RE2's rules, or is very large.
     """

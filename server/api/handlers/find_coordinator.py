@@ -170,10 +170,7 @@ def _refused(key: str, error: KafkaError, context: RequestContext[Broker]) -> Co
 def _response(
     request: FindCoordinatorRequest, context: RequestContext[Broker], coordinators: list[Coordinator]
 ) -> FindCoordinatorResponse:
-    """Make the response.
-
-    Before version 4 it has one key and its coordinator at the top level, with the message "NONE" on success.
-    """
+    """Make the response. Before version 4: one coordinator at the top level, with the message "NONE" on success."""
     if context.api_version >= BATCH_VERSION:
         return FindCoordinatorResponse(coordinators=coordinators)
     (coordinator,) = coordinators

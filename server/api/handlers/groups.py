@@ -80,7 +80,6 @@ async def _describe_in_slices(
 def _describe(
     names: list[str], response: DescribeGroupsResponse, request: DescribeGroupsRequest, context: RequestContext[Broker]
 ) -> None:
-    """Append the descriptions of the given groups."""
     request.groups = names
     described = groups_of(context.broker).classic.describe_groups(request, api_version=context.api_version).groups
     if request.include_authorized_operations:

@@ -40,8 +40,7 @@ async def alter_replica_log_dirs(
 
     Behaviour
     * The client needs the right to alter the cluster; otherwise every replica gets CLUSTER_AUTHORIZATION_FAILED, as
-      often
-      as it is named.
+      often as it is named.
     * `replication/replica_manager/log_dir_moves.py` has a table of the results. NONE means that the move has begun, not
       that it is complete: DescribeLogDirs lists future replicas until they have replaced the current ones.
     * A partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION; one without a replica here gets
@@ -103,8 +102,7 @@ def describe_log_dirs(
     * An offline directory has KAFKA_STORAGE_ERROR and no partitions. A directory whose volume's size cannot be read has
       UNKNOWN_SERVER_ERROR.
     * A replica that is being moved into a directory is listed there as a future replica; its lag is the part that is
-      not
-      copied yet.
+      not copied yet.
     * A directory in cordoned.log.dirs is reported as cordoned (KIP-1066), unless it is offline.
     """
     if not may_on_cluster(context, AclOperation.DESCRIBE):

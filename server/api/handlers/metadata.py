@@ -101,10 +101,7 @@ class RequestedTopics:
                 self.ids[topic.topic_id] = None
 
     def refusal(self, api_version: int) -> ErrorCode | None:
-        """Return the error for an invalid request, else None.
-
-        Invalid are ids or null names in versions that lack them, and a topic with neither name nor id.
-        """
+        """Return the error for topics with neither name nor id, or with ids or null names before v12; None if valid."""
         if api_version < ASK_BY_ID_SINCE:
             return ErrorCode.INVALID_REQUEST if self.ids or self._has_nameless else None
         return ErrorCode.UNKNOWN_SERVER_ERROR if self._has_nameless and not self.ids else None  # Kafka fails over it
@@ -149,7 +146,6 @@ async def _encoded(view: TopicView, request: MetadataRequest, version: int) -> b
 async def _look_up_in_slices(
     view: TopicView, request: MetadataRequest, asked: RequestedTopics, context: RequestContext[Broker]
 ) -> MetadataResponse:
-    """Look up very many ids or names in time slices."""
     assert request.topics is not None
     for piece in _slices(request.topics):
         asked.add(piece)
@@ -295,10 +291,7 @@ class Topics:
                 self.found.append(topic)
 
     def look_up_names(self, view: TopicView, names: Collection[str], *, may_create: bool) -> None:
-        """Look up topics by name.
-
-        Missing topics are created if `may_create`, the broker's settings and the client's rights allow.
-        """
+        """Look up topics; create missing ones if `may_create`, the settings and the client's rights allow it."""
         unknown = []
         denied = _denied(view, AclOperation.DESCRIBE, names)
         for name in names:

@@ -31,12 +31,10 @@ def offset_commit(request: OffsetCommitRequest, context: RequestContext[Broker])
 
     Behaviour
     * Missing partitions, and metadata longer than offset.metadata.max.bytes, get an error of their own; the other
-      offsets
-      are stored. If the group is not loaded or rejects the member, every partition gets that error.
+      offsets are stored. If the group is not loaded or rejects the member, every partition gets that error.
     * The response is sent when the log has committed the offsets.
     * The client needs the right to read the group; otherwise every partition gets GROUP_AUTHORIZATION_FAILED. Topics
-      that
-      it may not read get TOPIC_AUTHORIZATION_FAILED, whether they exist or not. Unknown topic ids get an error.
+      that it may not read get TOPIC_AUTHORIZATION_FAILED, whether they exist or not. Unknown topic ids get an error.
     """
     require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     version, broker = context.api_version, context.broker
@@ -82,11 +80,9 @@ def offset_delete(request: OffsetDeleteRequest, context: RequestContext[Broker])
 
     Behaviour
     * Offsets of a topic that the group is reading are kept: GROUP_SUBSCRIBED_TO_TOPIC. A group whose protocol type is
-      not
-      "consumer" must be empty.
+      not "consumer" must be empty.
     * The client needs the right to delete the group. Topics that it may not read get TOPIC_AUTHORIZATION_FAILED,
-      whether
-      they exist or not.
+      whether they exist or not.
     """
     require(context, AclOperation.DELETE, ResourceType.GROUP, request.group_id)
 

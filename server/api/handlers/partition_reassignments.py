@@ -49,11 +49,9 @@ async def alter_partition_reassignments(
       CLUSTER_AUTHORIZATION_FAILED.
     * If the request names no replicas for a partition, its reassignment is cancelled.
     * Each partition has one result; `replication/controller/reassignment.py` describes theory and errors. If a
-      partition
-      comes twice, its last entry counts.
+      partition comes twice, its last entry counts.
     * The response is sent when the reassignment has begun. The data move afterwards; ListPartitionReassignments shows
-      the
-      reassignment until it is complete.
+      the reassignment until it is complete.
     * A request for more than 10,000 partitions gets POLICY_VIOLATION as a whole.
     * If this broker is not the controller, and cannot reach it in time, the whole request gets NOT_CONTROLLER.
     * A broker without a cluster answers like a single node of Apache Kafka: the only possible replica is this broker.
@@ -176,11 +174,9 @@ async def list_partition_reassignments(
     * The client needs the right to describe the cluster; otherwise the response lists the requested partitions without
       replicas, as in Kafka.
     * Null topics mean all ongoing reassignments. Requested partitions that are not being reassigned, or do not exist,
-      are
-      omitted.
-    * If this broker is not the controller, and cannot reach it in time: NOT_CONTROLLER. A broker without a cluster
-      has no
-      reassignments.
+      are omitted.
+    * If this broker is not the controller, and cannot reach it in time: NOT_CONTROLLER. A broker without a cluster has
+      no reassignments.
     """
     denied = refusal_on_cluster(context, AclOperation.DESCRIBE, "ListPartitionReassignments")
     if denied is not None:

@@ -36,15 +36,11 @@ def init_producer_id(request: InitProducerIdRequest, context: RequestContext[Bro
     Behaviour
     * An idempotent producer gets a new id and epoch 0 every time.
     * A transactional producer gets the producer id of its transactional id, with a higher epoch, which fences the
-      earlier
-      producer. If that producer has left a transaction open, the transaction is aborted first; until then the
-    response is
-      CONCURRENT_TRANSACTIONS. Since version 3 a producer may name its present id and epoch to continue with them
-    after an
-      error (KIP-360).
+      earlier producer. If that producer has left a transaction open, the transaction is aborted first; until then the
+      response is CONCURRENT_TRANSACTIONS. Since version 3 a producer may name its present id and epoch to continue with
+      them after an error (KIP-360).
     * A transactional producer needs the right to write with the transactional id. An idempotent producer needs the
-      right to
-      idempotent writes, or to write to any topic.
+      right to idempotent writes, or to write to any topic.
     * Before version 4 the response has INVALID_PRODUCER_EPOCH in place of PRODUCER_FENCED.
     """
     if (refusal := _refusal(request.transactional_id, context)) is not None:

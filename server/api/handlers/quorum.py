@@ -102,10 +102,7 @@ def unregister_controller(
 
 
 def _denied_by_broker(context: RequestContext[Broker], operation: AclOperation) -> KafkaError | None:
-    """Return the error of Kafka's broker for a client that may not do this operation on the cluster, else None.
-
-    Kafka's broker answers with it without asking the controller.
-    """
+    """Return the error with which Kafka's broker, not its controller, refuses this cluster operation, else None."""
     if may_on_cluster(context, operation):
         return None
     return KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED.message)

@@ -50,16 +50,14 @@ async def alter_user_scram_credentials(
 
     Behaviour
     * The client needs the right to alter the cluster.
-    * Each user has one result. A user that comes twice is not changed at all: it gets DUPLICATE_RESOURCE, or the
-      error of
-      its first change.
+    * Each user has one result. A user that comes twice is not changed at all: it gets DUPLICATE_RESOURCE, or the error
+      of its first change.
     * Deleting a missing credential gets RESOURCE_NOT_FOUND. An empty name, and too few or too many iterations, get
       UNACCEPTABLE_CREDENTIAL.
     * When the response is sent, the credential is stored and valid at this broker; the other brokers follow within a
       moment. Connections that are logged in stay logged in.
-    * The broker never sees a password: clients send it salted and hashed. A request may name 1,000 users, because
-      each is
-      written separately.
+    * The broker never sees a password: clients send it salted and hashed. A request may name 1,000 users, because each
+      is written separately.
     """
     alterations: list[Alteration] = [*request.deletions, *request.upsertions]
     named = Counter(each.name for each in alterations)
@@ -145,8 +143,7 @@ async def describe_user_scram_credentials(
     * The client needs the right to describe the cluster.
     * Null and an empty list mean all users with credentials.
     * A user that is named twice gets DUPLICATE_RESOURCE, a user without credentials RESOURCE_NOT_FOUND; the response
-      has
-      each user once.
+      has each user once.
     * Any broker answers from its own copy of the stored values, which may lag behind by a moment.
     """
     if not may_on_cluster(context, AclOperation.DESCRIBE):

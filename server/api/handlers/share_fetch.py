@@ -55,15 +55,13 @@ def share_fetch(request: ShareFetchRequest, context: RequestContext[Broker]) -> 
 
     Behaviour
     * A member has a session with each leader (`groupcoord/share/partition/sessions.py`). Records come from the
-      session's
-      partitions, whose order rotates with every request. They belong to the member until it acknowledges or releases
-    them,
-      or until its lock expires (`groupcoord/share/partition/share_partition.py`).
+      session's partitions, whose order rotates with every request. They belong to the member until it acknowledges or
+      releases them, or until its lock expires (`groupcoord/share/partition/share_partition.py`).
     * The request waits for records like a Fetch (`server/api/share/fetching.py`). MaxRecords and MaxBytes hold for all
       partitions together; each partition may return its part of MaxBytes, and the first one a further batch.
     * Acknowledgements are applied first, and their results are returned with the records
-      (`server/api/share/requests.py`).
-      The first request of a session must not acknowledge. Epoch -1 ends the session, and fetches nothing.
+      (`server/api/share/requests.py`). The first request of a session must not acknowledge. Epoch -1 ends the session,
+      and fetches nothing.
     * If there are too many sessions, the error is returned after MaxWaitMs.
 
     Rights
@@ -72,8 +70,7 @@ def share_fetch(request: ShareFetchRequest, context: RequestContext[Broker]) -> 
 
     Version notes
     * v2 has acquire modes (KIP-1206), and renewals (KIP-1222): a request that renews locks fetches nothing, and its
-      limits
-      must be 0.
+      limits must be 0.
     """
     try:
         work = FetchWork(request, context)
@@ -104,10 +101,7 @@ async def _fetch_in_slices(work: FetchWork) -> Given[ShareFetchResponse]:
 
 
 def _has_gone_on(session: ShareSession, epoch: int) -> bool:
-    """True if the session has had a request later than the one with this epoch.
-
-    `epoch` must not be that of a first request.
-    """
+    """True if the session has had a request later than the one with `epoch`, which must not be a first request's."""
     return session.epoch != (epoch + 1 if epoch < INT_MAX else 1)
 
 
@@ -183,7 +177,7 @@ class FetchWork:
         return len(self._wanted) + sum(batches)
 
     def steps(self) -> Iterator[None]:
-        """Apply acknowledgements, then look up the partitions to fetch from; each step is short."""
+        """Apply acknowledgements, then look up the partitions to fetch from; yield after each short step."""
         if self._acknowledges:
             for topic in self._request.topics:
                 for partition in topic.partitions:
@@ -197,10 +191,7 @@ class FetchWork:
                 yield
 
     def _resolved(self, wanted: TopicPartition) -> TopicPartition:
-        """Return the partition with its topic's name, if this broker knows it.
-
-        A session names a topic only once, possibly before this broker knows the topic.
-        """
+        """Add the topic's name if known; a session names a topic only once, maybe before this broker knows it."""
         if wanted.topic is not None:
             return wanted
         return named(self._broker.cluster, wanted.topic_id, [wanted.partition])[0]
@@ -223,7 +214,7 @@ class FetchWork:
             self._refused[wanted] = Found(error)
 
     def answer(self) -> Given[ShareFetchResponse]:
-        """Return the response, or a pending one that waits for records and until all acknowledgements are stored."""
+        """Return the response, or a pending answer that waits for records and for acknowledgements to be stored."""
         settings = self._groups.settings_of(self._key.group_id)
         reader = ShareReader(self._broker.environment.descriptors, is_committed_only=settings.reads_committed)
         limits = limits_of(self._request, self._broker.config.replication.fetch_max_bytes)
@@ -278,8 +269,7 @@ def share_acknowledge(
       (`groupcoord/share/partition/sessions.py`). At the end the broker applies the request's acknowledgements, then
       releases the member's other acquired records.
     * Each partition's acknowledgements are applied together or not at all (`server/api/share/requests.py`). The
-      response is
-      sent when the share coordinators have stored everything.
+      response is sent when the share coordinators have stored everything.
 
     Rights
     * The client needs the right to read the group. Topics that the client may not read are refused.

@@ -76,7 +76,7 @@ def share_group_describe(
 
     Behaviour
     * A group that does not exist, or has another type, gets GROUP_ID_NOT_FOUND.
-    * `server/api/visible_groups.py` describes how groups and topics are refused that the client may not describe.
+    * `server/api/visible_groups.py` describes the errors for groups and topics that the client may not describe.
     * While the feature for such groups is at level 0, each group gets UNSUPPORTED_VERSION.
     """
     return describe_groups(Kind(groups_of(context.broker).share.describe, undescribed, _topics_of), request, context)
@@ -107,9 +107,8 @@ async def describe_share_group_offsets(
     """DescribeShareGroupOffsets: return the start offsets of groups' share partitions, and since version 1 their lag.
 
     Behaviour
-    * Without topics all topics are described that the group has read. For a group that does not exist the result is
-      empty,
-      without an error.
+    * A request without topics describes all topics that the group has read. For a group that does not exist the result
+      is empty, without an error.
     * An unknown partition or topic gets start offset -1, without an error.
     * A group that the client may not describe gets GROUP_AUTHORIZATION_FAILED. Topics that it may not describe get
       TOPIC_AUTHORIZATION_FAILED if the request names them, and are omitted if it asks for all topics.
@@ -131,8 +130,7 @@ async def alter_share_group_offsets(
     Behaviour
     * A group with members gets NON_EMPTY_GROUP. A group that does not exist is created.
     * The client needs the right to read the group. Topics that it may not read get TOPIC_AUTHORIZATION_FAILED; they
-      come
-      first.
+      come first.
     * A topic or partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION; the other offsets are set.
     """
     share = groups_of(context.broker).share
@@ -146,7 +144,7 @@ async def alter_share_group_offsets(
 
 
 async def _take_refused(request: Any, context: RequestContext[Broker], named: int) -> list[Any]:
-    """Remove topics that the client may not read from the request, in time slices, and return them.
+    """Remove and return, in time slices, the request's topics that the client may not read.
 
     If `named` is beyond NAMED_MAX nothing is removed, because the whole request is refused later.
     """
@@ -191,8 +189,7 @@ async def delete_share_group_offsets(
     Behaviour
     * A group with members gets NON_EMPTY_GROUP; a group that does not exist gets GROUP_ID_NOT_FOUND.
     * The client needs the right to delete the group. Topics that it may not read get TOPIC_AUTHORIZATION_FAILED; they
-      come
-      first.
+      come first.
     * A topic that does not exist, or that the group has not read, gets UNKNOWN_TOPIC_OR_PARTITION.
     * If the group has never read anything, the response is empty.
     """

@@ -43,8 +43,7 @@ def initialize_share_group_state(
 
     Behaviour
     * A state epoch lower than the stored one gets FENCED_STATE_EPOCH. A share partition that already has this state
-      stays
-      unchanged.
+      stays unchanged.
     * Otherwise the share partition begins at the given offset, without states of records.
     * Each share partition has an error code of its own. A request without a group gets no results.
     """
@@ -60,9 +59,8 @@ def read_share_group_state(
     Behaviour
     * A leader epoch lower than the highest known one gets FENCED_LEADER_EPOCH. A higher one is stored, which fences the
       earlier leaders.
-    * Each share partition has an error code of its own. A request without a group, or with a topic without
-      partitions, gets
-      no results.
+    * Each share partition has an error code of its own. A request without a group, or with a topic without partitions,
+      gets no results.
     """
     return _answered(request, context, ShareCoordinator.read)
 
@@ -77,9 +75,8 @@ def write_share_group_state(
     * Leader and state epochs lower than the stored ones get FENCED_LEADER_EPOCH and FENCED_STATE_EPOCH.
     * A share partition that was not initialized gets INVALID_REQUEST.
     * The response is sent when the log has committed the state.
-    * Each share partition has an error code of its own. A request without a group, or with a topic without
-      partitions, gets
-      no results.
+    * Each share partition has an error code of its own. A request without a group, or with a topic without partitions,
+      gets no results.
     """
     return _answered(request, context, ShareCoordinator.write)
 
@@ -92,11 +89,9 @@ def read_share_group_state_summary(
 
     Behaviour
     * Any client may ask, not only the leader, so no epoch is checked. An unknown share partition has start offset -1
-      and
-      epochs of 0.
-    * Each share partition has an error code of its own. A request without a group, or with a topic without
-      partitions, gets
-      no results.
+      and epochs of 0.
+    * Each share partition has an error code of its own. A request without a group, or with a topic without partitions,
+      gets no results.
     """
     return _answered(request, context, ShareCoordinator.read_summary)
 
@@ -109,8 +104,7 @@ def delete_share_group_state(
 
     Behaviour
     * Deleting the state of an unknown share partition is no error.
-    * Each share partition has an error code of its own. A request without a group, or with a topic without
-      partitions, gets
-      no results.
+    * Each share partition has an error code of its own. A request without a group, or with a topic without partitions,
+      gets no results.
     """
     return _answered(request, context, ShareCoordinator.delete)

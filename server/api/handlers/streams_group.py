@@ -46,10 +46,8 @@ def streams_group_heartbeat(
     * A topology with Kafka's own topics, or with invalid topic names, gets STREAMS_INVALID_TOPOLOGY.
     * The client needs the rights to read the group and to describe all topics of the topology.
     * Missing internal topics are created after the response (`ottla.server.cluster.streams_topics`). If the creation
-      fails,
-      later responses report why in the detail of MISSING_INTERNAL_TOPICS. If the client may create neither topics in
-    the
-      cluster nor all of these topics, none is created, and the detail reports this.
+      fails, later responses report why in the detail of MISSING_INTERNAL_TOPICS. If the client may create neither
+      topics in the cluster nor all of these topics, none is created, and the detail reports this.
     """
     try:
         check_size(request)
@@ -150,7 +148,7 @@ def streams_group_describe(
     * A group that does not exist, or has another type, gets GROUP_ID_NOT_FOUND; the message says which.
     * Topology descriptions are not stored, as in a Kafka broker without the plug-in for them: requests for them get
       NOT_STORED.
-    * `server/api/visible_groups.py` describes how groups and topics are refused that the client may not describe.
+    * `server/api/visible_groups.py` describes the errors for groups and topics that the client may not describe.
     * While the feature for such groups is at level 0, each group gets UNSUPPORTED_VERSION.
     """
     kind = Kind(
@@ -179,8 +177,7 @@ def streams_group_topology_description_update(
     Behaviour
     * The response is UNSUPPORTED_VERSION, as from a Kafka broker without a plug-in that stores the descriptions. Such
       brokers never request descriptions (`topology_description_required` in the heartbeat's response), so clients do
-    not
-      send them.
+      not send them.
     """
     try:
         require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)

@@ -46,14 +46,12 @@ def add_partitions_to_txn(
 
     Behaviour
     * Until version 3 producers send the request, for one transaction. Since version 4 brokers send it, for many: a
-      broker
-      that gets the first batch of a transaction for a partition adds the partition, or verifies that it takes part
-      (`verify_only`).
+      broker that gets the first batch of a transaction for a partition adds the partition, or verifies that it takes
+      part (`verify_only`).
     * All of the partitions are added, or none: if one does not exist, the others get OPERATION_NOT_ATTEMPTED.
     * The response is sent when the log has committed the change; immediately if nothing changes. The error is
       CONCURRENT_TRANSACTIONS while the previous transaction is being completed, and TRANSACTION_ABORTABLE for a
-    partition
-      to verify that does not take part.
+      partition to verify that does not take part.
     * Before version 2 the response has INVALID_PRODUCER_EPOCH in place of PRODUCER_FENCED.
     * A producer needs the right to write with the transactional id; otherwise every partition gets this error. It also
       needs the right to write to each topic, and may add no internal topic. Brokers need the right to ClusterAction.
@@ -84,8 +82,7 @@ def add_offsets_to_txn(
 
     Behaviour
     * The partition of `__consumer_offsets` for the group takes part in the transaction, as if AddPartitionsToTxn had
-      named
-      it; the errors are the same.
+      named it; the errors are the same.
     * The client needs the rights to write with the transactional id and to read the group.
     """
     require(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
@@ -103,17 +100,13 @@ def txn_offset_commit(
     * First the transaction is verified; since version 5 the group's partition is added to it. If this fails, every
       partition gets the error; the client retries, this broker does not.
     * Since version 3 the member and its generation are checked as in OffsetCommit, whatever the state of a classic
-      group;
-      without a member anybody may commit. Since version 6 topics have ids, and a stale member epoch or a missing
-    group has
-      an error of its own; before, both get ILLEGAL_GENERATION.
+      group; without a member anybody may commit. Since version 6 topics have ids, and a stale member epoch or a missing
+      group has an error of its own; before, both get ILLEGAL_GENERATION.
     * Partitions that do not exist, and metadata longer than offset.metadata.max.bytes, are refused one by one; the
-      other
-      offsets are stored. The response is sent when the log has committed the offsets.
+      other offsets are stored. The response is sent when the log has committed the offsets.
     * The offsets are invisible until the transaction has ended; requests for stable offsets get UNSTABLE_OFFSET_COMMIT.
     * The client needs the rights to write with the transactional id and to read the group; otherwise every partition
-      gets
-      the error. Topics that it may not read get TOPIC_AUTHORIZATION_FAILED, whether they exist or not.
+      gets the error. Topics that it may not read get TOPIC_AUTHORIZATION_FAILED, whether they exist or not.
     """
     require(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
@@ -133,8 +126,7 @@ def end_txn(request: EndTxnRequest, context: RequestContext[Broker]) -> Answer[E
 
     Behaviour
     * The response is sent when the log has committed the decision. The markers follow; until they are written the
-      producer
-      gets CONCURRENT_TRANSACTIONS when it begins the next transaction.
+      producer gets CONCURRENT_TRANSACTIONS when it begins the next transaction.
     * Since version 5 every transaction has an epoch of its own, and the response has the producer's next epoch. So a
       repeated request can be distinguished from one that ends the next transaction.
     * Before version 2 the response has INVALID_PRODUCER_EPOCH in place of PRODUCER_FENCED.
@@ -151,8 +143,7 @@ def write_txn_markers(
 
     Behaviour
     * Coordinators need the right to ClusterAction, administrators the right to alter the cluster; otherwise every
-      partition
-      gets CLUSTER_AUTHORIZATION_FAILED. `server/api/produce/markers.py` describes the other errors.
+      partition gets CLUSTER_AUTHORIZATION_FAILED. `server/api/produce/markers.py` describes the other errors.
     """
     if not may_on_cluster(context, AclOperation.ALTER, quietly=True) and not may_on_cluster(
         context, AclOperation.CLUSTER_ACTION

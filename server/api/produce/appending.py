@@ -167,10 +167,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         return bool(self._deferred)
 
     def release_records(self) -> None:
-        """Release the records' views of the receive buffer, because waiting for disks and followers needs no records.
-
-        Topic and partition names stay: an error response for the whole request needs them.
-        """
+        """Release views of the receive buffer before waiting; topic and partition names stay for error responses."""
         for topic in self._request.topic_data:
             for data in topic.partition_data:
                 data.records = None
@@ -182,10 +179,7 @@ class Appending(PendingAnswer[ProduceResponse]):
             self._answer_topic(topic, [append(topic, data) for data in topic.partition_data])
 
     def verify(self) -> bool:
-        """Begin to verify the request's transactions, if it has any.
-
-        False: the coordinator has not answered yet; `append_in_slices` waits for the answer.
-        """
+        """Begin to verify transactions. False: the coordinator's answer is pending; `append_in_slices` awaits it."""
         if not self._is_transactional():
             return True
         if self._broker.coordinators.lack_code(_CODE_OF_TRANSACTIONS):
@@ -346,10 +340,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         header: BatchHeader | None,
         checked: CheckedRecords | None,
     ) -> bool:
-        """Append a batch and record its result in `answer`.
-
-        False: nothing was done, because a thread must check the batch first.
-        """
+        """Append a batch; record its result in `answer`. False: not done, because a thread must check it first."""
         header = header or numbered_batch(records)
         now_ms, acks = self._context.now_ms, self._request.acks
         try:
@@ -415,10 +406,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         partition: Partition | None,
         batch: BatchHeader | None,
     ) -> None:
-        """Record the error of a refused batch in `answer`.
-
-        If the producer will retry the batch, later batches must wait for it.
-        """
+        """Record a refused batch's error in `answer`; if the producer will retry it, later batches must wait for it."""
         # Only producers that number their batches can leave a gap.
         if batch is None or batch.producer_id < 0:
             self._fail(answer, error, partition)
@@ -435,10 +423,7 @@ class Appending(PendingAnswer[ProduceResponse]):
             self._refused.note(place, batch, error.code)
 
     def _may_come_yet(self, place: Place, partition: Partition | None, batch: BatchHeader) -> bool:
-        """True if missing batches may still arrive (`RetryWindow.may_come_yet`).
-
-        Always False in a cluster of one broker.
-        """
+        """True if missing batches may still arrive (`RetryWindow.may_come_yet`); False in a cluster of one broker."""
         if partition is None or (len(partition.replicas) < 2 and len(self._broker.cluster.brokers) < 2):
             return False
         entry = partition.log.producers.get(batch.producer_id)
@@ -446,10 +431,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         return self._refused.may_come_yet(place, batch, entry, epoch, start, trio.current_time())
 
     def _partition(self, topic: TopicProduceData, data: PartitionProduceData, *, is_plain: bool) -> Partition:
-        """Return the partition to append to.
-
-        Raises KafkaError if the request is invalid or the client may not write to the topic.
-        """
+        """Return the partition. Raises KafkaError if the request is invalid or the client may not write to it."""
         broker, request = self._broker, self._request
         # The order of these checks is Kafka's: it decides which error a client sees where two apply.
         name = topic.name if self._version < TOPIC_IDS_SINCE else named_topic(broker, topic)

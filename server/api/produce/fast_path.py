@@ -80,10 +80,7 @@ class FastPath:
         return encode_one_answer(head[FRONT_AT:], first_offset, append_time_ms, log_start_offset)
 
     def _partition(self, topic: bytes, index: int, context: RequestContext[BrokerParts]) -> Partition | None:
-        """Return the partition if this broker holds it and the client may write to it, else None.
-
-        `topic`: the topic's id or UTF-8 name.
-        """
+        """Return the partition if it is here and the client may write to it, else None. `topic`: id or UTF-8 name."""
         broker = context.broker
         cluster = broker.cluster
         known = cluster.topic_by_id.get(topic) if self._has_id else cluster.topics.get(topic.decode("utf-8", "replace"))

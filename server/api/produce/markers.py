@@ -60,10 +60,7 @@ class Place(NamedTuple):
 def write_markers(
     broker: BrokerParts, request: WriteTxnMarkersRequest, refusal: ErrorCode = ErrorCode.NONE
 ) -> Worked[Given[WriteTxnMarkersResponse]]:
-    """Write transaction markers into partitions of this broker.
-
-    `refusal`: if it is not NONE, no marker is written, and every partition gets this error.
-    """
+    """Write transaction markers to local partitions; if `refusal` is not NONE, only report it for every partition."""
     markers = _Markers(broker, refusal)
     if sum([len(topic.partition_indexes) for marker in request.markers for topic in marker.topics]) > MARKERS_AT_ONCE:
         return markers.write_in_slices(request)

@@ -154,10 +154,7 @@ class SchemaIds:
         return name is not None and (name if rule.strategy == RECORD_NAME else f"{topic}-{name}") in subjects
 
     async def _answer(self, path: str) -> Any:
-        """Return the registry's JSON response; None if the schema does not exist.
-
-        Raises _Away if no instance can answer.
-        """
+        """Return the registry's JSON response; None: no such schema. Raises _Away if no instance can answer."""
         problem, until = self._away
         if trio.current_time() < until:
             raise _Away(problem)
@@ -221,10 +218,7 @@ def rules_of(config: LogConfig) -> list[Rule]:
 
 
 def _ids_of(checked: CheckedRecords, rules: list[Rule], bytes_max: int) -> tuple[list[Named], bool]:
-    """Return up to IDS_MAX schema ids that a batch's records name, and whether that leaves out any record.
-
-    True: a record names no schema, or there are more schema ids than IDS_MAX.
-    """
+    """Return up to IDS_MAX schema ids that the records name, and True if there are more or a record names none."""
     found: dict[Named, None] = {}
     has_others = False
     for record in _records(checked, bytes_max):
@@ -312,10 +306,7 @@ def _avro_name(schema: Any) -> str | None:
 
 
 def _first_message(text: str) -> str | None:
-    """Return the full name of the first message in a Protobuf file.
-
-    None: there is no message, or the text is longer than TEXT_MAX characters.
-    """
+    """Return the full name of a Protobuf file's first message; None if there is none or `text` exceeds TEXT_MAX."""
     if len(text) > TEXT_MAX:
         return None
     package = message = previous = ""

@@ -103,10 +103,7 @@ class Verification:
         return None
 
     def guard(self, partition: Partition) -> VerificationGuard | None:
-        """Return the verification guard for the append to this partition; None if no verification is needed.
-
-        Raises NotVerified if the batch must not be appended.
-        """
+        """Return the guard for this append; None if none is needed. Raises NotVerified if the append is refused."""
         error = self._errors.get(partition)
         if error is not None:
             raise NotVerified(*error)
@@ -118,10 +115,7 @@ class Verification:
     # ------------------------------------------------------------------ asking
 
     def begin(self) -> bool:
-        """Ask the coordinator to verify the transactions that are not known to be open.
-
-        True: the verification is complete. False: call `finish` to wait for the answer, or to ask again.
-        """
+        """Ask the coordinator to verify transactions not known to be open. False: call `finish` to wait or retry."""
         for _ in self._look_at_all():
             pass
         return self._ask()

@@ -29,7 +29,7 @@ _MAGIC_V2 = 2
 
 
 class SharedRead(NamedTuple):
-    """Read of one partition: `records`, and the bounds of each batch in `records` (`places`)."""
+    """Records read from one partition, and the bounds of each batch in `records` (`places`)."""
 
     fetch_offset: int
     records: FileRegion | bytes
@@ -40,10 +40,7 @@ class SharedRead(NamedTuple):
     is_behind: bool
 
     def slice(self, acquired: Sequence[AcquiredRecords]) -> FileRegion | bytes:
-        """Return the batches from the first to the last acquired record.
-
-        Call this once, because the file region shrinks.
-        """
+        """Return the batches from the first to the last acquired record. Call this once: the file region shrinks."""
         first, last = acquired[0].first_offset, acquired[-1].last_offset
         overlapping = [
             place
@@ -76,10 +73,7 @@ class ShareReader(LimitsRegions):
         return partition.last_stable_offset if self.is_committed_only else partition.high_watermark
 
     def available(self, partition: Partition, fetch_offset: int) -> int:
-        """Return the estimated bytes from `fetch_offset` on; LONG_MAX if the offset is before the last segment.
-
-        Raises KafkaError or NotCached.
-        """
+        """Estimate bytes from `fetch_offset` on; LONG_MAX before the last segment. Raises KafkaError or NotCached."""
         read = partition.read(fetch_offset, 1, read_committed=self.is_committed_only, only_from_leader=True)
         return LONG_MAX if read.is_behind else read.bytes_available
 

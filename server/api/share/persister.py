@@ -58,10 +58,7 @@ Background = Callable[[Callable[[], Awaitable[None]]], None]
 
 
 class SharePersister(Protocol):
-    """Client of the share coordinators, which store share-partition state.
-
-    Every request gets a response, if only an error.
-    """
+    """Client of the share coordinators, which store share-partition state; failed requests get an error response."""
 
     def read(self, request: ReadShareGroupStateRequest) -> Given[ReadShareGroupStateResponse]: ...
 
@@ -165,10 +162,7 @@ class _Later(PendingAnswer[Any]):
 
 
 class RoutedPersister:
-    """Persister that sends each request to the share partition's coordinator.
-
-    `start` runs a function in the background.
-    """
+    """Persister that asks the share partition's coordinator; `start` runs a function in the background."""
 
     def __init__(self, broker: BrokerParts, start: Background) -> None:
         self._broker, self._start = broker, start
@@ -206,10 +200,7 @@ class RoutedPersister:
         return None if partition is None or partition.leader < 0 else partition.leader
 
     async def _send_in_task(self, operation: _Read | _Write, later: _Later, answer: Any) -> None:
-        """Send the request until a final response arrives.
-
-        `answer`: response to the first attempt; None: none was made.
-        """
+        """Send the request until a final response arrives. `answer`: first attempt's response; None: none made."""
         try:
             later.complete(await self._answer(operation, answer))
         finally:

@@ -49,10 +49,7 @@ Data = TypeVar("Data", share_fetch.PartitionData, share_fetch.AcknowledgedPartit
 
 
 def session_key(group_id: str | None, member_id: str | None, context: RequestContext[Guarded]) -> SessionKey:
-    """Return the client's session key.
-
-    Raises KafkaError if group or member id is invalid, or the group may not be read.
-    """
+    """Return the session key. Raises KafkaError if an id is invalid or the client may not read the group."""
     if group_id is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     require(context, AclOperation.READ, ResourceType.GROUP, group_id)
@@ -209,7 +206,7 @@ class Acknowledgement:
             on_done()
 
     def abandon(self) -> None:
-        """Stop reporting to the client, which has disconnected. Its acknowledgements are stored all the same."""
+        """Stop reporting to the disconnected client; its acknowledgements are stored all the same."""
         self.on_done = None
 
 

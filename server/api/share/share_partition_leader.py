@@ -241,10 +241,7 @@ class SharePartitionLeader:
     # ------------------------------------------------------------------ after each call of the machine
 
     def after(self) -> None:
-        """Carry out the state machine's pending writes, dead letters and deadline.
-
-        Call this after each use of the machine.
-        """
+        """Carry out the state machine's pending writes, dead letters and deadline; call this after each use of it."""
         machine = self.machine
         while (write := machine.take_write()) is not None:
             answer = self._host.persister.write(write_request(machine, write))

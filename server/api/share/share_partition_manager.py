@@ -101,10 +101,7 @@ class SharePartitionManager:
         return None if of_group is None else of_group.get(key)
 
     def lead(self, key: SharePartitionKey, topic: str) -> SharePartitionLeader:
-        """Return the share partition, loaded if necessary.
-
-        Raises KafkaError if this broker does not lead the partition.
-        """
+        """Return the share partition, loaded if necessary. Raises KafkaError if this broker does not lead it."""
         share = self.share(key)
         if share is not None:
             share.keep()
