@@ -356,10 +356,7 @@ class Broker:
         return partition
 
     def may_be_replaced_at(self, partition: Partition) -> bool:
-        """Return True if another broker may lead `partition` without this broker knowing.
-
-        This broker must then not answer as the leader.
-        """
+        """Tell whether another broker may lead `partition` already; this broker must then not answer as leader."""
         return partition.must_hear or self.member.is_fenced
 
     async def ensure_internal_topic(self, name: str) -> None:
@@ -378,10 +375,7 @@ class Broker:
             await self._add_user(user)
 
     async def _keep_out_workers(self) -> None:
-        """Unless this broker is a worker, raise an error if several workers run in its log directories.
-
-        Directories in which several workers left partitions are refused, too.
-        """
+        """Unless this is a worker, raise an error if several workers use its log directories or left partitions."""
         config, storage = self.configs.started_with, self.environment.storage or OsStorage()
         if config.worker is None and any(_is_there(storage, f"{each}/{FOLDER}") for each in config.log_dirs):
             from ottla.server.cluster.start.worker_folders import (

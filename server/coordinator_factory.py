@@ -86,10 +86,9 @@ def make_share_coordinator(broker: BrokerParts) -> ShareCoordinator:
 
 
 class ClusterTopicImages:
-    """View of the cluster's topics for group coordinators; implements the port `TopicImages` over the metadata cache.
+    """View of the cluster's topics for group coordinators: the port `TopicImages` over the metadata cache.
 
-    Most changes of the cache (leaders, in-sync replicas) do not concern groups. `version` rises only if an image
-    changes.
+    `version` rises only if an image changes; most changes (leaders, in-sync replicas) do not concern groups.
     """
 
     def __init__(self, cluster: MetadataCache) -> None:
@@ -150,7 +149,7 @@ class ClusterTopicImages:
 
 
 def _looks_the_same(old: TopicState | None, new: TopicState | None) -> bool:
-    """Return True if `old` and `new` have equal images: topic id, partition count and replicas."""
+    """Tell whether `old` and `new` have equal images: topic id, partition count and replicas."""
     if old is None or new is None:
         return old is new
     if old.topic_id != new.topic_id or len(old.partitions) != len(new.partitions):

@@ -43,7 +43,7 @@ class BrokerParts(Protocol):
         """Return a partition with a replica on this broker. Raises Kafka's error for any other partition."""
 
     def may_be_replaced_at(self, partition: Partition) -> bool:
-        """Return True if another broker may lead `partition` without this broker knowing."""
+        """Tell whether another broker may lead `partition` without this broker knowing."""
 
     @property
     def replicas(self) -> ReplicaManager:
@@ -105,7 +105,7 @@ class BrokerParts(Protocol):
 
     @property
     def is_in_cluster(self) -> bool:
-        """True for a member of a cluster, False for a lone broker."""
+        """Tell whether this broker is a member of a cluster, not a lone broker."""
 
     @property
     def throttles(self) -> ReplicationThrottles: ...

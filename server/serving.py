@@ -65,10 +65,10 @@ async def serve(
     before_serving: Callable[[], None] = lambda: None,
     descriptors: Descriptors | None = None,
 ) -> None:
-    """Run a broker until `stop` requests its end. Raises StartupError if the broker cannot start or all its disks fail.
+    """Run a broker until `stop`. Raises StartupError if the broker cannot start or all its disks fail.
 
-    `before_serving` is called when everything is loaded. `on_ready` is called when clients are served; the broker's
-    `listeners` have the ports. `descriptors` limits the open descriptors; None: the limit of this process.
+    `before_serving` is called when everything is loaded, `on_ready` when clients are served and `listeners` have ports.
+    `descriptors` limits the open descriptors; None: the limit of this process.
     """
     bound = bind_all(config)
     http = None
@@ -269,9 +269,9 @@ def checked_limit(limit: int) -> int:
 
 
 def bind_all(config: BrokerConfig) -> list[tuple[Endpoint, socket.socket]]:
-    """Bind the sockets of all listeners, without listening. Raises StartupError with the address that is unavailable.
+    """Bind all listeners' sockets, without listening. Raises StartupError with the unavailable address.
 
-    The sockets that a worker shares with other workers come last, under the listener names of the worker's own sockets.
+    Sockets shared with other workers come last, under the listener names of the worker's own sockets.
     """
     bound: list[tuple[Endpoint, socket.socket]] = []
     worker, buffer_bytes = config.worker, config.server.socket_receive_buffer_bytes

@@ -32,10 +32,7 @@ class ServingState:
 
     @asynccontextmanager
     async def until_left(self) -> AsyncIterator[None]:
-        """End the serving state after this block: cancel all admitted work and wait for its end.
-
-        Serving may begin inside the block.
-        """
+        """End serving after this block: cancel all admitted work and await its end. Serving may begin in the block."""
         try:
             yield
         finally:
@@ -66,10 +63,7 @@ class ServingState:
 
 
 class Stop:
-    """Request to stop the broker; logs are always flushed.
-
-    `requested` hands leaderships over to other brokers first; `immediate` does not.
-    """
+    """Request to stop; logs are always flushed. Only `requested` first hands leaderships over to other brokers."""
 
     def __init__(self) -> None:
         self.requested = trio.Event()
@@ -78,7 +72,7 @@ class Stop:
         """True if somebody is left to hand over to: not if all brokers stop together."""
 
     async def unless(self, event: trio.Event, work: Callable[[], Awaitable[object]]) -> bool:
-        """Run `work`, but cancel it when `event` is set. Return True if the work was completed."""
+        """Run `work`, but cancel it when `event` is set; tell whether the work was completed."""
         is_done = False
         async with trio.open_nursery() as nursery:
 

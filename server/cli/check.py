@@ -224,7 +224,7 @@ def _start_lines(rehearsal: Rehearsal) -> Iterator[str]:
 
 
 def _is_of_log(change: Change) -> bool:
-    """Return True if a change is worth a line. Checkpoints of all logs are rewritten constantly and are omitted."""
+    """Tell whether to print a change. Checkpoints of all logs, which are rewritten constantly, are omitted."""
     return not change.path.endswith("-checkpoint") or change.path.endswith("leader-epoch-checkpoint")
 
 

@@ -117,10 +117,7 @@ def _done(parser: argparse.ArgumentParser, command: ModuleType | None, options: 
 
 
 def parser_for(words: Sequence[str]) -> tuple[argparse.ArgumentParser, ModuleType | None]:
-    """Make the parser of a command line, and import the module of the command that the line names.
-
-    The module is None if no command is named, or if the command has no module.
-    """
+    """Make a command line's parser, and import its command's module; None if there is no command or module."""
     name = next((each for each in words if not each.startswith("-")), None)
     has_module = name in COMMANDS and name != VERSION
     module = ELSEWHERE.get(str(name), f"ottla.server.cli.{str(name).replace('-', '_')}")

@@ -40,10 +40,7 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 class PlainFormatter(argparse.RawDescriptionHelpFormatter):
-    """Help formatter that measures the terminal only when it formats help.
-
-    argparse creates a formatter for each option, to look at the option's metavar.
-    """
+    """Help formatter that measures the terminal only to format help: argparse creates a formatter for each option."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=80)
@@ -71,7 +68,7 @@ class Place:
     """First word that is neither an option nor a command of this parser."""
 
     def take(self, word: str) -> None:
-        """Advance behind `word`."""
+        """Advance past `word`."""
         if not self.only_positionals and is_option(word):
             self._take_option(word)
         elif self.awaiting is not None:
@@ -110,7 +107,7 @@ def walk(parser: argparse.ArgumentParser, words: Sequence[str]) -> Place:
 
 
 def is_option(word: str) -> bool:
-    """Return True if argparse treats a word as an option."""
+    """Tell whether argparse treats a word as an option."""
     return len(word) > 1 and word.startswith("-") and " " not in word and not word[1].isdigit()
 
 
@@ -142,10 +139,7 @@ def commands_of(parser: argparse.ArgumentParser) -> Mapping[str, argparse.Argume
 
 
 def misspelling(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | None:
-    """Return an error for the first unknown option or command, with the nearest known one.
-
-    None if all words are known.
-    """
+    """Return an error for the first unknown option or command, with the nearest known one; None if all are known."""
     place = walk(parser, words)
     if place.unknown is None:
         return None
@@ -175,7 +169,7 @@ def seconds(text: str) -> float:
 
 
 def is_number(text: str, digits_max: int = 9) -> bool:
-    """Return True if `text` consists of at most `digits_max` ASCII digits, such as a broker id or partition."""
+    """Tell whether `text` has at most `digits_max` ASCII digits only, such as a broker id or partition."""
     return text.isascii() and text.isdecimal() and len(text) <= digits_max
 
 
@@ -204,10 +198,7 @@ def add_logs(command: argparse.ArgumentParser) -> None:
 
 
 def given_texts(file: Path | None, overrides: Sequence[str], *, with_environment: bool = False) -> dict[str, str]:
-    """Collect unparsed settings by name; later sources override earlier ones. Raises ConfigError.
-
-    Sources: `file`, the environment if `with_environment`, and `overrides`.
-    """
+    """Collect unparsed settings of `file`, environment if `with_environment`, `overrides`. Raises ConfigError."""
     from ottla.server.config.broker_config import ConfigError
 
     texts: dict[str, str] = {}

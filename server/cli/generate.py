@@ -209,10 +209,7 @@ class _Result:
 
 @contextlib.contextmanager
 def _whole_file(path: Path | None) -> Iterator[IO[str] | None]:
-    """Open a file under a temporary name; it is renamed when it is complete. Yields None if `path` is None.
-
-    Raises UsageError if the file cannot be written.
-    """
+    """Open a file under a temporary name, renamed when complete; None if `path` is None. Raises UsageError."""
     if path is None:
         yield None
         return

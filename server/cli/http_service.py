@@ -71,10 +71,7 @@ def tls_context(options: argparse.Namespace) -> ssl.SSLContext | None:
 
 
 def serve_until_signal(what: str, scheme: str, sock: socket.socket, serve: Serve) -> int:
-    """Serve until a signal arrives, and return the exit code.
-
-    When requests are accepted, "WHAT at URL" is printed on stdout.
-    """
+    """Serve until a signal arrives; return the exit code. Print "WHAT at URL" when requests are accepted."""
     import trio
 
     from ottla.server.launch.signals import STOPPING

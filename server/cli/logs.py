@@ -30,10 +30,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `ottla logs`: files and level of detail.
-
-    Long option names are those of kafka-dump-log.sh.
-    """
+    """Add the arguments of `ottla logs`; long option names are those of kafka-dump-log.sh."""
     parser.add_argument("paths", nargs="+", type=Path, metavar="FILE", help="files, or folders of partitions")
     parser.add_argument("--records", "--print-data-log", action="store_true", help="show the records, too")
     decoders = parser.add_mutually_exclusive_group()

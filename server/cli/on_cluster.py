@@ -47,10 +47,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 class Actions:
-    """Actions of a command, such as `list` in `ottla topics list`.
-
-    The common options may stand before or after an action's name.
-    """
+    """Actions of a command, such as `list` of `ottla topics`; the common options may precede or follow an action."""
 
     def __init__(self, parser: argparse.ArgumentParser, default: str, act: Act) -> None:
         """`act` runs if the command line names no action; `default` is the name of that action."""
@@ -72,7 +69,7 @@ def _add_common(parser: argparse.ArgumentParser, act: Act) -> None:
 
 
 def wants_json(options: argparse.Namespace) -> bool:
-    """Return True if --json was given, before or after the action."""
+    """Tell whether --json was given, before or after the action."""
     return bool(getattr(options, "json", False))
 
 
@@ -82,10 +79,7 @@ def client_settings(options: argparse.Namespace) -> dict[str, str]:
 
 
 def bootstrap_addresses(options: argparse.Namespace, texts: Mapping[str, str]) -> list[Address]:
-    """Return the bootstrap brokers: of the option, the environment, the client settings, or localhost.
-
-    Raises UsageError.
-    """
+    """Return the bootstrap servers of option, environment or client settings; else localhost. Raises UsageError."""
     servers = getattr(options, "bootstrap_server", None) or os.environ.get(BOOTSTRAP_VARIABLE)
     return parse_bootstrap(servers or texts.get("bootstrap.servers") or BOOTSTRAP)
 

@@ -104,10 +104,7 @@ def shown_default(setting: Reference) -> str:
 
 
 def table(settings: Sequence[Reference], width: int) -> list[str]:
-    """Format settings as a table of at most `width` characters, unless names are longer.
-
-    Descriptions are in the last column, or below the setting if there is too little space.
-    """
+    """Format settings as a table at most `width` wide, unless names are longer; descriptions are beside or below."""
     rows = [_cells(each) for each in settings]
     widths = [max(len(row[column]) for row in [_HEADS, *rows]) for column in range(len(_HEADS))]
     left = width - sum(widths) - 2 * len(widths)

@@ -92,10 +92,7 @@ def find_spark(environment: Mapping[str, str]) -> Spark:
 
 
 def _of_command(command: Path) -> Spark:
-    """Find the Spark that a spark-submit belongs to: in the folder above, or in the virtual environment.
-
-    Raises RequestFailed.
-    """
+    """Find the Spark of a spark-submit: in the folder above, or in the virtual environment. Raises RequestFailed."""
     folder = command.resolve().parent.parent
     beside = command.parent / "python"
     python = str(beside) if beside.exists() else "python3"

@@ -123,12 +123,12 @@ class Given(NamedTuple):
 
     @property
     def asks_only(self) -> bool:
-        """True if no program runs: help or version is requested, or no program is named."""
+        """Tell whether no program runs: help or version is requested, or no program is named."""
         return not self.program or any(name in ("-h", "--help", "--version") for name, _ in self.options)
 
     @property
     def is_local(self) -> bool:
-        """True if driver and executors run on this machine."""
+        """Tell whether driver and executors run on this machine."""
         master = self.value("--master") or self.setting("spark.master")
         return (master is None or master.startswith("local")) and self.value("--remote") is None
 
@@ -185,10 +185,7 @@ def connector_of(spark: Spark) -> Library:
 
 
 def libraries(spark: Spark, given: Given) -> list[Library]:
-    """Return the libraries that `--with` names.
-
-    Raises UsageError for an unknown name, RequestFailed if there is no library for this Spark.
-    """
+    """Return the libraries of `--with`. Raises UsageError (unknown name), RequestFailed (none for this Spark)."""
     found = []
     for name in given.libraries:
         if name == "avro":
@@ -282,10 +279,7 @@ POM = """\
 
 
 def library_jars(wanted: Sequence[Library]) -> list[Path]:
-    """Return the jars of libraries in the user's cache; Maven downloads them at first use.
-
-    The list is empty if jars are missing and Maven is not installed.
-    """
+    """Return jars from the user's cache, to which Maven adds missing ones; empty if Maven is needed but missing."""
     found: dict[str, Path] = {}
     for each in wanted:
         folder = cache_folder(os.environ) / f"{each.artifact}-{each.version}"

@@ -146,10 +146,7 @@ def _registry_url(text: str) -> str:
 
 
 def _first_users(given: Sequence[str]) -> tuple[FirstUser, ...]:
-    """Parse the users of --add-scram: texts, or @FILE with one user a line. Raises ConfigError.
-
-    Passwords in a file are not visible in the list of processes.
-    """
+    """Parse --add-scram: texts, or @FILE with a user a line (not in the process list). Raises ConfigError."""
     if not given:
         return ()
     from ottla.server.config.broker_config import ConfigError

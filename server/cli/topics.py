@@ -177,10 +177,7 @@ def topic_summary(topic: MetadataResponseTopic) -> dict[str, Any]:
 def create_topic(
     cluster: Cluster, name: str, partitions: int, replicas: int, configs: Mapping[str, str], *, only_checks: bool
 ) -> bool:
-    """Create a topic; return False if the topic exists already. `only_checks`: validate the request only.
-
-    Raises RequestFailed if the cluster refuses the topic for another reason.
-    """
+    """Create a topic; return False if it exists. `only_checks`: validate only. Raises RequestFailed if refused."""
     wanted = CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -204,10 +201,7 @@ def create_topic(
 
 
 def _has_to_be(cluster: Cluster, name: str, *, is_there: bool) -> None:
-    """Raise TemporaryFailure if the queried broker does not know of the creation or deletion of the topic `name`.
-
-    KRaft brokers lag behind the controller. `is_there`: the topic was created.
-    """
+    """Raise TemporaryFailure while a broker lags behind the creation (`is_there`) or deletion of topic `name`."""
     topic = only(cluster.metadata([name]).topics, f"topic {name}")
     # Who may make topics may not be one who may see them.
     if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -234,10 +228,7 @@ def delete_topic(cluster: Cluster, name: str) -> None:
 
 
 def describe_topics(cluster: Cluster, names: Sequence[str], *, with_defaults: bool) -> list[dict[str, Any]]:
-    """Describe topics: partitions, first and last offsets, and settings.
-
-    `with_defaults`: also include settings that have their default values.
-    """
+    """Describe topics: partitions, first and last offsets, settings; default ones only if `with_defaults`."""
     topics = cluster.topics(names)
     places = {topic.name or "": [each.partition_index for each in topic.partitions] for topic in topics}
     led = {

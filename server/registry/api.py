@@ -215,10 +215,7 @@ class RegistryApi(Routes):
         return await path.answer(Call(request, parts))
 
     async def _of_primary(self, request: Request) -> Response | None:
-        """Forward a request to the primary and return the answer; None if this instance is the primary.
-
-        Raises ApiError.
-        """
+        """Forward a request to the primary, return its answer; None if this is the primary. Raises ApiError."""
         while True:
             await self._others.settled()
             if self._others.is_primary:
@@ -507,7 +504,7 @@ def _preferred(request: Request) -> str:
 
 
 def _is_of_many(path: str) -> bool:
-    """Return True if the path names a list or a schema id, not a subject. The handler then checks access itself."""
+    """Tell whether the path names a list or a schema id, not a subject; the handler then checks access itself."""
     return path.rstrip("/") in ("", "/subjects", "/contexts") or path.startswith(("/schemas", "/v1/"))
 
 

@@ -155,10 +155,7 @@ class Election:
 
     @property
     def is_primary(self) -> bool:
-        """True if this instance may write.
-
-        After a pause longer than the session, another instance may be the primary.
-        """
+        """True if this instance may write: it is elected, and was confirmed within the session timeout."""
         return self._is_elected and trio.current_time() - self._confirmed_s < SESSION_MS / 1000
 
     def confirmed(self) -> None:
@@ -166,10 +163,7 @@ class Election:
         self._confirmed_s = trio.current_time()
 
     async def run(self) -> None:
-        """Participate in the election until cancelled.
-
-        Then leave the group, so that the group elects another primary immediately.
-        """
+        """Participate in the election until cancelled; then leave, so that the group elects another primary soon."""
         await self._topic.loaded.wait()
         member = _Member(self, self._reach, self._group)
         try:
@@ -186,7 +180,7 @@ class Election:
             await self._known.wait()
 
     async def has_other_than(self, gone: Identity) -> bool:
-        """Wait until a primary other than `gone` is elected; return False if none is after KNOWN_S seconds."""
+        """Wait until a primary other than `gone` is elected; return False after KNOWN_S seconds without one."""
         with trio.move_on_after(KNOWN_S):
             while self.primary is None or self.primary.url == gone.url:
                 await self._changed.wait()

@@ -30,10 +30,7 @@ class Others:
         await self._election.settled()
 
     async def forward(self, request: Request) -> Response | None:
-        """Forward a request to the primary; None if the primary was lost and another one is elected.
-
-        Raises ApiError.
-        """
+        """Forward a request to the primary; None if a new primary has replaced a lost one. Raises ApiError."""
         primary = self._election.primary
         # Two instances that take each other for the primary would hand a request to and fro.
         is_own = primary is not None and primary.url == self._election.identity.url

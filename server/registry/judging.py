@@ -55,10 +55,7 @@ class Judging:
         self._kept_bytes = 0
 
     async def judged(self, subject: str, request: SchemaRequest, *, normalizes: bool, is_new: bool = False) -> Judged:
-        """Parse the schema in a request for a subject. Raises ApiError.
-
-        `is_new`: references to deleted versions are refused.
-        """
+        """Parse a subject's schema in a request; `is_new`: refuse references to deleted versions. Raises ApiError."""
         references, texts = self._resolved(subject, request, with_deleted=not is_new)
         kind, text = request.type, request.text
         key = (kind, text, references, normalizes)
@@ -79,10 +76,7 @@ class Judging:
     async def problems(
         self, judged: Judged, level: str, earlier: Sequence[SchemaValue], *, is_lenient: bool = False
     ) -> list[str]:
-        """Return the incompatibilities of a new schema with earlier versions.
-
-        `earlier`: sorted, the latest version last.
-        """
+        """Return incompatibilities of a new schema with `earlier` versions, which are sorted, the latest last."""
         until_s = time.monotonic() + TIME_S
         prepared = [
             compatibility.Earlier(each.version, each.type, each.text, partial(self._parsed, each, until_s))
@@ -96,7 +90,7 @@ class Judging:
         return await self._in_thread(compare)
 
     async def alike(self, judged: Judged, versions: Sequence[SchemaValue]) -> SchemaValue | None:
-        """Find a version with an equal schema, in another text or with references resolved; None if there is none."""
+        """Find a version with an equal schema, whose text may differ or have references resolved; None without one."""
         wanted = [
             each
             for each in versions

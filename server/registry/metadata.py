@@ -145,10 +145,7 @@ def _merged(old: T | None, new: T | None, merge: Callable[[T, T], T]) -> T | Non
 
 
 def in_force(given: Json | None, config: Json, kind: str) -> Json | None:
-    """Merge a schema's metadata or rules with the configured defaults and overrides. `kind`: Metadata or RuleSet.
-
-    Overrides take precedence over `given`, and `given` over defaults.
-    """
+    """Merge metadata or rules (`kind`: Metadata or RuleSet): overrides precede `given`, which precedes defaults."""
     merge = _merged_metadata if kind == "Metadata" else _merged_rule_sets
     return _merged(_merged(config.get(f"default{kind}"), given, merge), config.get(f"override{kind}"), merge)
 
@@ -185,10 +182,7 @@ def with_version(metadata: Json | None, version: int) -> Json:
 
 
 def alike(new: Json | None, known: Json | None, known_version: int) -> bool:
-    """Return True if metadata are equal, where one side may lack `confluent:version`.
-
-    `known_version`: version number of the schema with the metadata `known`.
-    """
+    """Tell whether metadata are equal; one side may lack `confluent:version` (`known` then has `known_version`)."""
     new_version, old_version = _number_of(new), _number_of(known)
     if (new_version is None) == (old_version is None):
         return new == known

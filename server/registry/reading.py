@@ -81,10 +81,7 @@ class Reading:
     # --- schemas
 
     def by_id(self, schema_id: int, subject: str) -> SchemaValue:
-        """Find a schema by id: in the subject's context, or in another context that has the subject.
-
-        Raises ApiError.
-        """
+        """Find a schema by id, in `subject`'s context or in another one that has `subject`. Raises ApiError."""
         place = Subject.parse(subject)
         found = self.state.by_id(schema_id, place.context, place.qualified if place.name else "")
         if found is None and place.name and place.context == DEFAULT_CONTEXT:
@@ -178,10 +175,7 @@ class Reading:
     # --- lists, which may be long
 
     async def subjects(self, query: Mapping[str, str], is_readable: IsReadable | None = None) -> list[str]:
-        """Return the subjects with a prefix that match the query. `is_readable`: filter by access rights.
-
-        None: no filter.
-        """
+        """Return the subjects that the query selects by prefix. `is_readable`: access filter; None: no filter."""
         with_deleted, only_deleted = is_true(query, "deleted"), is_true(query, "deletedOnly")
         page, found, skipped = Page(query), [], 0
         is_wanted = {True: only_deleted or with_deleted, False: not only_deleted}
@@ -197,7 +191,7 @@ class Reading:
         return found
 
     async def schemas(self, query: Mapping[str, str], is_readable: IsReadable | None = None) -> list[SchemaValue]:
-        """Return versions of subjects with a prefix. `is_readable`: filter by access rights; None: no filter."""
+        """Return the versions that the query selects by prefix. `is_readable`: access filter; None: no filter."""
         with_deleted, only_latest = is_true(query, "deleted"), is_true(query, "latestOnly")
         page, found, skipped = Page(query, SCHEMAS_MAX), [], 0
         async with aclosing(self._names(query.get("subjectPrefix") or ALL_CONTEXTS)) as names:
@@ -238,10 +232,7 @@ class Reading:
     # --- settings
 
     def config(self, subject: str | None, *, in_scope: bool) -> Json:
-        """Return the settings of a subject. `in_scope`: inherited settings apply, too.
-
-        Raises ApiError if there are none.
-        """
+        """Return a subject's settings, with `in_scope` also inherited ones. Raises ApiError if there are none."""
         found = self.state.config_in_scope(subject) if in_scope else self.state.config(subject)
         if found is None:
             text = f"Subject '{subject}' does not have subject-level compatibility configured"
@@ -249,10 +240,7 @@ class Reading:
         return found
 
     def mode(self, subject: str | None, *, in_scope: bool) -> Json:
-        """Return the mode of a subject; `in_scope`: an inherited mode applies, too.
-
-        Raises ApiError if there is none.
-        """
+        """Return a subject's mode, with `in_scope` also an inherited one. Raises ApiError if there is none."""
         found = self.state.mode_in_scope(subject) if in_scope else self.state.mode(subject)
         if found is None:
             text = f"Subject '{subject}' does not have subject-level mode configured"
@@ -269,10 +257,7 @@ def scope_of(text: str) -> str | None:
 
 
 def schema_json(value: SchemaValue, *, text: str | None = None, has_extras: bool, qualifies: bool = False) -> Json:
-    """Make the response for a schema id.
-
-    `text`: the schema's text in another format. `qualifies`: references get the schema's context.
-    """
+    """Make the response for a schema id. `text`: other format; `qualifies`: add the schema's context to references."""
     return {
         **({"subject": value.subject, "version": value.version, "guid": guid_of(value)} if has_extras else {}),
         **_content(value, text, qualifies),
@@ -281,10 +266,7 @@ def schema_json(value: SchemaValue, *, text: str | None = None, has_extras: bool
 
 
 def version_json(value: SchemaValue, *, text: str | None = None, has_extras: bool, qualifies: bool = False) -> Json:
-    """Make the response for a version of a subject.
-
-    `text`: the schema's text in another format. `qualifies`: references get the schema's context.
-    """
+    """Make a version's response. `text`: other format; `qualifies`: add the schema's context to references."""
     return {
         "subject": value.subject,
         "version": value.version,

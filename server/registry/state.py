@@ -58,10 +58,7 @@ class _Context:
 
 
 class RegistryState:
-    """State of the registry, read from the topic.
-
-    `default_level`: compatibility level of subjects for which no level is set.
-    """
+    """State of the registry, read from the topic. `default_level`: compatibility level if a subject has no own one."""
 
     def __init__(self, default_level: str = "BACKWARD") -> None:
         self._default_level = default_level
@@ -175,15 +172,12 @@ class RegistryState:
         return max(alive, key=lambda each: each.version, default=None)
 
     def has_subject(self, subject: str, *, with_deleted: bool = False) -> bool:
-        """Return True if a subject has a version; soft-deleted versions count only `with_deleted`."""
+        """Tell whether a subject has a version; soft-deleted versions count only `with_deleted`."""
         versions = self._subjects.get(subject, {}).values()
         return bool(versions) if with_deleted else any(not each.is_deleted for each in versions)
 
     def by_id(self, schema_id: int, context: str, subject: str = "") -> SchemaValue | None:
-        """Return a schema by id in a context, soft-deleted ones included, or None.
-
-        With `subject`, only a schema that is registered in this subject.
-        """
+        """Return a schema by id in a context, even if soft-deleted, or None. `subject`: only if registered there."""
         places = self._places(schema_id, context)
         if subject:
             return self._one_of({subject: places[subject]}) if subject in places else None
@@ -194,7 +188,7 @@ class RegistryState:
         return self._places(schema_id, context)
 
     def is_alive(self, place: Place) -> bool:
-        """Return True if a version is not soft-deleted."""
+        """Tell whether a version is not soft-deleted."""
         return not self._subjects[place[0]][place[1]].is_deleted
 
     def id_of(self, digest: bytes, context: str) -> int | None:
@@ -208,10 +202,7 @@ class RegistryState:
         return 0 if found is None else found.max_id
 
     def version_under(self, subject: str, schema_id: int) -> int | None:
-        """Return the version of a subject that has this schema id, the latest if there are several.
-
-        None if there is none.
-        """
+        """Return the (latest) version of a subject that has this schema id, or None."""
         return self._places(schema_id, context_of(subject)).get(subject)
 
     def referrers(self, place: Place, *, with_deleted: bool) -> list[tuple[str, int]]:

@@ -47,7 +47,7 @@ class Subject(NamedTuple):
         return self.context == DEFAULT_CONTEXT and not self.name
 
     def is_valid(self, *, for_settings: bool = False) -> bool:
-        """Return True if schemas may be registered under this name; `for_settings`: if settings may be."""
+        """Tell whether schemas may be registered under this name; `for_settings`: whether settings may be set."""
         if not (_PLAIN.fullmatch(self.context) and _PLAIN.fullmatch(self.name)) or self.name in _RESERVED:
             return False
         return for_settings or (self.name not in ("", "*") and self.context != GLOBAL_CONTEXT)
@@ -64,10 +64,7 @@ def context_of(qualified: str) -> str:
 
 
 def resolved(reference: str, parent: str) -> str:
-    """Return the qualified subject of a reference in a schema of the subject `parent`.
-
-    A reference without a context refers to the context of `parent`.
-    """
+    """Return a reference's qualified subject; without a context, the reference refers to the context of `parent`."""
     subject = Subject.parse(reference)
     if subject.context == DEFAULT_CONTEXT:
         context = context_of(parent)

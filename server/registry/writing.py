@@ -64,10 +64,7 @@ class Writing:
     # --- schemas
 
     async def known(self, subject: str, request: SchemaRequest, *, normalizes: bool) -> SchemaValue | None:
-        """Find a version that contains the schema in `request` unchanged; None if a registration is necessary.
-
-        Raises ApiError.
-        """
+        """Find a version that has the requested schema unchanged; None: it must be registered. Raises ApiError."""
         config = self._state.config_in_scope(subject)
         if not request.text.strip() or request.version > 0 or request.id >= 0 or any(map(config.get, MERGED)):
             return None
@@ -170,10 +167,7 @@ class Writing:
     async def _decided(
         self, subject: str, request: SchemaRequest, normalizes: bool, forces: bool
     ) -> SchemaValue | Judged:
-        """Decide about a registration: return the version that has the schema already, or the schema to register.
-
-        Raises ApiError if the schema must not be registered.
-        """
+        """Return the version that has the schema already, or the schema to register. Raises ApiError if refused."""
         mode = self._state.mode_in_scope(subject)
         self._check_mode(subject, request, mode)
         versions = self._state.versions(subject)
@@ -197,10 +191,7 @@ class Writing:
         return judged
 
     def _id_for(self, subject: str, request: SchemaRequest, judged: Judged) -> int | None:
-        """Return the id that the schema has or that the request gives; None if the schema needs a new id.
-
-        Raises ApiError if another schema has the given id.
-        """
+        """Return the schema's known or given id; None: a new one is needed. Raises ApiError if the given id is used."""
         schema_id = self._state.id_of(judged.digest, context_of(subject))
         if request.id >= 0 and request.id != schema_id:
             self._check_id(subject, request.id, judged)
@@ -412,10 +403,7 @@ class Writing:
             await self._append_all([*events, ModeSet(subject, mode)])
 
     async def _cleared(self, subject: str | None) -> list[Event]:
-        """Return events that permanently delete soft-deleted schemas before an import.
-
-        Raises ApiError if there are schemas that are not deleted.
-        """
+        """Return events that purge soft-deleted schemas before an import. Raises ApiError if one is not deleted."""
         is_one = subject is not None and bool(Subject.parse(subject).name)
         names = iter([subject]) if is_one and subject is not None else self._state.in_context(subject)
         events: list[Event] = []

@@ -48,10 +48,7 @@ async def describe_configs(
 async def offsets_at(
     cluster: KafkaCluster, partitions: Sequence[Partition], timestamp: int, *, isolation: int = 0
 ) -> dict[Partition, int]:
-    """Return the offset of each partition at `timestamp`: ms, EARLIEST or LATEST; -1 if no record is so recent.
-
-    Raises RestError.
-    """
+    """Return offsets at `timestamp` (ms, EARLIEST or LATEST); -1 if no record is so recent. Raises RestError."""
     return await offsets_at_times(cluster, dict.fromkeys(partitions, timestamp), isolation=isolation)
 
 

@@ -64,8 +64,8 @@ class Backend:
     async def handle(self, request: Request) -> Response:
         """Handle a request after a broker has accepted the login.
 
-        Some paths send no request to a broker. A client with an invented login must not create a consumer instance, nor
-        reach the schema registry, to which the proxy logs in with its own credentials.
+        Some paths send no request to a broker: with an invented login, a client must not create a consumer instance,
+        nor reach the schema registry, to which the proxy logs in with its own credentials.
         """
         if not self.cluster.has_connected:
             try:

@@ -62,10 +62,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 def member(found: dict[str, Any], name: str, kind: type, *, is_needed: bool = False) -> Any:
-    """Return a member of an object; None if it is missing or null.
-
-    Raises RestError if the member has another type, or if it is missing and `is_needed`.
-    """
+    """Return a member; None if absent or null. Raises RestError for another type, or if absent and `is_needed`."""
     value = found.get(name)
     if value is None:
         if is_needed:
@@ -77,10 +74,7 @@ def member(found: dict[str, Any], name: str, kind: type, *, is_needed: bool = Fa
 
 
 def number(found: dict[str, Any], name: str, bits: int, *, is_needed: bool = False, least: int = 0) -> Any:
-    """Return an integer member of an object; None if it is missing.
-
-    Raises RestError if the integer has more than `bits` bits or is less than `least`.
-    """
+    """Return an integer member; None if absent. Raises RestError if it exceeds `bits` bits or is below `least`."""
     value = member(found, name, int, is_needed=is_needed)
     if value is not None and not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
         raise bad_request(f"{name}: {str(value)[:40]} has more than {bits} bits")

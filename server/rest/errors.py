@@ -131,10 +131,7 @@ class KafkaFailure(RestError):
 
 
 class Unreachable(RestError):
-    """Failure to reach a broker, or to get a response in time.
-
-    `is_sent`: the request was sent, and it is unknown whether the broker has processed it.
-    """
+    """Failure to reach a broker or get a timely response. `is_sent`: the broker may have processed the request."""
 
     def __init__(self, message: str, *, is_sent: bool = False) -> None:
         self.is_sent = is_sent

@@ -23,10 +23,7 @@ class Logins:
         self.user_of(request)
 
     def user_of(self, request: Request) -> str:
-        """Return the user of a request; "" if no login is required.
-
-        Raises Refused if the login is invalid or missing.
-        """
+        """Return a request's user; "" if no login is required. Raises Refused if the login is invalid or missing."""
         if self._passwords is None:
             return ""
         user = basic_authentication.authenticated(request, self._passwords.get)

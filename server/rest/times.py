@@ -11,10 +11,7 @@ CHARACTERS_MAX = 50
 
 
 def parse_time(value: Any) -> int:
-    """Convert a time to ms since 1970: ISO 8601, or seconds since 1970, as Jackson parses an Instant.
-
-    Raises RestError.
-    """
+    """Convert ISO 8601, or seconds since 1970, to ms, as Jackson parses an Instant. Raises RestError."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 43:
         return value * 1000
     if isinstance(value, str) and len(value) < CHARACTERS_MAX:

@@ -21,7 +21,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 def cell(value: Buffer | None, cut: int, form: str = "auto") -> dict[str, Any] | None:
-    """Make the cell of a key or a value, cut to `cut` bytes; None for null. `form`: auto or hex."""
+    """Make the console's JSON cell of a key or value, cut to `cut` bytes; None for null. `form`: auto or hex."""
     if value is None:
         return None
     shown = bytes(memoryview(value)[:cut])
@@ -34,7 +34,7 @@ def cell(value: Buffer | None, cut: int, form: str = "auto") -> dict[str, Any] |
 
 
 def header_cells(headers: tuple[tuple[Buffer, Buffer | None], ...], form: str = "auto") -> list[list[Any]]:
-    """Make the pairs of cells (name, value) of the first HEADERS_SHOWN_MAX headers."""
+    """Make pairs of JSON cells (name, value) of the first HEADERS_SHOWN_MAX headers. `form`: auto or hex."""
     shown = headers[:HEADERS_SHOWN_MAX]
     return [[cell(name, HEADER_BYTES_MAX, form), cell(value, HEADER_BYTES_MAX, form)] for name, value in shown]
 

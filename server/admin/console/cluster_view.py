@@ -65,10 +65,7 @@ class ClusterView:
         return self._counts
 
     async def brokers(self, request: Request) -> dict[str, Any]:
-        """Return all live brokers, with the number of partitions that each broker leads and holds.
-
-        Counts in time slices.
-        """
+        """Return all live brokers with their numbers of led and held partitions, counted in time slices."""
         cluster, time_slice = self._broker.cluster, PacedTimeSlice(self._pace)
         leads = dict.fromkeys(cluster.brokers, 0)
         holds = dict(leads)
@@ -99,10 +96,7 @@ class ClusterView:
         }
 
     async def topics(self, request: Request) -> dict[str, Any]:
-        """Return a page of topics sorted by name. `after`: last name of the previous page.
-
-        `contains`: part of the name.
-        """
+        """Return topics sorted by name. `after`: the previous page's last name; `contains`: a part of the names."""
         after, wanted = requests.text(request, "after", ""), requests.text(request, "contains", "").lower()
         names = self._broker.cluster.topic_names()
         time_slice, following = PacedTimeSlice(self._pace), None

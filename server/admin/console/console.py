@@ -153,10 +153,7 @@ View = Callable[[Request], Awaitable[Any]]
 
 
 def add_console(routes: Routes, broker: Broker, lag: LoopLag, pace: Pace) -> Callable[[], Awaitable[None]]:
-    """Add the console's page and views to `routes`; return their background work.
-
-    The broker's HTTP address must be known.
-    """
+    """Add the console to `routes`; return its background work. The broker's HTTP address must be known."""
     access = Access.of(broker)
     if not access.is_open and access.is_generated:
         broker.http_token = access.token

@@ -86,10 +86,7 @@ class Lags:
         return Lag(lag, is_whole=True), count
 
     def _committed(self, group_id: str) -> Iterator[tuple[str, int, int]]:
-        """Yield (topic, partition, committed offset).
-
-        Iterates over bounded copies, because other tasks run in between.
-        """
+        """Yield (topic, partition, committed offset) from bounded copies, because other tasks run in between."""
         topics = groups_of(self._broker).committed(group_id)
         for topic, partitions in list(islice(topics.items(), OFFSETS_PER_GROUP_MAX + 1)):
             for index, committed in list(islice(partitions.items(), OFFSETS_PER_GROUP_MAX + 1)):

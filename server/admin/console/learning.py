@@ -67,11 +67,7 @@ _JOIN_AGAIN = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS, Err
 
 
 class Reader:
-    """Demo consumer: one member of the group.
-
-    A reader with `is_lost` sends no LeaveGroup when cancelled, so that the group waits for the reader's session
-    timeout.
-    """
+    """Demo consumer: a group member. With `is_lost` no LeaveGroup is sent: the group waits for the session timeout."""
 
     def __init__(self, broker: Broker, records: Records, group_id: str, topic: str) -> None:
         self._broker, self._records = broker, records
@@ -217,10 +213,7 @@ class Reader:
         await ask(self._broker, request, COMMIT_VERSION)
 
     def _may_go_on(self, code: int) -> bool:
-        """Return False if the member must rejoin, immediately or when the coordinator is available.
-
-        Raises Refused if `code` is a permanent error.
-        """
+        """Return False if the member must rejoin, now or later. Raises Refused if `code` is a permanent error."""
         error = ErrorCode.of(code)
         if error is not ErrorCode.NONE and not error.retriable and error not in _JOIN_AGAIN:
             raise refusal(error)

@@ -63,7 +63,7 @@ class Records:
     async def page(self, request: Request) -> bytes:
         """Return a page of records.
 
-        `from`: earliest, latest, an offset, or `time:` and milliseconds. `until`: only records below this offset.
+        `from`: earliest, latest, an offset, or `time:` and ms. `until`: only records below this offset.
         """
         topic, index = requests.text(request, "topic"), requests.number(request, "partition", 0, 0, (1 << 31) - 1)
         limit = requests.number(request, "limit", LIMIT_DEFAULT, 1, LIMIT_MAX)
@@ -188,10 +188,7 @@ class Records:
         return Response(self._events(topic, positions), content_type=EVENT_STREAM, is_lasting=True)
 
     async def _events(self, topic: str, positions: dict[int, int]) -> AsyncGenerator[bytes, None]:
-        """Yield new records, polled four times a second at no cost to producers.
-
-        Skips records if there are too many to read.
-        """
+        """Yield new records, polled four times a second at no cost to producers; skip records if there are too many."""
         # Asked again: between the question and here the head was sent, which a slow reader may hold up.
         if self._live_readers >= LIVE_READERS_MAX:
             yield b"data: " + _encoded({"ended": "there are too many live views"}) + b"\n\n"

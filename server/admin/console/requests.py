@@ -133,10 +133,7 @@ class Wanted(NamedTuple):
 async def first_page(
     everything: Iterable[T], name_of: Callable[[T], str], wanted: Wanted, size: int, time_slice: PacedTimeSlice
 ) -> tuple[list[T], str | None]:
-    """Find a page of a list in time slices.
-
-    Return the page, sorted by name, and the page's last name if there is another page, else None.
-    """
+    """Find a page in time slices. Return it sorted by name, and its last name, or None if no page follows."""
     first: list[T] = []
     for each in everything:
         await time_slice.yield_if_over()
@@ -158,10 +155,7 @@ _loading = trio.CapacityLimiter(1)  # of modules of handlers, which an import ho
 
 
 async def ask(broker: Broker, request: Message, version: int) -> Any:
-    """Call the handler of a Kafka request with all rights, and return the response when it is complete.
-
-    Raises Refused if the handler raises an error.
-    """
+    """Call a Kafka request's handler with all rights; return the response. Raises Refused if the handler fails."""
     route = all_routes()[request.api_key]
     await trio.to_thread.run_sync(lambda: route.code, limiter=_loading)
     context = RequestContext(

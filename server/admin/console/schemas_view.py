@@ -34,10 +34,7 @@ class SchemasView:
         self._registry = registry
 
     async def subjects(self, request: Request) -> dict[str, Any]:
-        """Return a page of the subjects that begin with `prefix`, in all contexts.
-
-        `from`: number of the page's first subject.
-        """
+        """Return a page of all contexts' subjects that begin with `prefix`, from the subject number `from` on."""
         prefix, start = requests.text(request, "prefix", ""), requests.number(request, "from", 0, maximum=1 << 30)
         wanted = prefix if prefix.startswith(":") else ALL_CONTEXTS + prefix
         query = {"subjectPrefix": wanted, "offset": start, "limit": SUBJECTS_PER_PAGE + 1}
@@ -132,10 +129,7 @@ class SchemasView:
         return _text(given, "subject"), {"schema": _text(given, "text"), "references": references, **more}
 
     async def _asked(self, method: str, path: str, body: Any = None, *, may_be_missing: bool = False) -> Any:
-        """Send a request to the registry; None if the status is 404 and `may_be_missing`.
-
-        Raises Refused with the registry's error.
-        """
+        """Ask the registry; None for status 404 if `may_be_missing`. Raises Refused with the registry's error."""
         if self._registry is None:
             raise Refused(404, _NOT_CONFIGURED)
         status, found = await self._registry.ask(method, path, b"" if body is None else json.dumps(body).encode())

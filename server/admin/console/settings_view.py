@@ -110,10 +110,9 @@ class Writing:
         self._broker = broker
 
     async def produce(self, request: Request) -> dict[str, Any]:
-        """Produce one record.
+        """Produce one record. `partition` null: chosen by the key.
 
-        `topic`: name. `partition`: number; null chooses the key's partition. `key`, `value`: text, or hex if `isHex`;
-        null or absent for none.
+        `key`, `value`: text, or hex if `isHex`; null or absent for none.
         """
         body = requests.posted(request)
         is_hex = body.get("isHex") is True
@@ -134,10 +133,7 @@ class Writing:
         return {"partition": partition, "offset": offset}
 
     async def alter(self, request: Request) -> dict[str, Any]:
-        """Change a setting. `kind` and `name` as in `SettingsView.settings`; `setting`.
-
-        `value`, null for the default.
-        """
+        """Set `setting` to `value`; null sets the default. `kind` and `name` as in `SettingsView.settings`."""
         body = requests.posted(request)
         kind = _text(body, "kind")
         if kind not in KINDS:
@@ -173,7 +169,7 @@ async def produced(broker: Broker, topic: str, partition: int, records: Sequence
 
 
 def _text(body: Mapping[str, Any], name: str, length_max: int = TEXT_BYTES_MAX) -> str:
-    """Read a text from the request's body. Raises Refused if it is missing, too long for Kafka's clients, or not UTF-8."""
+    """Read a text from a body. Raises Refused if it is missing, too long for Kafka's clients, or not UTF-8."""
     value = body.get(name)
     if not isinstance(value, str):
         raise Refused(400, f"{name} must be a text.")

@@ -107,16 +107,13 @@ class TransactionsView:
 
     @property
     def _coordinates_all(self) -> bool:
-        """True if this broker alone coordinates all transactional ids."""
+        """Tell whether this broker alone coordinates all transactional ids."""
         return len(self._broker.cluster.brokers) == 1
 
     async def _known_transactions(
         self, topic: str, index: int, entries: Iterable[ProducerEntry], time_slice: PacedTimeSlice
     ) -> set[tuple[int, int]]:
-        """Return id and epoch of each producer in `entries` whose open transaction this broker coordinates.
-
-        The coordinator will end these transactions, which include this partition.
-        """
+        """Return (id, epoch) of producers in `entries` whose open transaction in this partition is coordinated here."""
         producer_ids = [each.producer_id for each in entries]
         if not producer_ids:
             return set()

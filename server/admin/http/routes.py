@@ -129,10 +129,7 @@ class Routes:
         self._add(path, "GET", Route(handler, 0, check))
 
     def post(self, path: str, handler: Handler, *, body_bytes_max: int, check: Check = anybody) -> None:
-        """Register `handler` for POST of `path`.
-
-        The handler gets bodies of up to `body_bytes_max` bytes, of requests that pass `check`.
-        """
+        """Register `handler` for POST of `path` with a body of at most `body_bytes_max` bytes, if `check` passes."""
         self._add(path, "POST", Route(handler, body_bytes_max, check))
 
     def _add(self, path: str, method: str, route: Route) -> None:
@@ -163,10 +160,7 @@ _OWN_SITE = frozenset({"same-origin", "none"})  # what browsers call pages of th
 
 
 class Guard:
-    """Guard against requests that pages of other sites send.
-
-    `bound`: host of the listener. `names`: further host names of this machine.
-    """
+    """Guard against requests from other sites' pages. `bound`: the listener's host; `names`: this machine's others."""
 
     def __init__(self, bound: str, names: Iterable[str] = ()) -> None:
         self._names = {each.lower().rstrip(".") for each in (bound, *names)} | _LOCAL
@@ -190,10 +184,7 @@ class Guard:
         return address.is_loopback or not self._is_loopback
 
     def check_read(self, headers: Mapping[str, str]) -> None:
-        """Raise Refused if a page of another site sends the request.
-
-        Browsers would hide the answer from that page anyway.
-        """
+        """Raise Refused if another site's page sends the request; browsers hide the answer from that page anyway."""
         is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
         if not is_link and _is_of_another_site(headers):
             raise Refused(403, "Pages of other sites may not read anything here.")
@@ -275,7 +266,7 @@ class PacedTimeSlice(TimeSlice):
         self._pace = pace
 
     async def yield_if_over(self) -> None:
-        """If this slice is over, wait until the endpoint may work again, and begin another slice."""
+        """If this slice is over, wait until the endpoint may work again, and begin the next slice."""
         if self.is_over():
             await self._pace.pay(SLICE_S)
             self.begin()

@@ -75,10 +75,7 @@ class Room:
 
     @contextmanager
     def held(self, size: int) -> Iterator[None]:
-        """Reserve memory while an answer is sent. A lone answer may have any size.
-
-        Raises Refused if the memory does not suffice beside other answers.
-        """
+        """Reserve memory while an answer is sent; a lone answer always fits. Raises Refused if memory is short."""
         if size > self._left and self._left < self._bytes_max:
             raise Refused(503, "Other answers are on their way, which have not been read.")
         self._left -= size
@@ -107,10 +104,9 @@ class Gone(Exception):
 
 
 class HttpConnection:
-    """HTTP connection that answers its requests in order.
+    """HTTP connection that answers its requests in order; if `is_leaving`, it closes after the current request.
 
-    `is_idle`: the connection may be closed without cutting anything off. `since`: when it became idle, or when the
-    current request began. `is_leaving`: the current request is the last one.
+    `is_idle`: closing cuts nothing off. `since`: when it became idle, or when the current request began.
     """
 
     is_leaving = False
@@ -147,10 +143,7 @@ class HttpConnection:
                 pass
 
     def leave(self) -> None:
-        """Stop taking requests: close an idle connection soon, and a busy one after its answer.
-
-        A stream ends after the pieces that have already arrived.
-        """
+        """Close an idle connection soon, a busy one after its answer, a stream after the pieces that have arrived."""
         self.is_leaving = True
         self._idle_scope.deadline = min(self._idle_scope.deadline, trio.current_time() + LEAVE_S)
         self._piece_scope.cancel()
@@ -159,7 +152,7 @@ class HttpConnection:
         self.is_idle, self.since = is_idle, trio.current_time()
 
     async def _serve_one(self) -> bool:
-        """Serve one request; return True if another request may follow."""
+        """Serve one request; tell whether another request may follow."""
         self._method = ""
         try:
             if (found := await self._request()) is None:
@@ -199,10 +192,7 @@ class HttpConnection:
     # ------------------------------------------------------------------ reading
 
     async def _request(self) -> tuple[Request, Handler] | None:
-        """Read the next request and find its handler; None at the end of the connection.
-
-        Raises Refused, RemoteProtocolError or Gone.
-        """
+        """Read a request, find its handler; None at the connection's end. Raises Refused, RemoteProtocolError, Gone."""
         await self._first_byte()
         await self._pace.request()
         with trio.move_on_after(REQUEST_S):
@@ -232,7 +222,6 @@ class HttpConnection:
         return bytes(await self._stream.receive_some(RECEIVE_BYTES))
 
     async def _event(self, *, is_head: bool = False) -> h11.Event | None:
-        """Read the next event of h11; None if there is no further event."""
         while True:
             if is_head:
                 self._check_lines()
@@ -247,10 +236,7 @@ class HttpConnection:
             self._http.receive_data(await self._received())
 
     def _check_lines(self) -> None:
-        """Raise Refused if a request's head has too many lines.
-
-        Parsing them would block the event loop for tens of ms.
-        """
+        """Raise Refused if the head has too many lines; parsing them would block the event loop for tens of ms."""
         received = self._http.trailing_data[0]
         end = _EMPTY_LINE.search(received)
         if received.count(b"\n", 0, len(received) if end is None else end.start()) > LINES_MAX:
@@ -513,7 +499,7 @@ class HttpServer:
             await trio.sleep(RETRY_SECONDS)
 
     def _has_room(self, host: str) -> bool:
-        """Return True if a new connection from `host` may stay; if necessary close another connection for it."""
+        """Tell whether a new connection from `host` may stay; if necessary close another connection for it."""
         descriptors = self._descriptors
         staying = [each for each in self._connections if not each.cancel_scope.cancel_called]
         of_host = [each for each in staying if each.peer == host]
@@ -563,10 +549,7 @@ def _longest_idle(connections: Sequence[HttpConnection]) -> HttpConnection | Non
 
 
 def _of_largest_share(staying: Sequence[HttpConnection], host: str) -> HttpConnection | None:
-    """Return the connection with the oldest request, among those of the address with most connections.
-
-    None if that address would then have no more connections than `host`, the newcomer's address.
-    """
+    """Choose a connection of the address with most connections; None unless it has at least 2 more than `host`."""
     counts = Counter(each.peer for each in staying)
     most = max(counts.values(), default=0)
     if most < counts[host] + 2:

@@ -108,20 +108,14 @@ class Subscription:
 
     @property
     def cost(self) -> int:
-        """Upper limit of the steps to match a client.
-
-        Before the patterns are compiled: 0 without patterns, else too many.
-        """
+        """Return an upper limit of the matching steps; before compilation 0 without patterns, else too many."""
         if "_patterns" not in self.__dict__:
             return COST_MAX + 1 if self._named else 0
         return sum([pattern.cost("x" * ATTRIBUTE_CHARACTERS_MAX) for pattern in (self._patterns or {}).values()])
 
     @cached_property
     def _patterns(self) -> dict[str, Pattern] | None:
-        """Compiled patterns by attribute.
-
-        None if a pattern does not compile; only another broker implementation can have stored such a pattern.
-        """
+        """Compiled patterns by attribute; None if one does not compile (stored by another broker implementation)."""
         try:
             return patterns_of(self._named)
         except KafkaError as error:
@@ -129,7 +123,7 @@ class Subscription:
             return None
 
     def matches(self, client: Client, instance_id: str) -> bool:
-        """Return True if this subscription matches the client."""
+        """Tell whether this subscription matches the client."""
         if not self._named:
             return True
         attributes = {
@@ -176,7 +170,7 @@ def _read(name: str, overrides: Overrides) -> Subscription | None:
 
 
 def is_dear(subscriptions: Sequence[Subscription]) -> bool:
-    """Return True if matching a client takes so long that it should run in a thread."""
+    """Tell whether matching a client takes so long that it should run in a thread."""
     return sum([each.cost for each in subscriptions]) > COST_MAX
 
 
@@ -230,17 +224,14 @@ class Instance:
         self.last_error = ErrorCode.NONE
 
     def may_get(self, now_ms: int) -> bool:
-        """Return True if a GetTelemetrySubscriptions request does not come too early, and record its time.
-
-        After some errors a client may repeat the request early.
-        """
+        """Tell whether GetTelemetrySubscriptions may come now (after some errors: always), and record its time."""
         if now_ms - max(self.last_get_ms, self.last_push_ms) >= self.wanted.interval_ms:
             self.last_get_ms = now_ms
             return True
         return self.last_error in _MAY_GET_AGAIN
 
     def may_push(self, now_ms: int) -> bool:
-        """Return True if a push does not come too early, and record its time."""
+        """Record the time of a push; tell whether the push does not come too early."""
         if self.last_get_ms > self.last_push_ms or now_ms - self.last_push_ms >= self.wanted.interval_ms:
             self.last_push_ms = now_ms
             return True
@@ -262,7 +253,7 @@ class Instances:
         return instance_id in self._known
 
     def is_of_another(self, instance_id: bytes, principal: str, now_ms: int) -> bool:
-        """Return True if an unexpired instance with this id belongs to a principal other than `principal`."""
+        """Tell whether an unexpired instance with this id belongs to a principal other than `principal`."""
         found = self._known.get(instance_id)
         return found is not None and found.expires_ms > now_ms and found.principal != principal
 
@@ -275,10 +266,7 @@ class Instances:
         return found
 
     def put(self, instance: Instance, connection: object, now_ms: int) -> None:
-        """Add an instance, replacing earlier ones with the same id or connection.
-
-        If there are too many instances, the least recently active one is removed.
-        """
+        """Add an instance, replacing those of its id or connection; if there are too many, drop the least active."""
         before = self._of_connection.get(connection)
         if before is not None:
             self._forget(before)

@@ -65,10 +65,7 @@ if TYPE_CHECKING:
 
 
 class FairLock:
-    """Lock that is fair to owners: at any time only one task of each owner waits for the lock.
-
-    A client thus waits for at most one piece of work of each other client.
-    """
+    """Lock with one waiting task per owner: a client waits for at most one piece of work of each other client."""
 
     def __init__(self) -> None:
         self._line = trio.Lock()  # first come, first served
@@ -327,10 +324,7 @@ def text_of(uuid: bytes) -> str:
 
 
 def _owner(context: RequestContext[Any]) -> str:
-    """Return the principal as the client's owner, or the address if the client is anonymous.
-
-    An address never looks like a principal, which consists of a type and a name.
-    """
+    """Return the principal, or the address of an anonymous client; an address never looks like a principal."""
     return context.client_host if context.principal == ANONYMOUS else context.principal
 
 

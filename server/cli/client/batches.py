@@ -55,10 +55,7 @@ def nullable(data: bytes | None) -> bytes:
 
 
 def values_area(values: Iterable[bytes], key_part: bytes, headers_part: bytes) -> bytes:
-    """Encode at most BATCH_RECORDS_MAX records with the given values.
-
-    `key_part`: key of all records, encoded by `nullable`. `headers_part`: headers of all records.
-    """
+    """Encode up to BATCH_RECORDS_MAX records with the same headers and key (`key_part`, made by `nullable`)."""
     varints = _varints()
     parts: list[bytes] = []
     add = parts.append
@@ -75,10 +72,7 @@ def values_area(values: Iterable[bytes], key_part: bytes, headers_part: bytes) -
 
 
 def pairs_area(pairs: Iterable[tuple[bytes | None, bytes | None]], headers_part: bytes) -> bytes:
-    """Encode at most BATCH_RECORDS_MAX records with the given keys and values.
-
-    `headers_part`: headers of all records.
-    """
+    """Encode up to BATCH_RECORDS_MAX records with the given keys and values, all with the headers `headers_part`."""
     varints = _varints()
     parts: list[bytes] = []
     add = parts.append
@@ -112,7 +106,7 @@ RECORD_BYTES_MAX = 90 << 20
 
 
 def records_in(descriptor: int, delimiter: bytes, before_wait: Callable[[], None]) -> Iterator[list[bytes]]:
-    """Split input at `delimiter` and yield lists of records, one list per batch. Raises RequestFailed.
+    """Yield lists of records (one per batch), split at `delimiter`. Raises RequestFailed.
 
     `before_wait` is called when no input is ready.
     """

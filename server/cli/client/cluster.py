@@ -59,10 +59,7 @@ def parse_bootstrap(text: str) -> list[Address]:
 
 
 def failed(what: str, code: int, message: str | None = None) -> RequestFailed:
-    """Make the exception for an error code. `what`: the subject of the request.
-
-    `message`: the broker's text; without it Kafka's text of the error is used.
-    """
+    """Make the exception for an error code. `what`: subject of the request; `message`: default is Kafka's text."""
     error = ErrorCode.of(code)
     return RequestFailed(f"{what}: {message or error.message} ({error.name})")
 
@@ -89,10 +86,7 @@ class Cluster:
 
     @classmethod
     def reached(cls, servers: Sequence[Address], security: Security, timeout_s: float) -> Cluster:
-        """Connect to the first server that answers, and learn the other brokers from its metadata.
-
-        Raises RequestFailed within `timeout_s` if no server answers.
-        """
+        """Connect to the first server that answers; learn all brokers. Raises RequestFailed after `timeout_s`."""
         deadline_s = time.monotonic() + timeout_s
         failure: RequestFailed | None = None
         for index, address in enumerate(servers):
@@ -115,16 +109,13 @@ class Cluster:
     # --- whom to ask
 
     def metadata(self, topics: Iterable[str] | None, *, creates: bool = False) -> MetadataResponse:
-        """Request the metadata of `topics`; None: of all topics. `creates`: the broker may create missing topics."""
+        """Request metadata of `topics`; None: of all. `creates`: create missing ones if auto.create.topics.enable."""
         answer = self.ask_any(lambda broker: self._metadata_of(broker, topics, creates, ANSWER_TIMEOUT_S))
         self._learn(answer)
         return answer
 
     def topics(self, names: Sequence[str], *, creates: bool = False) -> list[MetadataResponseTopic]:
-        """Request the metadata of topics, with partitions sorted. Raises RequestFailed if a topic does not exist.
-
-        `creates`: the broker may create missing topics, if auto.create.topics.enable is on.
-        """
+        """Request sorted metadata of topics. `creates`: as in `metadata`. Raises RequestFailed if one is missing."""
 
         def look() -> list[MetadataResponseTopic]:
             found = {each.name: each for each in self.metadata(names, creates=creates).topics}
@@ -222,10 +213,7 @@ class Cluster:
         raise failed(what, code, message)
 
     def patiently(self, question: Callable[[], T], timeout_s: float = ANSWER_TIMEOUT_S) -> T:
-        """Call `question`, and retry on TemporaryFailure.
-
-        Raises RequestFailed with the last reason after `timeout_s`.
-        """
+        """Call `question`; retry on TemporaryFailure. After `timeout_s` raises RequestFailed with the last reason."""
         began_s = time.monotonic()
         is_said = False
         while True:

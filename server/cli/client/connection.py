@@ -89,10 +89,7 @@ class BrokerConnection:
         return self.socket.fileno() < 0
 
     def version_of(self, request_class: type[Message], at_most: int = 1000) -> int:
-        """Return the newest version of a request that both sides support, up to `at_most`.
-
-        Raises RequestFailed if there is none.
-        """
+        """Return the newest common version of a request, up to `at_most`. Raises RequestFailed if there is none."""
         ours, theirs = request_class.versions, self.versions.get(request_class.api_key)
         if theirs is not None:
             newest = min(ours.last, theirs.last, at_most)
@@ -257,10 +254,7 @@ def connect(address: Address, security: Security, timeout_s: float) -> BrokerCon
 
 
 def _speaks_http(sock: socket.socket) -> bool:
-    """Return True if the server answers a blank line like an HTTP server.
-
-    The caller closes the connection afterwards.
-    """
+    """Tell whether the server answers a blank line like an HTTP server; the caller must then close `sock`."""
     try:
         sock.settimeout(HTTP_PROBE_S)
         sock.sendall(b"\r\n\r\n")
@@ -350,10 +344,7 @@ def _learn_versions(connection: BrokerConnection, deadline_s: float) -> None:
 
 
 def _log_in(connection: BrokerConnection, login: PeerLoginConfig | TokenLogin, deadline_s: float) -> None:
-    """Log in by SASL: SaslHandshake chooses the mechanism, SaslAuthenticate carries its tokens.
-
-    Raises RequestFailed.
-    """
+    """Log in by SaslHandshake (chooses the mechanism) and SaslAuthenticate (carries tokens). Raises RequestFailed."""
     from ottla.server.security.mechanism import LoginFailed
     from ottla.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 

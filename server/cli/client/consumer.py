@@ -152,10 +152,7 @@ class Consumer:
         self._connections.pop(leader).close()
 
     def _answered(self) -> list[int]:
-        """Return the leaders whose responses have arrived, after waiting for one.
-
-        A single leader is returned immediately: the read from its connection has a time limit.
-        """
+        """Wait for responses; return their leaders. A single leader needs no wait: reading has a time limit."""
         if len(self._under_way) < 2:
             return list(self._under_way)
         sockets = {self._connections[leader].socket: leader for leader in self._under_way}
@@ -165,10 +162,7 @@ class Consumer:
         return [sockets[each] for each in ready]
 
     def _wait_for_better(self, error: Exception) -> None:
-        """Pause before the leaders are looked up again.
-
-        Raises RequestFailed if the error lasts for ANSWER_TIMEOUT_S.
-        """
+        """Pause before looking up leaders again. Raises RequestFailed if errors last for ANSWER_TIMEOUT_S."""
         now_s = time.monotonic()
         if self._failing_since_s is None:
             self._failing_since_s = now_s
@@ -247,10 +241,7 @@ class Consumer:
             raise corrupt(place, error) from None
 
     def _begin_anew(self, place: Partition) -> None:
-        """Continue at the nearest existing offset after OFFSET_OUT_OF_RANGE.
-
-        Raises TemporaryFailure if the refused offset exists.
-        """
+        """Continue at the nearest offset after OFFSET_OUT_OF_RANGE. Raises TemporaryFailure if the offset exists."""
         partition = {place[0]: [place[1]]}
         earliest = offsets_at(self._cluster, partition, EARLIEST)[place]
         latest = offsets_at(self._cluster, partition, LATEST, isolation=self._isolation)[place]
@@ -270,10 +261,7 @@ IsWanted = Callable[[BatchHeader, Any, int], bool]
 
 
 def _committed(part: PartitionData) -> IsWanted:
-    """Return a filter that selects batches of committed records.
-
-    The filter must see all batches of a response in order.
-    """
+    """Return a filter that selects committed batches; it must see all batches of a response in order."""
     to_come = sorted(part.aborted_transactions or (), key=lambda each: -each.first_offset)
     aborted: set[int] = set()
 
@@ -305,10 +293,7 @@ class Bounds(NamedTuple):
 
 
 def parse_bounds(texts: Sequence[str]) -> Bounds:
-    """Parse the values of option -o. Raises UsageError.
-
-    One value gives the beginning; -o s@TIME -o e@TIME give beginning and end.
-    """
+    """Parse -o: one value gives the beginning; s@TIME and e@TIME give beginning and end. Raises UsageError."""
     bounds = Bounds()
     for text in texts:
         if text in ("beginning", "start", "end"):

@@ -143,10 +143,7 @@ def shown_printer(chosen: Format) -> PrintRecord:
 
 
 def json_printer(delimiter: bytes) -> PrintRecord:
-    """Return a function that formats records as kcat's JSON envelope, one object a line.
-
-    The text is ASCII, so that it cannot control a terminal.
-    """
+    """Return a function that formats records as kcat's JSON envelope, one line each, in ASCII (safe for terminals)."""
 
     def printed(record: Record, place: Place) -> bytes:
         headers = [text for key, value in record.headers for text in (_text(key), _text(value))]

@@ -188,10 +188,9 @@ class Members(NamedTuple):
     """Subtopologies of a streams group, by the topic that they read."""
 
     def readers(self, committed: Collection[Partition]) -> dict[Partition, list[str]]:
-        """Return the members that read each partition, from assigned partitions and tasks.
+        """Return the members that read each partition, by assignments or tasks; several in a share group.
 
-        `committed`: partitions with committed offsets, which are matched to tasks. In a share group a partition has
-        several members.
+        `committed`: partitions with committed offsets, which are matched to tasks.
         """
         found: dict[Partition, list[str]] = {}
         owners: dict[Task, str] = {}

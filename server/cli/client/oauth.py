@@ -72,10 +72,7 @@ class TokenLogin:
     _until_s: float = 0.0
 
     def client(self, timeout_s: float) -> OAuthBearerClient:
-        """Return the client's part of one SASL exchange.
-
-        Raises RequestFailed if no token arrives within `timeout_s`.
-        """
+        """Return the client side of one SASL exchange. Raises RequestFailed if no token comes within `timeout_s`."""
         if not self._token or time.monotonic() >= self._until_s:
             self._token = checked(self.find(timeout_s))
             self._until_s = time.monotonic() + KEPT_S
@@ -85,10 +82,7 @@ class TokenLogin:
 def token_login(
     texts: Mapping[str, str], jaas: JaasEntry | None, context: Callable[[TlsConfig], ssl.SSLContext]
 ) -> TokenLogin:
-    """Make the login from client settings and a JAAS entry. Raises UsageError.
-
-    `context` makes the TLS context for a token endpoint with https.
-    """
+    """Make the login from client settings and a JAAS entry; `context`: for https token endpoints. Raises UsageError."""
     options = {} if jaas is None else jaas.options
     try:
         login = oauth_login(_as_kafkas(texts, options), "", JaasEntry("", "required", _with_extensions(options)))
@@ -98,10 +92,7 @@ def token_login(
 
 
 def _as_kafkas(texts: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
-    """Translate librdkafka's setting names to Kafka's. Raises UsageError.
-
-    If there is a token endpoint, the login callback handler that Kafka requires is added.
-    """
+    """Translate librdkafka's names to Kafka's; add the callback handler of a token endpoint. Raises UsageError."""
     found = {ours: texts[each] for each, ours in _LIBRDKAFKAS.items() if each in texts}
     if ENDPOINT_NAME in texts:
         found[LOGIN_HANDLER_NAME] = HANDLERS[0]
@@ -113,10 +104,7 @@ def _as_kafkas(texts: Mapping[str, str], options: Mapping[str, str]) -> dict[str
 
 
 def _with_extensions(options: Mapping[str, str]) -> dict[str, str]:
-    """Add each SASL extension under the two option names of Kafka.
-
-    Kafka reads one name for tokens of an issuer and the other name for unsecured tokens.
-    """
+    """Add each SASL extension under both names that Kafka reads: for an issuer's tokens, and for unsecured ones."""
     both = {
         f"{UNSECURED_OPTION}Extension_{name.removeprefix(_EXTENSION)}": text
         for name, text in options.items()

@@ -27,7 +27,7 @@ class ConnectionLost(RequestFailed):
 
 
 class NoResponse(ConnectionLost):
-    """Timeout of a connected peer that sends no response."""
+    """Timeout, because a connected peer has sent no response."""
 
 
 SHOWN_BYTES_MAX = 8 * 1024

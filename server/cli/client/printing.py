@@ -102,10 +102,7 @@ _PEEKS = {size: struct.Struct(f"<H{2 + size}xBH").unpack_from for size in (1, 2,
 
 
 def _spans_of(count: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of records whose offset deltas are varints of equal size.
-
-    The ranges are short, so that their data stay in the processor's cache.
-    """
+    """Yield ranges of records whose offset deltas are varints of one size; short, to stay in the processor's cache."""
     yield 0, min(64, count)
     for first in range(64, count, SPAN_RECORDS):
         yield first, min(first + SPAN_RECORDS, count)
@@ -113,10 +110,7 @@ def _spans_of(count: int) -> Iterator[tuple[int, int]]:
 
 @cache
 def _two_byte_lengths() -> list[int]:
-    """Return the lengths that two-byte varints encode; the index is the two bytes as a little-endian number.
-
-    The length is 0 if the bytes are no varint of a positive length.
-    """
+    """Return the lengths of two-byte varints by their little-endian number; 0 for anything but a positive length."""
     lengths = [0] * 65536
     for high in range(1, 128):
         for low in range(128, 256, 2):
@@ -309,10 +303,7 @@ class RecordPrinter:
         return self._count_max is not None and self.count >= self._count_max
 
     def printed(self, batch: Batch, before: int | None) -> bytes:
-        """Return the text of the batch's wanted records with offsets below `before`; None: no upper bound.
-
-        Raises RequestFailed if records cannot be decoded.
-        """
+        """Return the text of wanted records with offsets below `before`; None: of all. Raises RequestFailed."""
         try:
             if self._print_batch is not None and self._is_wanted_whole(batch, before):
                 return self._whole(batch, self._print_batch)

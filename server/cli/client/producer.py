@@ -48,19 +48,16 @@ class Sequences:
         self._next: dict[int, int] = {}
 
     def take(self, partition: int, count: int) -> Place:
-        """Reserve `count` sequences for the next batch of a partition.
-
-        Write the batches of a partition in this order.
-        """
+        """Reserve `count` sequences for the next batch of a partition; write its batches in this order."""
         sequence = self._next.get(partition, 0)
         self._next[partition] = (sequence + count) % SEQUENCES
         return Place(self._producer_id, self._epoch, sequence)
 
 
 def producer_sequences(cluster: Cluster, texts: Mapping[str, str], acks: int) -> Sequences | None:
-    """Request a producer id for an idempotent producer; None if idempotence is off. Raises UsageError, RequestFailed.
+    """Request a producer id; None if idempotence is off. Raises UsageError, RequestFailed.
 
-    As in Kafka's producer, idempotence is the default if acks is all and the cluster allows it.
+    Idempotence is the default, as in Kafka, if acks is all and the cluster allows it.
     """
     wanted = texts.get(SETTING, "").lower()
     if wanted not in ("", "true", "false"):
@@ -109,10 +106,7 @@ class _Sent:
 
 
 class Producer:
-    """Producer for one topic; call `settle` and `close` at the end.
-
-    `acks` is -1 (all in-sync replicas), 1 (leader) or 0 (no answer).
-    """
+    """Producer of one topic; end by `settle` and `close`. `acks`: -1 all in-sync replicas, 1 leader, 0 no answer."""
 
     def __init__(
         self,
@@ -123,10 +117,7 @@ class Producer:
         *,
         sequences: Sequences | None = None,
     ) -> None:
-        """`on_answer` is called with the duration of each request in seconds.
-
-        With `sequences` batches can be retried.
-        """
+        """`on_answer` gets each request's duration in seconds. With `sequences` batches can be retried."""
         self.topic = topic
         self.acknowledged = 0
         """Records; with acks 0 those that were sent."""
@@ -144,10 +135,7 @@ class Producer:
         """All partitions of the topic, in their order."""
 
     def write(self, batches: dict[int, tuple[bytes, int]]) -> None:
-        """Send one batch, given as (batch, number of records), to each of the given partitions.
-
-        Raises RequestFailed.
-        """
+        """Send one batch (batch, number of records) to each of the given partitions. Raises RequestFailed."""
         left = dict(batches)
         while left:
             leader = self._leaders.get(next(iter(left)), -1)
@@ -165,10 +153,10 @@ class Producer:
                 del left[partition]
 
     def _begins(self, batches: Mapping[int, object]) -> bool:
-        """Return True if the first batch of one of the given partitions is still in flight.
+        """Tell whether a partition's first batch is still in flight; the caller must then wait.
 
-        The caller must then wait. A leader accepts any sequence from an unknown producer id. If it refuses the first
-        batch, because it is not leader yet, it might accept the second batch, and after that never the first one again.
+        A leader accepts any sequence of an unknown producer id: if a broker that is not leader yet refuses the first
+        batch, it might accept the second batch, and after that never the first one again.
         """
         return self.sequences is not None and any(
             partition in sent.batches for partition in batches.keys() - self._begun for sent in self._under_way

@@ -47,10 +47,7 @@ class Impossible(Exception):
 
 
 def plan_spread(partitions: Sequence[Placed], brokers: Sequence[int]) -> list[Placed]:
-    """Plan an even spread; return the partitions that change, with their new replicas. Raises Impossible.
-
-    `brokers`: ids of the brokers that may hold replicas.
-    """
+    """Return the moved partitions of an even spread over the ids `brokers`, with new replicas. Raises Impossible."""
     for each in partitions:
         if len(each.replicas) > len(brokers):
             raise Impossible(
@@ -117,7 +114,7 @@ class _Plan:
     # --- one move
 
     def move_replica(self, topic: str, source: int, target: int) -> bool:
-        """Move one replica of a topic from `source` to `target`; return False if that is impossible."""
+        """Move one replica of a topic from `source` to `target`; tell whether that was possible."""
         for number in self.replicas.numbers(topic, source):
             if target not in self._replicas[number]:
                 self._replace(number, source, target)
@@ -131,7 +128,7 @@ class _Plan:
         self.replicas.add(topic, target, number)
 
     def move_lead(self, topic: str, source: int, target: int) -> bool:
-        """Make `target` the preferred leader of a partition that `source` leads. Return False if that is impossible."""
+        """Make `target` preferred leader of a partition that `source` leads; tell whether that was possible."""
         for number in self.leads.numbers(topic, source):
             replicas = self._replicas[number]
             if target in replicas:
@@ -180,10 +177,7 @@ class _Plan:
             )
 
     def _level_pair(self, source: int, target: int, counts: _Counts, move: Callable[[str, int, int], bool]) -> bool:
-        """Move surplus partitions from `source` to `target`; return True if any was moved.
-
-        Only topics of which `source` has more partitions than `target` are considered.
-        """
+        """Move partitions of topics of which `source` has more than `target`; tell whether any was moved."""
         is_better = False
         for topic, of_topic in counts.of_topic.items():
             if counts.of_all[source] - counts.of_all[target] <= 1:

@@ -61,10 +61,7 @@ def read_properties(file: Path | None, given: Sequence[str]) -> dict[str, str]:
 
 
 def security_of(texts: Mapping[str, str]) -> Security:
-    """Make the security from client settings.
-
-    Raises UsageError if a setting, or a file that a setting names, cannot be used.
-    """
+    """Make the security from client settings. Raises UsageError if a setting or its file cannot be used."""
     protocol = texts.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in _ENCRYPTS:
         raise UsageError(f"security.protocol={protocol}: must be one of {', '.join(_ENCRYPTS)}")

@@ -97,8 +97,8 @@ class _Held(NamedTuple):
 class Arrival:
     """Iterator over the records of one run, in the order of the topic; iterate only once.
 
-    Each position gets one of: a held record that is due, or that has no later position; the remainder of several events
-    that stay together; a poisonous record; a new event. A late event is held, and its position gets another record.
+    Each position gets a held record that is due or can no longer wait, the next of several events that stay together,
+    a poisonous record, or a new event. A late event is held, and its position gets another record.
     """
 
     def __init__(

@@ -207,9 +207,8 @@ def _metric_row(begin: str, name: tuple[str, ...], totals: list[int]) -> Row:
 class Changes(Kind):
     """Generator of changes to a table of accounts, in Debezium's envelope.
 
-    Operations are c, u and d; a tombstone follows each d. `source.lsn` rises. The change with a row's highest lsn is in
-    force, even if other changes arrive later. Ids are never reused. Existing rows come first, as reads of a snapshot:
-    operation r, all with the same lsn.
+    Operations are c, u and d; a tombstone follows each d. Ids are never reused. `source.lsn` rises; a row's highest lsn
+    is in force, even if other changes arrive later. Existing rows come first: operation r, all with the same lsn.
     """
 
     null_is_poison = False

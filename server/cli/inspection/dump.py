@@ -90,10 +90,7 @@ class UnreadableRecords(Exception):
 
 
 def batches_of(file: ReadOnlyFile) -> Iterator[FoundBatch]:
-    """Yield the batches of a `.log` file, with checksums verified.
-
-    Raises CorruptSegment if bytes that are no batch follow.
-    """
+    """Yield a `.log` file's batches with verified checksums. Raises CorruptSegment at bytes that are no batch."""
     for header, position in scan_batches(file, 0, file.size, LARGE_SCAN_BYTES):
         yield FoundBatch(header, position, _problem(file, header, position))
 
@@ -165,10 +162,7 @@ def readable_files(path: Path) -> list[Path]:
 
 
 def rows_of(path: Path, complain: Complain, *, shows_records: bool, decoder: Decoder | None) -> Rows:
-    """Yield the rows of one file; damage is reported to `complain`.
-
-    Raises NoLogFile, or OSError if the file cannot be read.
-    """
+    """Yield a file's rows; report damage to `complain`. Raises NoLogFile, or OSError if the file is unreadable."""
     named = parse_segment_file(path.name)
     if path.name == LEADER_EPOCH_CHECKPOINT:
         return _epochs(path, complain)
@@ -204,10 +198,7 @@ def _batches(path: Path, complain: Complain, *, shows_records: bool, decoder: De
 
 
 def batch_row(found: FoundBatch) -> Row:
-    """Make the row of a batch from its header.
-
-    A message of an older format is a batch by itself and has fewer fields.
-    """
+    """Make the row of a batch from its header. An older message is itself a batch and has fewer fields."""
     header = found.header
     row: Row = {"offset": header.base_offset} if header.magic != MAGIC_V2 else _offsets_and_producer(header)
     return row | {

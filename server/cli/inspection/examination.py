@@ -74,10 +74,7 @@ class Finding(NamedTuple):
 
 @dataclass(slots=True)
 class Examined:
-    """Counts and findings of an examination.
-
-    Only the first FINDINGS_MAX findings are stored; the others are counted.
-    """
+    """Counts and findings of an examination; findings after the first FINDINGS_MAX are only counted."""
 
     on_progress: Callable[[int], None] = lambda _: None
     """Callback with the bytes of logs read since its last call."""
@@ -237,10 +234,7 @@ def _examine_segment(path: Path, names: Container[str], expected_offset: int | N
 
 
 def _records_problem(file: ReadOnlyFile, found: FoundBatch) -> str | None:
-    """Compare the records of a batch with its header; return the problem, or None.
-
-    Older message formats are not read.
-    """
+    """Compare a batch's records with its header; return the problem or None. Skips older message formats."""
     header = found.header
     if header.magic != MAGIC_V2:
         return None

@@ -40,8 +40,7 @@ class NoRoomForCheck(Exception):
 class Change(NamedTuple):
     """Change on disk that a start would make. `kind`: created, removed, cut, rewritten or renamed.
 
-    `before` and `after` are the file's sizes in bytes, or None without a file. `source` is the former path of a renamed
-    file.
+    `before` and `after`: sizes in bytes; None without a file. `source`: former path of a renamed file.
     """
 
     kind: str
@@ -345,10 +344,7 @@ class OverlayStorage:
     # ------------------------------------------------------------------ what came of it
 
     def changes(self) -> list[Change]:
-        """Return the differences from the disk, sorted by path.
-
-        A file rewritten with equal content is no difference.
-        """
+        """Return the differences from the disk, sorted by path; a rewrite with equal content is no difference."""
         with self._lock:
             found = [
                 change
@@ -384,10 +380,7 @@ class OverlayStorage:
             )
 
     def walk(self, directory: str) -> Iterator[tuple[str, int | None]]:
-        """Yield (path, size) of each file and directory below `directory` in the overlay.
-
-        A directory has the size None.
-        """
+        """Yield (path, size in bytes) of each file below `directory` in the overlay; directories have size None."""
         for name in sorted(self.names(directory)):
             path = os.path.join(directory, name)
             if self.is_directory(path):
@@ -418,10 +411,7 @@ class LoadedRange(NamedTuple):
 
 
 class Rehearsal(NamedTuple):
-    """Result of a rehearsed start.
-
-    `refusal`: reason why the start would fail; if None, the start would serve `logs`.
-    """
+    """Result of a rehearsed start. `refusal`: why the start would fail; None: the start would serve `logs`."""
 
     refusal: str | None
     changes: list[Change]

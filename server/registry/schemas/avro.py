@@ -79,10 +79,7 @@ _Problem = tuple[str, str, str]
 
 
 class _Checker(avro.compatibility.ReaderWriterCompatibilityChecker):
-    """Compatibility checker of the avro library that also records the message of each path.
-
-    The library's result omits these messages.
-    """
+    """Compatibility checker of the avro library that also records each path's message, which the result omits."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -163,10 +160,7 @@ def parse(text: str, references: Mapping[str, str]) -> AvroSchema:
 
 
 def _made(tree: Any, names: avro.name.Names) -> avro.schema.Schema:
-    """Build the avro library's schema object, without logical types.
-
-    The library warns about logical types, and Java readers ignore them.
-    """
+    """Build the avro library's schema without logical types: the library warns about them, Java ignores them."""
     plain = bare(tree, [str(each) for each in names.names])
     if isinstance(plain, str) and plain not in PRIMITIVES:
         return names.names[plain]

@@ -50,10 +50,7 @@ class Earlier(NamedTuple):
 def problems(
     level: str, new: ParsedSchema, kind: str, earlier: Sequence[Earlier], *, is_lenient: bool = False
 ) -> list[str]:
-    """Return the incompatibilities with earlier versions; empty if the schema is compatible.
-
-    `earlier`: sorted, the latest version last. `kind`: type of the new schema.
-    """
+    """Return incompatibilities with `earlier` versions (sorted, latest last); empty if none. `kind`: type of `new`."""
     wanted = LEVELS[level]
     if not (wanted.is_backward or wanted.is_forward):
         return []

@@ -27,14 +27,14 @@ class ParsedSchema(Protocol):
         """Return the text in the format `name`; the canonical text if the format is unknown."""
 
     def problems_reading(self, writer: ParsedSchema, *, is_lenient: bool = False) -> list[str]:
-        """Return the problems of reading data of `writer` with this schema, in the words of Confluent's registry.
+        """Return the problems of reading data of `writer` with this schema; empty if the data can be read.
 
-        The list is empty if the data can be read. `is_lenient`: JSON Schema's lenient policy, which accepts more
-        differences. In a problem, %s alternately stands for the name of this schema and of `writer`.
+        Problems are in the words of Confluent's registry; %s alternately stands for the names of this schema and of
+        `writer`. `is_lenient`: JSON Schema's lenient policy, which accepts more differences.
         """
 
     def is_like(self, other: ParsedSchema) -> bool:
-        """Return True if both schemas are equal, even if their texts differ."""
+        """Tell whether both schemas are equal, even if their texts differ."""
 
 
 Parse = Callable[[str, Mapping[str, str]], ParsedSchema]

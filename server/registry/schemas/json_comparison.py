@@ -81,10 +81,7 @@ class _Comparison:
         return found + self._of_kind(original, update)
 
     def _one_of_many(self, original: Shape, update: Shape) -> _Found | None:
-        """Compare a schema with a combined schema: with each alternative, or with its only part.
-
-        None if neither applies.
-        """
+        """Compare a schema with a combined one: with each alternative, or its only part; None if neither applies."""
         if (original.kind == "combined") == (update.kind == "combined"):
             return None
         many = update if update.kind == "combined" else original
@@ -406,10 +403,7 @@ def _distinct(parts: Sequence[Shape]) -> list[Shape]:
 
 
 def _matched(fitting: Sequence[Sequence[int]]) -> int:
-    """Return the size of a maximum matching between parts, found by augmenting paths.
-
-    `fitting`: for each part the indexes of parts that it may be matched with.
-    """
+    """Return a maximum matching's size, by augmenting paths. `fitting`: partner indexes of each part."""
     taken: dict[int, int] = {}
 
     def place(part: int, seen: set[int]) -> bool:
@@ -461,7 +455,7 @@ def _schema_of_more(shape: Shape, more: str, unevaluated: str) -> Any:
 
 
 def _fits(pattern: str, name: str) -> bool:
-    """Return True if a name matches a client's pattern; uses re2, whose running time is linear."""
+    """Tell whether a name matches a client's pattern; uses re2, whose running time is linear."""
     try:
         import re2
 

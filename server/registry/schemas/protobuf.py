@@ -171,10 +171,7 @@ def _check(file: Any, imported: list[Any]) -> None:
 
 
 def _read(text: str) -> tuple[ast.File, Any]:
-    """Parse a text or a descriptor in base64; return the syntax tree and the descriptor, None for a text.
-
-    Raises InvalidText.
-    """
+    """Parse text or a base64 descriptor; return syntax tree and descriptor (None for text). Raises InvalidText."""
     stripped = text.strip()
     if _BASE64.fullmatch(stripped):
         file = pb.FileDescriptorProto()

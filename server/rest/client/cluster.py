@@ -141,10 +141,7 @@ class KafkaCluster:
         self, node_id: int, request: Message, take: Callable[[Any], T], *, at_most: int = 1000,
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> T:  # fmt: skip
-        """Send a request to the broker `node_id`, which must be in the metadata; return `take` of the response.
-
-        Raises RestError.
-        """
+        """Send a request to a broker in the metadata; return `take(response)`. Raises RestError."""
         link = await self._shared(self._address_of(node_id))
         return await link.ask(self.nursery, request, take, at_most=at_most, timeout_s=timeout_s)
 
@@ -152,10 +149,7 @@ class KafkaCluster:
         self, wait: Wait, node_id: int, request: Message, take: Callable[[Any], T], *, at_most: int = 1000,
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> T:  # fmt: skip
-        """Send a request that may block, over a connection that no other task uses; return `take` of the response.
-
-        Raises RestError.
-        """
+        """Send a request that may block, over an unshared connection; return `take(response)`. Raises RestError."""
         address = self._address_of(node_id)
         broker = self._broker(address)
         async with self._waiting[wait]:
@@ -190,10 +184,7 @@ class KafkaCluster:
         raise failure
 
     async def ask_controller(self, request: Message, take: Callable[[Any], T]) -> T:
-        """Send a request to the controller, or to any broker, which forwards it; return `take` of the response.
-
-        Raises RestError.
-        """
+        """Send a request to the controller, or a broker that forwards it; return `take(response)`. Raises RestError."""
         node_id = await self.refreshed(())
         if node_id.controller_id < 0:
             return await self.ask_any(request, take)
@@ -203,7 +194,7 @@ class KafkaCluster:
         self, group: str, request: Message, take: Callable[[Any], T], *, at_most: int = 1000, joins: bool = False,
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> T:  # fmt: skip
-        """Send a request to the coordinator of a group; return `take` of the response. Raises RestError.
+        """Send a request to a group's coordinator; return `take(response)`. Raises RestError.
 
         `take` must raise KafkaFailure if the coordinator has moved.
         """
@@ -236,10 +227,7 @@ class KafkaCluster:
         return sorted(self._addresses)
 
     async def refreshed(self, topics: Sequence[str] | None, *, creates: bool = False) -> MetadataResponse:
-        """Request the metadata of topics; None: of all topics. Raises RestError.
-
-        `creates`: the broker may create missing topics.
-        """
+        """Request metadata of topics; None: all. `creates`: brokers may create missing ones. Raises RestError."""
         wanted = None if topics is None else [MetadataRequestTopic(name=each) for each in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=creates)
         answer: MetadataResponse = await self.ask_any(request, lambda found: found, at_most=_NAMES_MAX_VERSION)
@@ -263,10 +251,7 @@ class KafkaCluster:
             self._topics.popitem(last=False)
 
     async def topic(self, name: str, *, creates: bool = False) -> Topic:
-        """Return a topic from the cache or the cluster. Raises RestError.
-
-        `creates`: the broker may create the topic, if auto.create.topics.enable is on.
-        """
+        """Return a topic, cached or requested. `creates`: create it if auto.create.topics.enable. Raises RestError."""
         known = self._topics.get(name)
         if known is not None and trio.current_time() - known.known_since_s < METADATA_AGE_S:
             return known

@@ -84,7 +84,7 @@ class ClientTransport:
         await trio.lowlevel.wait_writable(self._socket)
 
     def is_stale(self) -> bool:
-        """Return True if the broker has closed the connection or sent bytes that were not requested."""
+        """Tell whether the broker has closed the connection or sent bytes that were not requested."""
         try:
             if isinstance(self._socket, ssl.SSLSocket):
                 self._socket.recv(_PEEKED_BYTES)
@@ -140,8 +140,7 @@ class Link:
     ) -> T:
         """Send a request and return `take` of the response. Raises RestError.
 
-        `take` is called before anything else is received, because the response's records are views of the receive
-        buffer.
+        `take` is called before the next receive, because the response's records are views of the receive buffer.
         """
         version = self.version_of(type(request), at_most)
         exchange = await self._exchanges.get(type(request), version)
@@ -172,10 +171,7 @@ class Link:
 
 
 def _failure(error: Exception) -> Exception:
-    """Convert an encoding error to RestError if the request's content is at fault.
-
-    Any other error is a bug and is returned unchanged.
-    """
+    """Convert an encoding error that the request's content causes to RestError; return any other error, a bug."""
     if isinstance(error, RestError):
         return error
     if isinstance(error, KafkaError | ProtocolViolation):
@@ -193,10 +189,7 @@ _strangers_openers = trio.CapacityLimiter(4)
 async def open_link(
     address: Address, security: Security, timeout_s: float = CONNECT_TIMEOUT_S, *, is_stranger: bool = False
 ) -> Link:
-    """Connect to a broker and log in. Raises RestError.
-
-    `is_stranger`: no broker has accepted this login yet; such connections have a separate limit.
-    """
+    """Connect and log in. Raises RestError. `is_stranger`: not yet accepted logins have a separate connection limit."""
     limiter = _strangers_openers if is_stranger else _openers
     try:
         connection = await trio.to_thread.run_sync(

@@ -219,7 +219,7 @@ class Membership:
         await self._ask(request, lambda answer: check(answer.error_code), timeout_s=SESSION_S / 3)
 
     async def _has_changed(self) -> bool:
-        """Return True if the subscribed topics, or the partitions that this leader has assigned, have changed."""
+        """Tell whether the subscribed topics, or the partitions that this leader has assigned, have changed."""
         if sorted(await self._find_topics()) != list(self._topics):
             return True
         return self._leads is not None and await self._counts(list(self._leads)) != self._leads
@@ -234,10 +234,7 @@ def _topics_in(metadata: bytes) -> list[str]:
 
 
 def range_assignment(wanted: Mapping[str, Sequence[str]], counts: Mapping[str, int]) -> dict[str, list[Partition]]:
-    """Assign the partitions of each topic in ranges to the members that subscribe to the topic.
-
-    If the ranges cannot be equal, the first members get one more partition.
-    """
+    """Assign each topic's partitions in ranges to subscribed members; if uneven, the first ones get one more."""
     found: dict[str, list[Partition]] = {member_id: [] for member_id in wanted}
     for topic, count in sorted(counts.items()):
         members = sorted(member_id for member_id, topics in wanted.items() if topic in topics)

@@ -112,7 +112,7 @@ class KafkaProducer:
         self._first_lock = trio.Lock()
 
     async def write(self, topic: str, records: Sequence[Outgoing]) -> list[Outcome]:
-        """Write records and return the outcome of each record, in order. Raises RestError if no record can be written.
+        """Write records; return their outcomes, in order. Raises RestError if none can be written.
 
         If the caller is cancelled, records that are already queued are written nevertheless.
         """
@@ -277,10 +277,7 @@ class _Lane:
             return [error] * len(records)
 
     async def _settled(self, records: list[Outgoing]) -> list[Outcome]:
-        """Send a batch until its outcome is known or DELIVERY_S have passed; return the records' outcomes.
-
-        Raises RestError.
-        """
+        """Send a batch for up to DELIVERY_S seconds; return its records' outcomes. Raises RestError."""
         until_s = trio.current_time() + DELIVERY_S
         now_ms = int(time.time() * 1000)
         if self._is_unsure:
@@ -307,7 +304,7 @@ class _Lane:
     def _goes_on(
         self, error: KafkaFailure | Unreachable, place: Place, until_s: float, *, may_be_written: bool
     ) -> bool:
-        """Return True if the batch shall be sent again after `error`."""
+        """Tell whether the batch shall be sent again after `error`."""
         if trio.current_time() > until_s or (may_be_written and place.producer_id < 0):
             return False
         self._producer.cluster.forget_topic(self._place[0])

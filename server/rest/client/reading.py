@@ -43,7 +43,7 @@ class Fetched(NamedTuple):
 async def fetch(
     cluster: KafkaCluster, positions: Mapping[Partition, int], wait_s: float, bytes_max: int
 ) -> list[Fetched]:
-    """Fetch records from the partitions' leaders. A leader without records waits up to `wait_s`. Raises RestError.
+    """Fetch records from leaders; one without records waits up to `wait_s` seconds. Raises RestError.
 
     Partitions that have moved to another leader are omitted; their leaders are looked up for the next fetch.
     """

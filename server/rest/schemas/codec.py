@@ -39,7 +39,7 @@ class Codec(Protocol):
 
 
 def make(kind: str, text: str, references: Mapping[str, str]) -> Codec:
-    """Parse a schema and return its codec. Call this in a thread, because it may take seconds. Raises InvalidText.
+    """Parse a schema (in a thread: it may take seconds) and return its codec. Raises InvalidText.
 
     `references`: texts of referenced schemas by name, dependencies first.
     """
@@ -72,7 +72,7 @@ def dumped(value: Any) -> str:
 
 
 def _is_long(value: Any) -> bool:
-    """Return True if a value has very many elements or characters."""
+    """Tell whether a value has very many elements or characters."""
     waiting, elements, characters = [value], 0, 0
     while waiting:
         each = waiting.pop()

@@ -101,10 +101,7 @@ class _Sizes:
 
 
 class _Steps(threading.local):
-    """Limit of the validation steps for one value, separate for each thread.
-
-    `of_schema`: sizes of the schema's parts, shared by all threads.
-    """
+    """Limit of validation steps for one value, separate for each thread. `of_schema`: sizes of schema parts, shared."""
 
     def __init__(self, of_schema: _Sizes) -> None:
         self._of_schema, self._of_value = of_schema, _Sizes()
@@ -123,7 +120,7 @@ class _Steps(threading.local):
         self._spend(1 + characters // CHARACTERS_PER_STEP)
 
     def matches(self, pattern: str, text: str) -> bool:
-        """Return True if `text` contains a match of `pattern`. Raises BadData if the limit of steps is exceeded."""
+        """Tell whether `text` contains a match of `pattern`. Raises BadData if the limit of steps is exceeded."""
         found = re2.compile(pattern)
         self._spend(1 + len(text) * found.programsize // INSTRUCTIONS_PER_STEP)
         return found.search(text) is not None

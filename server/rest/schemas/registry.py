@@ -101,10 +101,7 @@ def body_of(kind: str, text: str, references: Sequence[tuple[str, str, int]] = (
 
 
 class RegistryClient:
-    """Client of one registry, which may have several addresses.
-
-    Methods raise RegistryFailure, and InvalidText if a schema of the registry is invalid.
-    """
+    """Client of a registry with one or more addresses. Methods raise RegistryFailure; InvalidText for a bad schema."""
 
     def __init__(self, config: RegistryConfig) -> None:
         self._config = config

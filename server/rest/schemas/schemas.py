@@ -171,10 +171,7 @@ def check_kind(registered: Registered, kind: str) -> None:
 
 
 def _subject(wanted: Wanted, codec: Codec | None) -> str:
-    """Return the subject of a schema. `codec`: the schema's codec; None if the schema is not known yet.
-
-    Raises RestError.
-    """
+    """Return a schema's subject. `codec` None: the schema is not known yet. Raises RestError."""
     if wanted.subject is not None:
         return wanted.subject
     strategy = wanted.strategy or TOPIC_NAME

@@ -125,10 +125,7 @@ class Instance:
             membership.problem = RestError(Code.INTERNAL, f"The proxy has a bug here, which its log tells of: {error}")
 
     async def unsubscribe(self, *, is_final: bool = True) -> None:
-        """Commit read offsets, and end the subscription or the manual assignment.
-
-        `is_final`: leave the group, too.
-        """
+        """Commit read offsets; end the subscription or manual assignment. `is_final`: leave the group, too."""
         if self._scope is not None:
             self._scope.cancel()
             self._scope = None
@@ -298,10 +295,7 @@ class Instance:
         return True
 
     async def _take_decoded(self, schemas: Schemas, fetched: Fetched, begin: int, answer: _Collected) -> bool:
-        """Add records with registered schemas to a response; return False if the response is full.
-
-        Records are decoded in a thread, some at a time.
-        """
+        """Add records with schemas to a response, decoded in a thread in parts; return False if it is full."""
         kind = self.config.kind
         steps: Iterator[Step] = records_of(fetched, begin)
         while chunk := await schemas.code(partial(next_chunk, steps, answer.left)):

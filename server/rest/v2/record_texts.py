@@ -33,10 +33,7 @@ def plain_text(kind: str, place: Partition, record: Record) -> str:
 
 
 def next_chunk(steps: Iterator[Step], bytes_max: int) -> list[Step]:
-    """Take the next records of a fetch, up to about `bytes_max` bytes; runs in a thread.
-
-    Raises RestError if a batch is damaged.
-    """
+    """Take next records, up to about `bytes_max` bytes, in a thread. Raises RestError if a batch is damaged."""
     chunk: list[Step] = []
     left = min(bytes_max, CHUNK_BYTES_MAX)
     for step in steps:
@@ -49,10 +46,7 @@ def next_chunk(steps: Iterator[Step], bytes_max: int) -> list[Step]:
 
 
 async def texts_of(schemas: Schemas, kind: str, place: Partition, chunk: Sequence[Step]) -> list[str | RestError]:
-    """Decode the first records of a chunk to JSON texts.
-
-    Stops after enough text, or at the first record that cannot be decoded, whose entry is a RestError.
-    """
+    """Decode records to JSON texts, until enough text or the first undecodable record, whose entry is a RestError."""
     from ottla.server.rest.schemas.framing import BadFrame, unframed
 
     ids: set[int] = set()

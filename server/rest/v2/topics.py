@@ -126,10 +126,7 @@ class TopicsV2:
     async def _with_schemas(
         self, topic: str, body: RecordsBody, kind: str, partition: int | None
     ) -> tuple[list[Outgoing], tuple[int | None, int | None]]:
-        """Encode records by the schemas that a body names. Raises RestError.
-
-        Return the records, and the schema ids of keys and of values.
-        """
+        """Encode records by the body's schemas; return records, and key and value schema ids. Raises RestError."""
         key, value = [await self._registered(topic, body, kind, is_key=each) for each in (True, False)]
         encode_key = _encoder(key, Code.KEY_SCHEMA_MISSING)
         encode_value = _encoder(value, Code.VALUE_SCHEMA_MISSING)

@@ -272,7 +272,7 @@ def _check_names(part: Json, kind: str | None) -> None:
 
 
 def _refused(parsed: Parsed | RestError) -> Parsed | RestError:
-    """Return an error if a record needs a schema, because no registry is configured; else return the record."""
+    """Return an error if a record needs a schema (no registry is configured), else return `parsed`."""
     if isinstance(parsed, RestError):
         return parsed
     return formats.no_schemas() if parsed.key.wanted or parsed.value.wanted else parsed

@@ -60,10 +60,7 @@ class Registry:
         self._down: tuple[str, float] = "", 0.0
 
     async def schemas(self, ids: Iterable[int]) -> dict[int, Known]:
-        """Return the schemas with these ids, from the cache or the registry.
-
-        Requests to the registry take at most WAIT_S seconds, after the requests of earlier callers.
-        """
+        """Return schemas by id, from cache or registry. Requests take at most WAIT_S s, after earlier callers' ones."""
         wanted = list(dict.fromkeys(ids))
         found = {each: known for each in wanted if (known := self._known(each)) is not None}
         missing = [each for each in wanted if each not in found]
@@ -139,7 +136,7 @@ class Registry:
 
 
 def _read(body: bytes) -> Known:
-    """Parse a registry's answer to a schema lookup. Raises AvroProblem."""
+    """Parse the registry's answer to a schema lookup. Raises AvroProblem."""
     try:
         answer: Any = parse_json(body)
     except ValueError:

@@ -313,10 +313,7 @@ def _name_of(parsed: Any) -> str:
 
 
 class _Parser:
-    """Parser of one schema; remembers named types.
-
-    A type's own fields and all later definitions may refer to the type.
-    """
+    """Parser of one schema; remembers named types, so that a type's fields and later definitions may refer to it."""
 
     def __init__(self) -> None:
         self._named: dict[str, Node] = {}
@@ -402,10 +399,7 @@ def _primitive(kind: str, parsed: Mapping[str, Any]) -> Node:
 
 
 def _shown(kind: str, parsed: Mapping[str, Any]) -> Callable[[Any], Any] | None:
-    """Return the conversion of a logical type; None if values need no conversion.
-
-    An invalid logical type is ignored.
-    """
+    """Return the conversion of a logical type; None if none is needed. An invalid logical type is ignored."""
     logical, scale = parsed.get("logicalType"), parsed.get("scale", 0)
     if not isinstance(logical, str):
         logical = None

@@ -79,10 +79,7 @@ class Malformed(ValueError):
 
 
 class Cut:
-    """Splitter of a push into metrics.
-
-    `left_out` counts the metrics that are too long. All metrics after FIELDS_MAX fields count as one.
-    """
+    """Splitter of a push into metrics. `left_out`: too long metrics; all metrics beyond FIELDS_MAX count as one."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
@@ -179,10 +176,7 @@ class Decoded(NamedTuple):
 
 @cache
 def library() -> tuple[Any, Any, Any]:
-    """Import Metric, Resource and the decoding error of protobuf.
-
-    Raises ImportError if opentelemetry-proto is missing.
-    """
+    """Import Metric, Resource and protobuf's decoding error. Raises ImportError without opentelemetry-proto."""
     from google.protobuf.message import DecodeError
     from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
     from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -191,9 +185,9 @@ def library() -> tuple[Any, Any, Any]:
 
 
 def decoded(data: memoryview, wanted: tuple[str, ...], own: Labels) -> Decoded:
-    """Decode the metrics in MetricsData whose names begin with one of `wanted`; "*" selects all metrics.
+    """Decode the metrics whose names begin with one of `wanted`; "*" selects all. Raises BadMetrics.
 
-    `own`: labels of the client instance, which are added to each sample. Raises BadMetrics.
+    `own`: labels of the client instance, which are added to each sample.
     """
     metric_class, resource_class, error = library()
     reading, cut = _Reading(), Cut(data)
@@ -223,7 +217,7 @@ class _Reading:
 
     @property
     def is_full(self) -> bool:
-        """True if this push has reached its limits."""
+        """Tell whether this push has reached its limits."""
         return len(self.numbers) >= NUMBERS_MAX or self.points >= POINTS_MAX or self.text_bytes >= TEXT_BYTES_MAX
 
     def take(self, metric: Any, labels: Labels) -> None:

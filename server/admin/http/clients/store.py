@@ -92,7 +92,7 @@ class Shares:
             used[kind] += size
 
     def remove(self, instance_id: str) -> Instance:
-        """Remove an instance and free its memory, except that of families."""
+        """Remove and return an instance; free its memory, except the memory of metric families."""
         instance = self.instances.pop(instance_id)
         owner = instance.owner
         del owner.instances[instance_id]
@@ -144,7 +144,7 @@ class Pusher(NamedTuple):
 
 
 class _KeptFamily:
-    """Metric family with the samples of each instance. Counts for the instance that created or inherited the family."""
+    """Metric family with each instance's samples; its memory counts for the instance that created or inherited it."""
 
     __slots__ = ("begun_by", "by_instance", "family")
 

@@ -95,7 +95,7 @@ COUNTED = {
 
 
 class PartitionLabels:
-    """Labels of all partitions, cached between scrapes because building them is half the cost of a line."""
+    """Cache of all partitions' labels between scrapes; building labels is half the cost of a line."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], str] = {}
