@@ -29,10 +29,7 @@ def uuid_of(bits: int) -> bytes:
 
 
 class UuidSupply:
-    """Source of random UUIDs that gets random bytes for about a thousand UUIDs in one system call.
-
-    A system call for each UUID would be slow: after it the event loop may have to wait for all computing threads.
-    """
+    """Source of random UUIDs, about 1,000 per system call, because after a call the event loop may wait for threads."""
 
     def __init__(self, asked_at_once: int = 1024) -> None:
         self._bytes_at_once = asked_at_once * _UUID_BYTES

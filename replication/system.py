@@ -373,10 +373,7 @@ def dying_with_this_process() -> Callable[[], None]:
 
 @functools.cache
 def bounds_expected_input() -> bool:
-    """True if SO_RCVLOWAT cannot make a TCP socket wait for more input than its buffer holds (Linux since 4.18).
-
-    On other systems such a socket would never become readable, and its peer could never send the remaining bytes.
-    """
+    """Tell whether a socket's buffer limits SO_RCVLOWAT (Linux 4.18+); otherwise the socket may never be readable."""
     if not IS_LINUX:
         return False
     try:

@@ -53,7 +53,7 @@ class PendingAnswer(Generic[ResponseT]):
 
     @property
     def is_abandonable(self) -> bool:
-        """True if the answer is useless after the peer has disconnected."""
+        """Tell whether the answer is useless after the peer has disconnected."""
         return False
 
     @abstractmethod

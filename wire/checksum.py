@@ -39,10 +39,7 @@ _MURMUR_SEED, _MURMUR_FACTOR, _MASK = 0x9747B28C, 0x5BD1E995, 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """Return MurmurHash2 with Kafka's seed (Utils.murmur2) as an unsigned 32-bit number.
-
-    Java's producer chooses a key's partition by this hash.
-    """
+    """Return Kafka's murmur2 (Utils.murmur2), unsigned 32-bit; Java's producer chooses a key's partition by it."""
     mixed = (_MURMUR_SEED ^ len(data)) & _MASK
     whole = len(data) & ~3
     for start in range(0, whole, 4):

@@ -50,10 +50,7 @@ def read_cached(path: Path, key: bytes) -> Any:
 
 
 def write_cached(path: Path, key: bytes, value: Any) -> None:
-    """Replace the file at `path` atomically; do nothing if that is impossible.
-
-    `value` is code or another object that Python can store in compiled modules.
-    """
+    """Replace the file at `path` atomically, if possible; `value` is anything that compiled modules can hold."""
     body = len(key).to_bytes(_LENGTH_BYTES, "big") + key + marshal.dumps(value)
     _replace(path, [_checksum(body), body])
 

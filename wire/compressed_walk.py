@@ -14,10 +14,7 @@ _RESTS_AFTER_BYTES = 1024 * 1024
 
 
 class _Walk:
-    """Sink (`decompression.Sink`) that checks decompressed records and drops them.
-
-    An incomplete record at the end moves to the front of the buffer, where the rest of the record will follow it.
-    """
+    """Sink that checks and drops decompressed records; an incomplete one waits at the front of the buffer."""
 
     def __init__(self, memory: Scratch, limit: int, count: int) -> None:
         self.size = 0

@@ -137,8 +137,7 @@ def decompressed(
 ) -> Iterator[memoryview]:
     """Decompress at most `limit` bytes into scratch memory, for a `with` block.
 
-    Raises before larger data are allocated. A calling thread keeps the interpreter lock for a few milliseconds at a
-    time.
+    Raises before larger data are allocated. A calling thread keeps the interpreter lock for a few ms at a time.
     """
     with lent() as memory:
         collected = Collected(memory, limit)
@@ -190,8 +189,7 @@ def _put(sink: Sink, piece: Buffer) -> None:
 def decompressed_bound(codec: Compression, data: Buffer) -> int:
     """Return an upper bound of the decompressed size, read cheaply from the framing; never too low for valid data.
 
-    For invalid data the bound may be any number; decompression fails before it produces more. If there are too many
-    blocks to read their headers cheaply, the result is beyond every limit.
+    Invalid data may give any bound: decompression fails first. Too many blocks to scan give a bound beyond all limits.
     """
     data = memoryview(data)
     if codec == Compression.NONE:
@@ -248,10 +246,7 @@ def _gzip_codec() -> Any:
 
 @lru_cache(maxsize=1)
 def _libdeflate() -> tuple[Any, Any] | None:
-    """Return libdeflate's functions; None if it is not installed.
-
-    Libdeflate takes four fifths of igzip's time, but cannot decompress in pieces.
-    """
+    """Return libdeflate's functions, None if missing; takes 4/5 of igzip's time, but cannot work in pieces."""
     try:
         from deflate import DeflateError, gzip_decompress
     except ImportError:
@@ -260,7 +255,7 @@ def _libdeflate() -> tuple[Any, Any] | None:
 
 
 def has_libdeflate() -> bool:
-    """Return True if gzip can be decompressed in one call, which takes at most a fifth of the time."""
+    """Tell whether gzip can be decompressed in one call, in at most a fifth of the time."""
     return _libdeflate() is not None
 
 
@@ -324,10 +319,7 @@ def _gunzip_member(data: memoryview, position: int, sink: Sink, input_bytes: int
 
 
 def _snappy_blocks(data: memoryview, *, strict: bool = True, blocks_max: int | None = None) -> list[memoryview] | None:
-    """Return the compressed blocks of xerial streams; None if there are more than `blocks_max`.
-
-    Data without a xerial header count as one block.
-    """
+    """Return xerial streams' compressed blocks (data without xerial header: one); None beyond `blocks_max`."""
     if data[:8] != XERIAL_MAGIC or len(data) < len(XERIAL_HEADER):
         return [data]
     blocks = []

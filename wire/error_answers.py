@@ -141,7 +141,7 @@ def _tells_errors(cls: type[Struct], version: int) -> bool:
 
 
 def _counterpart(request: Any, name: str, version: int) -> Iterable[Any]:
-    """Return the request's elements that an array of the response answers; empty if the request has null."""
+    """Return the request's elements that correspond to a response's array; empty if the request has null."""
     arrays = [
         each
         for each, field in request.wire_fields.items()

@@ -363,18 +363,14 @@ R = TypeVar("R")
 def bare(error: E) -> E:
     """Return `error` without its traceback, to be kept as a value.
 
-    A traceback's frames refer to the object that keeps the error, and to the request with all its records. Such a
-    reference cycle is freed only by a full garbage collection, which a broker hardly ever runs.
+    Tracebacks make reference cycles with requests and their records, which only a rare full collection would free.
     """
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
 
 def result_of(work: Callable[[], R]) -> R | KafkaError:
-    """Return the result of `work`, or the KafkaError that it raised.
-
-    An error raised from one thread into another would be part of a reference cycle.
-    """
+    """Return the result of `work` or its KafkaError; raising it in another thread would make a reference cycle."""
     try:
         return work()
     except KafkaError as error:

@@ -102,8 +102,7 @@ def first_record(
 ) -> tuple[int, int] | None:
     """Return (timestamp, offset) of a batch's first record at or after both `timestamp` and `start_offset`, or None.
 
-    With `is_exact` the record's timestamp must equal `timestamp`. The whole batch is checked, but keys, values and
-    headers are mostly not read.
+    With `is_exact` timestamps must be equal. Checks the whole batch, but does not read most keys, values and headers.
     """
     header = read_header(batch)
     if header.magic != MAGIC_V2:

@@ -139,8 +139,7 @@ def encode_batch(
 def encode_pairs(pairs: Iterable[tuple[bytes, bytes | None]], timestamp_ms: int) -> bytes:
     """Encode an uncompressed batch of keys and values with one timestamp.
 
-    Coordinators write such batches, mostly of one record. `encode_batch` encodes them to the same bytes, but also
-    handles headers and other features that these batches lack.
+    Coordinators write such batches; `encode_batch` gives the same bytes, but also handles headers and other features.
     """
     parts: list[bytes] = []
     count = 0

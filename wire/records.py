@@ -232,8 +232,7 @@ class RecordsSummary(NamedTuple):
 def check_records(area: Buffer, count: int, start: int = 0, end: int | None = None) -> RecordsSummary:
     """Check that `area[start:end]`, uncompressed, is exactly `count` valid records. Raises INVALID_RECORD.
 
-    Records are valid if Kafka's DefaultRecord accepts them: all lengths are within the record, each record is as long
-    as it states, and nothing follows the last record.
+    Kafka's DefaultRecord rules: lengths stay within the record, its size is as stated, nothing follows the last record.
     """
     try:
         return _new_tuple(RecordsSummary, walk_records(area, start, len(area) if end is None else end, count))

@@ -64,10 +64,7 @@ def skip_tagged_field(position: int, end: int, size: int) -> int:
 
 
 def read_tag_count(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
-    """Read the number of tagged fields in a section; return it and the position of the first field.
-
-    As in Java a negative number counts as 0.
-    """
+    """Read the number of tagged fields (negative counts as 0, like Java); return it and the first field's position."""
     count, position = read_varint(buffer, position)
     if count > TAGS_PER_SECTION_MAX:
         raise ProtocolViolation(f"{count} tagged fields in one section")

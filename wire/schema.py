@@ -301,7 +301,7 @@ class Message(Struct):
 
 
 def holds_records(cls: type[Struct]) -> bool:
-    """Return True if a message has a records field at any level; then its encoding may contain file regions."""
+    """Tell whether a message has a records field at any level; then its encoding may contain file regions."""
     for each in cls.wire_fields.values():
         item = each.type.item if isinstance(each.type, Array) else each.type
         if item is Records or (isinstance(item, type) and holds_records(item)):

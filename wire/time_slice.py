@@ -28,7 +28,7 @@ class TimeSlice:
         self._until = time.perf_counter() + SLICE_S
 
     def is_over(self) -> bool:
-        """Return True if the time slice is over."""
+        """Tell whether the time slice is over."""
         return time.perf_counter() >= self._until
 
     async def take(self, steps: Generator[None, None, T]) -> T:

@@ -205,10 +205,7 @@ class NullableStruct(construct.Subconstruct):  # type: ignore[misc]
 
 
 class TaggedFields(construct.Construct):  # type: ignore[misc]
-    """Tagged fields at the end of a struct in a flexible version: a count, then (tag, size, value) of each field.
-
-    Fields with default values are not written.
-    """
+    """Tagged fields at a struct's end in flexible versions: count, then (tag, size, value) of non-default fields."""
 
     def __init__(self, known: dict[int, tuple[str, construct.Construct, Any]], foreign: Iterable[int]) -> None:
         super().__init__()

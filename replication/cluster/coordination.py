@@ -74,9 +74,8 @@ class TooLarge(CoordinationError):
 class Node(NamedTuple):
     """A node's data, its version and the transaction that created the node.
 
-    `owner` is the id of the session that owns an ephemeral node, 0 for other nodes. A client that does not know whether
-    its creation succeeded learns from `owner` whether the node is its own. `created_ms` is the time of the creation by
-    the service's clock, 0 if the service does not record it.
+    `owner` is the id of the session that owns an ephemeral node, else 0; it shows a client whether a creation with an
+    unknown outcome was its own. `created_ms` is the creation time by the service's clock, 0 if it is not recorded.
     """
 
     data: bytes
@@ -177,8 +176,7 @@ class Coordination(Protocol):
     def session_sure_until(self) -> float:
         """Time, by `session_now`, before which the session cannot end; each contact with the service moves it on.
 
-        A broker that stops at this time stops before the service can delete its ephemeral nodes. After the end of the
-        session the time is in the past, whatever it was before.
+        A broker stops then, before the service can delete its ephemeral nodes. After the session's end it is past.
         """
 
     def session_now(self) -> float:

@@ -191,7 +191,7 @@ def read_cluster_metadata(storage: Storage, log_directory: str) -> ClusterImage 
 
 
 def _decode(value: bytes) -> tuple[int, Struct | None]:
-    """Decode a record; return its api key, and the record itself or None if this reader does not use its type."""
+    """Decode a record to (api key, record); the record is None if this reader does not use its type."""
     frame_version, position = read_varint(value, 0)
     api_key, position = read_varint(value, position)
     version, position = read_varint(value, position)

@@ -44,9 +44,8 @@ class BrokerEndpoint:
 class BrokerRegistration:
     """A live broker with its endpoint, and Kafka's id of the security protocol, for each listener.
 
-    `epoch` identifies the broker's incarnation: it is the transaction that created the broker's node (KIP-380).
-    `features` are the newest feature levels that the broker supports. Comparisons of registrations ignore `features`,
-    because the controller does not send them to brokers.
+    `epoch`, the transaction that created the broker's node, identifies the incarnation (KIP-380). `features` are the
+    newest supported levels; comparisons ignore them, because the controller does not send them to brokers.
     """
 
     node_id: int
@@ -121,10 +120,7 @@ class MetadataCache:
     _broker_listeners: dict[object, Callable[[], None]] = field(default_factory=dict, compare=False, repr=False)
 
     def on_topic_change(self, listener: Callable[[str], None]) -> Callable[[], None]:
-        """Call `listener` with a topic's name after the topic was added, replaced or removed.
-
-        Returns the function that removes the listener.
-        """
+        """Call `listener` with a topic's name after its addition, replacement or removal. Return a cancel function."""
         return _added(self._topic_listeners, listener)
 
     def on_broker_change(self, listener: Callable[[], None]) -> Callable[[], None]:

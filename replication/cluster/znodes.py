@@ -85,8 +85,7 @@ class MalformedNode(ValueError):
 class TopicAssignment:
     """Node /brokers/topics/<topic>: the topic's id and the replicas of each partition.
 
-    `adding_replicas` and `removing_replicas` have entries only for partitions that are being reassigned; the replicas
-    of such a partition include its adding and removing replicas.
+    `adding_replicas` and `removing_replicas` list only partitions in reassignment; `replicas` include both there.
     """
 
     topic_id: bytes | None
@@ -275,10 +274,7 @@ def decode_controller(data: bytes) -> int:
 
 
 def takes_envelopes(data: bytes) -> bool:
-    """Return True if the controller that wrote this node supports Envelope requests.
-
-    The controllers of Kafka 3.9 and of Ottla's first versions do not.
-    """
+    """Tell whether the controller that wrote this node takes Envelope; Kafka 3.9 and Ottla's first versions do not."""
     return _decode(data).get(TAKES_ENVELOPES) is True
 
 

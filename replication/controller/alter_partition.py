@@ -134,7 +134,7 @@ def _is_eligible(states: PartitionStates, broker: int) -> bool:
 
 
 def _are_current(states: PartitionStates, requested: PartitionRequest) -> bool:
-    """True if the request names present broker incarnations, or none (-1), like leaders of Kafka 3.9 (ZooKeeper)."""
+    """Tell whether the request's broker epochs are current or absent (-1, as from Kafka 3.9's ZooKeeper leaders)."""
     return all(
         each.broker_epoch in (NO_BROKER_EPOCH, states.brokers[each.broker_id].epoch)
         for each in requested.new_isr_with_epochs

@@ -395,8 +395,7 @@ Change = StateChange | TopicChange | TopicCreation | TopicExtension | NodeRemova
 class Decision:
     """Changes to write to the coordination service, and requests to send to brokers.
 
-    `answers` holds the result for each partition that a client's request names; the results are valid if the writes
-    succeed.
+    `answers` holds the result for each partition that a client's request names; it is valid if the writes succeed.
     """
 
     changes: tuple[Change, ...] = ()
@@ -404,7 +403,7 @@ class Decision:
     answers: Mapping[TopicPartition, Answer] = field(default_factory=dict)
 
     def operations(self, controller_epoch_version: int) -> list[Operation]:
-        """Return the operations of a multi that fails if another controller was elected; empty without changes."""
+        """Return the writes of a multi, which fails if another controller was elected; empty without changes."""
         operations = [operation for change in self.changes for operation in change.operations]
         # A controller that was replaced without hearing of it must not write: its successor has raised the epoch.
         fence = Check(znodes.CONTROLLER_EPOCH, controller_epoch_version)
@@ -412,7 +411,7 @@ class Decision:
 
     @property
     def is_refusable(self) -> bool:
-        """True if the decision only creates topics or partitions, so that it may be refused for lack of room."""
+        """Tell whether the decision only creates topics or partitions; it may then be refused for lack of room."""
         return bool(self.changes) and all(isinstance(each, TopicCreation | TopicExtension) for each in self.changes)
 
     def parts(self, limit: int = OPERATIONS_PER_MULTI) -> Iterator[Decision]:

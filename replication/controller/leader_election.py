@@ -29,10 +29,7 @@ from ottla.replication.cluster.metadata_cache import NO_LEADER, RECOVERING, Part
 
 
 def offline_election(state: PartitionState, online: Container[int], *, unclean: bool) -> PartitionState | None:
-    """Elect a leader for a partition without a leader; None if no replica can lead.
-
-    A leader elected uncleanly has to recover first (KIP-704).
-    """
+    """Elect a leader for a leaderless partition, None if impossible; an unclean leader must recover first (KIP-704)."""
     in_sync = tuple(broker for broker in state.isr if broker in online)
     if (leader := _first(state.replicas, online, in_sync)) is not None:
         return succeed(state, leader, in_sync)
@@ -43,10 +40,7 @@ def offline_election(state: PartitionState, online: Container[int], *, unclean: 
 
 
 def reassignment_election(state: PartitionState, online: Container[int]) -> PartitionState | None:
-    """Return the state after a reassignment; the present leader stays if it is a target replica, in sync and online.
-
-    Returns None if no target replica is online and in sync, so that the reassignment has to wait.
-    """
+    """Return the reassigned state; an eligible leader stays. None while no target replica is in sync and online."""
     target = state.target_replicas
     in_sync = tuple(broker for broker in state.isr if broker in target)
     # Clients need not look for another leader where the present one may stay.
@@ -57,7 +51,7 @@ def reassignment_election(state: PartitionState, online: Container[int]) -> Part
 
 
 def is_complete(state: PartitionState) -> bool:
-    """True if all target replicas of a reassignment are in sync, so that the old replicas can be removed."""
+    """Tell whether all target replicas of a reassignment are in sync, so that the old replicas can be removed."""
     return state.is_being_reassigned and set(state.target_replicas) <= set(state.isr)
 
 
@@ -91,7 +85,7 @@ def after_loss(
 
 
 def without_replica(state: PartitionState, broker: int) -> PartitionState | None:
-    """Remove a follower from the ISR and keep the leader; None if it is not in the ISR or alone in it."""
+    """Return the state without a follower in the ISR; None if the broker is not in the ISR, or alone in it."""
     assert broker != state.leader
     in_sync = tuple(each for each in state.isr if each != broker)
     # The last one in sync stays: it has every committed record.
@@ -99,7 +93,7 @@ def without_replica(state: PartitionState, broker: int) -> PartitionState | None
 
 
 def succeed(state: PartitionState, leader: int, isr: tuple[int, ...]) -> PartitionState:
-    """Return the next state with this leader and ISR; raises leader epoch and partition epoch by one."""
+    """Return the next state with this leader and ISR; leader epoch and partition epoch grow by one."""
     assert isr and (leader == NO_LEADER or leader in isr)
     return replace(
         state, leader=leader, isr=isr, leader_epoch=state.leader_epoch + 1, partition_epoch=state.partition_epoch + 1

@@ -95,10 +95,7 @@ def nothing() -> Steps[Decision]:
 
 
 class BrokerChanges(NamedTuple):
-    """Differences between live and known brokers.
-
-    The controller handles `up` first, then `down`, and then `bounced` (restarted brokers) like `up`.
-    """
+    """Changes of live brokers; handled in order `up`, `down`, `bounced` (restarted brokers, treated like `up`)."""
 
     up: list[BrokerRegistration]
     down: list[int]
@@ -209,10 +206,9 @@ class PartitionStates(PartitionTable):
         return self.decision([], batch)
 
     def controlled_shutdown(self, broker: int, broker_epoch: int) -> Steps[Decision]:
-        """Elect other leaders for a broker's partitions.
+        """Elect other leaders for a broker's partitions; after the commit `led_by` lists the partitions it still leads.
 
-        After the commit `led_by` lists the partitions that the broker still leads. Raises KafkaError if the broker or
-        its epoch is not current.
+        Raises KafkaError if the broker or its epoch is not current.
         """
         known = self.brokers.get(broker)
         if known is None:
@@ -394,10 +390,7 @@ class PartitionStates(PartitionTable):
         return self.elect_offline([name])  # those without a state have no leader either
 
     def elect_offline(self, topics: Iterable[str] | None = None) -> Steps[Decision]:
-        """Elect leaders for offline partitions of the given topics; None: of all topics.
-
-        Called for instance when unclean elections become allowed.
-        """
+        """Elect leaders for offline partitions of the topics (None: all), e.g. once unclean elections are allowed."""
         wanted = None if topics is None else set(topics)
         changes = list[Change]()
         for partition, state in self.partitions():
@@ -485,10 +478,7 @@ class PartitionStates(PartitionTable):
     # ------------------------------------------------------------------ parts of decisions
 
     def _elected(self, partition: TopicPartition, state: PartitionState) -> StateChange | None:
-        """Return the change of a partition that needs an election: new, without a live leader, or back online.
-
-        Returns None if no change is needed.
-        """
+        """Return the change of a partition that needs an election (new, leader not alive, back online), else None."""
         online = self.online(partition, state.replicas)
         # New: there are no records yet, so everybody who is online is in sync from the start.
         if state.partition_epoch == NO_PARTITION_EPOCH:

@@ -82,7 +82,7 @@ class TopicDeletions:
     def announce(
         self, batch: ControlBatch, partition: TopicPartition, state: PartitionState, brokers: Iterable[int]
     ) -> None:
-        """Tell brokers that a topic is deleted: no leader, and no epochs, as in Kafka."""
+        """Add to `batch` the news for `brokers` that a topic is deleted: no leader, and no epochs, as in Kafka."""
         # Thousands of partitions of a topic have the same state.
         if self._announced is None or self._announced[0] is not state:
             gone = replace(state, leader=LEADER_DURING_DELETE, leader_epoch=0, partition_epoch=0)
@@ -197,11 +197,7 @@ class PartitionTable:
         self.unwritten.discard(name)
 
     def note_node(self, path: str, *, exists: bool) -> None:
-        """Record whether a node exists, after a failed write, so that the next attempt is correct.
-
-        Kafka's controllers create and remove a topic's nodes one by one, so a controller that fails leaves some nodes
-        behind.
-        """
+        """Record after a failed write whether a node exists: a failed Kafka controller may have left nodes behind."""
         self.nodes[path] = exists
 
     # ------------------------------------------------------------------ from decision to fact
@@ -383,10 +379,7 @@ def assigned(assignment: TopicAssignment, index: int) -> PartitionState:
 
 
 def assigned_all(assignment: TopicAssignment, partitions: Iterable[int]) -> dict[int, PartitionState]:
-    """Return the states of partitions before any election. Partitions with equal replicas share one state object.
-
-    Making an object for each of ten thousand partitions would block the event loop.
-    """
+    """Return pre-election states, one object per distinct replica list: 10,000 objects would block the event loop."""
     if assignment.adding_replicas or assignment.removing_replicas:
         return {index: assigned(assignment, index) for index in partitions}
     shared: dict[tuple[int, ...], PartitionState] = {}

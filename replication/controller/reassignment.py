@@ -70,7 +70,7 @@ def plan_reassignments(
 
 
 def reassigned(state: PartitionState, target: Iterable[int]) -> PartitionState:
-    """Return the state while `target` is reassigned: first the target replicas in their order, then the others."""
+    """Return the state during a reassignment to `target`: the target replicas in order, then the other replicas."""
     # What a reassignment that is going on was adding does not count as held before: this one replaces it.
     wanted, origin = tuple(target), state.origin_replicas
     replicas = tuple(dict.fromkeys((*wanted, *origin)))

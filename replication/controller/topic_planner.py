@@ -174,10 +174,7 @@ class TopicPlanner:
         return TopicPlan(before=None, after=state, configs=dict(topic.configs or {}))
 
     def check_extension_total(self, requested: Iterable[tuple[str, int]]) -> None:
-        """Raise KafkaError if one request adds too many partitions; `requested` holds (topic, new count).
-
-        Extensions that are refused for another reason do not count.
-        """
+        """Raise KafkaError if valid extensions in `requested`, (topic, new count) pairs, add too many partitions."""
         total = 0
         for name, count in requested:
             if (topic := self.cluster.topics.get(name)) is not None:

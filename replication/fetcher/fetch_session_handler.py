@@ -103,7 +103,7 @@ class PartitionFetchState:
 
     @property
     def is_wanted(self) -> bool:
-        """True if the partition is still to be fetched from this leader in this epoch."""
+        """Tell whether the partition is still to be fetched from this leader in this epoch."""
         partition = self.partition
         return (
             self.is_current
@@ -114,7 +114,7 @@ class PartitionFetchState:
 
     @property
     def awaits_answer(self) -> bool:
-        """True if the response to the last request can still be used: the log ends where that request started."""
+        """Tell whether the response to the last request can still be used: the log ends where that request started."""
         # A log that was cut, or that another epoch has changed, must not get records that follow something else.
         requested = self.requested
         return requested is not None and self.partition.log.log_end_offset == requested.fetch_offset and self.is_wanted
@@ -207,7 +207,7 @@ class FetchSessionHandler:
             self._changed[following] = None
 
     def has_failed(self, following: PartitionFetchState) -> bool:
-        """True if `fail` was called for this fetch state."""
+        """Tell whether `fail` was called for this fetch state."""
         return following in self._failed
 
     def note_fetched(self, following: PartitionFetchState, *, is_in_sync: bool) -> None:
@@ -361,10 +361,7 @@ class FetchSessionHandler:
         self._session_epoch = INITIAL_EPOCH
 
     def take(self, response: FetchResponse) -> list[tuple[PartitionFetchState, PartitionData]] | None:
-        """Match a response with the requested partitions; None if the response is unusable.
-
-        The caller must skip partitions for which `awaits_answer` is False.
-        """
+        """Match a response with its partitions; None if unusable. Callers skip those without `awaits_answer`."""
         if response.error_code != ErrorCode.NONE:
             self._on_session_error(response.error_code)
             return None

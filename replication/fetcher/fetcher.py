@@ -113,7 +113,7 @@ class Fetcher:
             self._interrupt()
 
     def has_failed(self, following: PartitionFetchState) -> bool:
-        """True if fetching the partition has failed for good: it must be added again to be fetched."""
+        """Tell whether fetching the partition has failed for good: it must be added again to be fetched."""
         return self._fetch.has_failed(following)
 
     def _interrupt(self) -> None:

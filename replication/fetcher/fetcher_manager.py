@@ -106,7 +106,6 @@ class ReplicaFetcherManager:
         return fetcher
 
     def _forget_fetcher(self, fetcher: Fetcher) -> None:
-        """Forget a fetcher that has no partitions left."""
         del self._fetchers[fetcher.leader_id, fetcher.number]
 
     def resize(self) -> None:

@@ -67,10 +67,7 @@ class LeaderEndPoint:
     async def list_offsets(
         self, wanted: Sequence[PartitionFetchState], timestamp: int
     ) -> dict[PartitionFetchState, tuple[ErrorCode, int]]:
-        """Request the leader's offset for `timestamp` (earliest or latest): (error code, offset) for each partition.
-
-        Raises PeerUnavailable.
-        """
+        """Request each partition's (error code, offset) at `timestamp` (first or last). Raises PeerUnavailable."""
         topics: dict[str, ListOffsetsTopic] = {}
         for each in wanted:
             topic = topics.setdefault(each.partition.topic, ListOffsetsTopic(name=each.partition.topic, partitions=[]))

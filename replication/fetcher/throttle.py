@@ -43,10 +43,7 @@ class _Window:
 
 
 class ReplicationThrottle:
-    """A replication quota and the replicas that it limits; both can change at run time.
-
-    `throttled_replicas(topic)` returns the topic's setting that lists its throttled replicas.
-    """
+    """Replication quota; `throttled_replicas(topic)` returns a topic's list of limited replicas. Both may change."""
 
     def __init__(
         self, node_id: int, *, limit: Callable[[], Limit], throttled_replicas: Callable[[str], tuple[str, ...]]
@@ -57,13 +54,13 @@ class ReplicationThrottle:
         self._windows: deque[_Window] = deque()
 
     def is_throttled(self, topic: str, index: int) -> bool:
-        """True if the limit applies to this broker's replica of a partition."""
+        """Tell whether the limit applies to this broker's replica of a partition."""
         # Most topics list nothing, so no string is made for them.
         listed = self._throttled_replicas(topic)
         return bool(listed) and (listed == (ALL_REPLICAS,) or f"{index}:{self._node_id}" in listed)
 
     def is_exceeded(self, now_ms: int) -> bool:
-        """True if the measured rate exceeds the limit."""
+        """Tell whether the measured rate exceeds the limit."""
         # Nothing was moved lately. The settings need not be looked up.
         if not self._windows:
             return False

@@ -81,10 +81,7 @@ class AppendOrigin(Enum):
 
 
 class TooManyForTheLoop(Exception):
-    """Error raised if a batch has too many records for the event loop; a thread must repeat the check.
-
-    The batch is unchanged.
-    """
+    """Error raised if a batch, unchanged, has too many records for the event loop; a thread must repeat the check."""
 
 
 class ValidationRules(NamedTuple):
@@ -179,7 +176,7 @@ def check_produce_request_records(records: Buffer | None, api_version: int) -> N
 
 
 def is_expensive(records: Buffer, rules: ValidationRules | None = None) -> bool:
-    """Return True if the check of these records would block the event loop: a thread must do it. Never raises."""
+    """Tell whether checking these records would block the event loop, so that a thread must do it. Never raises."""
     size = len(records)
     # Refused at once in any case, and too short for the reads below.
     if size < RECORDS_OFFSET:
@@ -210,10 +207,7 @@ def is_expensive(records: Buffer, rules: ValidationRules | None = None) -> bool:
 
 
 def is_long_gzip(area: memoryview) -> bool:
-    """Guess from the stated sizes whether checking gzip data takes long.
-
-    If the guess is too low, `check_thoroughly` gives up.
-    """
+    """Guess from stated sizes whether checking gzip data takes long; `check_thoroughly` gives up after a low guess."""
     # Stored data are hardly longer than what they become, or else they are mostly empty blocks, which take time as well.
     if told_gzip_size(area) > INLINE_GZIP_BYTES_MAX or len(area) > INLINE_GZIP_BYTES_MAX * 9 // 8:
         return True
@@ -254,20 +248,14 @@ ordinary_fields: Callable[[memoryview, int, int, int], tuple[int, ...] | None] =
 
 
 def ordinary_header(records: memoryview, flags: int = TRANSACTIONAL_FLAG | COMPRESSION_MASK) -> BatchHeader | None:
-    """Return the header of a single complete batch with consistent counts and no flags outside `flags`; else None.
-
-    Nearly all batches of producers pass.
-    """
+    """Return the header of one complete batch with consistent counts and no flags outside `flags`, else None."""
     # What would hold the event loop is for a thread, and `is_expensive` decides that.
     fields = ordinary_fields(records, flags, INLINE_RECORDS_MAX, INLINE_BYTES_MAX)
     return None if fields is None else new_tuple(BatchHeader, fields)
 
 
 def is_intact_python(records: memoryview, earliest: int, latest: int) -> bool:
-    """Return True if an uncompressed batch has a valid checksum, record count and maximum timestamp.
-
-    All timestamps have to be between `earliest` and `latest`.
-    """
+    """Tell whether an uncompressed batch has a valid checksum, count, maximum timestamp and times within the bounds."""
     if len(records) < RECORDS_OFFSET:
         return False
     header = unpack_header(records)
@@ -285,10 +273,7 @@ is_intact: Callable[[memoryview, int, int], bool] = native("is_intact", is_intac
 
 
 def check_own(records: memoryview, rules: ValidationRules) -> CheckedRecords | None:
-    """Check a batch that this broker has encoded itself; skips the checksum and the records.
-
-    Returns None if the topic refuses or changes such batches; `validator.py` has to check the batch then.
-    """
+    """Check a batch encoded by this broker, without checksum and records; None if the topic needs `validator.py`."""
     if rules.compression or rules.timestamp_type or len(records) > rules.max_message_bytes:
         return None
     header = new_tuple(BatchHeader, unpack_header(records))
@@ -322,7 +307,7 @@ def check_quickly(
 
 
 def _may_be_long(records: memoryview, codec: int, rules: ValidationRules) -> bool:
-    """Return True if a compressed batch needs the thorough check, because of its length or of the topic's rules."""
+    """Tell whether a compressed batch needs the thorough check, because of its length or of the topic's rules."""
     if (
         codec > Compression.ZSTD
         # The topic takes it as it is, and sets no limit to single records that may matter here.
@@ -368,7 +353,7 @@ def _is_good_compressed(
 
 
 def times_are_ordinary(header: Sequence[int], minimum: int, maximum: int, earliest: int, latest: int) -> bool:
-    """Return True if the timestamps are within the range and the header states the highest one correctly."""
+    """Tell whether the timestamps are within the range and the header states the highest one correctly."""
     base_timestamp, max_timestamp = header[7], header[8]
     min_timestamp = base_timestamp + minimum
     # The thorough half corrects a wrong maximum and says which records are out of range. Times below NO_TIMESTAMP, and sums that

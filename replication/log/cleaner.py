@@ -54,10 +54,7 @@ PAUSE_MAX_MS = 600_000
 
 
 class Cleanable(NamedTuple):
-    """A log to compact: its dirty part is [first_dirty_offset, uncleanable_offset), which ends at a segment's end.
-
-    `cuts` is the log's number of truncations at that time. After another truncation both offsets are invalid.
-    """
+    """Log to compact from `first_dirty_offset` to `uncleanable_offset`, a segment's end; void if `cuts` has changed."""
 
     log: PartitionLog
     first_dirty_offset: int
@@ -200,10 +197,7 @@ class LogCleaner:
         self._pauses[log.directory] = _Pause(log, self._clock_ms() + length_ms, length_ms)
 
     async def clean(self, found: Cleanable, limits: Limits, may_go_on: Callable[[], bool] = lambda: True) -> bool:
-        """Compact a log's dirty part; return True if everything was compacted.
-
-        Stops when the log changes or `may_go_on` returns False.
-        """
+        """Compact the dirty part until the log changes or `may_go_on` is False; return True if all was compacted."""
         directory = found.log.directory
         # A deleted log had that name, and a slow thread still works for it. It would write into the files of this one's.
         if directory in self._at_work:
@@ -274,7 +268,7 @@ class LogCleaner:
         await self._run_in_thread(log.log_directory.storage.sync_directory, log.directory)
 
     async def _work(self, pieces: Iterator[int], check: Callable[[], None]) -> None:
-        """Run the steps of `pieces` in threads, one by one at the permitted rate. Raises _Aborted if void."""
+        """Run the steps of `pieces` in threads, one by one at the permitted rate. Raises the error of `check`."""
         while (size := await self._run_in_thread(next, pieces, None)) is not None:
             await self._pay(size)
             check()

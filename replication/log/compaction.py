@@ -76,7 +76,7 @@ class OffsetMap:
         return True
 
     def is_last(self, key: bytes, offset: int) -> bool:
-        """Return True if no later record in the map has this key."""
+        """Tell whether no later record in the map has this key."""
         return offset >= self._offsets.get(_mapped(key), -1)
 
 
@@ -152,10 +152,7 @@ class Compaction:
     # --- the map ------------------------------------------------------------------------------------------------------
 
     def build_map(self) -> Iterator[int]:
-        """Map each key in the dirty part to its last offset; yield the bytes read in each step.
-
-        OSError, CorruptSegment or KafkaError end the pass.
-        """
+        """Map each dirty key to its last offset; yield bytes read. OSError, CorruptSegment or KafkaError end it."""
         self._remove_leftovers()
         start = self._task.first_dirty_offset
         clean = [source for source in self._task.sources if source.base_offset < start]
@@ -228,10 +225,7 @@ class Compaction:
     # --- the groups ---------------------------------------------------------------------------------------------------
 
     def groups(self) -> list[list[Source]]:
-        """Return the segments below `end_offset` in groups; each group, with its indexes, fits into one segment.
-
-        Groups are small, because the event loop marks all files of a group as deleted in one step.
-        """
+        """Return segments below `end_offset` in groups, each small enough for one segment and one event loop step."""
         groups: list[list[Source]] = []
         sums = (0, 0, 0)
         config = self._task.config
@@ -276,10 +270,7 @@ class Compaction:
         return Segment.create(files, self._task.directory, base_offset, created_ms=self._now_ms, suffix=CLEANED_SUFFIX)
 
     def clean(self, group: Sequence[Source], cleaned: Segment) -> Iterator[int]:
-        """Copy a group's retained records into a new, synced segment; yield the bytes read and written in each step.
-
-        Call this once for each group, in order.
-        """
+        """Copy retained records to a new, synced segment; yield bytes read and written. Call once a group, in order."""
         for source in group:
             self._transactions.reach(source.end_offset)
             modified_ms = self._storage.modified_ms(source.path)
@@ -335,7 +326,7 @@ class Compaction:
         return _rebuilt(header, compress(self._records(header, data), kept), horizon_ms)
 
     def _kept_of_marker(self, header: BatchHeader, data: memoryview, cleaned: Segment) -> tuple[bytearray, bool]:
-        """Select the records of a control batch to retain; also return True if they are retained only for a while."""
+        """Select which records of a control batch to retain; also tell whether they are retained only for a while."""
         records = list(decode_records(data))
         is_obsolete, aborted = self._transactions.end(header, records)
         if aborted is not None:
@@ -346,7 +337,7 @@ class Compaction:
         return bytearray([not is_over] * len(records)), is_obsolete
 
     def _kept_of_data(self, header: BatchHeader, data: memoryview, modified_ms: int) -> tuple[bytearray, bool]:
-        """Select the records of a data batch to retain, one byte each; also return True if they include a tombstone."""
+        """Select which records of a data batch to retain, one byte each; also tell whether any is a tombstone."""
         retains_deletes, has_deletes = self._retains_deletes(header, modified_ms), False
         kept = bytearray()
         for record in self._records(header, data):
@@ -372,7 +363,7 @@ class Compaction:
         return horizon_ms is None or self._now_ms < horizon_ms
 
     def _is_needed(self, header: BatchHeader) -> bool:
-        """Return True if an empty batch must remain without its records, for the producer or the high watermark."""
+        """Tell whether an empty batch must remain without its records, for the producer or the high watermark."""
         last = self._task.last_batches.get(header.producer_id) if header.producer_id >= 0 else None
         if last is not None:
             is_last = header.last_offset == last.offset

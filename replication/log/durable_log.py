@@ -217,10 +217,7 @@ class DurableLog(LogReader):
 
     @guarded
     def prepare_flush(self, *, include_active: bool = True) -> FlushJob | None:
-        """Prepare a job that makes the log durable to its end, or to the start of the last segment.
-
-        A long log takes several jobs. Returns None if nothing is left to sync.
-        """
+        """Return the next job to sync the log to its end, or to the last segment's start; None if nothing is left."""
         active = self._segments[-1]
         offset = self.log_end_offset if include_active else active.base_offset
         snapshot = self._snapshots.pending
@@ -271,8 +268,7 @@ class DurableLog(LogReader):
     def finish_flush(self, job: FlushJob) -> bool:
         """Raise the recovery point after `job` has run; return False if another job must follow.
 
-        Leaves the recovery point as it is if the log was truncated meanwhile, because the job has synced records that
-        are gone.
+        If the log was truncated meanwhile, the recovery point stays: the job has synced records that are gone.
         """
         if job.snapshot is not None:
             self._snapshots.finish(job.snapshot)

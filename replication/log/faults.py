@@ -28,10 +28,7 @@ class Irreparable(OSError):
 
 
 def insist(call: Callable[..., None], *arguments: object) -> None:
-    """Call a function that needs no disk space and no descriptors; repeat the call once after a transient error.
-
-    For renames and truncations in the middle of an operation that must not stay half done.
-    """
+    """Call a rename or truncation that must succeed and needs no space or descriptors; retry one transient error."""
     try:
         call(*arguments)
     except OSError as error:

@@ -69,8 +69,7 @@ def open_to_lock(path: str, flags: int = os.O_RDWR) -> int:
 def share_lock(path: str) -> FileLock | None:
     """Take a shared lock, which needs no write permission; None if another process has an exclusive lock.
 
-    If the file does not exist or cannot be locked, returns a lock without effect: nothing shows then whether the
-    directory is in use.
+    Without a file that can be locked, returns a lock without effect: nothing shows if the directory is in use.
     """
     try:
         # Not blocking, as whatever lies there under that name may be a pipe.

@@ -26,8 +26,7 @@ new_tuple = tuple.__new__  # past NamedTuple's keyword handling
 class LogRead(NamedTuple):
     """Part of a log; all records in `region` are below `end_offset`.
 
-    `bytes_available` is the number of bytes that a reader without a limit could get from this segment. `is_behind` is
-    True if later segments have more.
+    Without a limit a reader would get `bytes_available` from this segment, and more from later ones if `is_behind`.
     """
 
     region: FileRegion | bytes
@@ -49,8 +48,7 @@ def _ignore(log: LogReader, segment: Segment) -> None:
 def guarded(method: Method) -> Method:
     """Convert file errors of a method into KafkaError; take the directory offline if the disk is broken.
 
-    When a method raises a transient error, it has changed nothing or completed a step, so that files and memory agree.
-    A method that fails anywhere else raises `Irreparable`.
+    Transient errors occur before or after a step, so files and memory agree; elsewhere methods raise `Irreparable`.
     """
 
     @wraps(method)
@@ -188,7 +186,7 @@ class LogReader:
 
     @guarded
     def aborted_transactions(self, start_offset: int, end_offset: int, at_most: int = LONG_MAX) -> AbortedInRange:
-        """Return aborted transactions with records in [start_offset, end_offset), or less if there are too many."""
+        """Return aborted transactions with records in [start_offset, end_offset); the range shrinks if too many."""
         found = AbortedInRange(start_offset, end_offset, at_most)
         index = max(0, bisect_right(self._segments, start_offset, key=base_offset_of) - 1)
         # The marker of a transaction, and with it the entry, may lie in a later segment than its records.

@@ -102,7 +102,7 @@ def segment_path(directory: str, offset: int, kind: str, suffix: str = "") -> st
 
 
 def is_partition_name(topic: str, partition: int) -> bool:
-    """Return True if a directory can be named after this topic and partition."""
+    """Tell whether a directory can be named after this topic and partition."""
     # Characters are bytes here, because `_is_topic` lets only ASCII through.
     fits = len(topic) + len(f"-{partition}") <= DIRECTORY_NAME_LENGTH_MAX
     return fits and 0 <= partition <= PARTITION_MAX and _is_topic(topic)

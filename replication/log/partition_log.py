@@ -160,7 +160,7 @@ class PartitionLog(SegmentedLog):
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """First offset of the oldest transaction that is open, or ended at or above the high watermark; or None."""
+        """First offset of the oldest transaction open or ended at or above the high watermark; None without one."""
         producers = self._producers
         if producers is None:
             return None
@@ -181,10 +181,7 @@ class PartitionLog(SegmentedLog):
         transaction_version: int = 0,
         guard: VerificationGuard | None = None,
     ) -> AppendInfo:
-        """Append a batch; check it first unless `checked` is given. Raises KafkaError if nothing was appended.
-
-        After an error the buffer holds the batch as the client sent it, which may be appended again.
-        """
+        """Append a batch; check it unless `checked` is given. Raises KafkaError; the batch can then be retried."""
         # Looked at directly and not by `guarded`, which costs a call more for each append.
         if self.log_directory.failure is not None:
             raise self.log_directory.error()
@@ -495,7 +492,7 @@ def check_replicated(records: memoryview, next_offset: int, leader_epoch: int, n
 def should_roll(
     segment: Segment, config: LogConfig, size_bytes: int, max_timestamp: int, last_offset: int, now_ms: int
 ) -> bool:
-    """Return True if an append of this size, timestamp and last offset needs a new segment; may read the log."""
+    """Tell whether an append of this size, timestamp and last offset needs a new segment; may read the log."""
     if (
         segment.size > config.segment_bytes - size_bytes
         # segment.index.bytes bounds the indexes, as in Kafka. They store offsets relative to the segment, in 31 bits.

@@ -175,7 +175,7 @@ class ProducerSnapshots:
             self.remove(offset)
 
     def remove_strays(self, base_offsets: Iterable[int]) -> None:
-        """Delete snapshots at offsets where no segment begins, except the newest, written by the last shutdown."""
+        """Delete snapshots at offsets where no segment begins, except the newest one, which the last shutdown wrote."""
         known = {*base_offsets, self.latest_offset}
         for offset in [offset for offset in self.offsets if offset not in known]:
             self.remove(offset)

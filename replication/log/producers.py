@@ -101,7 +101,7 @@ class MarkerVersion(IntEnum):
 
     @classmethod
     def of(cls, transaction_version: int) -> MarkerVersion:
-        """Return the check for markers of a transaction version; versions above 2 have that of version 2."""
+        """Return the marker rule of a transaction version; versions above 2 use the rule of version 2."""
         # Kafka keeps this number for appends that end no transaction, and fails if it comes with a marker.
         if transaction_version == UNKNOWN_TRANSACTION_VERSION:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "A marker does not say of which transaction version it is")
@@ -177,7 +177,7 @@ class CompletedTransaction(NamedTuple):
 
 
 class ProducerUpdate:
-    """Changes to producers by an append, applied after the append is written."""
+    """Changes that an append makes to producer states, applied after the append is written."""
 
     __slots__ = ("completed", "entries", "started", "transactional")
 
@@ -214,12 +214,12 @@ class ProducerStateManager:
 
     @property
     def is_empty(self) -> bool:
-        """True if there are no producers and no unstable transactions."""
+        """Tell whether there are no producers and no unstable transactions."""
         return not self.producers and not self._unreplicated
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """First offset of the oldest transaction that is open or whose marker is not replicated; None: none."""
+        """First offset of the oldest transaction that is open or whose marker is not replicated; None without one."""
         ongoing = next(iter(self._ongoing)) if self._ongoing else None
         if not self._unreplicated_firsts:
             return ongoing
@@ -230,8 +230,7 @@ class ProducerStateManager:
     def in_order(self, batch: BatchHeader) -> ProducerEntry | None:
         """Return the producer's entry if a client's batch is next in sequence and within its transaction, if any.
 
-        Otherwise returns None. Nearly every append of an idempotent producer passes, so no `ProducerUpdate` is created
-        for it.
+        Otherwise returns None. This fast path saves a `ProducerUpdate` in nearly every idempotent producer's append.
         """
         entry = self.producers.get(batch.producer_id)
         if (
@@ -254,7 +253,7 @@ class ProducerStateManager:
         return None
 
     def _goes_on(self, batch: BatchHeader) -> bool:
-        """Return True if a batch continues the producer's open transaction and no verification is pending."""
+        """Tell whether a batch continues the producer's open transaction and no verification is pending."""
         is_data = batch.attributes & _TRANSACTION_FLAGS == TRANSACTIONAL_FLAG
         return is_data and batch.producer_id not in self.verifications.by_producer
 
@@ -264,20 +263,14 @@ class ProducerStateManager:
         return None if entry is None else entry.duplicate_of(batch)
 
     def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Return True if a producer has an open transaction in this epoch.
-
-        A transaction of another epoch may have ended without a marker in this partition.
-        """
+        """Tell whether a producer's transaction of this epoch is open; others may have ended without a marker here."""
         entry = self.producers.get(producer_id)
         return entry is not None and entry.current_txn_first_offset >= 0 and entry.epoch == epoch
 
     def start_verification(
         self, producer_id: int, sequence: int, epoch: int, *, supports_epoch_bump: bool, now_ms: int
     ) -> VerificationGuard | None:
-        """Return the guard for the first batch of a transaction; None if the transaction is open already.
-
-        Raises KafkaError if the epoch is outdated.
-        """
+        """Return a guard for a transaction's first batch, None if open already. Raises KafkaError on an old epoch."""
         _check_epoch(self.producers.get(producer_id) or ProducerEntry(producer_id), epoch)
         if self.is_in_transaction(producer_id, epoch):
             return None
@@ -331,7 +324,7 @@ class ProducerStateManager:
         return update
 
     def note(self, batch: BatchHeader, marker: EndTxnMarker | None = None) -> ProducerUpdate:
-        """Return the changes to the producer by a batch that the leader, or this log earlier, has checked."""
+        """Return a batch's changes to its producer; the leader, or this log earlier, has checked the batch."""
         update = ProducerUpdate()
         if batch.producer_id >= 0:
             entry = self._staged(update, batch.producer_id)
@@ -442,7 +435,7 @@ class ProducerStateManager:
                 self._ongoing[entry.current_txn_first_offset] = entry.producer_id
 
     def remember_earlier(self, headers: Iterable[BatchHeader]) -> None:
-        """Restore producers' batches before a snapshot from the log, if they adjoin the snapshot's batches."""
+        """Restore from the log the batches before a snapshot's batches, if both are contiguous."""
         earlier: dict[int, ProducerEntry] = {}
         for header in headers:
             # A producer that the snapshot does not have is forgotten, and stays so.

@@ -91,8 +91,7 @@ class LoadedLog(NamedTuple):
 class LoadOptions(NamedTuple):
     """Checkpointed offsets, clean-shutdown mark and time for loading a log.
 
-    The log is compacted below `first_dirty_offset`; -1 means never compacted or unknown. `topic_id` is the id in
-    `partition.metadata` if the caller has read it already, else None.
+    The log is compacted below `first_dirty_offset` (-1: never or unknown). `topic_id` is None if not read beforehand.
     """
 
     log_start_offset: int = 0
@@ -429,7 +428,7 @@ def _end_of(segment: Segment) -> int:
 
 
 def _has_gaps(segment: Segment) -> bool:
-    """Return True if offsets are missing between a segment's readable batches."""
+    """Tell whether offsets are missing between a segment's readable batches."""
     next_offset = segment.base_offset
     with contextlib.suppress(CorruptSegment):
         for header, _ in scan_batches(segment.log_file.open(), 0, segment.size, LARGE_SCAN_BYTES):

@@ -266,7 +266,7 @@ class Segment(SegmentFiles):
             position += batch[1] + LOG_OVERHEAD
 
     def _make_ready(self, next_offset: int) -> None:
-        """Load the state that index entries from `next_offset` on depend on."""
+        """Load the state needed to add index entries from `next_offset` on."""
         offset_index, time_index = self.offset_index, self.time_index
         # Such an entry is of batches that are gone, and the next ones would not fit in behind it.
         if any(index.entries and index.last_offset >= next_offset for index in (offset_index, time_index)):
@@ -364,10 +364,9 @@ class Segment(SegmentFiles):
     def read(
         self, position: int, max_bytes: int, end: int, *, at_least_one_batch: bool
     ) -> tuple[FileRegion | None, int | None]:
-        """Return a region of complete batches from `position` up to at most `end`, which is a batch border.
+        """Return a region of complete batches from `position` to at most `end`, a batch border; None if no batch fits.
 
-        The region is None if no batch fits. The second result is the offset of the next batch if `max_bytes` limited
-        the read, None if `end` did.
+        Also return the offset of the next batch if `max_bytes` limited the read, None if `end` did.
         """
         next_offset = None
         # Most reads at the tail want all there is, and need no header for that.
@@ -448,7 +447,7 @@ class Segment(SegmentFiles):
 
     @property
     def knows_its_times(self) -> bool:
-        """True if `max_timestamp` is known without reading the file."""
+        """Tell whether `max_timestamp` is known without reading the file."""
         return self._max_timestamp is not None or not self.size
 
     def end_of_known_times(self) -> int:
@@ -480,10 +479,7 @@ class Segment(SegmentFiles):
         return snapshot
 
     def learn(self, snapshot: Segment) -> None:
-        """Adopt indexes and timestamps that a thread found in a snapshot of this segment.
-
-        The segment may have grown since the snapshot, but must not have been truncated.
-        """
+        """Adopt a snapshot's indexes and timestamps; since then the segment may have grown, but not been truncated."""
         if snapshot._was_rebuilt:
             self._learn_indexes(snapshot)
         elif self._offset_index is None and snapshot._offset_index is not None and snapshot._time_index is not None:

@@ -201,10 +201,7 @@ class SegmentFiles:
                 index.save()
 
     def files_to_sync(self, *, is_active: bool = False) -> list[LazyFile]:
-        """Save index entries and return the files to sync, so that the segment is durable.
-
-        The active segment's offset and time index are left out, because recovery after a crash rebuilds them.
-        """
+        """Save index entries; return files to sync, without an active segment's rebuildable offset and time index."""
         files = [self._log]
         for index in (self.txn_index,) if is_active else (self._offset_index, self._time_index, self.txn_index):
             lazy = index.file_to_sync() if index is not None else None
@@ -221,10 +218,7 @@ class SegmentFiles:
 
 
 def check_indexes(offset_index: OffsetIndex, time_index: TimeIndex, log: LazyFile, size: int) -> None:
-    """Raise CorruptIndex or CorruptSegment if index files on disk cannot belong to their `.log`.
-
-    The last entry shows whether an index ends with zeros, belongs to another log or is ahead of its log.
-    """
+    """Raise CorruptIndex or CorruptSegment if an index's last entry is zero, of another log or ahead of its log."""
     offset, position = offset_index.last_entry()
     base_offset = offset_index.base_offset
     if offset_index.entries:

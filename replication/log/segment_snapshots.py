@@ -58,10 +58,7 @@ class SnapshotJob(ABC):
         """Read the snapshot of one segment."""
 
     def finish(self) -> bool:
-        """Give the results to the log; return False if the log has changed, so that the results are void.
-
-        Raises the thread's error.
-        """
+        """Give the results to the log, or raise the thread's error; return False if the log has changed since."""
         # This comes before the failure: files that were removed meanwhile cannot be read, and that is no fault of the
         # disk.
         if self._log.layout != self._layout:
@@ -73,7 +70,7 @@ class SnapshotJob(ABC):
 
 
 class Survey(SnapshotJob):
-    """Job that opens or rebuilds the indexes of segments and reads their timestamps; of the first segments if many."""
+    """Job that opens or rebuilds segments' indexes and reads their timestamps; if many, only of the first segments."""
 
     def work(self, snapshot: Segment) -> None:
         _ = snapshot.offset_index, snapshot.max_timestamp, snapshot.first_batch_timestamp()
@@ -146,10 +143,7 @@ class Truncation:
         return self._log.layout == self._layout
 
     def producers_at(self, offset: int) -> ProducerStateManager | None:
-        """Return the producer state at `offset`; None if the thread's result does not apply.
-
-        Raises OSError if the thread could not read it.
-        """
+        """Return the thread's producer state at `offset`, None if inapplicable. Raises OSError if it was unreadable."""
         # A state of another moment must not get into the log: with it the log would refuse records, or take them twice.
         if offset != self.offset or not self.is_current:
             return None

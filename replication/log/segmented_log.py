@@ -106,10 +106,7 @@ class SegmentedLog(DurableLog):
         limit: int = SEGMENTS_MAX,
         is_enough: Callable[[], bool] = lambda: False,
     ) -> int:
-        """Mark segments beyond retention as deleted; return their number.
-
-        Deletes at most `limit` segments, and stops early when `is_enough()` is True.
-        """
+        """Mark at most `limit` segments beyond retention as deleted, until `is_enough()`; return their number."""
         count = expired_count(
             self._segments,
             self._config,
@@ -183,10 +180,7 @@ class SegmentedLog(DurableLog):
         return True
 
     def _drop_segments(self, keep: int, now_ms: int) -> bool:
-        """Remove the segments after the first `keep`, last one first; return True if any were removed.
-
-        So the remaining segments are a prefix of the log at any time.
-        """
+        """Remove segments after the first `keep`, from the end, so that a prefix remains; return True if any."""
         is_cut = False
         while len(self._segments) > keep:
             try:

@@ -93,10 +93,10 @@ class Storage(Protocol):
         """Return the names in a directory, in no particular order."""
 
     def is_directory(self, path: str) -> bool:
-        """Return True if `path` is an existing directory."""
+        """Tell whether `path` is an existing directory."""
 
     def exists(self, path: str) -> bool:
-        """Return True if a file or directory exists at `path`."""
+        """Tell whether a file or directory exists at `path`."""
 
     def size(self, path: str) -> int:
         """Return the length of a file in bytes."""
@@ -117,10 +117,7 @@ class Storage(Protocol):
         """Overwrite a file in place. Raises FileNotFoundError; also if `is_still` says the directory was replaced."""
 
     def replace(self, path: str, data: bytes, is_still: IsStill = always) -> None:
-        """Replace a file atomically: after a crash it has the old or the new contents, after the return the new ones.
-
-        Raises FileNotFoundError; also if `is_still` says that the directory was replaced.
-        """
+        """Replace a file atomically and durably. Raises FileNotFoundError if the directory is gone or was replaced."""
 
     def replace_all(self, files: Sequence[Replacement]) -> None:
         """Replace many files like `replace`; skip files whose directory is gone."""
@@ -180,7 +177,7 @@ only_cached = _OnlyCached()
 
 
 def may_wait() -> bool:
-    """Return True if this thread's reads may block on the disk."""
+    """Tell whether this thread's reads may block on the disk."""
     return not _blocks.depth
 
 
@@ -251,10 +248,7 @@ class OsFile:
 
 
 def _close(fd: int) -> None:
-    """Close a file; a thread closes a large file that was removed while a response still read it.
-
-    When a removed file is closed, the system frees its contents, which takes 100 ms for a gigabyte.
-    """
+    """Close a file; a thread closes a large one removed while being sent, as freeing a gigabyte takes 100 ms."""
     # OSError: the disk does not tell. RuntimeError: the process ends, or can have no more threads.
     with contextlib.suppress(OSError, RuntimeError):
         about = os.fstat(fd)
@@ -415,10 +409,7 @@ class FileCache:
 
 
 class LazyFile:
-    """A file by path, which is open only while in use.
-
-    `file` is the open file or None; hot paths read it directly (`lazy.file or lazy.open()`) and set `used`.
-    """
+    """File open only while in use; hot paths call `lazy.file or lazy.open()` (`file` None: closed) and set `used`."""
 
     __slots__ = ("_cache", "file", "path", "used")
 
@@ -517,10 +508,7 @@ class LogDirectory:
         return self.failure is None
 
     def take_offline(self, error: OSError) -> KafkaError:
-        """Take the directory offline after an error that cannot be undone; return the KafkaError to raise.
-
-        For errors after which everything is as before, use `judge`.
-        """
+        """Take the directory offline after an irreparable error; return the KafkaError to raise. Else use `judge`."""
         # The first failure is the cause. Failures that follow from it are not reported again.
         if self.failure is None:
             self.failure = error

@@ -66,10 +66,7 @@ class TimestampSearch:
         self._job: SnapshotJob | None = None
 
     def advance(self) -> bool:
-        """Continue the search as far as that is quick; return True if it is complete.
-
-        Otherwise a thread must call `run` before `advance` is called again.
-        """
+        """Continue the search while quick; return True if complete, else a thread must `run` before the next call."""
         log = self.log
         log.log_directory.check_online()
         if self._job is not None and not self._job.has_run:

@@ -145,7 +145,7 @@ class TransactionIndex(IndexFile):
         return False
 
     def _behind_later_ones(self, block: int, end_offset: int) -> int:
-        """Return the first slot after `block` in a block with a transaction that begins below `end_offset`."""
+        """Return the first slot of the next block, from `block` on, with a transaction beginning below `end_offset`."""
         for number in range(block, len(self._least)):
             if self._least[number] < end_offset:
                 return number * _BLOCK
@@ -245,7 +245,7 @@ class AbortedAhead:
         self._seen_to = -1
 
     def up_to(self, end_offset: int) -> Iterator[AbortedTransaction]:
-        """Yield further transactions, including all that have records below `end_offset`."""
+        """Yield further transactions until all that have records below `end_offset` were yielded."""
         if not self._has_begun:
             self._has_begun, self._next = True, next(self._entries, None)
         # What completed after a transaction began at its last stable offset or behind it. The entries of a segment are read
@@ -297,7 +297,7 @@ class TransactionFilter:
             self._aborting.setdefault(transaction.producer_id, transaction)
 
     def is_aborted(self, batch: BatchHeader) -> bool:
-        """Return True if a data batch belongs to an aborted transaction."""
+        """Tell whether a data batch belongs to an aborted transaction."""
         self._advance(batch.last_offset)
         if not batch.is_transactional:
             return False

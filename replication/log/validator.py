@@ -111,10 +111,7 @@ def check_thoroughly(
 def _checked_while_decompressed(
     records: memoryview, size: int, header: BatchHeader, rules: ValidationRules, now_ms: int, at_once: bool
 ) -> int | None:
-    """Return the highest timestamp of a compressed batch that can be appended unchanged.
-
-    Returns None if the batch is invalid or has to be changed; `_check_area` finds out which.
-    """
+    """Return a compressed batch's highest timestamp; None if invalid or to be changed (`_check_area` finds out)."""
     codec = Compression(header.attributes & COMPRESSION_MASK)
     if rules.compression not in (None, codec):
         return None

@@ -78,10 +78,7 @@ class Verification:
             self.lowest_sequence = sequence
 
     def check_sequence(self, batch: BatchHeader, *, is_known: bool) -> None:
-        """Raise KafkaError if the batch cannot be the producer's first one.
-
-        `is_known` is True if the log has batches of the producer.
-        """
+        """Raise KafkaError if `batch` cannot come first; `is_known` says whether the log has the producer's batches."""
         sequence = batch.base_sequence
         if self.supports_epoch_bump and sequence and not is_known:
             raise KafkaError(
@@ -95,7 +92,7 @@ class Verification:
             )
 
     def outlives(self, batch: BatchHeader) -> bool:
-        """Return True if the verification stays valid after `batch` was written."""
+        """Tell whether the verification stays valid after `batch` was written."""
         return self.supports_epoch_bump and batch.is_control and batch.producer_epoch == self.epoch
 
 
@@ -122,7 +119,7 @@ class Verifications:
         return known.guard
 
     def accept(self, producer_id: int, guard: VerificationGuard | None) -> bool:
-        """Return True if `guard` is the guard of the producer's pending verification."""
+        """Tell whether `guard` is the guard of the producer's pending verification."""
         known = self.by_producer.get(producer_id)
         return known is not None and known.guard is guard
 

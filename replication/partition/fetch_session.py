@@ -239,18 +239,18 @@ class FetchContext:
 
     @property
     def has_idle(self) -> bool:
-        """True if the session has idle partitions, which are not in `targets`."""
+        """Tell whether the session has idle partitions, which are not in `targets`."""
         return self.session is not None and self.session.has_idle
 
     @property
     def may_look_at_idle(self) -> bool:
-        """True if the session has idle partitions, and few enough partitions to read all of them."""
+        """Tell whether the session has idle partitions, and few enough partitions to read all of them."""
         session = self.session
         return session is not None and self.may_let_idle and session.has_idle and len(session.targets) <= IDLE_READ_MAX
 
     @property
     def may_let_idle(self) -> bool:
-        """True if the session is large enough for idle partitions and this request is its latest."""
+        """Tell whether the session is large enough for idle partitions and this request is its latest."""
         session = self.session
         return (
             session is not None
@@ -332,10 +332,7 @@ class FetchSessionCache:
         principal: str,
         named: NamedPartitions | None = None,
     ) -> FetchContext:
-        """Return the context of a fetch request by the table in the module's docstring.
-
-        `named` holds the request's partitions if the caller has read them already.
-        """
+        """Return a fetch request's context (table in the module's docstring); `named` holds partitions read already."""
         changed = _targets(request, version, cluster) if named is None else named.targets
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             # A client that begins again does not come back to its old session. Without this it would keep a slot for
@@ -392,7 +389,7 @@ class FetchSessionCache:
         return FetchContext(targets, session=session)
 
     def _has_room(self, size: int, more: int) -> bool:
-        """True if a session may have `size` partitions and the cache can take `more` additional partitions."""
+        """Tell whether a session may have `size` partitions and the cache can take `more` additional partitions."""
         # Counted again each time, because sessions begin and grow seldom.
         held = sum([len(session.targets) for session in self._sessions.values()])
         return size <= self._session_partitions_max and held + more <= self._partitions_max
@@ -423,8 +420,7 @@ class FetchSessionCache:
     def _evict(self, size: int, is_follower: bool, now_ms: int) -> bool:
         """Make room for a session of `size` partitions; return False if no session may be evicted.
 
-        Evicts the least recently used session if that is stale; otherwise a session of lower rank that is old enough.
-        Followers rank above consumers, large sessions above small ones.
+        Evicts the least recently used session if stale, else an old one of lower rank: a consumer's, or a smaller one.
         """
         if not self._sessions:
             return False

@@ -175,8 +175,7 @@ class Followers:
     ) -> bool:
         """Record that a follower holds everything below `fetch_offset`; return True if that is new.
 
-        Ignores a fetch that the broker sent before it restarted: such a fetch says nothing about the present log.
-        Raises KafkaError (UNKNOWN_LEADER_EPOCH) if the broker has no replica.
+        Ignores fetches from before the broker's restart. Raises KafkaError (UNKNOWN_LEADER_EPOCH) if it has no replica.
         """
         follower = self.by_id.get(broker)
         if follower is None:

@@ -53,7 +53,7 @@ class FetchTarget:
         self.idle: IdleTarget | None = None
 
     def has_news(self, data: PartitionData) -> bool:
-        """Return True if `data` has news for the client, and remember the offsets in `data` as sent."""
+        """Tell whether `data` has news for the client, and remember the offsets in `data` as sent."""
         # No early return: what is told has to be remembered below in any case. As in Kafka, a last stable offset that
         # moved alone is no news.
         news = bool(data.records) or data.preferred_read_replica >= 0 or data.diverging_epoch.epoch >= 0

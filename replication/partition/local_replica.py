@@ -34,8 +34,8 @@ Watcher = Callable[[], None]
 class Watchers:
     """Ordered set of callbacks; callbacks may be added and removed while the set is called.
 
-    Calls may nest: a watcher prepares a response, and its connection goes on to a request that changes the same
-    partition. A watcher removed during the inner call is not called by the outer call.
+    Calls may nest, because a watcher's response can lead to a request that changes the partition again. The outer call
+    skips watchers that the inner call has removed.
     """
 
     __slots__ = ("_functions",)
@@ -162,10 +162,7 @@ class LocalReplica:
     def append_as_follower(
         self, records: memoryview, *, leader_high_watermark: int, leader_log_start_offset: int, now_ms: int
     ) -> AppendInfo:
-        """Append the leader's records and adopt its high watermark and log start offset.
-
-        Raises KafkaError if no record was written.
-        """
+        """Append the leader's records; adopt its high watermark and log start. Raises KafkaError if none is written."""
         log = self.log
         # Only a log without records can begin again at another offset.
         if log.log_end_offset == log.log_start_offset:
@@ -213,10 +210,7 @@ class LocalReplica:
         return divergence_from_leader(self.log, epoch, end_offset)
 
     def truncate_to(self, offset: int, *, now_ms: int, truncation: Truncation | None = None) -> None:
-        """Truncate the log to `offset`, where it diverges from the leader's log.
-
-        `truncation` holds data that a thread has read for this.
-        """
+        """Truncate the log at `offset`, where it leaves the leader's log; `truncation` has data that a thread read."""
         # The watermark falls here only because the records above it are gone. It never decides where to cut.
         if self.log.truncate_to(offset, now_ms=now_ms, truncation=truncation):
             self.high_watermark = min(self.high_watermark, offset)
@@ -254,10 +248,7 @@ class LocalReplica:
     def delete_old_segments(
         self, now_ms: int, *, limit: int = SEGMENTS_MAX, is_enough: Callable[[], bool] = lambda: False
     ) -> int:
-        """Apply the topic's retention; return the number of deleted segments.
-
-        Deletes at most `limit` segments, and stops early when `is_enough()` is True.
-        """
+        """Apply retention to at most `limit` segments, until `is_enough()`; return the number of deleted segments."""
         start = self.log.log_start_offset
         count = self.log.delete_old_segments(now_ms, self.high_watermark, limit=limit, is_enough=is_enough)
         # Segments below the start may go without moving it, and no request waits for that.

@@ -116,12 +116,12 @@ class Partition(LocalReplica):
 
     @property
     def is_leader(self) -> bool:
-        """True if this broker is the partition's leader."""
+        """Tell whether this broker is the partition's leader."""
         return self.leader_id == self._local_id and not self.is_deleted
 
     @property
     def is_under_min_isr(self) -> bool:
-        """True if the ISR is smaller than min.insync.replicas."""
+        """Tell whether the ISR is smaller than min.insync.replicas."""
         return len(self.isr) < self.min_isr
 
     # --- roles --------------------------------------------------------------------------------------------------------
@@ -135,10 +135,7 @@ class Partition(LocalReplica):
         isr: tuple[int, ...],
         now_ms: int = 0,
     ) -> bool:
-        """Make this broker the leader; return True if it was not the leader before.
-
-        A broker without followers may omit `now_ms`.
-        """
+        """Make this broker the leader; return True if it was not. A broker without followers may omit `now_ms`."""
         self._check_offsets()
         if partition_epoch < self.partition_epoch:
             return False
@@ -424,8 +421,7 @@ class Partition(LocalReplica):
     ) -> ReadInfo:
         """Read batches from `fetch_offset` on, for a consumer or a follower. Raises KafkaError like Kafka's fetch.
 
-        `aborted_max` is the maximum number of aborted transactions in the result; if there are more, fewer records are
-        read.
+        The result has at most `aborted_max` aborted transactions; with more, fewer records are read.
         """
         log = self._readable_log(current_leader_epoch, only_from_leader=only_from_leader)
         if log.log_directory.failure is not None:
@@ -452,7 +448,7 @@ class Partition(LocalReplica):
         return new_tuple(ReadInfo, found)
 
     def is_followed_by(self, broker: int) -> bool:
-        """True if a broker may fetch this partition as a follower while this broker is the leader."""
+        """Tell whether a broker may fetch this partition as a follower while this broker is the leader."""
         return self.followers is not None and broker in self.followers.by_id
 
     def refuse_follower(self, current_leader_epoch: int) -> NoReturn:
@@ -495,10 +491,7 @@ class Partition(LocalReplica):
         return start if self.followers is None else self.followers.common_start(start, is_alive)
 
     def end_offset_for_epoch(self, epoch: int, *, current_leader_epoch: int = NO_LEADER_EPOCH) -> tuple[int, int]:
-        """Return the largest epoch at or below `epoch`, and its end offset; (-1, -1) if there is none.
-
-        Raises KafkaError if this broker does not lead.
-        """
+        """Return the largest epoch <= `epoch` and its end offset, or (-1, -1). Raises KafkaError if not the leader."""
         log = self.leading_log(current_leader_epoch)
         log.log_directory.check_online()
         return log.end_offset_for_epoch(epoch)

@@ -129,9 +129,8 @@ def with_aborted(
 ) -> tuple[LogRead, list[AbortedTransaction]]:
     """Return the aborted transactions of a committed read, and a shorter read if there are more than `aborted_max`.
 
-    A transaction with one record takes 150 bytes of a log, so a read of 50 MB may contain 350,000 aborted transactions.
-    The reader gets fewer records then, and reads again. More than `aborted_max` are returned only if one batch needs
-    them.
+    A read of 50 MB may contain 350,000 aborted transactions, at 150 bytes each with one record. The reader gets fewer
+    records then, and reads again. More than `aborted_max` are returned only if one batch needs them.
     """
     if not read.region:
         return read, []

@@ -71,10 +71,7 @@ Place = tuple[str, bytes, int]
 
 
 class _Gap(NamedTuple):
-    """Missing sequence numbers before a batch of a producer that has not written in this leader epoch.
-
-    Until `unproven_until` the batches in the gap may still arrive.
-    """
+    """Missing sequence numbers of a producer silent in this leader epoch; may still arrive until `unproven_until`."""
 
     producer_epoch: int
     leader_epoch: int
@@ -146,10 +143,7 @@ class RetryWindow:
             run.insert(batch.base_sequence, code)
 
     def missing(self, place: Place, batch: BatchHeader, entry: ProducerEntry | None) -> ErrorCode | None:
-        """Return the error of an earlier refused batch that must be sent again before `batch`, or None.
-
-        `entry` is the producer's state in the log.
-        """
+        """Return the error of a refused batch that must be sent again before `batch`, or None; `entry`: log's state."""
         # Three cases in which the run says nothing: none, a batch of an older epoch, which the log refuses, and a newer
         # one.
         run = self.by_producer.get(batch.producer_id, {}).get(place)

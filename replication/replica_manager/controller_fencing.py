@@ -115,7 +115,7 @@ class ControllerFencing:
         return self._is_elected(controller_id, epoch)
 
     def _is_elected(self, controller_id: int, epoch: int) -> bool:
-        """True if the tree, as last read, names this controller and epoch, or this epoch and no controller."""
+        """Tell whether the tree, as last read, names this controller and epoch, or this epoch and no controller."""
         return epoch == self._epoch and self._controller_id in (NO_CONTROLLER, controller_id)
 
     async def _read_controller(self) -> None:

@@ -69,8 +69,7 @@ class FoundPartition(NamedTuple):
 class OffsetCheckpoints(NamedTuple):
     """Contents of a log directory's checkpoint files, by (topic, partition).
 
-    If the recovery points are readable, a log without a recovery point is new. If they are unreadable, the recovery
-    point of every log is unknown.
+    If the recovery points are readable, a log without one is new; otherwise every log's recovery point is unknown.
     """
 
     are_recovery_points_known: bool
@@ -102,8 +101,7 @@ class HeldDirectory:
     def settle(self, *, node_id: int, cluster_id: str, directory_id: bytes | None = None) -> None:
         """Claim a new directory for this broker, and give the directory an id if it has none.
 
-        Writes meta.properties of version 0, which Kafka's ZooKeeper brokers accept; KRaft brokers need a formatted
-        directory.
+        Writes meta.properties version 0, as Kafka's ZooKeeper brokers do; KRaft brokers need a formatted directory.
         """
         if self.meta is None:
             self._begin_recovery_points()
@@ -198,7 +196,7 @@ class HeldDirectory:
             self._recorded[name] = set(offsets)
 
     def mentions(self, logs: Collection[tuple[str, int]]) -> bool:
-        """True if a checkpoint may have an entry for one of the logs."""
+        """Tell whether a checkpoint may have an entry for one of the logs."""
         return any(not recorded.isdisjoint(logs) for recorded in self._recorded.values())
 
     def release(self) -> None:

@@ -216,8 +216,7 @@ class CheckpointWriter:
     async def forget(self, logs: Collection[tuple[str, int]], directories: Iterable[HeldDirectory]) -> None:
         """Remove deleted logs from the checkpoints. Raises OSError if a checkpoint cannot be written.
 
-        Otherwise, after a crash, a new log of the same name would begin at the old log's start offset, and lose the
-        records below it.
+        Otherwise, after a crash, a new log of the name would begin at the old start offset and lose records below it.
         """
         # A thread that is about to write a checkpoint may not have begun, so that nothing tells of these logs yet.
         if not self._under_way.keys().isdisjoint(logs):
@@ -231,10 +230,7 @@ class CheckpointWriter:
                 )
 
     async def write(self, held: HeldDirectory, name: str) -> bool:
-        """Write one checkpoint of a directory; return False if it cannot be written now.
-
-        A broken disk takes the directory offline.
-        """
+        """Write one checkpoint; return False if that is impossible now. A broken disk takes the directory offline."""
         # What is written is collected within the turn: collected
         # before, it could be older than what is on the disk by then.
         async with self._lock:

@@ -99,7 +99,7 @@ class FutureReplica:
 
     @property
     def was_cut(self) -> bool:
-        """True if the current log lost records that are copied already or being copied."""
+        """Tell whether the current log lost records that are copied already or being copied."""
         return self._cut_to is not None
 
     def _look_at_current(self) -> None:
@@ -114,10 +114,7 @@ class FutureReplica:
     # --- on the event loop --------------------------------------------------------------------------------------------
 
     def next_job(self) -> Job | None:
-        """Return the thread's next job; None if the future log may replace the current log now.
-
-        Raises KafkaError if the current log cannot be read.
-        """
+        """Return the next job; None if the future log may take over. Raises KafkaError if the log is unreadable."""
         # State copying: what the current log has lost is cut off before anything else is appended.
         if self._cut_to is not None:
             offset, self._cut_to = self._cut_to, None

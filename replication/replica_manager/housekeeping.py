@@ -104,8 +104,7 @@ SEGMENTS_PER_SLICE = 16  # that are looked at, or given up
 async def apply_retention(partitions: Iterable[Partition], repairer: Repairer, clock_ms: Callable[[], int]) -> None:
     """Delete old segments of all partitions, a few segments at a time.
 
-    After a start a segment without a time index has to be read once. The repairer's thread reads it, and the retention
-    of its partition waits until then.
+    The repairer's thread first reads a segment without time index once; its partition's retention waits for that.
     """
     # One budget for all partitions: ten thousand that each take a little would else hold the event loop.
     time_slice = TimeSlice()
@@ -231,10 +230,7 @@ class Housekeeping:
         await apply_retention(partitions, self._repairer, self._clock_ms)
 
     async def _compact_dirtiest(self, number: int, put_off: set[Partition]) -> None:
-        """Compact logs, dirtiest first, until no log needs it or cleaner thread `number` is not configured any more.
-
-        A log whose compaction is not finished goes into `put_off`, until the next round.
-        """
+        """Compact logs, dirtiest first, until none needs it or thread `number` is gone; unfinished go to `put_off`."""
         while self._config().log_cleaner_enable and number < self._config().log_cleaner_threads:
             # Looked for again after each log, because a round over many logs takes long and the dirtiest one changes.
             found = [each for each in await self._cleanable() if each[0] not in put_off]

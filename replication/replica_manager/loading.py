@@ -45,10 +45,7 @@ STRAYS_NAMED = 5  # in the one log line that tells of them
 
 @dataclass(frozen=True, slots=True)
 class HostedPartition:
-    """A partition assigned to this broker, with the settings to open or create its log.
-
-    The controller decides later whether this broker is leader or follower.
-    """
+    """Partition of this broker, not yet leader or follower, with the settings to open or create its log."""
 
     topic: str
     index: int
@@ -192,7 +189,7 @@ def _is_to_be_loaded(
 
 
 def has_records(storage: Storage, path: str) -> bool:
-    """True if a partition's directory holds records."""
+    """Tell whether a partition's directory holds records."""
     for name in storage.names(path):
         file = parse_segment_file(name)
         # Indexes and checkpoints do not count: an empty log has them, too.

@@ -194,10 +194,7 @@ class LogDirMoves:
         self._work.set()
 
     def promote(self, log: PartitionLog, directory: LogDirectory) -> None:
-        """Rename a future log that has no current log beside it to the current log's name; blocks on the disk.
-
-        Raises OSError or KafkaError.
-        """
+        """Rename a future log to its missing current log's name; blocks on the disk. Raises OSError or KafkaError."""
         logger.info("%s had taken over when the broker stopped", log.directory)
         log.rename_directory(partition_directory_name(log.topic, log.partition))
         directory.storage.sync_directory(directory.path)

@@ -143,10 +143,7 @@ def _refuse_copies(seen: Sequence[SeenDirectory]) -> None:
 
 
 def _refuse_empty_beside_known(seen: Sequence[SeenDirectory], accepted: Collection[str]) -> None:
-    """Raise LogDirectoryProblem for an empty directory beside a directory with an id, unless it is `accepted`.
-
-    All directories get their ids together, so an empty directory is new or was emptied.
-    """
+    """Raise LogDirectoryProblem for a new or emptied directory beside one with an id, unless it is `accepted`."""
     with_id = next(
         (each for each in seen if each.meta is not None and not each.meta.version and each.directory_id), None
     )
@@ -255,8 +252,7 @@ class LogDirectoryRegistry:
     def found_partitions(self) -> list[FoundPartition]:
         """Return the partitions on disk, registered or not; call this only before the logs are loaded.
 
-        A directory that cannot be read goes offline. If it counted as empty, the broker would set its logs aside and
-        create new ones.
+        An unreadable directory goes offline; if it counted as empty, its logs would be set aside and new ones created.
         """
         found: list[FoundPartition] = []
         for held in self.online():

@@ -127,10 +127,7 @@ class LogCreation:
     async def make(
         self, wanted: Sequence[HostedPartition], on_made: Callable[[Sequence[MadeLog]], None]
     ) -> Mapping[str, OSError | KafkaError]:
-        """Create logs and pass them to `on_made` in groups; return the errors by topic name.
-
-        After the failure of one log the remaining logs of its topic are not created.
-        """
+        """Create logs, pass them to `on_made` in groups; return errors by topic. A failed topic is given up."""
         try:
             # Before any file is made: after a kill the next start must
             # not load a new log with the checkpoints of an old one.
@@ -245,7 +242,7 @@ class LogCreation:
 
 
 def _reason(failure: OSError) -> OSError:
-    """Return the error that caused a failure; a leftover that could not be removed is harmless (`_clear_name`)."""
+    """Return the disk error behind a failure; a leftover that could not be removed is harmless (`_clear_name`)."""
     cause = failure.__cause__ or failure.__context__
     return cause if isinstance(failure, Irreparable) and isinstance(cause, OSError) else failure
 

@@ -259,7 +259,7 @@ class ReplicaManager:
     # --- partitions ---------------------------------------------------------------------------------------------------
 
     def is_offline(self, topic: str, index: int) -> bool:
-        """Return True if the partition is on a failed log directory, or if it is unknown and a directory has failed."""
+        """Tell whether the partition is on a failed log directory, or is unknown and a directory has failed."""
         partition = self.partition(topic, index)
         if partition is not None:
             return not partition.log.log_directory.is_online
@@ -284,10 +284,9 @@ class ReplicaManager:
         return self.directories.log_directories()
 
     async def create_partitions(self, hosted: Sequence[HostedPartition]) -> None:
-        """Create the logs of new partitions.
+        """Create the logs of new partitions. Raises KafkaError, before any is created, if a name is impossible.
 
-        Raises OSError if the disk fails for some logs; the remaining logs of their topics are not created then. Raises
-        KafkaError if a name is impossible; no log is created then.
+        Raises OSError if the disk fails for some logs; the remaining logs of their topics are not created then.
         """
         for each in hosted:
             if self.partition(each.topic, each.index) is None:

@@ -151,8 +151,7 @@ class MetadataUpdates:
     def _resign_if_moved(self, topic: str, received: UpdateMetadataPartitionState) -> None:
         """Resign from a partition that was reassigned away while the controller could not reach this broker.
 
-        The controller sends no LeaderAndIsr or StopReplica about the partition to a former replica. The log stays, as
-        in Kafka.
+        A former replica gets no LeaderAndIsr or StopReplica about the partition. The log stays, as in Kafka.
         """
         partition = self._replicas.partition(topic, received.partition_index)
         if (
@@ -178,10 +177,7 @@ def _registration(broker: UpdateMetadataBroker) -> BrokerRegistration:
 
 
 def _is_older(received: UpdateMetadataPartitionState, known: PartitionState) -> bool:
-    """True if a later request has overtaken this state, because the controller sent its request again.
-
-    Apache Kafka would accept the state, and show a former leader to clients until the partition changes once more.
-    """
+    """Tell whether a resent state is older than the known one; Kafka would accept it and show a former leader."""
     return (received.leader_epoch, received.zk_version) < (known.leader_epoch, known.partition_epoch)
 
 

@@ -16,10 +16,7 @@ class AclCreation(Struct):
 
 
 class CreateAclsRequest(Message, key=30, versions="1-3", flexible="2+"):
-    """CreateAcls (key 30): add rules to the authorizer (KIP-140).
-
-    v2 flexible   v3 resources of type USER
-    """
+    """CreateAcls (key 30): add rules to the authorizer (KIP-140). v2 flexible; v3 resources of type USER."""
 
     creations: list[AclCreation] = field(Array(AclCreation))
 
@@ -35,10 +32,7 @@ class CreateAclsResponse(Message, key=30, versions="1-3", flexible="2+"):
 
 
 class DescribeAclsRequest(Message, key=29, versions="1-3", flexible="2+"):
-    """DescribeAcls (key 29): return the authorizer's rules that match a filter (KIP-140).
-
-    v2 flexible   v3 resources of type USER
-    """
+    """DescribeAcls (key 29): return matching authorizer rules (KIP-140). v2 flexible; v3 resources of type USER."""
 
     resource_type_filter: int = field(Int8)
     resource_name_filter: str | None = field(String, nullable="0+")
@@ -81,10 +75,7 @@ class DeleteAclsFilter(Struct):
 
 
 class DeleteAclsRequest(Message, key=31, versions="1-3", flexible="2+"):
-    """DeleteAcls (key 31): delete the authorizer's rules that match filters (KIP-140).
-
-    v2 flexible   v3 resources of type USER
-    """
+    """DeleteAcls (key 31): delete matching authorizer rules (KIP-140). v2 flexible; v3 resources of type USER."""
 
     filters: list[DeleteAclsFilter] = field(Array(DeleteAclsFilter))
 

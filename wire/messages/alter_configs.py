@@ -16,10 +16,7 @@ class IncrementalConfigsResource(Struct):
 
 
 class IncrementalAlterConfigsRequest(Message, key=44, versions="0-1", flexible="1+"):
-    """IncrementalAlterConfigs (key 44): set (0), delete (1), append to (2) or subtract from (3) single settings (KIP-339).
-
-    v1 flexible
-    """
+    """IncrementalAlterConfigs (key 44, KIP-339): set (0), delete (1), append (2), subtract (3) values. v1 flexible."""
 
     resources: list[IncrementalConfigsResource] = field(Array(IncrementalConfigsResource))
     validate_only: bool = field(Bool)
@@ -49,10 +46,7 @@ class AlterConfigsResource(Struct):
 
 
 class AlterConfigsRequest(Message, key=33, versions="0-2", flexible="2+"):
-    """AlterConfigs (key 33): replace all settings of a resource; settings left out return to their defaults.
-
-    v1 answer first, throttle after   v2 flexible
-    """
+    """AlterConfigs (key 33): replace all of a resource's settings. v1 answer first, throttle after; v2 flexible."""
 
     resources: list[AlterConfigsResource] = field(Array(AlterConfigsResource))
     validate_only: bool = field(Bool)

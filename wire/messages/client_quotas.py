@@ -20,10 +20,7 @@ class EntryData(Struct):
 
 
 class AlterClientQuotasRequest(Message, key=49, versions="0-1", flexible="1+"):
-    """AlterClientQuotas (key 49): change the quotas of users, clients and addresses (KIP-546).
-
-    v1 flexible
-    """
+    """AlterClientQuotas (key 49): change quotas of users, clients and addresses (KIP-546). v1 flexible."""
 
     entries: list[EntryData] = field(Array(EntryData))
     validate_only: bool = field(Bool)
@@ -47,10 +44,7 @@ class ComponentData(Struct):
 
 
 class DescribeClientQuotasRequest(Message, key=48, versions="0-1", flexible="1+"):
-    """DescribeClientQuotas (key 48): the quotas of users, clients and addresses (KIP-546).
-
-    v1 flexible
-    """
+    """DescribeClientQuotas (key 48): return quotas of users, clients and addresses (KIP-546). v1 flexible."""
 
     components: list[ComponentData] = field(Array(ComponentData))
     strict: bool = field(Bool)

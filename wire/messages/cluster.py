@@ -6,8 +6,7 @@ from ottla.wire.schema import Array, Bool, Int8, Int16, Int32, Message, String, 
 class DescribeClusterRequest(Message, key=60, versions="0-2", flexible="0+"):
     """DescribeCluster (key 60): return the cluster's id, controller and brokers (KIP-700).
 
-    v0 flexible from the start   v1 endpoints of brokers (1) or controllers (2) (KIP-919)
-    v2 fenced brokers (KIP-1073)
+    v0 flexible from the start   v1 endpoints of brokers (1) or controllers (2) (KIP-919)   v2 fenced brokers (KIP-1073)
     """
 
     include_cluster_authorized_operations: bool = field(Bool)

@@ -41,10 +41,7 @@ class ConsumerGroupHeartbeatResponse(Message, key=68, versions="0-1", flexible="
 
 
 class ConsumerGroupDescribeRequest(Message, key=69, versions="0-1", flexible="0+"):
-    """ConsumerGroupDescribe (key 69): describe the members of consumer groups and their assignments (KIP-848).
-
-    v1 the type of each member (KIP-1099)
-    """
+    """ConsumerGroupDescribe (key 69): consumer groups' members and assignments (KIP-848). v1 member type (KIP-1099)."""
 
     group_ids: list[str] = field(Array(String))
     include_authorized_operations: bool = field(Bool)

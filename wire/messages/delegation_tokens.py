@@ -9,10 +9,7 @@ class CreatableRenewers(Struct):
 
 
 class CreateDelegationTokenRequest(Message, key=38, versions="1-3", flexible="2+"):
-    """CreateDelegationToken (key 38): create a token that authenticates as its owner (KIP-48).
-
-    v2 flexible   v3 the owner may differ from the requester (KIP-373)
-    """
+    """CreateDelegationToken (key 38): create an owner's token (KIP-48). v2 flexible; v3 for another owner (KIP-373)."""
 
     owner_principal_type: str | None = field(String, versions="3+", nullable="3+", default="")
     owner_principal_name: str | None = field(String, versions="3+", nullable="3+", default="")
@@ -35,10 +32,7 @@ class CreateDelegationTokenResponse(Message, key=38, versions="1-3", flexible="2
 
 
 class RenewDelegationTokenRequest(Message, key=39, versions="1-2", flexible="2+"):
-    """RenewDelegationToken (key 39): extend the lifetime of a token (KIP-48).
-
-    v2 flexible
-    """
+    """RenewDelegationToken (key 39): extend the lifetime of a token (KIP-48). v2 flexible."""
 
     hmac: bytes = field(Bytes)
     renew_period_ms: int = field(Int64)
@@ -51,10 +45,7 @@ class RenewDelegationTokenResponse(Message, key=39, versions="1-2", flexible="2+
 
 
 class ExpireDelegationTokenRequest(Message, key=40, versions="1-2", flexible="2+"):
-    """ExpireDelegationToken (key 40): change a token's expiry, or delete the token immediately (KIP-48).
-
-    v2 flexible
-    """
+    """ExpireDelegationToken (key 40): change a token's expiry, or delete it immediately (KIP-48). v2 flexible."""
 
     hmac: bytes = field(Bytes)
     expiry_time_period_ms: int = field(Int64)
@@ -72,10 +63,7 @@ class DescribeDelegationTokenOwner(Struct):
 
 
 class DescribeDelegationTokenRequest(Message, key=41, versions="1-3", flexible="2+"):
-    """DescribeDelegationToken (key 41): describe existing tokens (KIP-48).
-
-    v2 flexible   v3 the token's requester (KIP-373)
-    """
+    """DescribeDelegationToken (key 41): describe tokens (KIP-48). v2 flexible; v3 the token's requester (KIP-373)."""
 
     owners: list[DescribeDelegationTokenOwner] | None = field(Array(DescribeDelegationTokenOwner), nullable="0+")
 

@@ -52,10 +52,7 @@ class DescribeConfigsResponse(Message, key=32, versions="1-4", flexible="4+"):
 
 
 class ListConfigResourcesRequest(Message, key=74, versions="0-1", flexible="0+"):
-    """ListConfigResources (key 74): list resources that have settings of their own.
-
-    v0 client metrics only (KIP-714)   v1 other types (KIP-1142)
-    """
+    """ListConfigResources (key 74): list configured resources. v0 client metrics (KIP-714); v1 others (KIP-1142)."""
 
     resource_types: list[int] = field(Array(Int8), versions="1+", default=[])
 

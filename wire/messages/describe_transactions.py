@@ -4,10 +4,7 @@ from ottla.wire.schema import Array, Int16, Int32, Int64, Message, String, Struc
 
 
 class DescribeTransactionsRequest(Message, key=65, versions="0", flexible="0+"):
-    """DescribeTransactions (key 65): return a coordinator's state of transactional ids (KIP-664).
-
-    v0 is the only version.
-    """
+    """DescribeTransactions (key 65): return a coordinator's state of transactional ids (KIP-664). Only v0."""
 
     transactional_ids: list[str] = field(Array(String))
 
@@ -64,10 +61,7 @@ class TopicRequest(Struct):
 
 
 class DescribeProducersRequest(Message, key=61, versions="0", flexible="0+"):
-    """DescribeProducers (key 61): return a partition leader's producers and their open transactions (KIP-664).
-
-    v0 is the only version.
-    """
+    """DescribeProducers (key 61): return a partition leader's producers and open transactions (KIP-664). Only v0."""
 
     topics: list[TopicRequest] = field(Array(TopicRequest))
 

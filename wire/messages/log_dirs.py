@@ -14,10 +14,7 @@ class AlterReplicaLogDir(Struct):
 
 
 class AlterReplicaLogDirsRequest(Message, key=34, versions="1-2", flexible="2+"):
-    """AlterReplicaLogDirs (key 34): move a broker's replicas between its log directories (KIP-113).
-
-    v2 flexible
-    """
+    """AlterReplicaLogDirs (key 34): move a broker's replicas between its log directories (KIP-113). v2 flexible."""
 
     dirs: list[AlterReplicaLogDir] = field(Array(AlterReplicaLogDir))
 

@@ -132,10 +132,7 @@ class OffsetDeleteRequestTopic(Struct):
 
 
 class OffsetDeleteRequest(Message, key=47, versions="0", flexible="none"):
-    """OffsetDelete (key 47): delete a group's committed offsets of some partitions (KIP-496).
-
-    v0 is the only version, and not a flexible one.
-    """
+    """OffsetDelete (key 47): delete a group's committed offsets of some partitions (KIP-496). Only v0, not flexible."""
 
     group_id: str = field(String)
     topics: list[OffsetDeleteRequestTopic] = field(Array(OffsetDeleteRequestTopic))

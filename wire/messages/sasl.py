@@ -18,10 +18,7 @@ class SaslHandshakeResponse(Message, key=17, versions="0-1", flexible="none"):
 
 
 class SaslAuthenticateRequest(Message, key=36, versions="0-2", flexible="2+"):
-    """SaslAuthenticate (key 36): one token of a SASL exchange (KIP-152).
-
-    v1 lifetime of the session (KIP-368)
-    """
+    """SaslAuthenticate (key 36): one token of a SASL exchange (KIP-152). v1 lifetime of the session (KIP-368)."""
 
     auth_bytes: bytes = field(Bytes)
 

@@ -4,10 +4,7 @@ from ottla.wire.schema import Array, Bool, Int16, Int32, Int64, Message, String,
 
 
 class ShareGroupHeartbeatRequest(Message, key=76, versions="1", flexible="0+"):
-    """ShareGroupHeartbeat (key 76): join, stay in or leave a share group (KIP-932).
-
-    v1 is the first stable version.
-    """
+    """ShareGroupHeartbeat (key 76): join, stay in or leave a share group (KIP-932). v1 is the first stable version."""
 
     group_id: str = field(String)
     member_id: str = field(String)
@@ -36,10 +33,7 @@ class ShareGroupHeartbeatResponse(Message, key=76, versions="1", flexible="0+"):
 
 
 class ShareGroupDescribeRequest(Message, key=77, versions="1", flexible="0+"):
-    """ShareGroupDescribe (key 77): members of share groups with their assignments (KIP-932).
-
-    v1 is the first stable version.
-    """
+    """ShareGroupDescribe (key 77): share groups' members and assignments (KIP-932). v1 is the first stable version."""
 
     group_ids: list[str] = field(Array(String))
     include_authorized_operations: bool = field(Bool)
@@ -95,10 +89,7 @@ class DescribeShareGroupOffsetsRequestGroup(Struct):
 
 
 class DescribeShareGroupOffsetsRequest(Message, key=90, versions="0-1", flexible="0+"):
-    """DescribeShareGroupOffsets (key 90): return the start offsets of groups' share partitions (KIP-932).
-
-    v1 lag (KIP-1226)
-    """
+    """DescribeShareGroupOffsets (key 90): start offsets of groups' share partitions (KIP-932). v1 lag (KIP-1226)."""
 
     groups: list[DescribeShareGroupOffsetsRequestGroup] = field(Array(DescribeShareGroupOffsetsRequestGroup))
 
@@ -143,10 +134,7 @@ class AlterShareGroupOffsetsRequestTopic(Struct):
 
 
 class AlterShareGroupOffsetsRequest(Message, key=91, versions="0", flexible="0+"):
-    """AlterShareGroupOffsets (key 91): set the start offsets of an empty group's share partitions (KIP-932).
-
-    v0 is the only version.
-    """
+    """AlterShareGroupOffsets (key 91): set start offsets of an empty group's share partitions (KIP-932). Only v0."""
 
     group_id: str = field(String)
     topics: list[AlterShareGroupOffsetsRequestTopic] = field(Array(AlterShareGroupOffsetsRequestTopic))
@@ -176,10 +164,7 @@ class DeleteShareGroupOffsetsRequestTopic(Struct):
 
 
 class DeleteShareGroupOffsetsRequest(Message, key=92, versions="0", flexible="0+"):
-    """DeleteShareGroupOffsets (key 92): delete an empty share group's start offsets for topics (KIP-932).
-
-    v0 is the only version.
-    """
+    """DeleteShareGroupOffsets (key 92): delete an empty share group's start offsets for topics (KIP-932). Only v0."""
 
     group_id: str = field(String)
     topics: list[DeleteShareGroupOffsetsRequestTopic] = field(Array(DeleteShareGroupOffsetsRequestTopic))

@@ -15,10 +15,7 @@ class InitializeStateData(Struct):
 
 
 class InitializeShareGroupStateRequest(Message, key=83, versions="0", flexible="0+"):
-    """InitializeShareGroupState (key 83): initialize the state of share partitions (KIP-932).
-
-    v0 is the only version.
-    """
+    """InitializeShareGroupState (key 83): initialize the state of share partitions (KIP-932). Only v0."""
 
     group_id: str = field(String)
     topics: list[InitializeStateData] = field(Array(InitializeStateData))
@@ -50,10 +47,7 @@ class ReadStateData(Struct):
 
 
 class ReadShareGroupStateRequest(Message, key=84, versions="0", flexible="0+"):
-    """ReadShareGroupState (key 84): the leader of a share partition reads its state (KIP-932).
-
-    v0 is the only version.
-    """
+    """ReadShareGroupState (key 84): the leader of a share partition reads its state (KIP-932). Only v0."""
 
     group_id: str = field(String)
     topics: list[ReadStateData] = field(Array(ReadStateData))
@@ -161,10 +155,7 @@ class DeleteStateData(Struct):
 
 
 class DeleteShareGroupStateRequest(Message, key=86, versions="0", flexible="0+"):
-    """DeleteShareGroupState (key 86): delete the state of share partitions (KIP-932).
-
-    v0 is the only version.
-    """
+    """DeleteShareGroupState (key 86): delete the state of share partitions (KIP-932). Only v0."""
 
     group_id: str = field(String)
     topics: list[DeleteStateData] = field(Array(DeleteStateData))

@@ -209,10 +209,7 @@ class StreamsGroupDescribeResponse(Message, key=89, versions="0-1", flexible="0+
 
 
 class StreamsGroupTopologyDescriptionUpdateRequest(Message, key=93, versions="0", flexible="0+"):
-    """StreamsGroupTopologyDescriptionUpdate (key 93): a streams application describes its topology (KIP-1331).
-
-    v0 is the only version.
-    """
+    """StreamsGroupTopologyDescriptionUpdate (key 93): a streams client describes its topology (KIP-1331). Only v0."""
 
     group_id: str = field(String)
     member_id: str = field(String)
