@@ -71,10 +71,7 @@ class StreamsGroupConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupConfig(StreamsGroupConfig):
-    """Broker settings of classic groups and of the offsets topic.
-
-    The base classes have the settings of other group types.
-    """
+    """Broker settings of classic groups and of the offsets topic; base classes have those of other group types."""
 
     group_min_session_timeout_ms: int = setting(6000, doc="Shortest session timeout a member may ask for.")
     group_max_session_timeout_ms: int = setting(1_800_000, doc="Longest session timeout a member may ask for.")
@@ -190,7 +187,7 @@ class GroupBoundsConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SharePartitionConfig:
-    """Broker settings of share groups at partition leaders. Groups may override all except share sessions."""
+    """Broker settings of share groups at partition leaders; groups may override all but those of share sessions."""
 
     group_share_delivery_count_limit: int = setting(
         5, minimum=2, maximum=10, doc="How often a record is delivered to a share group at most."

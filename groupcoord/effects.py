@@ -173,10 +173,7 @@ class Effects:
             self._rest.append(steps)
 
     def then(self, settlement: Settlement, error: ErrorCode = ErrorCode.NONE) -> None:
-        """Call `settlement` with `error` after all remaining steps.
-
-        If `stop` is called before, `stop` returns the settlement and does not call it.
-        """
+        """Call `settlement` with `error` after all remaining steps; an earlier `stop` returns it without calling it."""
         if self._rest:
             self._rest.append((settlement, error))
         else:
@@ -196,10 +193,7 @@ class Effects:
         return False
 
     def rest(self) -> Rest:
-        """Take all remaining steps with this call's clock times, then end the call.
-
-        Before each step the replies collected so far are yielded; the outcome is returned.
-        """
+        """Take all remaining steps with this call's times; yield the replies before each; return the outcome."""
         now_ms, timestamp_ms = self.now_ms, self.timestamp_ms
         is_left = True
         while is_left:
@@ -210,10 +204,7 @@ class Effects:
         return self.take()
 
     def stop(self) -> Outcome[GroupRecord]:
-        """Return the outcome of an unfinished call of a shard that is being unloaded.
-
-        Later steps are taken immediately.
-        """
+        """Return the outcome of an unfinished call while its shard is unloaded; later steps are taken immediately."""
         self._is_stopped = True
         outcome, rest, self._rest = self.take(), self._rest, deque()
         return outcome._replace(
@@ -229,27 +220,18 @@ class Effects:
             self.settlements.append(settlement)
 
     def put(self, state: KeyedState, record: GroupRecord) -> None:
-        """Append a record and apply it to `state` immediately.
-
-        If the log refuses the record, the former value is restored.
-        """
+        """Append a record and apply it to `state` immediately; if the log refuses it, restore the former value."""
         before = KeyedRecord(record.key, state.value_of(record.key))
         state.replay(record)
         self.append(record)
         self.undo_if_refused(partial(state.replay, before))
 
     def undo_if_refused(self, undo: Callable[[], object]) -> None:
-        """Register a function that reverts a change if the log refuses the call's records.
-
-        These functions run in reverse order, before any settlement.
-        """
+        """If the log refuses the call's records, call `undo`; the last registered first, before any settlement."""
         self._undos.append(undo)
 
     def restore_if_refused(self, restore: Callable[[], object]) -> None:
-        """Register a function that restores state without records if the log refuses the call's records.
-
-        These functions run after all functions of `undo_if_refused`.
-        """
+        """If the log refuses the call's records, restore state without records; after all of `undo_if_refused`."""
         self._restores.append(restore)
 
     def be_cuttable(self) -> None:

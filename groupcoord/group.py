@@ -83,28 +83,19 @@ class Group(Protocol):
         api_version: int,
         is_transactional: bool = False,
     ) -> ErrorCode | PartitionCheck:
-        """Check an offset commit: return an error, NONE, or a function that checks each partition.
-
-        `generation_id`: the member's epoch in groups whose members have epochs.
-        """
+        """Return an error, NONE, or a check for each partition; `generation_id`: the member's epoch if it has one."""
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Return an error if this member may not read offsets; clients without member id and epoch may. Read only."""
 
     def check_offset_delete(self) -> ErrorCode:
-        """Return an error if OffsetDelete is not allowed for this group; else NONE.
-
-        NONE allows only the deletion of offsets of topics that no member reads.
-        """
+        """Return an error if OffsetDelete is forbidden; NONE allows it only for topics that no member reads."""
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Return True if a member subscribes to the topic, so that its offsets must not be deleted. Read only."""
 
     def offsets_retained_since(self, commit_timestamp_ms: int) -> int | None:
-        """Return the start of an offset's retention time; None if the group's offsets do not expire now.
-
-        `commit_timestamp_ms`: time at which the offset was committed.
-        """
+        """Return the start of an offset's retention time in ms; None if the group's offsets do not expire now."""
 
     # ------------------------------------------------------------------ its end
 
@@ -130,10 +121,7 @@ class Group(Protocol):
         """Forget a parked caller whose connection is closed."""
 
     def unload(self, error: ErrorCode) -> Steps:
-        """Answer `error` to all parked callers, because this broker no longer coordinates the group.
-
-        A limited number of callers is answered in each step.
-        """
+        """Answer `error` to all parked callers of a group no longer coordinated here, a limited number in each step."""
 
 
 def member_reason(member_id: str, what: str) -> str:
@@ -142,10 +130,7 @@ def member_reason(member_id: str, what: str) -> str:
 
 
 def note_rebalance(effects: Effects, group: Group, epoch: int, reason: str) -> None:
-    """Record and log a rebalance that raises the epoch to `epoch`.
-
-    If the log refuses the call's records, the group keeps its former `last_rebalance`.
-    """
+    """Record and log a rebalance to `epoch`; if the call's records are refused, restore the former `last_rebalance`."""
     effects.undo_if_refused(partial(setattr, group, "last_rebalance", group.last_rebalance))
     group.last_rebalance = LastRebalance(effects.timestamp_ms, epoch - 1, reason[:REASON_LENGTH_MAX])
     log_rebalance(group.group_type, group.group_id, epoch, len(group.members), reason)

@@ -382,10 +382,7 @@ def broker_group_settings(broker_value: BrokerValue) -> GroupSettings:
 
 
 def own_values(group_id: str, texts: Mapping[str, str], broker_value: BrokerValue) -> dict[str, Any]:
-    """Return a group's own settings by Kafka's names.
-
-    Values are moved into the broker's bounds; invalid settings are skipped with a warning.
-    """
+    """Return a group's own settings by name, within the broker's bounds; invalid ones are skipped with a warning."""
     known, values = group_settings(), {}
     for name, text in texts.items():
         if name not in known:

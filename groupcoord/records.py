@@ -129,10 +129,7 @@ class RecordFormats:
         return frozenset(_prefix(key_type) for key_type, each in self._by_key_type.items() if each.is_superseding)
 
     def load_codecs(self) -> None:
-        """Load the codecs of the records that this broker writes.
-
-        Call this in a thread, because it reads files or generates code.
-        """
+        """Load the codecs of written records. Call this in a thread, because it reads files or generates code."""
         for each in self._by_key_class.values():
             for kind in ("encode", "decode"):
                 codec(each.key, 0, kind)

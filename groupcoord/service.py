@@ -126,10 +126,7 @@ class GroupCoordinator(Coordinator[GroupRuntime]):
     # ------------------------------------------------------------------ life, partitions, deleted topics
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Load partitions, expire deadlines and commit records until cancelled.
-
-        Before and after, requests get COORDINATOR_NOT_AVAILABLE.
-        """
+        """Run the coordinator until cancelled; before and after, requests get COORDINATOR_NOT_AVAILABLE."""
         await self._runtime.run(task_status)
 
     def end_transaction(self, partition: int, end: TransactionEnd) -> Given[ErrorCode]:
@@ -144,10 +141,7 @@ class GroupCoordinator(Coordinator[GroupRuntime]):
     # ------------------------------------------------------------------ list and delete groups of any type
 
     def list_groups(self, request: ListGroupsRequest) -> Worked[ListGroupsResponse]:
-        """Return the groups of all partitions that this broker coordinates.
-
-        The response is an error while any of the partitions is being loaded.
-        """
+        """Return the groups that this broker coordinates; an error while any of its partitions is being loaded."""
         try:
             shards = self._runtime.led_shards()
         except KafkaError as error:
@@ -221,10 +215,7 @@ class GroupCoordinator(Coordinator[GroupRuntime]):
         return DeleteGroupsResponse(results=results)
 
     def _share_service_of(self, group_id: str) -> ShareService | None:
-        """Return the share service if it must delete the group's state before the group is deleted.
-
-        None if the group is no share group, or this broker does not coordinate the group.
-        """
+        """Return the share service if it must first delete the group's state; None if no such share group is here."""
         try:
             return self.share if self.share.has(group_id) else None
         except KafkaError:

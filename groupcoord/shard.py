@@ -90,10 +90,7 @@ class Shard:
     # ------------------------------------------------------------------ the runtime's calls
 
     def handle(self, request: Any, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[GroupRecord]:
-        """Handle a request.
-
-        The caller is answered by this outcome, by its settlement or, if parked, by a later outcome.
-        """
+        """Handle a request. The caller is answered by this outcome, its settlement or, if parked, a later outcome."""
         self._begin(now_ms, timestamp_ms)
         handler = self._adopter(self._adopted, request) or self._requests.get(type(request))
         assert handler is not None, f"nobody takes {type(request).__name__}"
@@ -153,17 +150,14 @@ class Shard:
         return rest
 
     def _outcome(self) -> Outcome[GroupRecord]:
-        """End a call and return its outcome.
-
-        The outcome of a long call has only the first step's replies; `unfinished` returns the other steps.
-        """
+        """End a call; return its outcome, in a long call with the first step's replies (`unfinished`: the others)."""
         if not self._effects.advance():
             return self._effects.take()
         self._rest = self._effects.rest()
         return Outcome([], next(self._rest), [])
 
     def _adopter(self, adopted: dict[type, dict[str, Adopter]], request: Any) -> Adopter | None:
-        """Return the handler by which the group's type handles another manager's request; None if there is none."""
+        """Return the group type's own handler of another manager's request; None if the type has none."""
         adopters = adopted.get(type(request))
         if adopters is None:
             return None
@@ -212,10 +206,7 @@ class Shard:
         return self._effects.stop()
 
     def unload(self, error: ErrorCode) -> Iterator[Reply]:
-        """Answer `error` to all parked callers, because this broker no longer coordinates these groups.
-
-        The shard is dropped afterwards.
-        """
+        """Answer `error` to all parked callers of groups not coordinated here any more; the shard is then dropped."""
         for group in self._groups.values():
             for _ in group.unload(error):
                 yield from self._effects.take_replies()
@@ -279,7 +270,7 @@ class GroupRuntime(Runtime[Shard]):
 
 
 class OffsetRights(Protocol):
-    """Rights of the client that sent a request. None in place of an object: the client may see everything."""
+    """Rights of a request's client; None in place of an object means that the client may see everything."""
 
     def may_describe(self, group_id: str) -> bool:
         """Return True if the client may describe the group."""

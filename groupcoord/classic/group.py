@@ -164,10 +164,7 @@ class ClassicState:
     # ------------------------------------------------------------------ who may join
 
     def has_room_for(self, member_id: str) -> bool:
-        """Return True if the group has room for a member.
-
-        During a rebalance, members that rejoin first get the room.
-        """
+        """Tell whether the group has room for a member; during a rebalance, members that rejoin first get the room."""
         # group.max.size is at least 1, so the first member always fits.
         if self.state is EMPTY:
             return True
@@ -179,10 +176,7 @@ class ClassicState:
         return member is not None or len(self.members) < size_max
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Return True if there is a protocol in `protocols` that all members support.
-
-        For an empty group any protocol is enough.
-        """
+        """Tell whether all members support one of `protocols`; for an empty group, whether there is any protocol."""
         # The first member of an empty group chooses for the others, but it has to choose something.
         if self.state is EMPTY:
             return bool(protocol_type) and bool(protocols)
@@ -228,10 +222,7 @@ class ClassicState:
         return ErrorCode.NONE
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Return an error unless the member belongs to the group; else NONE.
-
-        FENCED_INSTANCE_ID: another member has the instance id now.
-        """
+        """Return NONE or an error; FENCED_INSTANCE_ID means that another member has the instance id now."""
         # The instance id comes first. A client whose place was taken must hear that it is fenced, so that it stops.
         # If it heard that it is unknown, it would join again and fence the other one.
         if group_instance_id is not None:
@@ -271,10 +262,7 @@ class ClassicState:
         return group_tombstone(self.group_id)
 
     def offsets_retained_since(self, commit_timestamp_ms: int) -> int | None:
-        """Return the start of an offset's retention time; None if the group's offsets do not expire now.
-
-        `commit_timestamp_ms`: time at which the offset was committed.
-        """
+        """Return the start of an offset's retention time in ms; None if the group's offsets do not expire now."""
         # No member was ever in: a consumer that chooses its partitions itself keeps its offsets here.
         if self.members.protocol_type is None:
             return commit_timestamp_ms
@@ -364,10 +352,7 @@ class ClassicState:
     def of_record(
         cls, group_id: str, value: GroupMetadataValue, effects: Effects, members: Members | None = None
     ) -> Self:
-        """Restore a group from its record: Stable if the record has members, else Empty.
-
-        `members`: the decoded members of the record; None: decode them here.
-        """
+        """Restore a group (Stable, or Empty without members) from its record; `members` None: decode them here."""
         group = cls(group_id, effects)
         timestamp_ms = value.current_state_timestamp
         # -1 stands for no time: values before version 2 have none.
@@ -385,10 +370,7 @@ class ClassicState:
 
     @classmethod
     def stable(cls, group_id: str, generation_id: int, effects: Effects) -> Self:
-        """Return a stable group without members, to replace a group of another type.
-
-        The caller adds the members and then calls `choose_protocol`.
-        """
+        """Return a stable group to replace one of another type; then add the members and call `choose_protocol`."""
         group = cls(group_id, effects)
         group.generation_id = generation_id
         group.state = STABLE
@@ -425,10 +407,7 @@ def joined(
     skip_assignment: bool = False,
     listed: list[JoinGroupResponseMember] | None = None,
 ) -> JoinGroupResponse:
-    """Return the JoinGroup response for a member of the current generation; only the leader gets the list of members.
-
-    `listed`: the list of members, if the caller has built it already.
-    """
+    """Return a member's JoinGroup response; only the leader gets the list of members (`listed`, if already built)."""
     members: list[JoinGroupResponseMember] = []
     if group.members.leader_id == member.member_id:
         members = [each.listed(group.protocol_name) for each in group.members] if listed is None else listed

@@ -73,7 +73,6 @@ class ClassicGroupManager(MetadataManager):
         self._oversized.clear()
 
     def _group(self, group_id: str) -> ClassicGroup | None:
-        """Return the classic group with this id; None if there is none or the group has another type."""
         group = self._groups.get(group_id)
         return group if isinstance(group, ClassicGroup) else None
 
@@ -90,10 +89,7 @@ class ClassicGroupManager(MetadataManager):
                 self._oversized[group_id] = None
 
     def _end(self, record: GroupMetadataRecord, record_offset: int, producer_id: int) -> None:
-        """Remove the group that a tombstone names.
-
-        After the load the manager applies no other records at their commit, because its own state is newer.
-        """
+        """Remove a tombstone's group. After the load other records are ignored, because the state is newer."""
         group = self._group(record.key.group)
         # The tombstone of a classic group that was turned into another kind of group leaves that alone.
         if record.value is None and group is not None:
@@ -102,10 +98,7 @@ class ClassicGroupManager(MetadataManager):
             group.cancel_timers()
 
     def _end_if_ending(self, record: GroupMetadataRecord, record_offset: int, producer_id: int) -> None:
-        """Remove the group that a tombstone names, if this group is being deleted.
-
-        The group may be newer than the tombstone, if its type was changed and changed back meanwhile.
-        """
+        """Remove a tombstone's group if it is being deleted; one whose type changed and changed back may be newer."""
         group = self._group(record.key.group)
         if group is not None and group.is_ending:
             self._end(record, record_offset, producer_id)
@@ -169,10 +162,7 @@ class ClassicGroupManager(MetadataManager):
         return None if group is None else group.last_rebalance
 
     def _describe(self, request: DescribeGroup) -> DescribedGroup:
-        """Return the description of a group.
-
-        An unknown group is an error since version 6; in earlier versions it is described as Dead.
-        """
+        """Describe a group. An unknown group is an error since version 6; in earlier versions its state is Dead."""
         group_id = request.group_id
         group = self._group(group_id)
         if group is not None:

@@ -229,10 +229,7 @@ class Members:
         self.pending_join.discard(member.member_id)
 
     def remove(self, member_id: str) -> Member | None:
-        """Remove a member or a pending member, but not its parked callers.
-
-        If the leader is removed, elect another leader.
-        """
+        """Remove a member or a pending member, but not its parked callers; replace the leader if it is removed."""
         member = self.by_id.pop(member_id, None)
         if member is not None:
             self._count(member, -1)
@@ -302,10 +299,7 @@ class Members:
     # ------------------------------------------------------------------ questions
 
     def can_keep(self, protocols: Protocols) -> bool:
-        """Return True if the group has room for the metadata of `protocols`.
-
-        The metadata of an existing member may be counted twice.
-        """
+        """Tell whether the group has room for the metadata of `protocols`; an existing member may be counted twice."""
         return self.metadata_bytes + sum(map(len, protocols.values())) <= GROUP_METADATA_BYTES_MAX
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
@@ -317,10 +311,7 @@ class Members:
         return any(self._speakers.get(name, 0) == size for name in names)
 
     def select_protocol(self) -> Generator[None, None, str]:
-        """Return the protocol with most votes among those that all members support.
-
-        If several have most votes, return the first of them in Kafka's hash map.
-        """
+        """Return the protocol with most votes that all members support; of several, the first in Kafka's hash map."""
         size = len(self.by_id)
         candidates = {name for name, count in self._speakers.items() if count == size}
         if len(candidates) == 1:
@@ -395,7 +386,7 @@ class LoadedGroup(GroupMetadataRecord):
         self._members = None if value is None else members_of(value)
 
     def take_members(self) -> Members | None:
-        """Return the decoded members; None if the record has none, or at any later call."""
+        """Return the decoded members at the first call; None at later calls, or if the record has none."""
         members, self._members = self._members, None
         return members
 

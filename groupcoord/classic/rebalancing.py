@@ -141,11 +141,7 @@ class ClassicGroup(ClassicState):
             self._join_dynamic(request, caller, protocols)
 
     def _join_dynamic(self, request: JoinGroupRequest, caller: Caller, protocols: Protocols) -> None:
-        """Add a new dynamic member.
-
-        Since version 4 the client first receives a member id and then joins again with this id, so that a lost response
-        leaves no member without a client.
-        """
+        """Add a dynamic member; since version 4 it gets an id and joins again, so a lost response orphans no member."""
         # The client id is cut, so that the member id fits into the group's record.
         member_id = f"{caller.client_id[:TEXT_LENGTH_MAX]}-{self._effects.make_uuid()}"
         if caller.api_version < 4:
@@ -463,10 +459,7 @@ class ClassicGroup(ClassicState):
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING_REBALANCE else ErrorCode.NONE
 
     def _settle_assignments(self, assignments: dict[str, bytes], error: ErrorCode) -> None:
-        """Send the leader's assignment to the members after it is written.
-
-        If the log refused the assignment, begin another rebalance.
-        """
+        """Send the leader's written assignment to the members; begin another rebalance if the log refused it."""
         # The shell lets nothing change the shard between an outcome and its settlement.
         assert self.state is COMPLETING_REBALANCE
         self._effects.carry_on(self._take_back(error) if error else self._give(assignments))
@@ -497,10 +490,9 @@ class ClassicGroup(ClassicState):
     # ------------------------------------------------------------------ heartbeat, sessions, leave
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
-        """Extend the member's session; return REBALANCE_IN_PROGRESS if the member must rejoin.
+        """Extend the member's session. Return NONE, REBALANCE_IN_PROGRESS if the member must rejoin, or another error.
 
-        Return another error for an invalid member, else NONE. Heartbeats do not wait for the log, so a member whose
-        session has ended may not be dropped yet.
+        Heartbeats do not wait for the log, so a member whose session has ended may still exist.
         """
         error = self.check_member(request.member_id, request.group_instance_id)
         if error:
@@ -516,10 +508,7 @@ class ClassicGroup(ClassicState):
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING_REBALANCE else ErrorCode.NONE
 
     def expire_session(self, member_id: str) -> None:
-        """Drop a member whose session has ended; also forget a member id that no client has used.
-
-        A member that waits for a response is kept, unless the member is new and parked.
-        """
+        """Drop a silent member or unused member id; keep a member that waits for a reply, unless new and parked."""
         member = self.members.by_id.get(member_id)
         if member is not None and member.cannot_be_silent():
             # The client waits for an answer of this broker. A whole session begins when it gets one.
@@ -533,8 +522,7 @@ class ClassicGroup(ClassicState):
     def abandon(self, caller: Caller) -> None:
         """Forget a parked caller whose connection is closed; remove its member if that was never part of a generation.
 
-        Kafka keeps such a member until the timeout for new members, because it does not see the disconnect. The client
-        comes back as a new member; meanwhile the group must not wait for a member without a client.
+        Kafka sees no disconnect: there the group waits for such a member until the timeout for new members.
         """
         member = self.members.by_id.get(caller.parked_member_id)
         # A later join of the same member may be parked by now, in place of this caller's.

@@ -42,10 +42,7 @@ class ClassicService:
         client_host: str,
         hidden_topics: HiddenTopics | None = None,
     ) -> Given[JoinGroupResponse]:
-        """Handle a JoinGroup request.
-
-        `hidden_topics` finds the topics that the client may not see; None: the client may see all topics.
-        """
+        """Handle JoinGroup. `hidden_topics` finds topics that the client may not see; None: it may see all topics."""
         config = self._config
 
         def refuse(error: ErrorCode) -> JoinGroupResponse:

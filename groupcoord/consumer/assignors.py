@@ -257,7 +257,7 @@ class _TopicReaders:
         return self._ordered[0][1]
 
     def most(self, owned: Mapping[int, list[int]]) -> int | None:
-        """Return the reader with most partitions that owns a partition of this topic; None if there is none."""
+        """Return the reader with most partitions among those that own one of this topic; None if none owns any."""
         while self._ordered:
             number = self._ordered[-1][1]
             if owned.get(number):

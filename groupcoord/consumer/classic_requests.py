@@ -67,10 +67,7 @@ class ClassicRequests:
     # ------------------------------------------------------------------ join
 
     def join(self, group: ConsumerGroup, request: JoinGroupRequest, caller: Caller) -> None:
-        """Answer a JoinGroup request to a consumer group that has members.
-
-        As in Kafka, an error response names no member.
-        """
+        """Answer a JoinGroup request to a consumer group with members; as in Kafka, errors name no member."""
 
         def refuse(error: ErrorCode) -> JoinGroupResponse:
             return refused_join(UNKNOWN_MEMBER_ID, error, caller.api_version)
@@ -200,10 +197,7 @@ class ClassicRequests:
         )
 
     def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest) -> ErrorCode:
-        """Extend the member's session. Return REBALANCE_IN_PROGRESS if the member must rejoin.
-
-        Return another error if the member is unknown or in another generation, else NONE.
-        """
+        """Extend the member's session; return REBALANCE_IN_PROGRESS if it must rejoin, another error, or NONE."""
         try:
             member = _classic_member(group, request)
         except KafkaError as error:
@@ -247,10 +241,7 @@ class ClassicRequests:
 
 
 def _classic_member(group: ConsumerGroup, request: SyncGroupRequest | HeartbeatRequest) -> Member:
-    """Return the classic member that sent a request.
-
-    Raises KafkaError if the member is unknown, is in another generation or uses the consumer protocol.
-    """
+    """Return the request's sender; raises KafkaError if unknown, in another generation or not a classic member."""
     if request.group_instance_id is None:
         member = group.members.get(request.member_id)
     else:

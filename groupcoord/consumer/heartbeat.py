@@ -113,10 +113,7 @@ def check_room(group: ConsumerGroup | None, member_id: str, instance_id: str | N
 
 
 def find_member(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequest) -> Member | None:
-    """Return the member that sent a heartbeat, or the static member that the sender replaces; None for a new member.
-
-    Raises KafkaError if the member is fenced or unknown.
-    """
+    """Return the sender or the static member that it replaces; None if new. Raises KafkaError if fenced or unknown."""
     instance_id, is_joining = request.instance_id, request.member_epoch == JOIN_EPOCH
     if instance_id is None:
         member = None if group is None else group.members.get(request.member_id)
@@ -136,10 +133,7 @@ def find_member(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequ
 
 
 def known_static(member: Member | None, member_id: str, instance_id: str) -> Member:
-    """Return `member`, which owns the instance id.
-
-    Raises KafkaError if `member` is None (no owner) or has another member id than `member_id`.
-    """
+    """Return `member`, the instance id's owner. Raises KafkaError if it is None or has another id than `member_id`."""
     if member is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
     if member.member_id != member_id:
@@ -328,10 +322,7 @@ class Leaving:
         )
 
     def _go_for_a_while(self, group: ConsumerGroup, member: Member) -> None:
-        """Let a static member leave temporarily.
-
-        Until the session ends, the partitions stay reserved for the member that returns with this instance id.
-        """
+        """Let a static member leave; until the session ends, partitions stay reserved for its instance id."""
         # Under its next id it will have had them from the first epoch on.
         kept = with_epoch(without_epochs(member.progress.assigned), 0)
         progress = member.progress._replace(epoch=STATIC_LEAVE_EPOCH, assigned=kept, revoking={})

@@ -161,10 +161,7 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup]):
         return self._heartbeats.carry_out(group, member, request, caller)
 
     def _group_to_join(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
-        """Return the group for a joining member: the existing group, or a new one.
-
-        A new group may replace an empty classic group. Raises KafkaError if the member may not join.
-        """
+        """Return the group to join; a new one may replace an empty classic group. Raises KafkaError if refused."""
         group_id, instance_id = request.group_id, request.instance_id
         known = self._groups.get(group_id)
         if isinstance(known, ConsumerGroup):

@@ -86,10 +86,7 @@ SILENT = MemberMetadata(client_id="", client_host="", subscribed_topic_names=[])
 
 
 class Member:
-    """Member of a consumer group.
-
-    `written` and `known_progress` are None until the member has a metadata record or a current-assignment record.
-    """
+    """Member of a consumer group; `written`, `known_progress`: None before a metadata or current-assignment record."""
 
     __slots__ = ("known_progress", "member_id", "pattern", "progress", "topics", "written")
 
@@ -147,10 +144,7 @@ class Member:
         return self.written is None and self.known_progress is None
 
     def may_commit(self, topic_id: bytes, partition: int, epoch: int) -> bool:
-        """Return True if the member has owned the partition at least since `epoch`.
-
-        A commit with that epoch is valid then, even if the member has a newer epoch by now.
-        """
+        """Tell whether the member has owned the partition since `epoch`: commits with this older epoch are valid."""
         for partitions in (self.progress.assigned, self.progress.revoking):
             since = partitions.get(topic_id, {}).get(partition)
             if since is not None:

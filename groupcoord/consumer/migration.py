@@ -65,10 +65,7 @@ class Migration:
     # ------------------------------------------------------------------ to the consumer protocol
 
     def check_upgrade(self, classic: ClassicGroup) -> Generator[None, None, list[_Converted]]:
-        """Return the parsed members of a classic group.
-
-        Raises KafkaError if the group cannot become a consumer group.
-        """
+        """Return a classic group's parsed members. Raises KafkaError if it cannot become a consumer group."""
         if self._config.group_consumer_migration_policy not in UPGRADING:
             raise _no_upgrade(classic, "because online upgrade is disabled")
         if not classic.uses_consumer_protocol:
@@ -157,10 +154,9 @@ class Migration:
     # ------------------------------------------------------------------ to the classic protocol
 
     def may_downgrade(self, group: ConsumerGroup, leaving: Sequence[Member], joining: int = 0) -> bool:
-        """Return True if the group may become a classic group when the members `leaving` are removed.
+        """Tell whether the group may become a classic group when the members `leaving` are removed.
 
-        All remaining members must use the classic protocol. `joining`: number of classic members that join in their
-        place.
+        All others must use the classic protocol. `joining`: number of classic members that join in their place.
         """
         left = len(group.members) - len(leaving)
         classic_left = group.classic_count - sum(each.uses_classic_protocol for each in leaving)
@@ -197,11 +193,7 @@ class Migration:
         logger.info("consumer group %r becomes a classic group", group.group_id)
 
     def _install(self, classic: ClassicGroup, group: ConsumerGroup, leaving: Sequence[Member]) -> None:
-        """Replace a consumer group by a classic group in memory.
-
-        If the log refuses the records, the consumer group is restored and the deadlines of the members `leaving`
-        restart.
-        """
+        """Replace the group in memory; if the log refuses, restore it and restart the deadlines of `leaving`."""
         group_id = group.group_id
 
         def restore() -> None:

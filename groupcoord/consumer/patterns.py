@@ -70,7 +70,7 @@ class PatternsResolved(NamedTuple):
 
 
 class PatternRefresh:
-    """Resolver that finds the topics which match the patterns of groups."""
+    """Resolver of groups' patterns to the names of matching topics."""
 
     def __init__(self, context: ShardContext, rebalancing: Rebalancing) -> None:
         self._config = context.config
@@ -101,7 +101,7 @@ class PatternRefresh:
                 self._rebalancing.put(records.regex_record(group.group_id, pattern, None))
 
     def refresh(self, group: ConsumerGroup, caller: Caller) -> None:
-        """Begin to resolve the group's patterns if this is due, to topics that the caller may see."""
+        """If due, begin to resolve the group's patterns to topics that the caller may see."""
         patterns = group.subscriptions.patterns.by_key
         if not patterns or group.group_id in self._resolving or not self._is_due(group):
             return

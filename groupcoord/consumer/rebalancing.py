@@ -73,10 +73,7 @@ class _Parts(NamedTuple):
 
 
 def reconciled(progress: Progress, goal: Goal, *, has_subscription_changed: bool) -> Progress:
-    """Return the member's progress after its next reconciliation step, possibly unchanged.
-
-    Raises KafkaError if the member is fenced.
-    """
+    """Return the member's progress after its next reconciliation step; raises KafkaError if the member is fenced."""
     state = progress.state
     if state is STABLE and progress.epoch == goal.epoch:
         return _without_unread(progress, goal) if has_subscription_changed else progress
@@ -90,10 +87,7 @@ def reconciled(progress: Progress, goal: Goal, *, has_subscription_changed: bool
 
 
 def _has_any(owned: Sequence[TopicPartitions] | None, partitions: EpochsOfPartitions) -> bool:
-    """Return True if the member may still own one of `partitions`.
-
-    A member that does not report its partitions (`owned` is None) may own all of them.
-    """
+    """Tell whether the member may still own one of `partitions`; `owned` None: not reported, so it may own all."""
     if owned is None:
         return True
     return any(
@@ -105,10 +99,7 @@ def _has_any(owned: Sequence[TopicPartitions] | None, partitions: EpochsOfPartit
 
 
 def _without_unread(progress: Progress, goal: Goal) -> Progress:
-    """Revoke partitions of topics that the member no longer reads.
-
-    The member's current target may still contain such topics, because the next target is computed later.
-    """
+    """Revoke partitions of topics that the member no longer reads; the target may have them until it is recomputed."""
     unread = [each for each in progress.assigned if each not in goal.topic_ids]
     if not unread:
         return progress
@@ -172,10 +163,7 @@ class AssignmentComputed(NamedTuple):
 
 
 class _TopicsRead(Container[bytes]):
-    """Container of the ids of topics that a member reads.
-
-    It looks up a topic id only when asked whether it contains that id, as there may be thousands of topics.
-    """
+    """Container of the topic ids that a member reads; looks up only ids that are tested, as there may be thousands."""
 
     def __init__(self, topics: TopicImages, group: ConsumerGroup, member: Member) -> None:
         self._topics = topics
@@ -238,10 +226,7 @@ class Rebalancing:
     # ------------------------------------------------------------------ the target assignment
 
     def assign(self, group: ConsumerGroup) -> None:
-        """Compute the target assignment of the current group epoch, in a thread if the group is large.
-
-        No-op if the assignment exists, is being computed, or the assignment interval has not passed.
-        """
+        """Compute the epoch's target (in a thread if large) unless it exists, is being computed or is not due yet."""
         if group.assignment_epoch >= group.group_epoch or group.computation is not None:
             return
         if not group.may_assign(group.settings.consumer_assignment_interval_ms, self._effects.timestamp_ms):
@@ -308,10 +293,7 @@ class Rebalancing:
         *,
         has_subscription_changed: bool,
     ) -> Member:
-        """Advance a member by one reconciliation step and return the new member.
-
-        `owned`: the partitions that the member reports to own; None if it reports none.
-        """
+        """Advance a member one reconciliation step; return it. `owned`: its reported partitions, None if unreported."""
         if member.is_reconciled_to(group.assignment_epoch) and not has_subscription_changed:
             return member
         member_id = member.member_id

@@ -47,10 +47,7 @@ class ConsumerService:
         client_host: str,
         hidden_topics: HiddenTopics | None = None,
     ) -> Given[ConsumerGroupHeartbeatResponse]:
-        """Handle a member's heartbeat.
-
-        `hidden_topics` finds the topics that the client may not see; None: the client may see all topics.
-        """
+        """Handle a heartbeat. `hidden_topics` finds topics that the client may not see; None: it may see all topics."""
         try:
             self._runtime.check_running()
             check_heartbeat(request, api_version, self._assignors)
@@ -68,10 +65,7 @@ class ConsumerService:
     def describe(
         self, request: ConsumerGroupDescribeRequest, *, operations: Callable[[str], int]
     ) -> Worked[Given[ConsumerGroupDescribeResponse]]:
-        """Describe groups; a group that is named repeatedly is described once.
-
-        `operations` returns the operations that the client is authorized to do on a group.
-        """
+        """Describe groups, each once; `operations` returns the client's authorized operations on a group."""
         return self._descriptions.of(
             list(dict.fromkeys(request.group_ids)),
             lambda groups: ConsumerGroupDescribeResponse(groups=groups),

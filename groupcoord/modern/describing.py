@@ -86,10 +86,7 @@ ResponseT = TypeVar("ResponseT")
 
 
 class Descriptions:
-    """Describes groups of one type.
-
-    `ask` makes the request to a group's shard; `undescribed` makes a description that carries only an error.
-    """
+    """Describer of groups of one type. `ask` asks a group's shard; `undescribed` makes an error-only description."""
 
     def __init__(
         self, runtime: GroupRuntime, ask: Callable[[str], Any], undescribed: Callable[[str, ErrorCode], Any]
@@ -105,11 +102,7 @@ class Descriptions:
         *,
         operations: Callable[[str], int] | None,
     ) -> Worked[Given[ResponseT]]:
-        """Return the response with all descriptions.
-
-        `operations` returns the authorized operations of a group; None: the client did not request authorized
-        operations.
-        """
+        """Return the response; `operations` returns a group's authorized operations, None: not requested."""
 
         def finish(groups: list[Any]) -> list[Any]:
             for group in groups:

@@ -166,10 +166,7 @@ class EpochGroup(Generic[MemberT, TargetT]):
         self.computation = None
 
     def may_assign(self, interval_ms: int, timestamp_ms: int) -> bool:
-        """Return True if the next target assignment may be computed now.
-
-        The interval batches several changes into one computation; 0 allows a computation at any time.
-        """
+        """Tell whether the next target assignment is due; the interval batches several changes, 0 batches none."""
         # The interval 0 helps when somebody has set the clock far back.
         if not self.assignment_timestamp_ms or not interval_ms:
             return True
@@ -213,8 +210,7 @@ def put_targets(
 ) -> Steps:
     """Write new and changed targets in steps; the last step applies all of them.
 
-    `written` makes the record of a target; `read` makes a target of the record's value. The targets count once the
-    record with their epoch is in the log; until then the next heartbeat computes the targets again.
+    `written` encodes a target, `read` decodes it. Until the epoch's record is in the log, heartbeats compute again.
     """
     before, after = group.targets, dict(group.targets)
     made: list[GroupRecord] = []
@@ -387,10 +383,7 @@ class CommittingGroup(HostedGroup[MemberT]):
         api_version: int,
         is_transactional: bool = False,
     ) -> ErrorCode | PartitionCheck:
-        """Check an offset commit: return an error, NONE, or a function that checks each partition.
-
-        A commit with an older epoch is valid only for partitions that the member has owned since that epoch.
-        """
+        """Return an error, NONE or, for an older epoch, a check that the member has owned each partition since."""
         if generation_id < 0 and not self.members:
             return ErrorCode.NONE
         # A transactional client of old does not say who it is.

@@ -36,16 +36,11 @@ class ModernGroupManager(MetadataManager, ABC, Generic[GroupT]):
     # ------------------------------------------------------------------ groups
 
     def _group(self, group_id: str) -> GroupT | None:
-        """Return the group if it exists and has this manager's type; else None."""
         group: Any = self._groups.get(group_id)
         return group if isinstance(group, self.group_class) else None
 
     def _existing(self, group_id: str, called: str = "Group") -> GroupT:
-        """Return the group with this id.
-
-        Raises KafkaError GROUP_ID_NOT_FOUND if there is no such group or it has another type. `called`: the word for
-        the group in the error message.
-        """
+        """Return the group. Raises KafkaError, whose message says `called` for group, if absent or another type."""
         group = self._group(group_id)
         if group is not None:
             return group

@@ -82,10 +82,7 @@ def elements_in(topics: Sequence[T], partitions_of: Callable[[T], Sequence[Any]]
 def parts_of(
     topics: Sequence[T], partitions_of: Callable[[T], Sequence[P]], elements_max: int
 ) -> Iterator[list[tuple[T, Sequence[P]]]]:
-    """Yield the topics in order, in lists of at most `elements_max` topics and partitions.
-
-    A topic with many partitions is split over several lists.
-    """
+    """Yield topics in order, in lists of at most `elements_max` topics and partitions; large topics are split."""
     part: list[tuple[T, Sequence[P]]] = []
     room = elements_max
     for topic in topics:
@@ -125,8 +122,7 @@ def split_commit(
 ) -> tuple[list[OffsetCommitRequestTopic], list[OffsetCommitResponseTopic]]:
     """Split a commit into its existing topics (with name and id) and error results for all others.
 
-    `by_id`: the request names topics by their ids. `denied`: topics that the client has no right to, whether they exist
-    or not.
+    `by_id`: topics are named by their ids. `denied`: topics that the client has no right to, existing or not.
     """
     known: list[OffsetCommitRequestTopic] = []
     refused: list[OffsetCommitResponseTopic] = []
@@ -207,10 +203,7 @@ def with_topics(request: OffsetCommitRequest, topics: list[OffsetCommitRequestTo
 def split_deletion(
     request: OffsetDeleteRequest, topics: Topics, denied: Collection[str] = ()
 ) -> tuple[OffsetDeleteRequest, list[OffsetDeleteResponseTopic]]:
-    """Split an OffsetDelete request into its existing partitions and error results for all others.
-
-    `denied`: topics that the client has no right to, whether they exist or not.
-    """
+    """Split a deletion into existing partitions and errors; `denied`: topics without rights, existing or not."""
     known: list[OffsetDeleteRequestTopic] = []
     refused: list[OffsetDeleteResponseTopic] = []
     for requested in request.topics:
@@ -313,10 +306,7 @@ class OffsetCommits:
         return _deleted(merged)
 
     async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
-        """Delete committed offsets of deleted topics; `topics` maps names to topic ids.
-
-        If the log refuses the tombstones, this is retried in the background.
-        """
+        """Delete offsets of deleted topics (name -> id); if the log refuses the tombstones, retry in the background."""
         await self._forgetter.forget(topics)
 
 

@@ -94,10 +94,7 @@ class ListCommitted:
 
 
 class AskCommitted(NamedTuple):
-    """Internal request for a group's committed offsets.
-
-    The response is the live table, which callers must not modify.
-    """
+    """Internal request for a group's committed offsets; the response is the live table: callers must not modify it."""
 
     group_id: str
 
@@ -114,10 +111,9 @@ class CommitInTransaction(NamedTuple):
 
 
 class ForgetTopics:
-    """Internal request to delete some offsets of deleted topics (name -> topic id).
+    """Internal request to delete some offsets of deleted topics (name -> id); the response is the number checked.
 
-    The response is the number of offsets that were checked. The same object, which keeps the position of the iteration,
-    is submitted again until the response is 0.
+    Submit the same object, which keeps the position of the iteration, again until the response is 0.
     """
 
     __slots__ = ("topics", "walk")
@@ -232,10 +228,7 @@ class OffsetMetadataManager(MetadataManager):
         return checked if isinstance(checked, ErrorCode) else self._check_partitions(request, checked)
 
     def _check_partitions(self, request: OffsetCommitRequest, check: PartitionCheck) -> ErrorCode:
-        """Return the error of the first partition that may not be committed, else NONE.
-
-        As in Kafka one such partition fails the whole request.
-        """
+        """Return the first refused partition's error, else NONE; as in Kafka it fails the complete request."""
         for topic in request.topics:
             for partition in topic.partitions:
                 # What is refused for its metadata is not committed anyway.
@@ -297,10 +290,7 @@ class OffsetMetadataManager(MetadataManager):
         self._effects.answer(caller, response, lambda error: DeletableGroupResult(group_id=group_id, error_code=error))
 
     def _delete_whole(self, group: Group) -> Steps:
-        """Append the tombstones of a group's offsets, then the group's own tombstones.
-
-        After a crash in between the group still exists and can be deleted again.
-        """
+        """Append tombstones of the offsets, then of the group: after a crash in between, deletion can be repeated."""
         for number, place in enumerate(self._offsets.all_places_of(group.group_id), 1):
             self._effects.append(offset_tombstone(*place))
             if number % PIECE == 0:
@@ -329,10 +319,7 @@ class OffsetMetadataManager(MetadataManager):
     # ------------------------------------------------------------------ retention
 
     def _scan_for_expired_offsets(self, key: TimerKey) -> None:
-        """Check a limited number of offsets for expiry.
-
-        After all groups are scanned, the next scan begins after offsets.retention.check.interval.ms.
-        """
+        """Check some offsets for expiry; after all groups, pause for offsets.retention.check.interval.ms."""
         if not self._retention_scan and self._expiry is None:
             # Ids, not groups: by the time that its turn comes a group may be gone, or another one of the same name.
             self._retention_scan = list(self._groups)
@@ -359,10 +346,7 @@ class OffsetMetadataManager(MetadataManager):
         self._effects.timers.schedule(RETENTION, self._effects.now_ms + pause_ms)
 
     def _expire_offsets(self, group_id: str) -> Iterator[object]:
-        """Delete a group's expired offsets, one check per step; then the group, if it has no members and no offsets.
-
-        Other requests may be handled between two steps.
-        """
+        """Delete expired offsets, one check a step (requests run in between); then the group if nothing is left."""
         group = self._groups.get(group_id)
         if group is None:
             return

@@ -110,10 +110,7 @@ class PendingOffsets:
             self._ended.append(transaction)
 
     def settle(self, put_if_newer: Callable[[str, str, int, CommittedOffset], None], limit: int) -> None:
-        """Settle at most about `limit` offsets of ended transactions.
-
-        Offsets of committed transactions go to `put_if_newer`; offsets of aborted transactions are dropped.
-        """
+        """Settle about `limit` offsets of ended transactions: pass committed ones to `put_if_newer`, drop others."""
         while self._ended and limit > 0:
             transaction = self._ended[0]
             places = list(islice(transaction.offsets, limit))
@@ -183,10 +180,7 @@ class PendingOffsets:
         return known
 
     def ended_of(self, group_id: str) -> list[dict[Place, CommittedOffset]]:
-        """Return copies of the offsets of committed, unsettled transactions; empty if the group has none.
-
-        The copies contain the offsets of other groups, too.
-        """
+        """Copy the offsets (also of other groups) of the group's committed, unsettled transactions; empty if none."""
         if group_id not in self._by_group:
             return []
         return [each.offsets.copy() for each in self._ended if each.is_committed]

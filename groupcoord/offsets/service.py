@@ -172,7 +172,7 @@ class OffsetService(OffsetCommits):
 
 
 def _hide(response: OffsetFetchResponseGroup, rights: OffsetRights) -> None:
-    """Remove topics that the client may not see from the response."""
+    """Remove from the response the topics that the client may not see."""
     denied = rights.denied([topic.name for topic in response.topics])
     if denied:
         response.topics = [topic for topic in response.topics if topic.name not in denied]
@@ -186,19 +186,13 @@ def _is_much(groups: list[OffsetFetchRequestGroup]) -> bool:
 
 
 def _work_of(group: OffsetFetchRequestGroup) -> int:
-    """Return the size of a group's fetch in elements.
-
-    Topics and partitions are counted up to a time slice's limit; a long group id counts as several elements.
-    """
+    """Return the size of a fetch in elements, up to a time slice's limit; a long group id counts as several."""
     elements = elements_in(group.topics or (), PARTITION_INDEXES, ELEMENTS_PER_SLICE)
     return 1 + len(group.group_id) // NAME_CHARACTERS_PER_ELEMENT + elements
 
 
 async def fetch_response_in_slices(groups: list[OffsetFetchResponseGroup], api_version: int) -> OffsetFetchResponse:
-    """Build the response like `fetch_response`, in time slices.
-
-    A topic with many partitions is converted in pieces.
-    """
+    """Build the response like `fetch_response`, but in time slices; large topics are converted in pieces."""
     if api_version >= BATCH_VERSION:
         return OffsetFetchResponse(groups=groups)
     (group,) = groups
@@ -242,10 +236,7 @@ def add_fetched(whole: OffsetFetchResponseGroup, part: OffsetFetchResponseGroup)
 
 
 def fetches_of(request: OffsetFetchRequest, api_version: int) -> list[OffsetFetchRequestGroup]:
-    """Return the requested groups in the form of versions since 8 (batches).
-
-    A group whose offsets are all requested is returned only once.
-    """
+    """Return the requested groups as in versions since 8; a group whose offsets are all requested occurs only once."""
     if api_version < BATCH_VERSION:
         topics = None
         if request.topics is not None:
@@ -267,10 +258,7 @@ def fetches_of(request: OffsetFetchRequest, api_version: int) -> list[OffsetFetc
 
 
 def name_fetched_topics(group: OffsetFetchRequestGroup, topics: Topics) -> list[OffsetFetchResponseTopics]:
-    """Fill in the names of topics that the request names by id.
-
-    Topics with unknown ids are removed from the request; return error results for these topics.
-    """
+    """Fill in the names of topics named by id; remove unknown ids from the request and return their error results."""
     known: list[OffsetFetchRequestTopics] = []
     unknown: list[OffsetFetchResponseTopics] = []
     for requested in group.topics or ():
@@ -287,7 +275,7 @@ def name_fetched_topics(group: OffsetFetchRequestGroup, topics: Topics) -> list[
 
 
 def refuse_fetched_topics(group: OffsetFetchRequestGroup, denied: Collection[str]) -> list[OffsetFetchResponseTopics]:
-    """Remove topics that the client may not see from the request; return error results for these topics."""
+    """Remove from the request the topics that the client may not see; return error results for these topics."""
     requested = group.topics or ()
     refused = [each for each in requested if each.name in denied]
     if refused:

@@ -197,10 +197,7 @@ class Offsets:
             self._pending.put(producer_id, key.group, key.topic, key.partition, committed)
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> bool:
-        """End a producer's transaction, so that its offsets take effect or are dropped.
-
-        Return True if `settle` must be called again.
-        """
+        """End a producer's transaction: its offsets take effect or are dropped. Return True if `settle` must follow."""
         self._pending.end(producer_id, committed=committed)
         return self.settle()
 
@@ -334,10 +331,7 @@ class Offsets:
             yield from ((group_id, topic, partition) for partition in partitions if partition not in known)
 
     def places_of(self, group_id: str) -> Iterator[Place]:
-        """Yield group, topic and partition of the group's committed offsets.
-
-        The table may change during the iteration.
-        """
+        """Yield group, topic and partition of each committed offset; the table may change during the iteration."""
         for topic in list(self._committed.group(group_id)):
             for partition in list(self._committed.group(group_id).get(topic, ())):
                 yield group_id, topic, partition
@@ -345,8 +339,7 @@ class Offsets:
     def places_of_topics(self, topics: Mapping[str, bytes]) -> Iterator[Place | None]:
         """Yield group, topic and partition of all offsets of deleted topics (name -> id).
 
-        Yields None in place of an offset that belongs to a newer topic with the same name. Offsets may be added or
-        removed during the iteration.
+        Yields None for an offset of a newer topic with the same name. Offsets may change during the iteration.
         """
         for topic, topic_id in topics.items():
             # In the order in which an offset moves, so that none that is there all the time is missed.
@@ -381,10 +374,7 @@ class Offsets:
 
 
 class OffsetsSnapshot:
-    """Snapshot of all offsets of a group, cheap to take and read in parts.
-
-    A reader therefore sees all changes of a commit or transaction, or none.
-    """
+    """Cheap snapshot of a group's offsets, read in parts; a commit or transaction is visible fully or not at all."""
 
     def __init__(
         self,

@@ -49,8 +49,7 @@ class CommitVerifier(Protocol):
     ) -> Worked[object | None]:
         """Verify that a partition of the offsets topic is part of a producer's transaction.
 
-        Returns the guard for the append, or an awaitable of the guard. Both the call and the awaitable may raise
-        KafkaError. `api_version`: the version of the client's TxnOffsetCommit.
+        Returns the append's guard or an awaitable of it; both may raise KafkaError. `api_version`: TxnOffsetCommit's.
         """
 
 
@@ -65,11 +64,7 @@ class TransactionalOffsetService:
     def txn_offset_commit(
         self, request: TxnOffsetCommitRequest, *, api_version: int, denied: Collection[str] = ()
     ) -> Worked[Given[TxnOffsetCommitResponse]]:
-        """Handle TxnOffsetCommit: commit offsets in a transaction.
-
-        As in Kafka, topics that do not exist are refused before the transaction is verified. `denied`: topics that the
-        client has no right to.
-        """
+        """Handle TxnOffsetCommit; as in Kafka, unknown (or `denied`) topics are refused before the verification."""
         committing = _Committing(self, request, api_version, denied)
         if elements_in(request.topics, attrgetter("partitions"), ELEMENTS_PER_SLICE) > ELEMENTS_PER_SLICE:
             return committing.run_in_parts()

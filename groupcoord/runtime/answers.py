@@ -58,10 +58,7 @@ class _All(PendingAnswer[U]):
                 each.abandon()
 
     def _take(self) -> Sequence[Given[Any]]:
-        """Return the answers and drop the references to them, to break the reference cycle.
-
-        Call this at their last use.
-        """
+        """Return the answers and drop the references to them, at their last use, to break the reference cycle."""
         answers, self._answers = self._answers, ()
         return answers
 
@@ -162,10 +159,7 @@ class Caller:
                 self.pending.become_ready()
 
     def response_or_pending(self, abandon: Callable[[Caller], None]) -> Given[Any]:
-        """Return the response if the caller is answered already, else a pending answer.
-
-        `abandon` is called if the peer disconnects.
-        """
+        """Return the response, or a pending answer, which calls `abandon` if the peer disconnects."""
         if self.response is not None:
             return self.response
         self.pending = PendingReply(self, abandon)

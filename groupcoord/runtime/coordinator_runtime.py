@@ -38,10 +38,7 @@ FENCED_LOOK_S = 0.05
 
 
 class Runtime(Generic[ShardT]):
-    """Runtime of the coordinator partitions that this broker leads.
-
-    One task handles deadlines, another one loads elected partitions.
-    """
+    """Runtime of the coordinator partitions led by this broker, with a task for deadlines and a task for loading."""
 
     def __init__(
         self,
@@ -168,10 +165,7 @@ class Runtime(Generic[ShardT]):
     # ------------------------------------------------------------------ tasks
 
     def start_in(self, nursery: trio.Nursery) -> None:
-        """Start the runtime's task in a nursery.
-
-        Requests are accepted from this call on, even before the task begins.
-        """
+        """Start the runtime's task in a nursery; requests are accepted from this call on, before the task begins."""
         self._nursery = nursery
         nursery.start_soon(self.run)
 
@@ -292,10 +286,9 @@ FORGETTING_RETRY_S = 1.0
 
 
 class TopicForgetter(Generic[TopicsT]):
-    """Removes deleted topics' state from all shards of a runtime.
+    """Remover of deleted topics' state from all shards of a runtime.
 
-    `request_of` turns the topics into a request. A shard that gets the request removes a limited amount of state and
-    answers how much; the request is repeated until the answer is 0.
+    `request_of` makes a shard's request, repeated until the response (the amount of removed state) is 0.
     """
 
     def __init__(self, runtime: Runtime[Any], request_of: Callable[[TopicsT], Any]) -> None:
@@ -324,10 +317,7 @@ class TopicForgetter(Generic[TopicsT]):
             await trio.lowlevel.checkpoint()
 
     async def _forget_persistently(self, partition: PartitionRuntime[Any]) -> None:
-        """Retry a partition's waiting removals every second until all succeed.
-
-        The log may refuse for a while, or the partition may not be loaded yet.
-        """
+        """Retry a partition's removals every second: the log may refuse, or the partition may not be loaded yet."""
         waiting = self._waiting[partition]
         try:
             while waiting and self._runtime.leads(partition):

@@ -166,10 +166,7 @@ async def batches_of(
     timestamp_ms: int,
     run_in_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
 ) -> Iterator[tuple[list[Any], bytes]]:
-    """Return the batches of a long outcome, each with its records.
-
-    Records that must stay together are encoded as one batch in a thread; other records as several batches, one by one.
-    """
+    """Return a long outcome's batches with their records; a single one, encoded in a thread, if it may not be cut."""
     records = outcome.records
     if len(records) <= RECORDS_PER_BATCH or (outcome.is_atomic and not outcome.is_cuttable):
         batch = await run_in_thread(partial(whole_batch, outcome, encode, timestamp_ms))
@@ -209,7 +206,7 @@ class CoordinatorShard(Protocol):
         """Handle due deadlines; if there are many, a limited number."""
 
     def stands_alone(self, now_ms: int) -> bool:
-        """Return True if due work must wait until all appends are committed, because it reads the committed state."""
+        """Tell whether due work reads the committed state, and must wait until all appends are committed."""
 
     def start_sessions(self, now_ms: int) -> Iterator[None]:
         """Restart every member's session at full length, a limited number of members in each step."""
@@ -227,10 +224,7 @@ class CoordinatorShard(Protocol):
         """Return the outcome of an unfinished call. The shard is dropped afterwards."""
 
     def unfinished(self) -> Rest | None:
-        """Remove and return the remaining steps of the last call; None if there are none.
-
-        The runtime calls this after each call that is not a read.
-        """
+        """Remove and return the last call's remaining steps, or None; the runtime calls this after each non-read."""
 
 
 ShardT = TypeVar("ShardT", bound=CoordinatorShard)
@@ -285,22 +279,17 @@ class CoordinatorLog(Protocol):
     ) -> Appended:
         """Write a batch. Raises KafkaError if nothing was written.
 
-        `transaction_version`: the version whose rules apply if the batch ends a transaction. `guard`: the guard from
-        the verification if the batch is part of a transaction.
+        `transaction_version`: rules if the batch ends a transaction. `guard`: of a transactional batch's verification.
         """
 
     def until_committed(self, partition: int) -> Coroutine[Any, Any, None] | None:
         """Return an awaitable until the partition's present records are committed; None if all are committed already.
 
-        Another leader cannot truncate committed records. The call and the awaitable raise KafkaError if this broker
-        does not lead the partition.
+        The call and the awaitable raise KafkaError if this broker does not lead. No leader truncates committed records.
         """
 
     def read_batches(self, partition: int) -> AsyncIterator[bytes]:
-        """Yield all batches in order, several at a time (async generator).
-
-        Raises KafkaError if the partition cannot be read.
-        """
+        """Yield all batches in order, several at a time. Raises KafkaError if the partition cannot be read."""
 
 
 TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})

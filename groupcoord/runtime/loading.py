@@ -83,10 +83,9 @@ class _Decoding:
 
 
 def replay_batches(kind: ShardKind[ShardT], shard: ShardT, batches: bytes) -> Iterator[_Decoding | None]:
-    """Replay some batches of the log, a limited number of records in each step.
+    """Replay batches, a limited number of records in each step; unparsable records are skipped with a warning.
 
-    Records that do not parse are skipped with a warning. A step may yield a decoding, which the caller must run in a
-    thread before the next step.
+    A step may yield a decoding, which the caller must run in a thread before the next step.
     """
     headers = iter_batches(batches)
     is_last = False
@@ -138,8 +137,7 @@ def _collect(
 ) -> Generator[_Decoding | None, None, bool]:
     """Collect the records of these batches; None replaces a value that a later record of its key supersedes.
 
-    Return True after the last batch. A large compressed batch ends the call early; the next call continues with the
-    following batch.
+    Return True after the last batch; False early, after a large compressed batch: call again for the next ones.
     """
     latest: dict[bytes, int] = {}
     work = 0
@@ -190,10 +188,7 @@ def _markers(header: BatchHeader, batches: bytes, start: int) -> Iterator[_Marke
 def _records(
     header: BatchHeader, batches: bytes, start: int, area: bytes | None = None
 ) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-    """Check a complete batch, then yield offset, key and value of each record.
-
-    `area`: the checked records area of the batch; None: the batch is not checked yet.
-    """
+    """Check a batch unless `area` is its checked records area; then yield each record's offset, key and value."""
     if header.magic != MAGIC_V2:
         for record in decode_records(batches, start, header=header):
             yield record.offset, record.key, record.value
@@ -226,10 +221,7 @@ def last_replies(
     times: dict[str, int],
     place: Place,
 ) -> Iterator[Reply]:
-    """Yield the last replies of an unloaded shard, each built when it is sent.
-
-    The replies refuse `callers`, and come from the shard's settlements and its `unload`.
-    """
+    """Yield an unloaded shard's last replies, each built when sent: to `callers`, of settlements and of `unload`."""
     yield from refused(callers, error)
     if shard is None:
         return

@@ -107,10 +107,7 @@ class PartitionRuntime(Generic[ShardT]):
     # ------------------------------------------------------------------ requests
 
     def shard(self, now_ms: int) -> ShardT:
-        """Return the shard for reading, after the work that is due at `now_ms`.
-
-        Raises KafkaError if no shard is loaded. Due work that must wait for a commit is done later.
-        """
+        """Return the shard after due work, except work that awaits a commit. Raises KafkaError if none is loaded."""
         self.expire(now_ms)
         if self._shard is None:
             raise KafkaError(self._absent)
@@ -201,16 +198,13 @@ class PartitionRuntime(Generic[ShardT]):
                 await trio.lowlevel.checkpoint()
 
     def next_deadline_ms(self) -> int | None:
-        """Return the time of the next call of `expire`; None without a shard or deadline.
-
-        Also None while requests are queued, because the queue's task handles the deadlines.
-        """
+        """Return when (ms) to call `expire`; None without shard or deadline, or while the queue's task does this."""
         return None if self._shard is None or self._has_line else self._shard.next_deadline_ms()
 
     # ------------------------------------------------------------------ handle, append, settle
 
     def _handle(self, request: Any, caller: Caller) -> Outcome[Any]:
-        """Let the shard handle a request; a transaction marker is written here, as for all coordinators alike."""
+        """Let the shard handle a request; the runtime itself writes transaction markers, for all coordinators."""
         assert self._shard is not None
         if isinstance(request, TransactionEnd):
             self._write_marker(request, caller)
@@ -260,8 +254,7 @@ class PartitionRuntime(Generic[ShardT]):
     def _append_batch(self, records: list[Any], batch: bytes, outcome: Outcome[Any]) -> bool:
         """Append a batch of an outcome. Return False if the log refused it.
 
-        A refused outcome is split in halves, settled with the error or, if earlier batches are written, ended by a
-        reload of the shard.
+        A refused outcome is split in halves, settled with the error or, after earlier batches, the shard is reloaded.
         """
         try:
             if outcome.transaction is None:
@@ -360,10 +353,7 @@ class PartitionRuntime(Generic[ShardT]):
             self._carry_out(together(gathered))
 
     def _append_in_halves(self, outcome: Outcome[Any]) -> None:
-        """Split a gathered outcome that is too large for one batch, and append both halves.
-
-        So one caller's large records cannot fail the requests of other callers.
-        """
+        """Append a too large gathered outcome in halves, so that one caller's records cannot fail other requests."""
         assert len(outcome.records) <= RECORDS_PER_BATCH, "a part of it may be in the log"
         middle = len(outcome.parts) // 2
         halves = [together(outcome.parts[:middle]), together(outcome.parts[middle:])]
@@ -457,10 +447,7 @@ class PartitionRuntime(Generic[ShardT]):
         return self._shard is not None and self._is_due(now_ms) and self._shard.stands_alone(now_ms)
 
     async def _next_in_line(self) -> None:
-        """Do the due work, or handle the first queued request.
-
-        A request that may not overlap with uncommitted records waits for appends in flight.
-        """
+        """Do the due work, or handle the first queued request; wait for appends in flight if it may not overlap."""
         shard = self._shard
         assert shard is not None
         # Only looked at: it is handled when everything is done that has to come before it.
