@@ -212,10 +212,7 @@ class PartitionReader(LimitsRegions):
         self._aborted_left = ABORTED_MAX
 
     def refusal(self, target: FetchTarget) -> ErrorCode | None:
-        """Return the error of a partition that this broker does not try to read; None if it may try.
-
-        A partition with this error does not end the fetch's wait.
-        """
+        """Return an error if the partition is not to be read, else None; the error does not end the fetch's wait."""
         # First, as the client may not learn that the topic exists. An attribute, as this is a hot path.
         if self.rights is not None and self.rights.refuse(target.topic):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -232,10 +229,7 @@ class PartitionReader(LimitsRegions):
         return partition.last_stable_offset if self.is_committed_only else partition.high_watermark
 
     def read(self, target: FetchTarget, room: int, *, at_least_one: bool) -> PartitionRead:
-        """Read at most `room` bytes of one partition. Raises NotCached if the records are not in memory.
-
-        `at_least_one`: read the first batch even if it is longer than `room`.
-        """
+        """Read up to `room` bytes, or (`at_least_one`) a longer first batch. Raises NotCached if not in memory."""
         asked = target.asked
         # Any number below zero means that the reader does not fence.
         leader_epoch = max(asked.current_leader_epoch, NO_LEADER_EPOCH)

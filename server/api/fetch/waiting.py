@@ -140,7 +140,7 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
             self._drop_records(index)
 
     def _on_woken(self, idle: IdleTarget) -> None:
-        """Add an idle partition of the session that has changed."""
+        """Add a partition of the session that was idle and has changed."""
         target, partition, reads = idle.target, idle.partition, self._reading.reads
         # Appended, so that the places of the other reads stay what they are. `_have_to_share` puts all in order.
         self._reading.opened.add_woken(target)

@@ -143,7 +143,7 @@ async def alter_resource(
     validate_only: bool,
     in_thread: bool = False,
 ) -> None:
-    """Change settings of one topic, group, broker or metrics subscription. `in_thread`: compute them in a thread."""
+    """Change settings of one topic, group, broker or metrics subscription. `in_thread`: compute the change there."""
     settings = context.broker.administration.settings
     if resource_type == ResourceType.BROKER:
         check_broker_name(name, context.broker.config.node_id)

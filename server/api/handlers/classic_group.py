@@ -47,8 +47,7 @@ NAMES_SINCE = 5
 def sync_group(request: SyncGroupRequest, context: RequestContext[Broker]) -> Answer[SyncGroupResponse]:
     """SyncGroup: submit the group's assignment as the leader; receive the own assignment as a member.
 
-    Behaviour
-    * Members wait until their leader has submitted the assignment and the log has committed it.
+    Members wait until their leader has submitted the assignment and the log has committed it.
     """
     # A request that lacks these two is refused whoever sends it.
     if context.api_version < NAMES_SINCE or None not in (request.protocol_type, request.protocol_name):
@@ -60,8 +59,7 @@ def sync_group(request: SyncGroupRequest, context: RequestContext[Broker]) -> An
 def heartbeat(request: HeartbeatRequest, context: RequestContext[Broker]) -> HeartbeatResponse:
     """Heartbeat: keep a group member's session alive.
 
-    Behaviour
-    * The response is immediate and needs no write to the log. REBALANCE_IN_PROGRESS asks the member to join again.
+    The response is immediate and needs no write to the log. REBALANCE_IN_PROGRESS asks the member to join again.
     """
     require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     return groups_of(context.broker).classic.heartbeat(request)
@@ -71,9 +69,7 @@ def heartbeat(request: HeartbeatRequest, context: RequestContext[Broker]) -> Hea
 def leave_group(request: LeaveGroupRequest, context: RequestContext[Broker]) -> Answer[LeaveGroupResponse]:
     """LeaveGroup: remove members, by themselves or by an administrator.
 
-    Behaviour
-    * Each member has an error code of its own. Before version 3 a request names one member, and its error is the
-      response's.
+    Each member has its own error code. Before version 3 a request names one member, whose error is the response's.
     """
     require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     return groups_of(context.broker).classic.leave_group(request, api_version=context.api_version)

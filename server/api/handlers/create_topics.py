@@ -122,7 +122,7 @@ async def _outcomes(
 
 
 def _earlier_error(administration: Administration, name: str) -> KafkaError | None:
-    """Return the error in the topic's name, which Kafka checks before the settings; None if the name is valid."""
+    """Return the error of an invalid topic name, which Kafka checks before the settings; None if it is valid."""
     try:
         administration.planner.check_name(name)
     except KafkaError as error:

@@ -170,7 +170,7 @@ def _identity(resource: DescribeConfigsResource) -> tuple[int, str | int]:
 async def _read_and_describe(
     describer: _Describer, resources: Sequence[DescribeConfigsResource], broker: Broker
 ) -> DescribeConfigsResponse:
-    """Describe settings as in ZooKeeper, which may be newer; if it does not answer, as this broker knows them."""
+    """Read settings from ZooKeeper and describe them; if it does not answer, describe those that this broker knows."""
     topics = [each.resource_name for each in resources if each.resource_type == ResourceType.TOPIC]
     groups = [each.resource_name for each in resources if each.resource_type == ResourceType.GROUP]
     try:

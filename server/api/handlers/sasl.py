@@ -20,8 +20,8 @@ def sasl_handshake(request: SaslHandshakeRequest, context: RequestContext[object
     """SaslHandshake: refused with ILLEGAL_SASL_STATE.
 
     `server/network/authentication.py` answers handshakes of authentications and reauthentications. This handler gets
-    the
-    others: on listeners without SASL, and in sessions that never expire or were reauthenticated less than a second ago.
+    the others: on listeners without SASL, and in sessions that never expire or were reauthenticated less than a second
+    ago.
     """
     if not context.security_protocol.startswith("SASL"):
         context.complain(MISPLACED)

@@ -191,7 +191,7 @@ class FetchWork:
                 yield
 
     def _resolved(self, wanted: TopicPartition) -> TopicPartition:
-        """Add the topic's name if known; a session names a topic only once, maybe before this broker knows it."""
+        """Return the partition with its topic's name if known; a session may name it before this broker knows it."""
         if wanted.topic is not None:
             return wanted
         return named(self._broker.cluster, wanted.topic_id, [wanted.partition])[0]

@@ -71,7 +71,7 @@ def streams_group_heartbeat(
 
 
 def _problem(topology: Topology) -> str | None:
-    """Return the error in the topic names of a topology; None if they are valid."""
+    """Return the error of invalid topic names in a topology; None if they are valid."""
     names = list(dict.fromkeys(_topic_names(topology)))
     internal = [name for name in names if is_internal_topic(name)]
     if internal:
@@ -174,10 +174,9 @@ def streams_group_topology_description_update(
 ) -> StreamsGroupTopologyDescriptionUpdateResponse:
     """StreamsGroupTopologyDescriptionUpdate: refused, because descriptions of topologies are not stored.
 
-    Behaviour
-    * The response is UNSUPPORTED_VERSION, as from a Kafka broker without a plug-in that stores the descriptions. Such
-      brokers never request descriptions (`topology_description_required` in the heartbeat's response), so clients do
-      not send them.
+    The response is UNSUPPORTED_VERSION, as from a Kafka broker without a plug-in that stores the descriptions. Such
+    brokers never request descriptions (`topology_description_required` in the heartbeat's response), so clients do not
+    send them.
     """
     try:
         require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)

@@ -141,9 +141,8 @@ def write_txn_markers(
 ) -> Answer[WriteTxnMarkersResponse]:
     """WriteTxnMarkers: write the end of transactions into this broker's partitions, for a coordinator or administrator.
 
-    Behaviour
-    * Coordinators need the right to ClusterAction, administrators the right to alter the cluster; otherwise every
-      partition gets CLUSTER_AUTHORIZATION_FAILED. `server/api/produce/markers.py` describes the other errors.
+    Coordinators need the right to ClusterAction, administrators the right to alter the cluster; otherwise every
+    partition gets CLUSTER_AUTHORIZATION_FAILED. `server/api/produce/markers.py` describes the other errors.
     """
     if not may_on_cluster(context, AclOperation.ALTER, quietly=True) and not may_on_cluster(
         context, AclOperation.CLUSTER_ACTION
