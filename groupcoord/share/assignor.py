@@ -20,11 +20,7 @@ def assign(
     assignable: Mapping[bytes, Iterable[int]],
     current: Mapping[str, Assignment],
 ) -> dict[str, Assignment]:
-    """Assign partitions to members.
-
-    `subscriptions`: topic ids by member. `assignable`: partitions by topic id. `current`: current assignments by
-    member.
-    """
+    """Assign the `assignable` partitions by topic id to members, given their subscribed topic ids and assignments."""
     assigned: dict[str, list[TopicPartition]] = {member: [] for member in subscriptions}
     for members, topics in _pools(subscriptions):
         partitions = [(topic, index) for topic in topics for index in sorted(assignable.get(topic, ()))]
@@ -55,10 +51,7 @@ def _pools(subscriptions: Mapping[str, frozenset[bytes]]) -> list[tuple[list[str
 def share(
     members: Sequence[str], partitions: Sequence[TopicPartition], before: Mapping[str, Iterable[TopicPartition]]
 ) -> dict[str, list[TopicPartition]]:
-    """Distribute partitions among members; if possible, each partition gets equally many members.
-
-    `before`: current partitions by member, which are kept where possible.
-    """
+    """Give each partition equally many members if possible, and keep the partitions that members had `before`."""
     if not members or not partitions:
         return {member: [] for member in members}
     sharing = -(-len(members) // len(partitions))

@@ -98,14 +98,11 @@ class StatePartitions:
         return replace(self, initializing=without(self.initializing, partitions), initialized=initialized)
 
     def give_up(self, partitions: PartitionsByTopic) -> StatePartitions:
-        """Drop initializing partitions that the share coordinator refused; a later heartbeat retries."""
+        """Stop initializing partitions that the share coordinator refused; a later heartbeat retries."""
         return replace(self, initializing=without(self.initializing, partitions))
 
     def delete_all(self, again: Topics) -> tuple[StatePartitions, Topics]:
-        """Mark all topics as deleting. Return the new state, and all partitions to delete.
-
-        `again`: the topics that are deleting already.
-        """
+        """Mark all topics as deleting. Return the new state and all partitions to delete, with those in `again`."""
         doomed = united(united(self.initialized, self.initializing), again)
         return StatePartitions(deleting={topic_id: known.name for topic_id, known in doomed.items()}), doomed
 
@@ -117,7 +114,7 @@ class StatePartitions:
         return replace(self, initialized=initialized, deleting=deleting)
 
     def forget_deleted(self, topic_ids: Collection[bytes]) -> StatePartitions:
-        """Drop deleting topics whose state the share coordinator has deleted."""
+        """Remove topics from the phase deleting, because the share coordinator has deleted their state."""
         return replace(self, deleting={each: name for each, name in self.deleting.items() if each not in topic_ids})
 
     def forget_topics(self, topic_ids: Collection[bytes]) -> StatePartitions:

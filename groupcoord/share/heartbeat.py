@@ -354,8 +354,7 @@ def _computed(
 def _initialization(group: ShareGroup, topics: dict[bytes, KnownTopic]) -> InitializeShareGroupStateRequest:
     """Return the request to initialize partitions at the share coordinator.
 
-    A topic that is new to the group starts at the offset of the group's settings. A new partition of a topic that the
-    group knows starts at offset 0, so that no record produced meanwhile is lost.
+    A new topic starts at the group's configured offset; a new partition of a known topic at 0, so no record is lost.
     """
     known, epoch = group.share_partitions, group.group_epoch
     data = []

@@ -109,10 +109,7 @@ class ShareGroupManager(ModernGroupManager[ShareGroup]):
         return self._nascent
 
     def _found(self, group_id: str, *, or_new: bool = False) -> ShareGroup:
-        """Return the share group with this id; with `or_new` a new group if the id is free.
-
-        Raises KafkaError if there is no such share group, or another type's group has the id.
-        """
+        """Return the share group or, with `or_new`, a new one. Raises KafkaError if absent or of another type."""
         if group_id in self._groups or not or_new:
             return self._existing(group_id)
         if len(group_id) > TEXT_LENGTH_MAX:
@@ -139,7 +136,6 @@ class ShareGroupManager(ModernGroupManager[ShareGroup]):
         self._effects.answer(caller, ErrorCode.NONE, lambda error: error)
 
     def _end_session(self, key: TimerKey) -> None:
-        """Remove a member whose session has ended."""
         group = self._group(key.group_id)
         if group is not None and key.member_id in group.members:
             self._heartbeats.remove_member(group, key.member_id, WAS_SILENT)

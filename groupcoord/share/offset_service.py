@@ -113,10 +113,7 @@ class ShareOffsets:
         return _group(group.group_id, [*described, *unknown, *refused])
 
     def _all_of(self, group_id: str) -> dict[bytes, Sequence[int]]:
-        """Return the group's initialized partitions of existing topics.
-
-        Raises KafkaError if this broker does not coordinate the group.
-        """
+        """Return the group's initialized partitions of existing topics. Raises KafkaError if not coordinated here."""
         found: Mapping[bytes, Sequence[int]] = self._runtime.read(group_id, ReadInitialized(group_id))
         return {topic_id: each for topic_id, each in found.items() if self._images.image_by_id(topic_id) is not None}
 

@@ -66,10 +66,7 @@ class PrepareDeletion(NamedTuple):
 
 
 class ForgetShareTopics(NamedTuple):
-    """Internal request to drop deleted topics from some groups.
-
-    The response is the number of changed groups. The request is repeated until the response is 0.
-    """
+    """Internal request to drop deleted topics from some groups; repeated until the response, their number, is 0."""
 
     topic_ids: Collection[bytes]
 
@@ -124,10 +121,7 @@ class OffsetAdministration:
     # ------------------------------------------------------------------ alter
 
     def alter(self, group: ShareGroup, request: AlterShareGroupOffsetsRequest) -> AlteredOffsets:
-        """Begin to reinitialize partitions at other offsets; a new group is created by its first record.
-
-        Raises KafkaError if a partition number is negative.
-        """
+        """Begin to reinitialize partitions, of a new group if needed. Raises KafkaError for negative partitions."""
         begun: dict[bytes, KnownTopic] = {}
         responses: dict[str, AlterShareGroupOffsetsResponseTopic] = {}
         data = []
@@ -184,10 +178,7 @@ class OffsetAdministration:
         return BegunDeletion(_deletion_response(refused), names, to_delete)
 
     def prepare_end(self, group: ShareGroup) -> DeleteShareGroupStateRequest | None:
-        """Mark all topics of the group as deleting and return the request to delete their state.
-
-        None if the share coordinator has no state of the group.
-        """
+        """Mark all topics as deleting; return the request to delete their state, None if none is stored."""
         if group.state_partitions is None:
             return None
         images = [self._images.image_by_id(topic_id) for topic_id in group.share_partitions.deleting]

@@ -136,10 +136,7 @@ class ShareService:
             await self._report(request.group_id, GiveUpPartitions(request.group_id, taken_up))
 
     async def _report(self, group_id: str, report: Any) -> ErrorCode:
-        """Report a result to the group's shard; return NONE or the log's error.
-
-        After an error the shard or the next coordinator repeats the request to the share coordinator.
-        """
+        """Report to the group's shard; return NONE or the log's error, after which the request is repeated later."""
         error: ErrorCode = await finished(self._runtime.submit(group_id, report, Caller(lambda error: error)))
         return error
 
@@ -148,8 +145,7 @@ class ShareService:
     async def alter_offsets(self, request: AlterShareGroupOffsetsRequest) -> AlterShareGroupOffsetsResponse:
         """Handle AlterShareGroupOffsets: set the start offsets of share partitions.
 
-        Partitions that the share coordinator refuses are initialized again by the next members, and so are partitions
-        whose success is not recorded. Therefore an offset counts only once the success is recorded.
+        An offset counts once its success is recorded; until then the next members initialize the partition again.
         """
         if not request.group_id:
             return refused_alteration(ErrorCode.INVALID_GROUP_ID)
@@ -204,10 +200,7 @@ class ShareService:
     # ------------------------------------------------------------------ the end of groups and topics
 
     def has(self, group_id: str) -> bool:
-        """Return True if there is a share group with this id.
-
-        Raises KafkaError if this broker does not coordinate the group.
-        """
+        """Tell whether a share group has this id. Raises KafkaError if this broker does not coordinate the group."""
         found: bool = self._runtime.read(group_id, IsShareGroup(group_id))
         return found
 

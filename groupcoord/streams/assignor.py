@@ -50,10 +50,9 @@ class AssignableSubtopology(NamedTuple):
 
 
 class JavaQueue(Generic[T]):
-    """Priority queue that orders equal priorities as java.util.PriorityQueue does, unlike heapq.
+    """Queue, smallest item first, that orders equal priorities as java.util.PriorityQueue does, unlike heapq.
 
-    Processes mostly have equal loads, so the queue decides which one gets a task. The smallest item comes first; the
-    priority of an item in the queue must not change.
+    The order decides which equally loaded process gets a task. Priorities of queued items must not change.
     """
 
     def __init__(self, items: Iterable[T], priority: Callable[[T], float]) -> None:
@@ -271,10 +270,7 @@ class _Run:
         self._share.count(tasks_of_member)
 
     def _least_loaded_copy(self, task: Task, *, elsewhere: bool = False) -> str | None:
-        """Return the least loaded member with the task's state; None if there is none.
-
-        `elsewhere`: only members of processes that do not have the task.
-        """
+        """Return the least loaded member with the task's state, or None; `elsewhere`: no process with the task."""
         found: str | None = None
         least_process = least_member = 0.0
         for member_id in self._copies.get(task, ()):
@@ -322,10 +318,7 @@ class _Run:
         return True
 
     def _add_standby(self, queue: JavaQueue[_Process], task: Task) -> bool:
-        """Give a standby task to the least loaded process without the task.
-
-        Return False if there is no such process.
-        """
+        """Give a standby task to the least loaded process without the task; return False if there is none."""
         passed: list[_Process] = []
         is_given = False
         while queue and not is_given:

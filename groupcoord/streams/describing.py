@@ -43,11 +43,7 @@ def undescribed(group_id: str, error: ErrorCode, message: str | None = None) -> 
 
 
 def _topology(state: StreamsState) -> wire.DescribedTopology | None:
-    """Return the description of the topology; None if there is no topology.
-
-    Partition counts are included if all internal topics exist; otherwise the topology is shown as the application sent
-    it.
-    """
+    """Return the topology's description, with partition counts if all internal topics exist; None without topology."""
     if state.topology is None:
         return None
     configured = state.configured

@@ -262,10 +262,7 @@ class StreamsGroup(StreamsState, CommittingGroup[Member]):
         self.schedule(SESSION, member_id, self.settings.streams_session_timeout_ms)
 
     def await_revocation(self, member: Member) -> None:
-        """Start the revocation deadline: the member has its rebalance timeout to revoke tasks.
-
-        The deadline applies to the member's current epoch.
-        """
+        """Start the deadline of the member's current epoch to revoke tasks: its rebalance timeout."""
         self.rebalance_epochs[member.member_id] = member.member_epoch
         self.schedule(REVOCATION, member.member_id, member.rebalance_timeout_ms)
 

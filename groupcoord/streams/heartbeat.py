@@ -121,10 +121,7 @@ class Heartbeat:
     # ------------------------------------------------------------------ 1. the member
 
     def _described(self, member: Member) -> Member:
-        """Return the member with the request's fields; missing fields are unchanged.
-
-        A join without an endpoint clears the member's endpoint.
-        """
+        """Return the member with the request's fields; missing ones are unchanged, except a joiner's endpoint."""
         request = self._request
         endpoint = member.user_endpoint
         if request.user_endpoint is not None:
@@ -215,10 +212,7 @@ class Heartbeat:
         return None if image is None else image.partition_count
 
     def _take_positions(self, configured: ConfiguredTopology) -> None:
-        """Store the offsets that the member reports for existing tasks.
-
-        Raises KafkaError if the request names tasks that do not exist.
-        """
+        """Store the task offsets that the member reports. Raises KafkaError if the request names unknown tasks."""
         request = self._request
         if configured.is_ready:
             self._check_tasks(configured)
@@ -250,10 +244,7 @@ class Heartbeat:
     # ------------------------------------------------------------------ 4. epochs and target
 
     def _epoch(self, configured: ConfiguredTopology, metadata_hash: int, change: str) -> int:
-        """Return the group epoch, raised if a new assignment is needed.
-
-        `change`: the reason why this member needs a new assignment; "" if it needs none.
-        """
+        """Return the group epoch, raised if needed. `change`: why this member needs a new assignment; "" if not."""
         state = self._state
         validated = configured.epoch if configured.is_ready else NO_EPOCH
         configs = assignment_configs(self._settings)
@@ -345,10 +336,7 @@ class Heartbeat:
         return response
 
     def _missed_its_tasks(self, member: Member) -> bool:
-        """Return True if the member does not own all its assigned tasks, because a response was lost.
-
-        Kafka's broker sends such tasks only at the next assignment.
-        """
+        """Tell whether the member lacks tasks after a lost response; Kafka resends them only at reassignment."""
         owned, has = self._owned, member.assigned
         return owned is not None and not (
             owned.active >= has.active.keys() and owned.standby >= has.standby and owned.warmup >= has.warmup
@@ -432,11 +420,7 @@ def _task_ids(tasks: Iterable[Task]) -> list[wire.TaskIds]:
 def partitions_by_endpoint(
     state: StreamsState, updated: Member, replaced: str | None, partition_count: PartitionCount
 ) -> list[EndpointToPartitions]:
-    """Return the source partitions of each member that has an endpoint.
-
-    `updated` is the new state of a member. It counts in place of that member's former state, and of the static member
-    `replaced`.
-    """
+    """Return each endpoint member's source partitions; `updated` supersedes its old state and member `replaced`."""
     others = [member for member_id, member in state.members.items() if member_id not in (updated.member_id, replaced)]
     found = []
     for member in (*others, updated):

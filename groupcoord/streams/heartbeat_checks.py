@@ -181,10 +181,7 @@ def known_member(state: StreamsState, member_id: str) -> Member:
 
 
 def known_static_member(state: StreamsState, member_id: str, instance_id: str) -> Member:
-    """Return the static member with this instance id.
-
-    Raises KafkaError if the instance id is unknown or belongs to another member id now.
-    """
+    """Return the static member with this instance id; raises KafkaError if unknown or now of another member id."""
     member = state.static_member(instance_id)
     if member is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -259,10 +256,7 @@ def is_static_leave(request: StreamsGroupHeartbeatRequest) -> bool:
 
 
 def static_leave_records(state: StreamsState, member: Member) -> Iterator[KeyedRecord]:
-    """Yield the record of a static member's temporary leave.
-
-    Assignment epochs become 0, so that the member which returns with the instance id may commit with any epoch.
-    """
+    """Yield a static member's leave record; assignment epochs 0 let the returning member commit with any epoch."""
     paused = replace(
         member,
         member_epoch=STATIC_LEAVE_EPOCH,

@@ -44,10 +44,7 @@ def internal_partition_counts(topology: Topology, partition_count: PartitionCoun
 
 
 def known_count(topic: str, counts: Mapping[str, int], partition_count: PartitionCount) -> int:
-    """Return the partition count of a topic: of the existing topic, else from `counts`.
-
-    Raises KafkaError if the topic does not exist and `counts` does not have it.
-    """
+    """Return a topic's partition count: its own if it exists, else from `counts`. Raises KafkaError if unknown."""
     existing = partition_count(topic)
     count = counts.get(topic) if existing is None else existing
     if count is None:
@@ -78,10 +75,7 @@ def _repartition_counts(subtopologies: Collection[Subtopology], partition_count:
 def _count_sinks(
     subtopologies: Collection[Subtopology], counts: dict[str, int], partition_count: PartitionCount
 ) -> None:
-    """Add the counts of repartition sink topics: the writing subtopology's largest source count.
-
-    Raises KafkaError if a loop in the topology leaves counts undecided.
-    """
+    """Give repartition sinks the writer's largest source count; raises KafkaError if a loop leaves one undecided."""
     waiting: dict[str, list[Subtopology]] = {}
     decided: set[str] = set()
     queue = deque(subtopologies)
@@ -215,10 +209,7 @@ class InternalTopic(NamedTuple):
     info: TopicInfo
 
     def creation(self) -> CreatableTopic:
-        """Return the topic for a CreateTopics request.
-
-        Without a replication factor the broker's default is used.
-        """
+        """Return the topic for CreateTopics; without a replication factor the broker's default is used."""
         return CreatableTopic(
             name=self.name,
             num_partitions=self.partitions,
@@ -314,10 +305,7 @@ def _internal(topic: TopicInfo, counts: Mapping[str, int]) -> InternalTopic:
 
 
 def _missing(subtopologies: Iterable[ConfiguredSubtopology], partition_count: PartitionCount) -> list[InternalTopic]:
-    """Return the internal topics that do not exist.
-
-    Raises TopicsNotReady if an existing one has a wrong number of partitions.
-    """
+    """Return the missing internal topics. Raises TopicsNotReady if an existing one has a wrong partition count."""
     needed = {topic.name: topic for each in subtopologies for topic in each.internal_topics}
     missing = []
     for topic in needed.values():

@@ -139,10 +139,7 @@ class StreamsGroupManager(ModernGroupManager[StreamsGroup]):
         return answered
 
     def _make_room(self, group_id: str, known: Group | None) -> None:
-        """Delete the empty classic group `known`, if there is one, to make room for a new streams group.
-
-        The new group is created by its first record.
-        """
+        """Delete the empty classic group `known`, if any; the new streams group is created by its first record."""
         if known is not None:
             # Its tombstone is appended before the first record of the new group.
             known.delete()
@@ -168,7 +165,6 @@ class StreamsGroupManager(ModernGroupManager[StreamsGroup]):
         return HeartbeatResult(left_response(request), [], ())
 
     def _fence(self, group: StreamsGroup, member: Member, reason: str = WAS_SILENT) -> None:
-        """Remove a member from its group."""
         group.cancel_member(member.member_id)
         # If the log refuses this the member is still in, and its session and its revocation have to end some time.
         self._effects.undo_if_refused(lambda: self._effects.carry_on(group.start_sessions()))
@@ -207,10 +203,7 @@ class StreamsGroupManager(ModernGroupManager[StreamsGroup]):
             self._fence(group, member, "did not give up its tasks in time")
 
     def _assign_first(self, key: TimerKey) -> None:
-        """Compute the first assignment after the initial delay.
-
-        Without a `configured` topology the next heartbeat computes it.
-        """
+        """Compute the first assignment after the initial delay; without `configured`, the next heartbeat does."""
         group = self._group(key.group_id)
         if group is None or group.state_name == EMPTY or group.configured is None:
             return

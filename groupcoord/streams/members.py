@@ -37,8 +37,7 @@ NO_TASKS: frozenset[Task] = frozenset()
 class Tasks(NamedTuple):
     """Tasks by the role in which a member runs them.
 
-    An active task processes records. A standby task only copies the state of an active task. A warm-up task also copies
-    that state, until the task can become active on this member.
+    Active tasks process records. Standby and warm-up tasks copy their state; warm-up tasks may become active here.
     """
 
     active: frozenset[Task] = NO_TASKS
@@ -55,10 +54,7 @@ class Tasks(NamedTuple):
 
 
 class AssignedTasks(NamedTuple):
-    """Tasks that are assigned to a member; each active task with its assignment epoch.
-
-    A commit with an epoch before the assignment epoch is refused: the member did not own the task then.
-    """
+    """Tasks assigned to a member; commits with an epoch before an active task's assignment epoch are refused."""
 
     active: Mapping[Task, int]
     standby: frozenset[Task] = NO_TASKS
@@ -154,7 +150,7 @@ class Member:
 
 
 class TaskHolders:
-    """Processes that run each task or must still release the task, by the task's role."""
+    """Processes that run or must still release each task, by the task's role."""
 
     def __init__(
         self,

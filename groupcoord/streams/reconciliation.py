@@ -38,8 +38,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 def reconcile(member: Member, target_epoch: int, target: Tasks, holders: TaskHolders, owned: Tasks | None) -> Member:
     """Return the member after its next reconciliation step; the same object if nothing changes.
 
-    `owned`: the tasks that the member reports to own; None if it reports none. Raises KafkaError if the member is
-    fenced.
+    `owned`: the tasks that the member reports; None if unreported. Raises KafkaError if the member is fenced.
     """
     if member.state is MemberState.STABLE:
         if member.member_epoch == target_epoch:
@@ -89,10 +88,7 @@ class _Step:
         self._granted_warmup = self._free(target.warmup - has.warmup, self._is_warmup_free)
 
     def taken(self, epoch: int) -> Member:
-        """Return the member after this step.
-
-        A member that must revoke tasks first gets the epoch `epoch`; any other member gets the target epoch.
-        """
+        """Return the member after this step, with `epoch` if it must revoke tasks first, else the target epoch."""
         self._change_roles()
         self._promote()
         kept = AssignedTasks(self._kept_active, frozenset(self._kept_standby), frozenset(self._kept_warmup))

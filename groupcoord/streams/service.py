@@ -45,10 +45,7 @@ class StreamsService:
     def describe(
         self, request: StreamsGroupDescribeRequest, *, operations: Callable[[str], int]
     ) -> Worked[Given[StreamsGroupDescribeResponse]]:
-        """Describe groups; a group that is named repeatedly is described once.
-
-        `operations` returns the operations that the client is authorized to do on a group.
-        """
+        """Describe groups, each once; `operations` returns the client's authorized operations on a group."""
 
         def response(groups: list[DescribedGroup]) -> StreamsGroupDescribeResponse:
             for group in groups:

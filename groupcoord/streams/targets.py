@@ -102,11 +102,7 @@ def assignment_input(
     configured: ConfiguredTopology,
     settings: GroupSettings,
 ) -> AssignmentInput:
-    """Return the input of the group's next assignment.
-
-    `changed`: new state of a member, which replaces the member's former state or a static member; None if no member has
-    changed.
-    """
+    """Return the next assignment's input; `changed` (or None) replaces its member's former state or a static member."""
     members = dict(state.members)
     if changed is not None:
         former = replaced_by(state, changed)
@@ -125,10 +121,7 @@ def assignment_input(
 
 
 def compute(state: StreamsState, given: AssignmentInput, epoch: int, effects: Effects) -> dict[str, Tasks] | None:
-    """Compute the target of every member.
-
-    Returns None if the input is large; then a thread computes it and submits StreamsAssignmentComputed.
-    """
+    """Compute all targets; None if the input is large: a thread computes, and submits StreamsAssignmentComputed."""
     if given.is_small:
         return given.targets()
     state.computation = object()

@@ -33,7 +33,7 @@ class Status(IntEnum):
 
 
 class TopicsNotReady(Exception):
-    """Topics do not fit the topology yet, so that there are no tasks. Members stay and receive the status."""
+    """Error: topics do not fit the topology yet, so there are no tasks. Members stay and receive the status."""
 
     def __init__(self, status: Status, detail: str) -> None:
         super().__init__(detail)

@@ -33,8 +33,7 @@ EPOCH_PER_TRANSACTION = 2
 class Partitions(AbstractSet[TopicPartition]):
     """Partitions of a transaction: an immutable set of (topic, index) that is stored by topic.
 
-    A transaction may have 100,000 partitions, and each of its records names all of them. Storage by topic allows
-    records to be written and read, and sets to be united, without handling each pair.
+    Each record of a transaction names up to 100,000 partitions; storage by topic avoids handling each pair.
     """
 
     __slots__ = ("_count", "topics")
@@ -153,9 +152,8 @@ _PREVIOUS: Mapping[TransactionState, frozenset[TransactionState]] = {
 class TransactionMetadata(NamedTuple):
     """State of one transactional id; immutable.
 
-    `previous_producer_id`: the producer id before the last transition. `next_producer_id`: the id that replaces an
-    exhausted one when the transaction is complete. `last_producer_epoch` is in no record: after a load the coordinator
-    does not recognise a repeated request that has raised the epoch.
+    `previous_producer_id`: before the last transition. `next_producer_id`: replaces an exhausted id at completion.
+    `last_producer_epoch` is in no record: after a load, a repeated request that raised the epoch is not recognised.
     """
 
     producer_id: int

@@ -12,10 +12,7 @@ from typing import Any
 
 
 class ProducerIdManager:
-    """Allocates producer ids from reserved blocks.
-
-    `allocate_block` reserves the next block; `lock` keeps two callers from reserving at the same time.
-    """
+    """Allocator of producer ids from blocks that `allocate_block` reserves; `lock` prevents double reservations."""
 
     def __init__(
         self, allocate_block: Callable[[], Awaitable[range]], lock: AbstractAsyncContextManager[Any, Any]

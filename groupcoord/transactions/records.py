@@ -98,10 +98,7 @@ def encode_records(records: Iterable[TransactionRecord], timestamp_ms: int) -> b
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> TransactionRecord | None:
-    """Decode key and value to a record; None if the record type is unknown.
-
-    Raises ProtocolViolation if the value cannot be parsed.
-    """
+    """Decode key and value; None if the record type is unknown. Raises ProtocolViolation if the value is malformed."""
     if key is None or len(key) < 2 or _read_prefix(key)[0] != TRANSACTION_LOG_KEY:
         return None
     transactional_id = TransactionLogKey.decode(key, 0, start=2).transactional_id

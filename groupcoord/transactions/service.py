@@ -107,10 +107,7 @@ class Markers(Protocol):
         """Send markers on behalf of a transaction topic partition that this broker leads."""
 
     def forget(self, partition: int) -> None:
-        """Drop the markers of a transaction topic partition.
-
-        Another broker will send these markers, or this broker will send them again.
-        """
+        """Drop the markers of a transaction topic partition; another broker will send them, or this one again."""
 
 
 class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
@@ -131,8 +128,7 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
     ) -> None:
         """`transaction_version` returns the cluster's level of this feature.
 
-        `offsets_partition` returns the offsets topic partition of a group. `tell` logs events of producers, at a
-        limited rate.
+        `offsets_partition` returns a group's offsets topic partition. `tell` logs producers' events at a limited rate.
         """
         self._config = config
         self._topics = topics
@@ -239,11 +235,9 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
         denied: Collection[str] = (),
         refusal: ErrorCode = ErrorCode.NONE,
     ) -> Worked[Given[AddPartitionsToTxnResponse]]:
-        """Handle AddPartitionsToTxn: add or verify partitions.
+        """Handle AddPartitionsToTxn; before version 4 a request has one transaction, and its response another form.
 
-        Before version 4 a request has only one transaction, and its response has another form. `denied`: topics that
-        the client has no right to. `refusal`: the error for all partitions if the client has no right to the
-        transaction.
+        `denied`: topics without rights. `refusal`: error for all partitions if the client may not use the transaction.
         """
         if api_version < BATCH_VERSION:
             transactions = [
@@ -426,8 +420,7 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
     def complete(self, owed: MarkersOwed) -> Given[ErrorCode]:
         """Complete a transaction whose markers are all written.
 
-        Returns INVALID_TXN_STATE if the transaction no longer waits for these markers. After any other error, call this
-        again later.
+        INVALID_TXN_STATE: it no longer waits for these markers. After any other error, call this again later.
         """
         answer = self._submit(CompleteTransaction(owed.transactional_id, owed.producer_id, owed.producer_epoch))
         return then(answer, lambda answer: answer.error)
@@ -524,8 +517,7 @@ def _result_of(
 ) -> tuple[AddPartitionsToTxnResult, Iterator[None]]:
     """Return an empty result, and an iterator that adds one partition in each step.
 
-    If each partition has its own error, a partition that is named repeatedly occurs once in the result. If one error is
-    for all partitions, each partition occurs as often as it is named.
+    With one error for all, a repeated partition is listed each time; with an error for each, only once.
     """
     result = AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=[])
     if verdict.of_each is None:

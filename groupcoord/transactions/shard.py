@@ -140,10 +140,7 @@ class _Scan:
             yield self._left.pop()
 
     def rest(self, now_ms: int) -> None:
-        """Schedule the next call.
-
-        In 1 ms if the scan has ids left, so that requests run in between; else after the interval.
-        """
+        """Schedule the next call: in 1 ms if ids are left, so that requests run in between; else after the interval."""
         self.due_ms = now_ms + (1 if self._left else self.interval_ms)
 
 
@@ -391,10 +388,7 @@ class TransactionShard:
     # ------------------------------------------------------------------ records and replies
 
     def _is_pending(self, transactional_id: str) -> bool:
-        """Return True if a transition of the id is under way.
-
-        A record of the id is not committed yet, or the markers of its transaction are not all written.
-        """
+        """Tell whether a record of the id is uncommitted, or not all markers of its transaction are written."""
         return transactional_id in self._pending or self._state_of(transactional_id) in PREPARED
 
     def _state_of(self, transactional_id: str) -> TransactionState | None:

@@ -74,10 +74,7 @@ Decision = TransactionMetadata | ErrorCode
 
 
 class InitProducerId(NamedTuple):
-    """Request for a producer's id and epoch.
-
-    `expected`: the producer id and epoch with which the producer wants to continue; None if it names none.
-    """
+    """Request for a producer's id and epoch; `expected`: the pair to continue with, None if the producer names none."""
 
     transactional_id: str
     timeout_ms: int
@@ -112,10 +109,7 @@ def initialize(
     take_producer_id: TakeProducerId,
     timestamp_ms: int,
 ) -> Decision:
-    """Decide InitProducerId for a transactional id without an open transaction.
-
-    The caller must have aborted an open transaction by `fence`.
-    """
+    """Decide InitProducerId for a transactional id; the caller must have aborted an open transaction by `fence`."""
     if is_pending:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if known is None:
@@ -199,8 +193,7 @@ def fence(
 ) -> Decision:
     """Abort a transaction whose producer timed out or was replaced.
 
-    The same record raises the epoch, so that the producer can add nothing more. No producer gets the raised epoch: the
-    next producer of the transactional id gets a higher one.
+    The record also raises the epoch, so that the producer adds nothing; the next producer's epoch is higher still.
     """
     assert known.state is ONGOING
     if transaction_version >= EPOCH_PER_TRANSACTION:
@@ -285,10 +278,7 @@ def end(
 def _check_end_in_shared_epoch(
     known: TransactionMetadata, request: EndTransaction, *, is_pending: bool
 ) -> ErrorCode | None:
-    """Return the response to an EndTxn that changes nothing; None if the transaction must end.
-
-    For transactions that share epochs (before EndTxn version 5).
-    """
+    """Return the response to an EndTxn without effect; None: end it. Shared epochs (before EndTxn version 5)."""
     error = check_producer(known, request.producer_id, request.producer_epoch)
     if error:
         return error
@@ -300,10 +290,7 @@ def _check_end_in_shared_epoch(
 
 
 def _check_end(known: TransactionMetadata, request: EndTransaction, *, is_pending: bool) -> ErrorCode | None:
-    """Return the response to an EndTxn that changes nothing; None if the transaction must end.
-
-    For an epoch per transaction (since EndTxn version 5).
-    """
+    """Return the response to an EndTxn without effect; None: end it. Epoch per transaction (since EndTxn version 5)."""
     # First, because the producer may use a new producer id already, which is still in no record.
     if is_pending:
         return ErrorCode.CONCURRENT_TRANSACTIONS

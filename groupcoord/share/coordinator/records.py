@@ -38,10 +38,7 @@ class SharePartitionKey(NamedTuple):
     partition: int
 
     def coordinator_key_end(self) -> str:
-        """Return the FindCoordinator key without the group id at its beginning.
-
-        The hash of the complete key chooses the partition of the share state topic.
-        """
+        """Return the FindCoordinator key after the group id; the complete key's hash chooses the state partition."""
         topic_id = base64.urlsafe_b64encode(self.topic_id).decode().rstrip("=")
         return f":{topic_id}:{self.partition}"
 

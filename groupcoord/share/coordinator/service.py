@@ -240,8 +240,7 @@ class ShareCoordinator(Coordinator[Runtime[ShareCoordinatorShard]]):
     async def _write_in_parts(self, write: WriteState) -> Any:
         """Write very many state batches in several parts.
 
-        The result is that of a single write, because the highest delivery count of an offset wins. Only the last part
-        moves the start offset and the delivery-complete count, so that neither is ahead of the batches.
+        The highest delivery count wins, as in one write; start offset and counts move with the last part, never ahead.
         """
         written = write.written
         if len(written.state_batches) > BATCHES_MAX:
@@ -318,10 +317,7 @@ def _work_of(partition: Any) -> int:
 
 
 def _parts(api: Api, request: Any) -> Iterator[list[Any]]:
-    """Yield the internal requests for all share partitions, in lists for one step each.
-
-    A short request yields exactly one list.
-    """
+    """Yield the internal requests for all share partitions, a list for each step; a short request yields one list."""
     part: list[Any] = []
     work = 0
     for topic in request.topics:

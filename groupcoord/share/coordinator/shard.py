@@ -131,10 +131,7 @@ class ShareCoordinatorShard:
     # ------------------------------------------------------------------ the shell's calls
 
     def handle(self, request: Request, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[ShareRecord]:
-        """Handle a request.
-
-        The caller is answered by the returned outcome, or when the outcome's records are committed.
-        """
+        """Handle a request. The caller is answered by the returned outcome, or when its records are committed."""
         return self._handlers[type(request)](request, caller, timestamp_ms)
 
     def abandon(self, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[ShareRecord]:
@@ -179,10 +176,7 @@ class ShareCoordinatorShard:
         return iter(())
 
     def replay(self, record: ShareRecord, record_offset: int = -1, producer_id: int = -1) -> None:
-        """Apply a record; call this in the order of the log.
-
-        After the load only the offset is recorded, because the state is applied before the append.
-        """
+        """Apply a record, in log order; after the load only note its offset, because the state was applied before."""
         # After the load a record is in force before it is in the log.
         if not self._is_loaded:
             self._put_in_force(record)
@@ -394,11 +388,7 @@ class ShareCoordinatorShard:
         return SnapshotRecord(key, now.snapshot())
 
     def _keys_to_scan(self) -> list[SharePartitionKey]:
-        """Return the keys of all share partitions that the next scan must check.
-
-        There are none if all last snapshots were written because share partitions were idle: further snapshots would
-        make no more records redundant.
-        """
+        """Return the keys to scan; none if all last snapshots are of idle partitions: more would free no records."""
         if all(state.is_quiet for state in self._states.values()):
             return []
         return list(self._states)
@@ -441,10 +431,7 @@ def _negative(**numbers: int) -> Problem | None:
 
 
 def _fenced(state: SharePartitionState | None, leader_epoch: int, state_epoch: int | None = None) -> Problem | None:
-    """Return an error if the leader may not read or write the state; else None.
-
-    `state_epoch` is None for a read.
-    """
+    """Return an error if the leader may not access the state, else None; `state_epoch` is None for a read."""
     if state is None:
         operation = "Read" if state_epoch is None else "Write"
         return ErrorCode.INVALID_REQUEST, f"{operation} operation on uninitialized share partition not allowed."

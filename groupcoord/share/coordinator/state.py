@@ -59,16 +59,13 @@ def are_in_order(batches: Sequence[StateBatch]) -> bool:
 
 
 def in_parts(new: Iterable[BatchT], length: int) -> list[list[BatchT]]:
-    """Sort batches and split them into lists of `length` batches.
-
-    Each list covers a narrow range of offsets, so that it is merged with few known batches.
-    """
+    """Sort batches and split them into lists of `length`; each covers a narrow range that few known batches overlap."""
     batches = sorted(new, key=_first)
     return [batches[start : start + length] for start in range(0, len(batches), length)]
 
 
 def merged(known: Sequence[StateBatch], new: Sequence[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
-    """Merge known batches (in order) with new batches, and drop everything before the start offset.
+    """Merge new batches into known ones (in order), and drop everything before the start offset.
 
     Only known batches near the new ones are visited: most writes are short and near the end of a long list.
     """
@@ -99,10 +96,7 @@ def _from_start(batches: Iterable[StateBatch], start_offset: int) -> Iterator[St
 
 
 def _in_order(batches: list[StateBatch]) -> list[StateBatch]:
-    """Sort batches and resolve overlaps: the highest delivery count and state win.
-
-    One sweep over all offsets at which batches begin or end.
-    """
+    """Sort batches and resolve overlaps in one sweep; the highest delivery count and state win."""
     batches.sort(key=_first)
     bounds = sorted({*map(_first, batches), *[batch.last_offset + 1 for batch in batches]})
     swept: list[StateBatch] = []
@@ -123,10 +117,7 @@ def _in_order(batches: list[StateBatch]) -> list[StateBatch]:
 
 
 def _overlaid(known: Sequence[StateBatch], new: Sequence[StateBatch]) -> list[StateBatch]:
-    """Merge two lists of batches that are in order, in one pass.
-
-    Where batches overlap, the highest delivery count and state win.
-    """
+    """Merge two sorted lists of batches in one pass; in overlaps the highest delivery count and state win."""
     found: list[StateBatch] = []
     left, right = iter(known), iter(new)
     one, other = next(left, None), next(right, None)
@@ -161,7 +152,6 @@ def _overlap(found: list[StateBatch], one: StateBatch, other: StateBatch) -> int
 
 
 def _after(batch: StateBatch, offset: int) -> StateBatch | None:
-    """Return the part of a batch after `offset`; None if there is none."""
     _, last, state, count = batch
     return StateBatch(offset + 1, last, state, count) if last > offset else None
 
@@ -303,10 +293,7 @@ def recorded_batches(batches: Sequence[StateBatch]) -> list[RecordedBatch]:
 
 
 def _snapshot_batches(batches: Iterable[RecordedBatch]) -> tuple[StateBatch, ...]:
-    """Convert a snapshot's batches to state batches.
-
-    One pass, because there may be 10,000 batches, which are nearly always in order.
-    """
+    """Convert a snapshot's batches to state batches in one pass; there may be 10,000, nearly always in order."""
     found: list[StateBatch] = []
     are_sorted = True
     end, last_state = -1, (-1, -1)

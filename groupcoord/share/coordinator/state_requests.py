@@ -86,10 +86,7 @@ class ReadSummary(NamedTuple):
 
 
 class ForgetTopics(NamedTuple):
-    """Internal request to delete the state of some share partitions of deleted topics.
-
-    The response is the number of deleted states. The request is repeated until the response is 0.
-    """
+    """Internal request to delete some states of deleted topics; repeated until the response, their number, is 0."""
 
     topic_ids: Collection[bytes]
 

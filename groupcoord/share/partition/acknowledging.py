@@ -51,10 +51,7 @@ class AcknowledgementBatch(NamedTuple):
 def begin(
     partition: ShareState, change: Change, member_id: str, acknowledgements: Sequence[AcknowledgementBatch], now_ms: int
 ) -> None:
-    """Begin to acknowledge records in flight, as part of `change`.
-
-    If KafkaError is raised, the caller must roll back the records whose acknowledgement has begun.
-    """
+    """Begin to acknowledge records in flight in `change`; after KafkaError the caller must roll back begun ones."""
     if len(acknowledgements) > RUNS_MAX:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "These are more acknowledgements than records can be in flight.")
     acknowledging = _Acknowledging(partition, change, member_id, now_ms)
@@ -152,10 +149,7 @@ class _Acknowledging:
         self._run_count = 0  # before it, if it makes any
 
     def check_room(self, more: int) -> None:
-        """Raise KafkaError if `more` runs would be too many.
-
-        A batch of the log may have a million records; no member needs a separate state for each of them.
-        """
+        """Raise KafkaError if `more` runs are too many: no member needs a state for each of a million records."""
         if not more:
             return
         if not self._more_runs:
@@ -182,10 +176,7 @@ class _Acknowledging:
 
 
 def _check_holder(run: Run, member_id: str, *, is_whole: bool) -> None:
-    """Raise KafkaError unless the member has acquired the run.
-
-    `is_whole`: the run is a complete batch, for which Kafka's message differs.
-    """
+    """Raise KafkaError unless the member holds the run; the message differs if the run `is_whole`, a complete batch."""
     if run.state is State.ACQUIRED and run.member_id == member_id:
         return
     if run.state is State.ACQUIRED:

@@ -56,10 +56,7 @@ class AcquiredRecords(NamedTuple):
 
 
 def aborted_batches(fetched: Iterable[FetchedBatch], transactions: Sequence[AbortedTransaction]) -> list[FetchedBatch]:
-    """Return the fetched batches that belong to aborted transactions.
-
-    A transaction ends at its producer's abort marker.
-    """
+    """Return the fetched batches of aborted transactions; a transaction ends at its producer's abort marker."""
     waiting = sorted(transactions, key=itemgetter(1), reverse=True)
     aborting: set[int] = set()
     found = []
@@ -151,10 +148,7 @@ class Acquisition:
         return self._acquired
 
     def _first_offset(self, base: int) -> int:
-        """Return the offset at which the acquisition begins.
-
-        The first batch in the log may begin before the start offset, or inside a batch in flight.
-        """
+        """Return the first offset to acquire; the first batch may begin earlier, or inside a batch in flight."""
         floor = self._in_flight.floor(base)
         if floor is not None and floor.last >= base:
             return floor.first

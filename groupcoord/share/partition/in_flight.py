@@ -72,8 +72,7 @@ class DeadLetter(NamedTuple):
 class Change:
     """New states of records, to be stored by the share coordinator.
 
-    A run whose state may have to be reverted refers to its change. The change names offsets, because runs are split and
-    joined meanwhile.
+    Runs with a revertible state refer to their change, which names offsets because runs are split and joined.
     """
 
     __slots__ = ("dead_letters", "error", "is_settled", "on_settled", "states")
@@ -107,7 +106,7 @@ class Change:
 
 
 class Before(NamedTuple):
-    """Fields of a run before its change, for the case that the change is reverted."""
+    """Fields of a run before its change; restored if the change is reverted."""
 
     member_id: str
     delivery_count_limit: int
@@ -171,10 +170,7 @@ class Run:
         self.change = self.before = self.locked_until_ms = None
 
     def take_back(self, now_ms: int) -> None:
-        """Revert a change that could not be stored.
-
-        The member holds the records again unless its lock has expired.
-        """
+        """Revert a change that could not be stored; the member holds the records again unless its lock has expired."""
         before, locked_until_ms = self.before, self.locked_until_ms
         self.commit()
         # None: the log has dropped the record while the change was on its way.

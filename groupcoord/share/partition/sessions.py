@@ -86,8 +86,7 @@ class ShareSession:
     def must_include(self, partition: TopicPartition, *, has_records: bool, has_error: bool) -> bool:
         """Return True if the next response must include the partition, and clear the partition's due mark.
 
-        After an error the mark stays, because the next response must show that the error is over. A partition with
-        records moves to the end of the serving order.
+        After an error the mark stays, to show the end of the error. A partition with records becomes the last to serve.
         """
         key = partition.topic_id, partition.partition
         must = has_records or has_error or key in self.due
@@ -131,10 +130,7 @@ class ShareSessions:
         return session if session is not None and session.key == key else None
 
     def check_size(self, key: SessionKey, epoch: int, count: int) -> None:
-        """Raise KafkaError, and end the session, if a request names more partitions than a session may have.
-
-        Call this before the partitions are processed.
-        """
+        """End the session and raise KafkaError if a request names too many partitions; call this before processing."""
         if count > SESSION_PARTITIONS_MAX:
             self.end(key)
             is_first = epoch == INITIAL_EPOCH
@@ -172,9 +168,9 @@ class ShareSessions:
         wanted: Iterable[TopicPartition] = (),
         forgotten: Iterable[TopicPartition] = (),
     ) -> ShareSession:
-        """Apply the next request of a session and raise its epoch.
+        """Apply a session's next request and raise its epoch.
 
-        Raises KafkaError for a wrong epoch. A session with too many partitions is ended, with a KafkaError.
+        Raises KafkaError for a wrong epoch, or for too many partitions; the latter ends the session.
         """
         session = self.get(key)
         if session.epoch != epoch:

@@ -73,10 +73,7 @@ class StateWrite(NamedTuple):
 
 
 class SharePartition(ShareState):
-    """Share partition at its leader.
-
-    After each call the caller must check `take_write` and `next_deadline_ms`.
-    """
+    """Share partition at its leader; after each call the caller must check `take_write` and `next_deadline_ms`."""
 
     def __init__(self, key: SharePartitionKey, leader_epoch: int, settings_of: ShareGroupSettingsProvider) -> None:
         super().__init__(key, settings_of)
@@ -97,10 +94,7 @@ class SharePartition(ShareState):
     # ------------------------------------------------------------------ loading, and the end
 
     def load(self, state_epoch: int, start_offset: int, batches: Iterable[StateBatch]) -> None:
-        """Start with the state that the share coordinator has stored.
-
-        Raises KafkaError if the state is invalid; the phase is FAILED then.
-        """
+        """Start with the state in the share coordinator. Raises KafkaError, in phase FAILED, if it is invalid."""
         assert self.phase is Phase.INITIALIZING, self
         self.state_epoch, self.start_offset = state_epoch, start_offset
         gap_start, before = -1, start_offset - 1
@@ -140,11 +134,7 @@ class SharePartition(ShareState):
     # ------------------------------------------------------------------ before a fetch
 
     def next_fetch_offset(self) -> int:
-        """Return the offset at which the next fetch reads the log.
-
-        This is the offset of the first free record or hole or, if there is none, the offset after all records in
-        flight.
-        """
+        """Return the next fetch's offset: of the first free record or hole, else after all records in flight."""
         in_flight = self.in_flight
         if not in_flight or self.start_offset > in_flight.last_offset:
             self.has_free_records = False
@@ -417,10 +407,7 @@ class SharePartition(ShareState):
     # ------------------------------------------------------------------ the start offset
 
     def on_log_start(self, log_start_offset: int) -> None:
-        """Follow a move of the log's start offset.
-
-        Members keep records before that offset until they acknowledge or release them.
-        """
+        """Follow the log's start offset; members keep earlier records until they acknowledge or release them."""
         if log_start_offset <= self.start_offset:
             return
         if self.in_flight:

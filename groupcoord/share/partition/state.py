@@ -65,14 +65,11 @@ class ShareState:
 
     @property
     def has_gaps(self) -> bool:
-        """True if there may be holes between batches in flight whose records must still be fetched."""
+        """True if records in holes between batches in flight may still have to be fetched."""
         return self.gap_start >= 0 and self.gaps_end == self.end_offset
 
     def on_acquired_new(self, first: int, last: int, last_acquired: int) -> None:
-        """Update offsets for new records in flight.
-
-        `first` and `last`: offsets of the records put in flight. `last_acquired`: last offset that was acquired.
-        """
+        """Update offsets: `first` to `last` are in flight now, and `first` to `last_acquired` are acquired."""
         if self.in_flight.batches[0].first == first:
             self.start_offset = first
         self.end_offset = max(self.end_offset, last)
@@ -93,8 +90,7 @@ class ShareState:
     def state_after(self, run: Run, state: State, *, is_rejected: bool = False) -> State:
         """Return the new state of records that their holder gives up as `state`.
 
-        Dropped by the log: archived. Rejected or delivered too often: to the dead-letter queue, or archived if there is
-        none.
+        Dropped by the log: archived. Rejected or delivered too often: dead-lettered or, without such a queue, archived.
         """
         if run.last < self.start_offset:
             return State.ARCHIVED  # the log has dropped them meanwhile
