@@ -200,7 +200,7 @@ def require_on_cluster(context: RequestContext[Guarded], operation: AclOperation
 
 
 def refusal_on_cluster(context: RequestContext[Guarded], operation: AclOperation, api: str) -> KafkaError | None:
-    """Return the error of Kafka's controller for a client that may not do this operation on the cluster, else None.
+    """Return the error of Kafka's controller if the client may not do this operation on the cluster, else None.
 
     `api`: Kafka's name of the request, such as `CreateAcls`.
     """

@@ -198,7 +198,7 @@ def api_name(api_key: int) -> str:
 def served_routes(
     *, is_in_cluster: bool, is_between_brokers: bool = True, has_receiver: bool = False
 ) -> dict[int, Route]:
-    """Return the routes of a broker in or outside a cluster, on an inter-broker listener or another one, by api key.
+    """Return the routes, by API key, for a broker in a cluster or alone, and for inter-broker or client listeners.
 
     `has_receiver`: True if this broker has a receiver for clients' metrics (KIP-714).
     """

@@ -41,10 +41,7 @@ _take_received: Any = native("take_received", None)
 
 
 class BackgroundWorker:
-    """Background thread that receives for one event loop.
-
-    `watch(descriptor, function)` makes the loop call the function whenever the descriptor is readable.
-    """
+    """Thread that receives for one event loop, where `watch(descriptor, function)` calls the function when readable."""
 
     __slots__ = ("_end", "_pending", "_thread", "_thread_end", "_tried_again_at", "_watch", "ready_count")
 

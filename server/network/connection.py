@@ -178,10 +178,7 @@ class Connection:
         return self._is_parked or self.is_held_up or (bool(self._pending) and self._pending[0].is_abandonable)
 
     def is_silent_since(self, since: float) -> bool:
-        """True if no byte has arrived since the monotonic time `since`.
-
-        Bytes of a large frame that the kernel has not reported yet count as arrived.
-        """
+        """True if no byte, not even an unreported one of a large frame, has arrived since monotonic time `since`."""
         return self.last_active < since and self._inbox.hear_all(self._transport)
 
     def peer_has_left(self) -> bool:
@@ -280,7 +277,6 @@ class Connection:
         return waiting or WAIT_READABLE
 
     def _send(self) -> Wait | Waiting:
-        """Send answers, as many as the socket accepts."""
         progress = self._outbox.send(self._transport)
         # Every frame is handled by now, so the receive buffer is free for the next connection. The peer does not wait for that.
         self._inbox.detach()

@@ -61,7 +61,7 @@ class ConnectionLimits:
         protected: str | None = None,
         of_listener: Callable[[str], OwnLimits] | None = None,
     ) -> None:
-        """`settings` is a function, as limits may change at run time; `of_listener` is cached until `changed`."""
+        """Limits from `settings` may change any time; those from `of_listener` are cached until `changed` is called."""
         self._settings, self._descriptors, self._protected = settings, descriptors, protected
         self._look_up = of_listener
         self._own: dict[str, OwnLimits] = {}

@@ -235,10 +235,7 @@ class Inbox:
         return is_quiet
 
     def _receive_rest(self, transport: Transport, total: int) -> int:
-        """Receive until the frame is complete or no input is left; return the number of bytes, including `total`.
-
-        `total`: bytes of this call that were received before.
-        """
+        """Receive until the frame is complete or input ends; return the bytes, with the `total` received before."""
         received = total = total or self._receive_own(transport)
         # A complete frame is enough: it is answered before more is received.
         while received and total < RECEIVED_AT_ONCE_BYTES and not self._holds_frame():

@@ -33,10 +33,7 @@ _large_codecs = trio.CapacityLimiter(1)
 
 
 def check_large(call: Call, size: int) -> None:
-    """Raise ProtocolViolation for a request that is too large, before it is copied.
-
-    Requests between brokers are not limited here, because a controller may name all partitions.
-    """
+    """Raise ProtocolViolation for a request too large to copy, except from brokers: controllers name all partitions."""
     is_bounded = call.route.long_bytes or not call.route.between_brokers
     size_max = REQUEST_WITH_LONG_BYTES_MAX if call.route.long_bytes else REQUEST_WITHOUT_RECORDS_BYTES_MAX
     if size > size_max and is_bounded:

@@ -131,8 +131,7 @@ class MemoryBudget:
     async def wait(self, holder: object, address: str = "") -> None:
         """Queue until `holder` is admitted; then the caller must call `may_take` again.
 
-        Small frames may have used the memory meanwhile. Addresses take turns. A holder that was admitted before gets
-        its former place.
+        Small frames may use the memory first. Addresses take turns. A holder admitted before gets its former place.
         """
         number = self._end_admission(holder)
         place = _Place(next(self._numbers) if number is None else number, holder, address, trio.Event())

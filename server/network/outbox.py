@@ -179,7 +179,7 @@ class Outbox:
         return DONE
 
     def warm(self) -> None:
-        """Read the first region's next piece into the page cache; blocks. Pass its OSError to `unreadable`."""
+        """Read the first region's next piece into the page cache (blocks). Pass an OSError to `unreadable`."""
         region = self.parts[0]
         position = region.position + self._region_sent
         region.file.read_at(position, min(region.length - self._region_sent, SENDFILE_CHUNK_BYTES))

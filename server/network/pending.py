@@ -46,10 +46,7 @@ class Pending(NamedTuple):
 
 
 class PendingAnswers(deque[Pending]):
-    """Queue of one connection's answers, until they are ready and all earlier ones are sent.
-
-    This class extends deque, because every request checks whether the queue is empty.
-    """
+    """Queue of one connection's pending answers, in order; extends deque, so that a check for emptiness is fast."""
 
     __slots__ = ("_readiness", "_ready", "_socket", "outbox", "queued_bytes", "throttling")
 

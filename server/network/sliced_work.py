@@ -117,8 +117,7 @@ async def sorted_in_slices(names: Iterable[str]) -> list[str]:
 async def free_in_slices(messages: list[Struct]) -> None:
     """Free messages in time slices and empty `messages`: freeing fifty thousand structs takes 20 ms.
 
-    A list first collects all nested structs, so that no struct is freed with its parent; then they are freed some at a
-    time.
+    Nested structs are first collected in a list, so that no parent frees them; then a few at a time are freed.
     """
     time_slice = TimeSlice()
     # The caller's list is emptied, or else it would keep the messages until the caller ends.

@@ -63,10 +63,7 @@ class Throttling:
         return charge
 
     def settle(self, call: Call, response: Any, charge: Charge) -> Any:
-        """Charge an answered request; return the response, with the throttle time if the client is to be throttled.
-
-        `response` None: the request has no response.
-        """
+        """Charge an answered request; return `response` (None: there is none), with the throttle time if throttled."""
         pause_ms = charge.settle(is_answered=response is not None)
         if pause_ms <= 0:
             return response

@@ -160,10 +160,7 @@ def _ended() -> ssl.SSLEOFError:
 
 
 class TlsWaiting(ABC):
-    """Base class of TLS transports: the methods that wait.
-
-    A subclass sets the event that a blocked receive or send waits for; TLS may have to send in order to receive.
-    """
+    """Base class of TLS transports: methods that wait for an event, which the subclass sets (readable or writable)."""
 
     __slots__ = ()
 

@@ -259,10 +259,7 @@ def kernel_encrypts(sock: socket.socket) -> bool:
 
 
 def read_what_is_there(descriptor: int, view: memoryview, position: int) -> int:
-    """Read into `view` from the page cache; return the number of bytes, 0 at the end of the file.
-
-    Raises PageMissing if the first byte must be read from the disk.
-    """
+    """Read cached bytes into `view`; return the number, 0 at the file's end. Raises PageMissing if none is cached."""
     if RWF_NOWAIT is not None:
         try:
             return os.preadv(descriptor, [view], position, RWF_NOWAIT)

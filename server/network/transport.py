@@ -47,10 +47,7 @@ class Transport(Protocol):
         """Send what the socket accepts in one turn; return the number of bytes. `flags`: MSG_MORE if data follow."""
 
     def send_region(self, region: FileRegion, position: int, length: int) -> int:
-        """Send bytes of a region's file; return their number, 0 at the end of the file.
-
-        Raises PageMissing if they must be read from the disk, although `is_in_memory` was True before.
-        """
+        """Send bytes of a region's file; return their number, 0 at its end. Raises PageMissing if not in memory."""
 
     def is_in_memory(self, region: FileRegion, position: int, length: int) -> bool:
         """True if these bytes of the region's file can be sent without waiting for the disk."""

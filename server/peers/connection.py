@@ -50,10 +50,7 @@ class PeerTransport(Protocol):
 
     @property
     def receive_into(self) -> Callable[[Any], int]:
-        """Function that receives into a buffer and returns the number of bytes, 0 at the end of the stream.
-
-        It raises BlockingIOError if nothing has arrived.
-        """
+        """Function: receive into a buffer, return the number of bytes (0: end of stream), or raise BlockingIOError."""
 
     @property
     def send(self) -> Callable[[Any], int]:
@@ -349,10 +346,7 @@ class PeerConnection:
             self._transport.close()
 
     def close(self, reason: str, *, is_at_fault: bool = True) -> None:
-        """Accept no more requests, and cancel the scopes of those in flight.
-
-        `is_at_fault`: True if the other broker or the network is the cause, and not this broker.
-        """
+        """Refuse requests, cancel the scopes of those in flight. `is_at_fault`: the other broker or network failed."""
         if self.closed_because is not None:
             return
         self.closed_because = reason

@@ -42,10 +42,7 @@ class PeerEncryption:
         self._watch = Watch()
 
     async def encrypted(self, sock: socket.socket, host: str) -> TlsPeerTransport:
-        """Do the TLS handshake on a connected socket; `host`: name that the other broker's certificate must have.
-
-        Raises NotEncrypted, or OSError if the connection is lost; the socket is closed then.
-        """
+        """Do the TLS handshake; the certificate must name `host`. Raises NotEncrypted or OSError, and closes `sock`."""
         to_others = self._listener.to_others
         current = sock
         try:
@@ -175,7 +172,7 @@ def words_of(error: ssl.SSLError, listener: str, host: str) -> str:
 
 
 def _words_of_reason(reason: str, listener: str) -> str:
-    """Return a text for OpenSSL's reason, such as TLSV1_ALERT_UNKNOWN_CA; the other broker has sent an ALERT."""
+    """Return a text for OpenSSL's `reason`; an ALERT (TLSV1_ALERT_UNKNOWN_CA) comes from the other broker."""
     if "ALERT" not in reason:
         if reason in ("NO_PROTOCOLS_AVAILABLE", "UNSUPPORTED_PROTOCOL", "NO_CIPHERS_AVAILABLE"):
             return f"it speaks no version of TLS that this broker may use ({reason}): compare ssl.enabled.protocols"

@@ -87,7 +87,7 @@ def failed(target: FetchTarget, code: ErrorCode) -> PartitionData:
 
 
 def failed_read(broker: BrokerParts, version: int, target: FetchTarget, code: ErrorCode) -> PartitionData:
-    """Return the response for a partition in error, with an error code that `version` knows, and the leader."""
+    """Return a failed partition's response, with the leader and an error code that `version` knows."""
     # An old client does not know the code. The replacement makes it look for the leader, which may be another broker.
     if code is ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_SINCE:
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -319,10 +319,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         return answer
 
     def _verdict_of(self, partition: Partition, header: BatchHeader | None) -> CheckedRecords | None:
-        """Return the fast path's check of this batch for this partition; None if there is none.
-
-        The batch headers are compared; they contain the checksum of the records.
-        """
+        """Return the fast path's check if it was for this partition and header (which has a checksum), else None."""
         if self._checked is None:
             return None
         (looked_for, seen, checked), self._checked = self._checked, None

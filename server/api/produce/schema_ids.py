@@ -90,10 +90,7 @@ class SchemaIds:
     async def refusal(
         self, topic: str, config: LogConfig, checked: CheckedRecords, bytes_max: int
     ) -> KafkaError | None:
-        """Return the error of a batch with records that name no registered schema; None if there is no such record.
-
-        `bytes_max`: greatest size of the batch's decompressed records.
-        """
+        """Return the error if records name no registered schema, else None. `bytes_max`: decompressed size limit."""
         rules = rules_of(config)
         read = partial(result_of, partial(_ids_of, checked, rules, bytes_max))
         found = await trio.to_thread.run_sync(read, limiter=_threads)

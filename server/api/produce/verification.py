@@ -60,10 +60,7 @@ class _Asked(NamedTuple):
 
 
 class Verification:
-    """Verification of one request's transactions.
-
-    Call `begin`, then `finish` if `begin` returned False, then `guard` for each partition.
-    """
+    """Verification of one request's transactions: `begin`, `finish` if that was False, then `guard` per partition."""
 
     __slots__ = (
         "_asked",

@@ -347,8 +347,7 @@ class ShareFetching:
     def _pass_over(self, cold: NotCached, *, is_last: bool) -> None:
         """Raise `cold`, unless this is the last try: it skips records that are not in memory.
 
-        In the last try a thread reads the pages for the member's next fetch, because a member that never waits has only
-        last tries.
+        Then a thread reads the pages for the next fetch, because a member that never waits has only last tries.
         """
         if not is_last:
             raise cold

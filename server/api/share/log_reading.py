@@ -73,15 +73,12 @@ class ShareReader(LimitsRegions):
         return partition.last_stable_offset if self.is_committed_only else partition.high_watermark
 
     def available(self, partition: Partition, fetch_offset: int) -> int:
-        """Estimate bytes from `fetch_offset` on; LONG_MAX before the last segment. Raises KafkaError or NotCached."""
+        """Return estimated bytes from `fetch_offset`, LONG_MAX in older segments. Raises KafkaError or NotCached."""
         read = partition.read(fetch_offset, 1, read_committed=self.is_committed_only, only_from_leader=True)
         return LONG_MAX if read.is_behind else read.bytes_available
 
     def read(self, partition: Partition, fetch_offset: int, room: int, *, is_first: bool, until: int) -> SharedRead:
-        """Read the batch at `fetch_offset`, and later batches that begin at `until` or before.
-
-        Raises KafkaError or NotCached.
-        """
+        """Read the batch at `fetch_offset` and those that begin up to `until`. Raises KafkaError or NotCached."""
         room = self.with_files(room, is_first=is_first)
         read = partition.read(
             fetch_offset,
@@ -167,10 +164,7 @@ class _Window:
         self._data = records if isinstance(records, bytes) else b""
 
     def at(self, position: int, length: int) -> tuple[bytes, int]:
-        """Return a buffer, and the index in it of the byte at `position` of the records.
-
-        At least `length` bytes follow the index, fewer at the end of the records.
-        """
+        """Return a buffer and the index of `position` in it; at least `length` bytes follow, fewer at the end."""
         records = self._records
         end = min(position + length, len(records))
         if isinstance(records, FileRegion) and not self._start <= position < end <= self._start + len(self._data):

@@ -247,10 +247,9 @@ def fetch_response(
     session: ShareSession | None,
     lock_ms: int,
 ) -> ShareFetchResponse:
-    """Make the response to a ShareFetch request.
+    """Make the response to a ShareFetch request. `lock_ms`: duration of acquisition locks in milliseconds.
 
-    `session`: omits partitions that have not changed; None: all partitions are included. `lock_ms`: duration of
-    acquisition locks in milliseconds.
+    `session`: omits partitions that have not changed; None: all partitions are included.
     """
     answers: dict[TopicPartition, share_fetch.PartitionData] = {}
     for partition, each in found.items():
