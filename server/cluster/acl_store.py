@@ -54,10 +54,7 @@ EntriesChange = Callable[[Pattern, frozenset[Entry]], frozenset[Entry]]
 
 
 class _Known(NamedTuple):
-    """ACL rules of a pattern as read from its node in the coordination tree.
-
-    `version` None: the node does not exist.
-    """
+    """ACL rules of a pattern, read from its node in the coordination tree; `version` None: there is no node."""
 
     entries: frozenset[Entry]
     version: int | None
@@ -65,10 +62,7 @@ class _Known(NamedTuple):
 
 
 class AclStore:
-    """Store of the authorizer's ACLs in the coordination tree.
-
-    `refusal` maps a failed write's error to the error that the client gets.
-    """
+    """Store of the authorizer's ACLs in the coordination tree; `refusal` maps write errors to client errors."""
 
     def __init__(
         self,
@@ -79,10 +73,7 @@ class AclStore:
         has_readers: bool,
         clock_ms: Callable[[], int],
     ) -> None:
-        """Create the store.
-
-        `has_readers`: other brokers read the same coordination tree and must be notified of changes.
-        """
+        """Create the store; `has_readers`: other brokers read the same tree and must be notified of changes."""
         self._authorizer, self._coordination = authorizer, coordination
         self._refusal, self._has_readers = refusal, has_readers
         # Whoever reads or writes rules does so alone: what was read before a write must not come into force after it.
@@ -128,12 +119,9 @@ class AclStore:
         return [errors.get(acl.pattern) for acl in acls]
 
     async def remove(self, filters: Sequence[AclFilter], limit: int) -> list[list[tuple[Acl, KafkaError | None]]]:
-        """Remove the rules that `filters` match.
+        """Remove the rules that `filters` match; return, for each filter, its rules, each with None or an error.
 
-        Return, for each filter, its matched rules, each with None or an error.
-
-        Raises KafkaError if the filters match more than `limit` different rules, or match the same rules too many
-        times.
+        Raises KafkaError if the filters match more than `limit` different rules, or the same rules too many times.
         """
         removed: list[list[tuple[Acl, KafkaError | None]]] = [[] for _ in filters]
         async with self._lock:
@@ -158,10 +146,7 @@ class AclStore:
         return removed
 
     async def _meant_by(self, filters: Sequence[AclFilter], limit: int) -> dict[Pattern, list[int]]:
-        """Return the patterns that `filters` select; each pattern maps to the indexes of the filters that select it.
-
-        Raises KafkaError if the filters match too many rules (see `remove`).
-        """
+        """Map each pattern that `filters` select to those filters' indexes. Raises KafkaError if too many match."""
         meant: dict[Pattern, list[int]] = {}
         matched: set[Acl] = set()
         known: dict[AclFilter, Mapping[Pattern, list[Entry]]] = {}
@@ -186,10 +171,9 @@ class AclStore:
     async def _change(
         self, patterns: Sequence[Pattern], change: EntriesChange, forget: Callable[[], None] = lambda: None
     ) -> KafkaError | None:
-        """Change the rules of `patterns` in one multi (an atomic write of several nodes); return an error, or None.
+        """Change the rules of `patterns` in one multi (an atomic write); return an error, or None.
 
-        `change` returns a pattern's new rules. `forget` discards the state that `change` gathered; it is called before
-        each try.
+        `change` returns a pattern's new rules. `forget` is called before each try; it discards the state of `change`.
         """
         for attempt in range(TRIES):
             if attempt:
@@ -271,10 +255,7 @@ class AclStore:
             self._authorizer.put(pattern, entries)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Apply other brokers' rule changes until the session ends; report `started` once all rules are read.
-
-        Raises SessionExpired at the end of the session.
-        """
+        """Apply other brokers' rule changes; report `started` once all are read. Raises SessionExpired at the end."""
         await persistently(self._coordination, lambda: make_missing(self._coordination, acl_znodes.all_paths()))
         # Before anything is read, so that no notice is missed in between.
         ends = [self._coordination.watch_children(path, self._changed.set) for path in acl_znodes.CHANGES.values()]

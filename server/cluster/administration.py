@@ -88,10 +88,9 @@ def _kept_passwords(zookeeper: ZooKeeperConfig) -> KeptPasswords:
 
 
 class Administration:
-    """Creates, extends and deletes topics; its attribute `settings` changes the settings of topics and brokers.
+    """Service that creates, extends and deletes topics; `settings` changes the settings of topics and brokers.
 
-    `timeout_s` bounds the wait until a change is visible in this broker's metadata. REQUEST_TIMED_OUT means that the
-    change was made but is not visible yet.
+    REQUEST_TIMED_OUT: the change was made, but within `timeout_s` it did not become visible in this broker's metadata.
     """
 
     def __init__(
@@ -153,8 +152,8 @@ class Administration:
     ) -> list[PlanOrError]:
         """Create topics; return a plan or an error for each.
 
-        `take` is called with the number of partitions of each topic that can be created, even if `validate_only`. It
-        may raise KafkaError to refuse the topic.
+        `take` gets each creatable topic's number of partitions, even if `validate_only`; its KafkaError refuses the
+        topic.
         """
         if (controller := self._member.controller) is None:
             return [KafkaError(ErrorCode.NOT_CONTROLLER) for _ in topics]
@@ -271,10 +270,7 @@ class Administration:
         return bare(error)
 
     async def _await_leaders(self, outcomes: list[PlanOrError], timeout_s: float) -> None:
-        """Wait until all created partitions have leaders.
-
-        Topics without leaders after `timeout_s` get REQUEST_TIMED_OUT.
-        """
+        """Wait until all created partitions have leaders; after `timeout_s`, topics without get REQUEST_TIMED_OUT."""
         awaited = {plan.name: plan for plan in outcomes if isinstance(plan, TopicPlan)}
 
         def are_led() -> bool:
@@ -305,10 +301,7 @@ class Administration:
         timeout_s: float = math.inf,
         take: Callable[[int], None] = lambda partitions: None,
     ) -> None:
-        """Increase a topic's number of partitions to `count`.
-
-        `take` is called with the number of new partitions; it may raise KafkaError to refuse the request.
-        """
+        """Increase a topic's partitions to `count`; `take` gets the number of new ones and may raise KafkaError."""
         if (controller := self._member.controller) is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         if topic_name_problem(name) is not None:
@@ -364,10 +357,7 @@ class Administration:
     async def delete_topics(
         self, names: Sequence[str], *, wanted_ids: Mapping[str, bytes] | None = None, timeout_s: float = math.inf
     ) -> list[KafkaError | None]:
-        """Delete topics; return None for each deleted topic, or its error.
-
-        `wanted_ids` maps the names of topics that the client requested by id to the requested ids.
-        """
+        """Delete topics; return None or an error for each. `wanted_ids` has the ids of topics requested by id."""
         if not self.is_controller:
             return [KafkaError(ErrorCode.NOT_CONTROLLER) for _ in names]
         # A topic that is made again meanwhile does not count as the one that is to go.
@@ -393,10 +383,9 @@ class Administration:
         return [results[name] for name in names]
 
     async def _mark_deleted(self, name: str, results: dict[str, KafkaError | None], wanted_id: bytes | None) -> None:
-        """Mark a topic for deletion by the controller, and put None or an error into `results`.
+        """Mark a topic for deletion and put None or an error into `results`; a marked topic counts as deleted.
 
-        A topic that is marked already counts as deleted. `wanted_id`: topic id that the client requested, None if it
-        gave a name.
+        `wanted_id`: topic id that the client requested, None if it gave a name.
         """
         if (controller := self._member.controller) is None:
             results[name] = KafkaError(ErrorCode.NOT_CONTROLLER)
@@ -523,10 +512,7 @@ class Administration:
         return [errors.get(topic.name) for topic in topics]
 
     async def ensure_topic(self, name: str) -> None:
-        """Wait until topic `name` exists; if necessary, create it by the rules for internal topics.
-
-        Raises KafkaError.
-        """
+        """Wait until topic `name` exists, created by the rules for internal topics if missing. Raises KafkaError."""
         if name in self._cluster.topics:
             return
         async with self._locks.hold([f"ensure/{name}"]):  # not the topic's own turn, which its creation here takes
@@ -585,10 +571,7 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
 
 
 async def until_shown(cluster: MetadataCache, is_shown: Callable[[], bool], *, timeout_s: float) -> bool:
-    """Wait until `is_shown` returns True and return True; return False after `timeout_s`.
-
-    `is_shown` is called after every change of brokers or topics in the metadata cache.
-    """
+    """Call `is_shown` after each change in `cluster` until it returns True; return False after `timeout_s`."""
     changed = trio.Event()
 
     def on_change(_: str = "") -> None:

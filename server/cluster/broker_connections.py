@@ -106,10 +106,7 @@ class BrokerConnections:
         return ControllerChannel(self.endpoint_of_controller, self.to_controller)
 
     def from_controller(self, registration: BrokerRegistration) -> Peer:
-        """Connect, as the controller, to a registered broker.
-
-        Raises PeerUnavailable if the broker lacks the listener for the controller's connections.
-        """
+        """Connect, as the controller, to a broker. Raises PeerUnavailable if it lacks the controller's listener."""
         endpoint = registration.endpoints.get(self._control_plane)
         return self._connect(registration.node_id, endpoint, self._control_plane, str(self._broker.node_id))
 

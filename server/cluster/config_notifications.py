@@ -77,10 +77,7 @@ async def follow(
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
-    """Call `read_everything`, then `read_what_changed` after each change, until the session ends.
-
-    At the end call `ends`, which cancel the watches. Raises SessionExpired.
-    """
+    """Read everything, then each change; at the session's end call `ends` (cancels watches), raise SessionExpired."""
     try:
         await persistently(coordination, read_everything)
         task_status.started()
@@ -95,9 +92,9 @@ async def follow(
 class ChangeNotices:
     """Change notifications to other brokers: sequential nodes below `parent` in the coordination tree.
 
-    A notification names the entity that changed; its reader then reads the entity (as Kafka's
-    ZkNodeChangeNotificationListener does). Notifications stay for 15 minutes; afterwards any broker that finds one
-    deletes it. A notification is *heeded* when this broker has processed it. Times are in ms.
+    A notification names the entity that changed, which its reader then reads (as Kafka's
+    ZkNodeChangeNotificationListener). Any broker deletes notifications after 15 minutes. *Heeded*: processed by this
+    broker. Times are in ms.
     """
 
     def __init__(self, coordination: Coordination, parent: str, prefix: str, clock_ms: Callable[[], int]) -> None:
@@ -115,10 +112,7 @@ class ChangeNotices:
         self._heeded = max((await self._numbers()).values(), default=-1)
 
     async def read(self) -> tuple[list[bytes], int]:
-        """Return the unprocessed notifications, and the number to call `heeded` with after processing them.
-
-        Raises CoordinationError.
-        """
+        """Return the unprocessed notifications, and the number for `heeded` after them. Raises CoordinationError."""
         numbers = await self._numbers()
         self._created_ms = {name: self._created_ms[name] for name in numbers if name in self._created_ms}
         # Those from before are read once, too, to know their age.
@@ -163,9 +157,8 @@ TOPICS, BROKERS = "topics/", "brokers/"
 class ConfigNotifications:
     """Listener that applies settings changed in the coordination tree to this broker.
 
-    `on_unclean_allowed` is called after a settings change with the topics (None: all) that may now elect an out-of-sync
-    leader for an offline partition. A lone broker (`is_alone`) reads a topic's settings before the topic becomes
-    visible.
+    `on_unclean_allowed` gets the topics (None: all) whose offline partitions may now elect out-of-sync leaders. A lone
+    broker (`is_alone`) reads a topic's settings before the topic becomes visible.
     """
 
     def __init__(

@@ -48,10 +48,9 @@ async def ask_active_controller(
 
 
 class ControllerChannel:
-    """Connection to the active controller (Kafka's NodeToControllerChannelManager).
+    """Connection to the active controller, also after a change (Kafka's NodeToControllerChannelManager).
 
-    The channel reconnects when another broker becomes controller. `endpoint` returns a broker's current address, or
-    None while the address is unknown; `connect` connects to a broker. Several tasks may send requests concurrently.
+    `endpoint` returns a broker's address, None if unknown; `connect` opens a connection. Tasks may send concurrently.
     """
 
     def __init__(self, endpoint: Callable[[int], BrokerEndpoint | None], connect: Callable[[int], Peer]) -> None:

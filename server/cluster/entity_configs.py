@@ -52,28 +52,19 @@ Listener = Callable[[str, Texts], None]
 
 
 class EntityConfigs:
-    """Settings of entities (users, clients, addresses) in the coordination tree.
-
-    `refusal` maps a failed write's error to the error that the client gets.
-    """
+    """Settings of users, clients and addresses in the coordination tree; `refusal` maps write errors to clients'."""
 
     def __init__(
         self, coordination: Coordination, refusal: Callable[[CoordinationError], KafkaError], *, has_readers: bool
     ) -> None:
-        """Create the store.
-
-        `has_readers`: other brokers read the same coordination tree and must be notified of changes.
-        """
+        """Create the store; `has_readers`: other brokers read the same tree and must be notified of changes."""
         self._coordination, self._refusal, self._has_readers = coordination, refusal, has_readers
         self._known: dict[str, Overrides] = {}  # those that have anything
         self._listeners: list[Listener] = []
         self._locks = KeyedLock()
 
     def on_change(self, listener: Listener) -> None:
-        """Call `listener` with each entity's settings now and after every change.
-
-        When an entity's last setting is removed, `listener` gets empty settings.
-        """
+        """Call `listener` with each entity's settings now and after every change; empty once the last is removed."""
         self._listeners.append(listener)
         for entity, overrides in self._known.items():
             listener(entity, overrides.texts)
@@ -88,10 +79,9 @@ class EntityConfigs:
     # ------------------------------------------------------------------ changing
 
     async def alter(self, entity: str, change: Callable[[Texts], Texts]) -> None:
-        """Change an entity's settings to the result of `change`, a function of the present settings.
+        """Set an entity's settings to `change` of the present ones. Raises KafkaError if `change` or the write fails.
 
-        `change` may raise KafkaError. It is called again if another broker wrote the settings meanwhile. Raises
-        KafkaError if the settings cannot be written.
+        `change` is called again if another broker wrote the settings meanwhile.
         """
         while True:
             async with self._locks.hold([entity]):
@@ -116,10 +106,7 @@ class EntityConfigs:
         return _overrides(node)
 
     async def _write(self, entity: str, known: Overrides, texts: Texts) -> Overrides | None:
-        """Write settings.
-
-        Return None if another broker has changed the entity's node or a parent node since it was read.
-        """
+        """Write settings; return None if another broker has changed the node, or a parent, since it was read."""
         path = znodes.entity_path(entity)
         try:
             if not texts and known.version is not None:

@@ -51,11 +51,10 @@ UNKNOWN_EPOCH = -1
 
 
 class Feature(NamedTuple):
-    """Feature with versioned levels (KIP-584).
+    """Feature with versioned levels (KIP-584); `is_alone_only`: members of a cluster do not support it.
 
-    `keys`: API keys of the feature's requests; a broker that does not serve all of them does not advertise the feature.
-    `unfinalized`: level that a member of a cluster uses while no level is finalized; 0 if every broker has to support
-    the feature first. `is_alone_only`: members of a cluster do not support the feature.
+    `keys`: API keys that a broker must serve to advertise the feature. `unfinalized`: level in a cluster while none is
+    finalized; 0 if every broker has to support the feature first.
     """
 
     name: str
@@ -90,11 +89,10 @@ _ALONE_ONLY = frozenset(each.name for each in FEATURES if each.is_alone_only)
 
 
 class Levels(NamedTuple):
-    """Content of the node /feature.
+    """Content of the node /feature; `finalized`: levels above 0.
 
-    `finalized`: levels above 0. `settled`: features whose level a client has set; the controller does not change these.
-    `is_ours`: whether the controller may raise the levels of the other features; if Kafka wrote the node, only the
-    operator may.
+    `settled`: features whose level a client has set; the controller does not change these. `is_ours`: the controller
+    may raise other levels; in a node that Kafka wrote, only the operator may.
     """
 
     finalized: Mapping[str, int] = {}
@@ -135,10 +133,9 @@ class Features:
         kinds_of_groups: Iterable[str] = KINDS_OF_GROUPS,
         beside_kafka: str | None = None,
     ) -> None:
-        """Create the levels of this broker.
+        """Create this broker's levels; `kinds_of_groups`: group types that it serves.
 
-        `kinds_of_groups`: group types that this broker serves. `beside_kafka`: release of the Apache Kafka brokers in
-        the cluster, None if there are none.
+        `beside_kafka`: release of the cluster's Apache Kafka brokers, None if there are none.
         """
         served = [each.lower() for each in kinds_of_groups]
         self._not_served = frozenset(name for kind, name in KINDS_OF_GROUPS.items() if kind not in served)
@@ -158,18 +155,14 @@ class Features:
         return self._in_use[name]
 
     def is_served(self, name: str) -> bool:
-        """Return True if this broker serves the feature's requests.
+        """Tell whether this broker serves the feature's requests: its level is above 0, and no setting disables it.
 
-        The feature's level must be above 0, and no setting may disable the feature. Features that a setting disables
-        are still advertised, as in Kafka.
+        As in Kafka, features that a setting disables are still advertised.
         """
         return self._in_use[name] > 0 and name not in self._not_served
 
     def supported(self, served_keys: Container[int]) -> list[Feature]:
-        """Return the features to advertise for a broker that serves the requests `served_keys`.
-
-        Each advertised feature is supported from level 0 on.
-        """
+        """Return the features to advertise, from level 0 on, for a broker that serves the requests `served_keys`."""
         if not self._are_announced:
             return []
         possible = (each for each in FEATURES if self._is_alone or not each.is_alone_only)
@@ -190,10 +183,7 @@ class Features:
     # ------------------------------------------------------------------ reading
 
     async def read(self) -> None:
-        """Load the levels from the coordination tree. Raises CoordinationError.
-
-        Raises JoinProblem if a finalized level exceeds the levels that this broker supports.
-        """
+        """Load the levels. Raises CoordinationError, or JoinProblem if a level exceeds those supported here."""
         (node,) = await self._coordination.get_all([znodes.FEATURE])
         known = self._node
         # A server of the tree may be behind the one that was asked before.
@@ -234,10 +224,7 @@ class Features:
         )
 
     async def catch_up(self) -> None:
-        """Load the levels that the controller has just written.
-
-        If the coordination tree is unavailable, `run` loads them later.
-        """
+        """Load levels just written by the controller; `run` loads them later if the tree is unavailable."""
         with suppress(CoordinationError, JoinProblem):
             await self.read()
 
@@ -280,10 +267,7 @@ def in_words(levels: Mapping[str, int]) -> str:
 
 
 def encode_levels(levels: Levels) -> bytes:
-    """Encode levels as Kafka's FeatureZNode of release 3.3 and later.
-
-    The field `set` lists the features whose level an operator has set; Kafka ignores the field.
-    """
+    """Encode levels as FeatureZNode of Kafka 3.3 or later; Kafka ignores `set`, the features set by an operator."""
     features = {name: {"max_version_level": level} for name, level in sorted(levels.finalized.items()) if level > 0}
     node = {"version": 2, "status": 1, "features": features, "set": sorted(levels.settled)}
     return json.dumps(node, separators=(",", ":")).encode()

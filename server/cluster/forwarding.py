@@ -73,10 +73,7 @@ class _Refused(Exception):
 
 
 class ForwardingManager:
-    """Forwards clients' requests to the controller.
-
-    `connect` opens a channel to the controller; `timeout_ms` returns request.timeout.ms.
-    """
+    """Forwarder of requests to the controller; `connect` opens a channel, `timeout_ms` returns request.timeout.ms."""
 
     def __init__(
         self, election: ControllerElection, connect: Callable[[], ControllerChannel], timeout_ms: Callable[[], int]
@@ -89,10 +86,7 @@ class ForwardingManager:
         self._refusals = Reminder()
 
     def answer(self, handler: Handler, request: Any, context: RequestContext[Any]) -> Answer[Any]:
-        """Return the controller's response to `request`.
-
-        If this broker is the controller, `handler` makes the response.
-        """
+        """Return the controller's response; if this broker is the controller, `handler` makes it."""
         if context.principal == THIS_BROKER or not self._election.takes_envelopes:
             return handler(request, context)
         return self._answer(handler, request, context)
@@ -108,10 +102,7 @@ class ForwardingManager:
         return await finished(handler(request, context)) if response is None else response
 
     async def _tried(self, handler: Handler, request: Any, context: RequestContext[Any]) -> Any:
-        """Handle the request here or at the controller, with retries until the deadline.
-
-        Return None if no response came. Raises _Refused.
-        """
+        """Handle a request here or at the controller; retry until the deadline, then return None. Raises _Refused."""
         election, requested_ms = self._election, getattr(request, "timeout_ms", None)
         timeout_ms = self._timeout_ms() if requested_ms is None else min(max(requested_ms, 0), TIMEOUT_MAX_MS)
         deadline, pause_s = trio.current_time() + timeout_ms / 1000, RETRY_S
@@ -135,10 +126,7 @@ class ForwardingManager:
             _shorten(request, deadline)
 
     async def _forwarded(self, request: Any, context: RequestContext[Any], deadline: float) -> EncodedAnswer | None:
-        """Return the controller's response; None if there was no response, or the receiver is not the controller.
-
-        Raises _Refused.
-        """
+        """Return the controller's response; None without one, or if the receiver is not controller. Raises _Refused."""
         answered, given_up_at = None, deadline + GRACE_S
         with trio.move_on_at(given_up_at):
             exchange = await self._exchanges.get(type(request), context.api_version)
@@ -248,10 +236,7 @@ def _packed(host: str) -> bytes:
 
 
 async def carried_out(work: Callable[[], Answer[Any]]) -> Any:
-    """Do the controller's work and return the response.
-
-    Return None if this broker is not the controller, or resigns meanwhile.
-    """
+    """Do the controller's work; return the response, or None if this broker is not the controller, or resigns."""
     try:
         response: Any = await finished(work())
     except KafkaError as error:

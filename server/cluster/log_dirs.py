@@ -31,13 +31,11 @@ async def settle_identities(
     accepted: Collection[str],
     keep: Callable[[], Awaitable[None]],
 ) -> None:
-    """Assign an id to every log directory, and record the ids in the coordination tree. Raises LogDirectoryProblem.
+    """Assign an id to every log directory and record it in the coordination tree. Raises LogDirectoryProblem.
 
-    The node is /ottla/log_dirs/<node id>, which brokers of Apache Kafka ignore. The rules are in
-    `replication/replica_manager/log_directory_registry.py`. A lone broker keeps its coordination tree in one of its log
-    directories, so the tree can be lost with the disk; `check_journal` detects some of these losses.
-
-    `keep` returns when the tree's changes would survive a power cut (`CoordinationTree.keep`).
+    The node is /ottla/log_dirs/<node id>, which Apache Kafka ignores; `log_directory_registry.py` has the rules. A lone
+    broker's tree can be lost with a log directory's disk; `check_journal` detects some of these losses. `keep` returns
+    when the tree's changes would survive a power cut (`CoordinationTree.keep`).
     """
     path = znodes.log_dirs_path(replicas.node_id)
     (node,) = await coordination.get_all([path])
@@ -70,10 +68,7 @@ async def _write(coordination: Coordination, path: str, node: Node | None, known
 
 
 def check_journal(held: Sequence[HeldDirectory], accepted: Collection[str]) -> None:
-    """Raise LogDirectoryProblem if a new coordination journal would be created although there was one before.
-
-    Reads the disk.
-    """
+    """Raise LogDirectoryProblem if the coordination journal is missing although there was one. Reads the disk."""
     first = held[0]
     if not first.log_directory.is_online or _has_journal(first):
         return
@@ -103,14 +98,11 @@ NOTIFY_AGAIN_S = 5.0
 class LogDirFailures:
     """Notifier of the controller about failed log directories, by nodes below /log_dir_event_notification (KIP-112).
 
-    A node names the broker and not the directory. The controller then sends LeaderAndIsr for all replicas of the
-    broker; replicas answered with KAFKA_STORAGE_ERROR are offline from then on. A directory that failed before this
-    broker registered needs no node, because the controller sends LeaderAndIsr to every broker that registers.
-
-    A log that could not be created for a transient reason counts as offline, too, until the controller sends
-    LeaderAndIsr again. So this broker creates such a node repeatedly, with pauses, until all logs are created.
-
-    `session` stays valid when the broker's session with the coordination tree is replaced.
+    A node names the broker. The controller then sends it LeaderAndIsr; replicas answered with KAFKA_STORAGE_ERROR are
+    offline from then on. Directories that failed before the broker registered need no node: at a registration the
+    controller sends LeaderAndIsr anyway. A log that could not be created for a transient reason counts as offline until
+    the next LeaderAndIsr, so nodes are written repeatedly, with pauses, until all logs are created. `session` stays
+    valid when the broker's session with the tree is replaced.
     """
 
     def __init__(self, session: Coordination, node_id: int) -> None:

@@ -258,10 +258,7 @@ class ClusterMember:
         self._registration = replace(registration, features=self.features.supported_levels)
 
     async def hold(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hold a session with the coordination tree; open a new session whenever it ends.
-
-        Raises JoinProblem if a session cannot begin before the broker has joined.
-        """
+        """Hold sessions with the tree, one after another. Raises JoinProblem if one cannot begin before the join."""
         problem = await self._hold_one(task_status)
         # Until it has joined, a broker without a session cannot start. Later it waits for one as long as it takes.
         while problem is None or self._has_joined.is_set():
@@ -323,10 +320,7 @@ class ClusterMember:
             self._has_joined.set()  # the election has begun: the controller is known
 
     async def _listen(self, what: str, listen: Callable[[], Awaitable[None]]) -> None:
-        """Run `listen`, which applies changes, until the session ends; start it anew after any error.
-
-        `what` is for the log.
-        """
+        """Run `listen`, which applies changes, until the session ends, again after errors; `what` is for the log."""
         while True:
             try:
                 await listen()
@@ -337,10 +331,7 @@ class ClusterMember:
                 await trio.sleep(SETTINGS_RETRY_S)
 
     async def _register(self, session: Session) -> int:
-        """Create this broker's registration node; return its creation id, the broker epoch.
-
-        Raises JoinProblem, SessionExpired.
-        """
+        """Create the registration node; return its id, the broker epoch. Raises JoinProblem or SessionExpired."""
         assert self._registration is not None
         path = znodes.broker_path(self._broker.node_id)
         patience = trio.current_time() + self._tree.patience_s
@@ -366,10 +357,9 @@ class ClusterMember:
                 cancel_watch()
 
     async def _wait_for_namesake(self, gone: trio.Event, patience: float) -> None:
-        """Wait until `gone` is set: the registration node of another broker with this broker's id has gone.
+        """Wait until `gone` is set: the registration node with this broker's id, another's or a former one, has gone.
 
-        The node may also belong to this broker's former session. Before this broker has joined, raise JoinProblem when
-        the time `patience` is reached.
+        At the time `patience`, raise JoinProblem if this broker has not joined yet.
         """
         # A broker that has been a member goes on waiting. One that starts gives up below: its id may be given to two
         # brokers.
@@ -395,10 +385,7 @@ class ClusterMember:
         await broker.replicas.load(hosted, cluster_id=cluster_id)
 
     async def _learn_of_cluster(self) -> str:
-        """Read the state that a start needs from the coordination tree; return the cluster's id.
-
-        While a shared tree is unavailable, retry.
-        """
+        """Read what a start needs from the tree; return the cluster's id. Retry while a shared tree is unavailable."""
         while True:
             try:
                 return await self._read_tree()
@@ -487,25 +474,19 @@ class ClusterMember:
         await trio.lowlevel.checkpoint()
 
     async def keep(self) -> None:
-        """Make this start's changes to the coordination tree durable.
-
-        Raises CoordinationUnavailable if the changes cannot be written.
-        """
+        """Make this start's changes to the coordination tree durable. Raises CoordinationUnavailable."""
         await self._tree.keep()
 
     async def until_started(self) -> None:
-        """Wait until clients may be served.
-
-        Before that this broker needs the cluster's metadata, and this start's changes must be durable.
-        """
+        """Wait until clients may be served: the cluster's metadata is known, and this start's changes are durable."""
         await self.await_metadata()
         await self._has_started.wait()
 
     async def await_metadata(self) -> None:
         """Wait until a controller has sent this broker the topics and the live brokers, including this broker.
 
-        A newly elected controller sends the brokers first, and the partitions after it has processed them. A client
-        that gets UNKNOWN_TOPIC_OR_PARTITION before that may drop its unsent records.
+        A new controller sends topics after brokers. UNKNOWN_TOPIC_OR_PARTITION before that may make clients drop
+        records.
         """
         cluster, node_id = self._broker.cluster, self._broker.node_id
         await until_shown(cluster, lambda: node_id in cluster.brokers, timeout_s=math.inf)

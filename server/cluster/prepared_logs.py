@@ -22,19 +22,13 @@ logger = logging.getLogger("ottla.administration")
 
 
 class PreparedLogs:
-    """Creates the logs of new partitions before the topic is written to the coordination tree, on a lone broker.
-
-    The logs are invisible until the controller makes this broker their leader (`ControllerRequests`).
-    """
+    """Creator of a lone broker's logs before their topic is in the tree; hidden until this broker leads them."""
 
     def __init__(self, replicas: ReplicaManager, configs: ConfigRepository) -> None:
         self._replicas, self._configs = replicas, configs
 
     async def make(self, plans: Sequence[TopicPlan]) -> Mapping[str, OSError | KafkaError]:
-        """Create the logs of new partitions; return an error for each failed topic.
-
-        No log of a failed topic remains.
-        """
+        """Create the logs of new partitions; return an error for each failed topic, none of whose logs remain."""
         # A client that leaves must not leave unknown logs behind.
         with trio.CancelScope(shield=True):
             failures = await self._replicas.prepare_logs([each for plan in plans for each in self._added(plan)])

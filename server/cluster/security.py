@@ -43,10 +43,7 @@ async def settle_login_secret(coordination: Coordination) -> bytes:
 
 
 class Security:
-    """ACLs, delegation tokens and the login secret in the coordination tree.
-
-    `refusal` maps a failed write's error to the error that the client gets.
-    """
+    """ACLs, delegation tokens and login secret in the coordination tree; `refusal` maps write errors to clients'."""
 
     def __init__(
         self,
@@ -57,10 +54,7 @@ class Security:
         is_controller: Callable[[], bool],
         has_readers: bool,
     ) -> None:
-        """Create the stores.
-
-        `has_readers`: other brokers read the same coordination tree and must be notified of changes.
-        """
+        """Create the stores; `has_readers`: other brokers read the same tree and must be notified of changes."""
         self._broker, self._coordination, self._refusal = broker, coordination, refusal
         self._is_controller, self._has_readers = is_controller, has_readers
         self.login_secret: bytes | None = None
@@ -102,10 +96,7 @@ class Security:
         )
 
     async def read_all(self) -> None:
-        """Load ACLs, tokens and the login secret. Raises CoordinationError.
-
-        Raises MalformedNode for an unreadable ACL, because it may deny an operation.
-        """
+        """Load ACLs, tokens and secret. Raises CoordinationError; MalformedNode for an unreadable ACL, maybe a deny."""
         if self._broker.configs.started_with.sasl and self.login_secret is None:
             self.login_secret = await settle_login_secret(self._coordination)
         if self.acls is not None:

@@ -74,10 +74,7 @@ class CoordinationTree(Protocol):
         """
 
     async def end_start(self) -> None:
-        """End the start, because the broker has joined: from now on each write is durable before its acknowledgement.
-
-        Raises CoordinationUnavailable if earlier writes cannot be made durable.
-        """
+        """End the start: acknowledged writes are durable from now on. Raises CoordinationUnavailable if that fails."""
 
     async def until_broken(self) -> str:
         """Wait until the broker cannot continue with this tree; return the reason."""
@@ -157,10 +154,9 @@ NOTHING: Mapping[str, bytes] = MappingProxyType({})
 async def settle_cluster_id(
     coordination: Coordination, make_cluster_id: Callable[[], str], fill: Callable[[], Awaitable[None]] | None = None
 ) -> str:
-    """Return the cluster's id from the coordination tree; store a new id from `make_cluster_id` if there is none.
+    """Return the cluster's id from the tree; store a new one from `make_cluster_id` if there is none.
 
-    `fill` copies existing state into a new tree before the id is stored. A tree is new until it has a cluster id, so
-    after a crash the next start calls `fill` again.
+    `fill` copies existing state into a new tree before that; after a crash the next start calls it again.
     """
     # The epoch as well, which a candidate for controller would make: another write, and another wait for the disk.
     epoch = {znodes.CONTROLLER_EPOCH: znodes.encode_controller_epoch(0)}

@@ -63,10 +63,7 @@ class OutdatedSettings(KafkaError):
 
 
 class _Kind(NamedTuple):
-    """Kind of settings: groups' settings or client metrics subscriptions.
-
-    `above`: parent node of the kind's nodes; it is written with every change.
-    """
+    """Kind of settings, such as groups'; `above`: parent node of the kind's nodes, written with every change."""
 
     above: str
     path: Callable[[str], str]
@@ -77,10 +74,7 @@ class _Kind(NamedTuple):
 
 
 class SettingsAdministration:
-    """Changes settings of topics, brokers, groups and client metrics in the coordination tree.
-
-    `refusal` maps a failed write's error to the error that the client gets.
-    """
+    """Changes settings of topics, brokers, groups and client metrics; `refusal` maps write errors to client errors."""
 
     def __init__(
         self,
@@ -93,10 +87,9 @@ class SettingsAdministration:
         has_readers: bool,
         passwords: KeptPasswords | None = None,
     ) -> None:
-        """Create the service.
+        """Create the service; `has_readers`: other brokers read the same tree and must be notified of changes.
 
-        `has_readers`: other brokers read the same coordination tree and must be notified of changes. `passwords`
-        encrypts passwords for the tree; if None, they are stored in clear text.
+        `passwords` encrypts passwords for the tree; None: they are stored in clear text.
         """
         self.configs, self._coordination, self._cluster = configs, coordination, cluster
         self._partitions, self._refusal = partitions, refusal
@@ -173,10 +166,9 @@ class SettingsAdministration:
         refusal: KafkaError | None = None,
         names_min_insync_replicas: bool = False,
     ) -> None:
-        """Change the settings of this broker or (`for_all`) the defaults of all brokers.
+        """Change this broker's settings or (`for_all`) all brokers' defaults; `in_thread`: compute in a thread (slow).
 
-        `in_thread`: compute the change in a thread, because that takes long. `refusal`: the error to raise even if the
-        change is valid by itself; then only the names and values are checked.
+        `refusal`: error to raise even if the change is valid by itself; then only the names and values are checked.
         """
         path = znodes.broker_config_path(None if for_all else self._node_id)
 
@@ -209,20 +201,14 @@ class SettingsAdministration:
     async def alter_group(
         self, group_id: str, change: SettingsChange, *, validate_only: bool = False, in_thread: bool = False
     ) -> None:
-        """Change a group's settings; the group need not exist.
-
-        `in_thread`: compute the change in a thread, because that takes long.
-        """
+        """Change a group's settings; the group need not exist. `in_thread`: compute the change in a thread (slow)."""
         alter = partial(self._alter_named, self._groups, group_id, change, validate_only, in_thread)
         await self._until_altered(partial(self.read_groups, [group_id]), alter)
 
     async def alter_client_metrics(
         self, name: str, change: SettingsChange, *, validate_only: bool = False, in_thread: bool = False
     ) -> None:
-        """Change a client metrics subscription.
-
-        `in_thread`: compute the change in a thread, because that takes long.
-        """
+        """Change a client metrics subscription; `in_thread`: compute the change in a thread (slow)."""
         alter = partial(self._alter_named, self._subscriptions, name, change, validate_only, in_thread)
         await self._until_altered(partial(self._read_named, self._subscriptions, [name]), alter)
 
@@ -260,10 +246,9 @@ class SettingsAdministration:
         *,
         keeps_empty: bool = True,
     ) -> Overrides:
-        """Write settings and their notification in one multi.
+        """Write settings and their notification in one multi; `kept`: the settings as stored, if they differ.
 
-        `kept`: the settings as stored in the tree, if they differ. Raises OutdatedSettings if another broker has
-        changed the settings meanwhile.
+        Raises OutdatedSettings if another broker has changed the settings meanwhile.
         """
         written = Overrides(dict(texts), 0 if known.version is None else known.version + 1)
         data = znodes.encode_config(texts if kept is None else kept)
@@ -310,20 +295,14 @@ class SettingsAdministration:
     # ------------------------------------------------------------------ reading
 
     async def refresh(self, topics: Sequence[str], groups: Sequence[str] = ()) -> None:
-        """Load the current settings of `topics`, `groups` and this broker from the coordination tree.
-
-        Raises KafkaError.
-        """
+        """Load the current settings of `topics`, `groups` and this broker from the tree. Raises KafkaError."""
         await self._up_to_date(partial(self.read_topics, topics))
         await self._up_to_date(partial(self.read_groups, groups))
         for for_all in (True, False):
             await self._up_to_date(partial(self.read_broker, for_all=for_all))
 
     async def _up_to_date(self, read: Callable[[], Awaitable[None]]) -> None:
-        """Call `read`, which loads settings from the coordination tree.
-
-        Turn its CoordinationError into a KafkaError.
-        """
+        """Call `read`, which loads settings from the tree; turn its CoordinationError into a KafkaError."""
         try:
             await read()
         except CoordinationError as error:

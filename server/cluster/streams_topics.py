@@ -27,10 +27,7 @@ class StreamsTopics:
         self._failures: dict[str, tuple[str, int]] = {}  # why, and until when it is told
 
     def create(self, topics: Sequence[CreatableTopic], *, pause_ms: int) -> dict[str, str]:
-        """Request the creation of the missing topics; return errors of recent attempts by topic name.
-
-        `pause_ms`: milliseconds until a failed topic may be tried again.
-        """
+        """Request missing topics; return errors of recent attempts by topic. A failed topic waits `pause_ms` ms."""
         failures = self._failures_of(topics)
         note_outcome = partial(self._note_outcome, pause_ms)
         new = []

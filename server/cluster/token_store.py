@@ -70,10 +70,7 @@ Change = Callable[[DelegationToken], DelegationToken | None]
 
 
 class TokenStore:
-    """Delegation tokens in the coordination tree.
-
-    `refusal` maps a failed write's error to the error that the client gets.
-    """
+    """Delegation tokens in the coordination tree; `refusal` maps write errors to client errors."""
 
     def __init__(
         self,
@@ -87,10 +84,7 @@ class TokenStore:
         clock_ms: Callable[[], int],
         run_in_thread: Callable[..., Awaitable[Any]],
     ) -> None:
-        """Create the store.
-
-        `has_readers`: other brokers read the same coordination tree and must be notified of changes.
-        """
+        """Create the store; `has_readers`: other brokers read the same tree and must be notified of changes."""
         self.table, self._config, self._coordination = table, config, coordination
         self._refusal, self._is_controller, self._has_readers = refusal, is_controller, has_readers
         self._clock_ms, self._run_in_thread = clock_ms, run_in_thread
@@ -119,20 +113,14 @@ class TokenStore:
         return token, self.table.hmac(token.token_id)
 
     async def renew(self, hmac: bytes, principal: str, period_ms: int) -> int:
-        """Set a token's expiry to `period_ms` from now; return the new expiry time in ms. Raises KafkaError.
-
-        If `period_ms` is 0 or less, the configured period applies.
-        """
+        """Set a token's expiry to `period_ms` (0 or less: configured) from now; return it in ms. Raises KafkaError."""
         now_ms = self._clock_ms()
         changed = await self._change(hmac, lambda token: renewed(token, principal, period_ms, self._config, now_ms))
         assert changed is not None
         return changed.expires_ms
 
     async def expire(self, hmac: bytes, principal: str, period_ms: int) -> int:
-        """Set a token's expiry to `period_ms` from now; a negative period expires it immediately.
-
-        Return the expiry time in ms. Raises KafkaError.
-        """
+        """Set a token's expiry to `period_ms` from now (negative: expire now); return it in ms. Raises KafkaError."""
         now_ms = self._clock_ms()
         changed = await self._change(hmac, lambda token: expired(token, principal, period_ms, now_ms))
         return now_ms if changed is None else changed.expires_ms
@@ -200,10 +188,7 @@ class TokenStore:
             await self._take_all(nodes)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Apply other brokers' changes until the session ends; report `started` once all tokens are read.
-
-        Raises SessionExpired at the end of the session.
-        """
+        """Apply other brokers' changes; report `started` once all tokens are read. Raises SessionExpired at the end."""
         await persistently(self._coordination, lambda: make_missing(self._coordination, PATHS))
         # Before anything is read, so that no notice is missed in between.
         ends = [self._coordination.watch_children(CHANGES, self._noticed.set)]
@@ -233,7 +218,7 @@ class TokenStore:
                 await trio.lowlevel.checkpoint()
 
     def _take(self, token_id: str, node: Node | None) -> DelegationToken | None:
-        """Load a token from its node and return it; return None if the node is missing, unreadable or one too many."""
+        """Load a token from its node; return it, or None if the node is missing, unreadable, or beyond TOKENS_MAX."""
         token = None
         if node is not None:
             try:

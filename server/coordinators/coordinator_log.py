@@ -40,10 +40,10 @@ class InternalTopicLog:
         commit_timeout_ms: Callable[[], int],
         load_codecs: Callable[[], None],
     ) -> None:
-        """Create the log of internal topic `topic`.
+        """Create the log of internal topic `topic`; `load_codecs` is called in a thread before the first read.
 
-        `partitions_wanted` returns the topic's number of partitions while the topic does not exist. `commit_timeout_ms`
-        returns the time limit for replication. `load_codecs` is called in a thread before the first read.
+        `partitions_wanted`: number of partitions while the topic is missing. `commit_timeout_ms`: limit for
+        replication.
         """
         self.topic, self._broker, self._partitions_wanted = topic, broker, partitions_wanted
         self._commit_timeout_ms, self._load_codecs = commit_timeout_ms, load_codecs
@@ -97,10 +97,7 @@ class InternalTopicLog:
         return None if found.is_held_in_sync(next_offset) else self._until_held(found, next_offset)
 
     async def _until_held(self, partition: Partition, next_offset: int) -> None:
-        """Wait until all in-sync replicas hold the records before `next_offset`.
-
-        There may be fewer in-sync replicas than min.insync.replicas requires.
-        """
+        """Wait until all in-sync replicas hold the records before `next_offset`, even below min.insync.replicas."""
         while True:
             changed = trio.Event()
             partition.watchers.add(changed.set)
@@ -112,10 +109,7 @@ class InternalTopicLog:
                 partition.watchers.discard(changed.set)
 
     async def read_batches(self, partition: int) -> AsyncIterator[bytes]:
-        """Yield a partition's batches up to the present end, about a megabyte at a time, read in a thread.
-
-        Raises KafkaError.
-        """
+        """Yield a partition's batches up to its present end; reads about 1 MB in a thread. Raises KafkaError."""
         # Only once, and before the first load. It reads files or generates code, which would hold the event loop.
         if not self._can_read:
             await self._broker.environment.run_in_thread(self._load_codecs)

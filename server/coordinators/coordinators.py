@@ -48,10 +48,9 @@ class Coordinators:
     def __init__(
         self, coordinators: Mapping[str, Callable[[], Coordinator]], load: Callable[[], None] = _nothing_to_load
     ) -> None:
-        """Create the coordinators from factories.
+        """Create the coordinators from factories by internal topic; `load` imports the modules that they need.
 
-        `coordinators` maps internal topics to factories; a factory is called when this broker first leads a partition
-        of the topic. `load` imports the modules that the factories need.
+        A factory is called when this broker first leads a partition of its topic.
         """
         self._coordinators, self._load = coordinators, load
         # Python's own table has a module already while a thread is still importing it.
@@ -107,10 +106,9 @@ class Coordinators:
 
 
 def new_topic(name: str, config: BrokerConfig, *, replicas_max: int | None) -> NewTopic:
-    """Return the topic to create if `name` is missing: by the broker's defaults, or by the rules for internal topics.
+    """Return the topic to create if `name` is missing: by the broker's defaults, or the rules for internal topics.
 
-    `replicas_max` limits the replication factor of internal topics: a lone broker could never satisfy Kafka's default
-    of three. None leaves the factor as configured.
+    `replicas_max` limits internal topics' replication factor (None: no limit): a lone broker cannot have Kafka's three.
     """
     if name == GROUP_METADATA_TOPIC:
         groups = config.groups
@@ -172,10 +170,9 @@ class ProducerIdBlocks:
         self._coordination, self._node_id = coordination, node_id
 
     async def allocate_block(self) -> range:
-        """Reserve a block of producer ids that no other broker uses, and return it once the reservation is durable.
+        """Reserve a block of producer ids that no other broker uses; return it once that is durable.
 
-        Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS, which producers retry, while the coordination tree is
-        unavailable.
+        Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS, which producers retry, while the tree is unavailable.
         """
         try:
             return await self._allocate()

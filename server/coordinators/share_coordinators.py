@@ -151,10 +151,7 @@ RETRIABLE = frozenset(
 
 
 class Api(NamedTuple):
-    """Message classes and functions of one share state API.
-
-    They serve to split a request by coordinator, and to merge the responses.
-    """
+    """Message classes and functions of a share state API, to split requests by coordinator and merge responses."""
 
     request: type[Any]
     data: type[Any]

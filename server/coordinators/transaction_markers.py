@@ -122,7 +122,7 @@ class TransactionMarkers:
         self._knows_topics = False
 
     def send(self, partition: int, owed: Sequence[MarkersOwed]) -> None:
-        """Queue the markers `owed` by a partition of the transaction topic that this broker leads."""
+        """Queue the markers owed by `partition` of the transaction topic, which this broker leads."""
         # Not by `broker.partition`, which refuses what a broker leads that is cut off.
         held = self._broker.replicas.partition(TRANSACTION_STATE_TOPIC, partition)
         if held is None:
@@ -141,10 +141,7 @@ class TransactionMarkers:
                 self._wake.set()
 
     def forget(self, partition: int) -> None:
-        """Cancel the jobs of a partition of the transaction topic, because it is unloaded.
-
-        After the partition is loaded again, here or on another broker, its coordinator queues the markers again.
-        """
+        """Cancel an unloaded transaction partition's jobs; its coordinator queues them again once it is loaded."""
         for job in self._jobs.pop(partition, {}).values():
             job.is_over = True
 
@@ -180,10 +177,7 @@ class TransactionMarkers:
                 await time_slice.yield_if_over()
 
     def _place(self, job: Job, partitions: set[TopicPartition]) -> bool:
-        """Queue a job's partitions for their leaders.
-
-        Return False if no partition of the job lacks a marker any more.
-        """
+        """Queue a job's partitions for their leaders; return False if no partition lacks a marker any more."""
         leaders: dict[int | None, set[TopicPartition]] = {}
         gone = []
         for partition in partitions:
@@ -350,7 +344,7 @@ def _pieces(partitions: Iterable[TopicPartition]) -> Iterator[set[TopicPartition
 
 
 class _Queue:
-    """Queue of markers for one broker: jobs, each with those of its partitions that the broker leads."""
+    """Queue of markers for one broker: jobs, each with its partitions that this broker leads."""
 
     def __init__(self, leader: int) -> None:
         self.leader = leader

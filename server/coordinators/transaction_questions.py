@@ -104,7 +104,7 @@ class Question:
         return errors
 
     def heard(self, errors: Errors) -> Errors:
-        """Return each partition's error from the coordinator on this broker, as the client's version knows it."""
+        """Return each partition's error from this broker's coordinator, converted for the client's version."""
         return {place: self._told(code) for place, code in errors.items()}
 
     def _told(self, code: ErrorCode) -> ErrorCode:

@@ -82,10 +82,9 @@ class ActiveController:
         on_doubt: Callable[[], None] = lambda: None,
         make_topic_id: Callable[[], bytes] = random_topic_id,
     ) -> None:
-        """Create the controller.
+        """Create the controller; `is_alone`: only this process writes topics.
 
-        `is_alone`: only this process writes topics. `leads` says which partitions this broker leads. `on_doubt` is
-        called when a broker's response says that there is a newer controller.
+        `leads` says which partitions this broker leads; `on_doubt` is called when a broker reports a newer controller.
         """
         self.epoch, self.epoch_version = epoch, epoch_version
         self.states = PartitionStates(controller_epoch=epoch, is_unclean=is_unclean)
@@ -128,34 +127,22 @@ class ActiveController:
         return await self._events.ask(extend, to_the_end=self._is_alone)
 
     async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
-        """Carry out an AlterPartition request.
-
-        The response holds all errors; NOT_CONTROLLER, too, is returned and not raised.
-        """
+        """Carry out an AlterPartition request; the response holds all errors, even NOT_CONTROLLER."""
         try:
             return await self._events.ask(partial(self._requests.alter_partition, request, version))
         except KafkaError as error:
             return AlterPartitionResponse(throttle_time_ms=0, error_code=error.code, topics=[])
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
-        """Move leadership away from a broker; return the replicated partitions that it still leads.
-
-        Raises KafkaError.
-        """
+        """Move leadership away from a broker; return the replicated partitions it still leads. Raises KafkaError."""
         return await self._events.ask(partial(self._requests.controlled_shutdown, broker_id, broker_epoch))
 
     async def elect_leaders(self, election_type: ElectionType, partitions: Iterable[TopicPartition] | None) -> Outcomes:
-        """Elect leaders for `partitions`, or, if None, for all partitions that need one.
-
-        Return each partition's outcome. Raises KafkaError.
-        """
+        """Elect leaders for `partitions` (None: all that need one); return each outcome. Raises KafkaError."""
         return await self._events.ask(partial(self._requests.elect_leaders, election_type, partitions))
 
     async def reassign(self, targets: Targets, *, allow_replication_factor_change: bool = True) -> Outcomes:
-        """Begin or cancel reassignments; return each partition's outcome. Raises KafkaError.
-
-        `targets` maps a partition to its new replicas; None cancels the partition's reassignment.
-        """
+        """Reassign partitions to `targets` (None: cancel); return each partition's outcome. Raises KafkaError."""
 
         async def reassign() -> Outcomes:
             outcomes = await self._requests.reassign(targets, allow_replication_factor_change)
@@ -189,10 +176,7 @@ class ActiveController:
     # ------------------------------------------------------------------ life
 
     async def run(self) -> None:
-        """Run as the controller. Raises Deposed or SessionExpired at the end.
-
-        Raises CoordinationUnavailable if the coordination tree will never be available again.
-        """
+        """Run as the controller. Raises Deposed, SessionExpired; CoordinationUnavailable if the tree never returns."""
         end: Deposed | CoordinationError | None = None
         try:
             async with trio.open_nursery() as nursery:
@@ -272,8 +256,8 @@ class ActiveController:
     async def _load(self) -> None:
         """Load the state that earlier controllers wrote into the coordination tree.
 
-        Pending notifications of log directory failures and ISR changes are deleted; the brokers' responses to the first
-        requests contain the same information.
+        Pending notices of log directory failures and ISR changes are deleted: brokers' first responses contain the
+        same.
         """
         for path in (znodes.LOG_DIR_EVENTS, znodes.ISR_CHANGES):
             await self._tree.delete_below(path)
@@ -349,11 +333,10 @@ class ActiveController:
             self._events.put(partial(self._hear, channel, request, response))
 
     def _is_known(self, broker: int, request: ControlRequest, response: Any) -> bool:
-        """Return True if a broker's error-free response tells the controller nothing new.
+        """Tell whether a broker's error-free response tells the controller nothing new.
 
-        This holds for responses to UpdateMetadata and, while no replica of the broker is offline, for responses to
-        LeaderAndIsr. While events are queued, the result for LeaderAndIsr is False, because an event may be an earlier
-        response of the broker.
+        True for UpdateMetadata; for LeaderAndIsr, too, if no replica of the broker is offline and no event is queued,
+        which may be an earlier response of the broker.
         """
         if isinstance(request, LeaderAndIsrRequest):
             return (
@@ -486,10 +469,7 @@ class ActiveController:
         await self._carry_out(Decision)  # decides nothing; `pending` does the rest
 
     async def _mark_deletions(self) -> None:
-        """Begin the topic deletions requested in the coordination tree.
-
-        Requests for unknown topics are removed; if delete.topic.enable is off, all requests are.
-        """
+        """Begin requested topic deletions; drop requests for unknown topics, or all if delete.topic.enable is off."""
         names = await self._tree.children(znodes.DELETED_TOPICS)
         known = dict.fromkeys(name for name in names if name in self.states.topics)  # in their order
         if not self._config().replication.delete_topic_enable:

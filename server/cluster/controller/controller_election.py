@@ -73,9 +73,8 @@ class ControllerElection:
     ) -> None:
         """Create this broker's participation in controller elections.
 
-        `peer` connects to a registered broker, this broker included. `is_unclean` says whether a topic allows unclean
-        elections. `is_alone`: no other broker uses the coordination tree. `leads` says which partitions this broker
-        leads, and since which leader epoch.
+        `peer` connects to any registered broker. `is_unclean`: a topic allows unclean elections. `is_alone`: no other
+        broker uses the tree. `leads` says which partitions this broker leads, and since which leader epoch.
         """
         self.active: ActiveController | None = None
         self.controller_id = NO_CONTROLLER
@@ -90,10 +89,7 @@ class ControllerElection:
         self._changed = trio.Event()  # of /controller or the session; replaced each time
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Take part in elections until the session ends.
-
-        Report `started` once the controller is known, or once the session has ended before that.
-        """
+        """Take part in elections until the session ends; report `started` once a controller is known, or at the end."""
         watches: list[Callable[[], None]] = []
         try:
             watches.append(self._session.watch_session(self._note_change))
@@ -126,10 +122,7 @@ class ControllerElection:
     # ------------------------------------------------------------------ watching and standing
 
     async def _look(self) -> Term | None:
-        """Find the controller, or stand for election if there is none.
-
-        Return this broker's term if it is the controller; None if another broker is, or no election is possible.
-        """
+        """Find the controller or stand for election; return this broker's term, None if it is not the controller."""
         while True:
             try:
                 epoch = await self._epoch()
@@ -234,10 +227,7 @@ class ControllerElection:
             await self._step_down(term)
 
     async def _watch_controller(self, office: trio.CancelScope) -> None:
-        """Cancel `office`, which ends the term, when /controller names another broker or is gone.
-
-        An operator may have deleted /controller to force an election.
-        """
+        """End the term (cancel `office`) once /controller changes or is deleted (operators force elections so)."""
         is_ours = True
         while is_ours:
             changed = self._changed  # before the look, as in `run`
@@ -254,10 +244,7 @@ class ControllerElection:
         office.cancel()
 
     async def _is_available_again(self) -> bool:
-        """Wait until the coordination service is available and return True.
-
-        Return False if the session expires first.
-        """
+        """Wait for the coordination service; return True when it is available, False if the session expires first."""
         try:
             await self._session.until_available()
         except SessionExpired:

@@ -59,10 +59,7 @@ ATTEMPTS_MAX = 100  # after as many the controller gives up its office: what it 
 
 @dataclass(slots=True)
 class CarriedOut:
-    """Outcome of a controller event.
-
-    `decision`: the last decision made for the event. `written`: all partition states written for the event.
-    """
+    """Outcome of a controller event: its last decision, and all partition states written for it."""
 
     decision: Decision = field(default_factory=Decision)
     written: dict[TopicPartition, PartitionState] = field(default_factory=dict)
@@ -85,10 +82,7 @@ class Tally:
 
 
 class DecisionWriter:
-    """Writes the controller's decisions into the coordination tree, commits them, and notifies the brokers.
-
-    `notify` passes a batch of requests to the channels to the brokers.
-    """
+    """Writer of the controller's decisions: writes them to the tree, commits them, and notifies brokers by `notify`."""
 
     def __init__(
         self,
@@ -103,10 +97,7 @@ class DecisionWriter:
         self.elections = self.unclean_elections = 0  # leaders that were chosen, and those that were not in sync before
 
     async def carry_out(self, decide: Decide) -> CarriedOut:
-        """Carry out a decision and all decisions that follow from it.
-
-        Raises WriteRefused, and the errors of `decide`.
-        """
+        """Carry out a decision and all that follow from it. Raises WriteRefused, and the errors of `decide`."""
         outcome = await self.do(decide)
         # What follows may have consequences of its own: a complete reassignment is settled, a deletion that has begun
         # ends.
@@ -121,10 +112,7 @@ class DecisionWriter:
         return lambda: decisions.pop() if decisions else self._states.pending() or Decision()
 
     async def do(self, decide: Decide) -> CarriedOut:
-        """Write one decision, commit it and notify the brokers; decisions that follow from it stay pending.
-
-        Raises WriteRefused, and the errors of `decide`.
-        """
+        """Write, commit and announce one decision; the next stay pending. Raises WriteRefused and `decide`'s errors."""
         outcome = CarriedOut()
         for _ in range(ATTEMPTS_MAX):
             # After a failed attempt it decides on what was read again. What was written before that counts already.
@@ -136,10 +124,7 @@ class DecisionWriter:
         raise RuntimeError(f"nothing comes of {ATTEMPTS_MAX} attempts to write {outcome.decision.changes[:3]}")
 
     async def _do_parts(self, parts: Iterable[Decision], outcome: CarriedOut) -> bool:
-        """Write and commit the parts of a decision.
-
-        Return False if a part conflicted and the state was loaded again.
-        """
+        """Write and commit a decision's parts; return False if a part conflicted and the state was loaded again."""
         for part in parts:
             try:
                 await self._write(part)
@@ -361,7 +346,7 @@ class TopicRequests:
         return planned[0]
 
     def _complete(self, plan: TopicPlan) -> None:
-        """Queue the writes of those first partition states that exceeded the topic's first write."""
+        """Queue the writes of the initial partition states that did not fit into the topic's first write."""
         count = len(plan.after.partitions)
         logger.info("Topic %s %s, %d partitions", plan.name, "has grown" if plan.before else "was created", count)
         self._watch(plan.name)

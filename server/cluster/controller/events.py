@@ -22,8 +22,7 @@ Action = Callable[[], Awaitable[Any]]
 class _Request:
     """Controller action whose caller waits for the outcome.
 
-    A failed request keeps the error's code and message instead of the error: the error refers to stack frames, and the
-    frames refer to this object, so neither would ever be freed.
+    A failure is kept as code and message: the error's stack frames refer to this object, so neither would be freed.
     """
 
     __slots__ = ("_action", "_refusal", "_settled", "_value", "has_begun")
@@ -83,9 +82,8 @@ class ControllerEvents:
     async def ask(self, action: Callable[[], Awaitable[T]], *, to_the_end: bool = False) -> T:
         """Queue an action, wait for its outcome and return it. Raises KafkaError.
 
-        An action whose caller is cancelled before the action has begun is not carried out. With `to_the_end`,
-        cancellation is ignored once the action has begun: the call returns the outcome, so Cancelled means that nothing
-        was done.
+        If the caller is cancelled before the action begins, it is not carried out. With `to_the_end`, later
+        cancellation is ignored, so Cancelled means that nothing was done.
         """
         if self._is_over:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)

@@ -200,10 +200,7 @@ class FinalizedLevels:
         return self._levels.finalized.get(name, 0)
 
     async def _write(self, levels: Levels) -> bool:
-        """Write the levels and return True. Raises WriteRefused.
-
-        If another writer was faster, load that writer's levels and return False.
-        """
+        """Write the levels; if another writer was faster, load its levels and return False. Raises WriteRefused."""
         data = encode_levels(levels)
         write = (
             Create(znodes.FEATURE, data) if self._node is None else SetData(znodes.FEATURE, data, self._node.version)

@@ -95,10 +95,7 @@ class PartitionRequests:
         return outcomes
 
     async def look_at_reassignments(self) -> None:
-        """Begin the reassignments that old tools wrote to /admin/reassign_partitions.
-
-        The node keeps the unfinished reassignments.
-        """
+        """Begin the reassignments that old tools wrote to /admin/reassign_partitions; unfinished ones stay there."""
         if (read := await self._reader.reassignments()) is not None:
             # Those that are on their way there are not begun again.
             wanted = {name: target for name, target in read[0].items() if not self._has_target(name, target)}

@@ -46,10 +46,7 @@ class Deposed(Exception):
 
 
 class ControllerTree:
-    """The controller's reads of the coordination tree, and its writes, which are fenced by /controller_epoch.
-
-    Every method raises SessionExpired once the session has ended.
-    """
+    """Controller's access to the coordination tree; /controller_epoch fences its writes. Raises SessionExpired."""
 
     def __init__(self, session: Coordination, epoch_version: int) -> None:
         self._session, self.epoch_version = session, epoch_version
@@ -139,7 +136,7 @@ class ControllerTree:
 
 
 def _shows(node: Node | None, operation: Operation) -> bool:
-    """Return True if `node` is in the state that `operation` would have left."""
+    """Tell whether `node` is in the state in which `operation` leaves it."""
     match operation:
         case Create(data=data):
             return node is not None and (node.data, node.version) == (data, 0)  # nobody has written it since
@@ -163,10 +160,7 @@ class ReadTopic(NamedTuple):
 
 
 class TreeReader:
-    """Reads the controller's input: brokers, topics with their states, and requests written by tools and brokers.
-
-    A node that cannot be decoded is skipped and logged.
-    """
+    """Reader of brokers, topics with states, and requests of tools and brokers; logs and skips malformed nodes."""
 
     def __init__(self, tree: ControllerTree, make_topic_id: Callable[[], bytes]) -> None:
         self._tree, self._make_topic_id = tree, make_topic_id
@@ -249,10 +243,7 @@ class TreeReader:
         return brokers, [f"{znodes.LOG_DIR_EVENTS}/{name}" for name in nodes]
 
     async def isr_changes(self) -> tuple[set[TopicPartition], list[str]]:
-        """Return the partitions whose leaders wrote the ISR themselves, and the nodes that report this.
-
-        Leaders did so before Kafka 2.7.
-        """
+        """Return partitions whose leaders wrote the ISR themselves (before Kafka 2.7), and the nodes that say so."""
         partitions: set[TopicPartition] = set()
         nodes = await self._tree.children_data(znodes.ISR_CHANGES)
         for name, node in nodes.items():

@@ -80,10 +80,7 @@ RunInThread = Callable[..., Awaitable[Any]]
 
 
 class Writer:
-    """Queued multi (an atomic write of several nodes) whose caller waits for the outcome.
-
-    `outcome`: the multi's results, or the error to raise; None until the multi is done.
-    """
+    """Queued multi (an atomic write); `outcome`: its results, or the error to raise; None until it is done."""
 
     __slots__ = ("is_end", "operations", "outcome", "session_id")
 
@@ -106,10 +103,7 @@ class Writer:
 
 
 class EmbeddedCoordination:
-    """The `Session` of a lone broker, whose coordination tree is in a journal on its disk.
-
-    The session lasts as long as the process.
-    """
+    """`Session` of a lone broker with its coordination tree in a journal on disk; it lasts as long as the process."""
 
     session_sure_until = math.inf
 
@@ -125,10 +119,9 @@ class EmbeddedCoordination:
         is_served: bool = False,
         last_incarnation: int = 0,
     ) -> None:
-        """Create the session of the journal in `directory`.
+        """Create a session of the journal in `directory`; `is_served`: others use the tree, so ids must not repeat.
 
-        `is_served`: other processes have sessions with this tree; their ids must never repeat. `last_incarnation`: the
-        lowest incarnation that the journal may have; 0 if perhaps no broker has used it yet.
+        `last_incarnation`: lowest incarnation that the journal may have; 0 if perhaps no broker has used it yet.
         """
         self.session_id = self._last_session_id = SESSION_ID
         self.is_served, self._last_incarnation = is_served, last_incarnation
@@ -169,10 +162,7 @@ class EmbeddedCoordination:
             self.close()
 
     def open(self) -> None:
-        """Read the journal and rewrite it. Blocks: call this in a thread, or before clients are served.
-
-        Raises OSError if the journal cannot be read or written, LogDirectoryProblem if it must not be used.
-        """
+        """Read and rewrite the journal. Blocks. Raises OSError, or LogDirectoryProblem if it must not be used."""
         # Step 1: the tree as the journal tells it.
         for changes in self._journal.read():
             self._redo_entry(changes)
@@ -192,10 +182,7 @@ class EmbeddedCoordination:
         self._is_open = True
 
     def _rewrite_old(self) -> None:
-        """Rewrite the journal at a start (step 2), to bound its growth.
-
-        Raises OSError if this fails and the old file cannot be used further.
-        """
+        """Rewrite the journal at a start (step 2), to bound it. Raises OSError if the old file is unusable then."""
         try:
             self._journal.rewrite(self._snapshot())
             self._is_rewritten = True
@@ -214,10 +201,7 @@ class EmbeddedCoordination:
         self._journal.close()
 
     def write_later(self) -> None:
-        """Delay journal writes until `write_at_once`. Call this before `open`.
-
-        Until then a multi changes only the tree in memory, and `keep` writes the delayed changes to the journal.
-        """
+        """Delay journal writes until `keep` or `write_at_once`. Call this before `open`."""
         self._unwritten = []
 
     async def keep(self) -> None:
@@ -233,10 +217,7 @@ class EmbeddedCoordination:
                     raise CoordinationUnavailable(self.path) from None
 
     def _write_unwritten(self) -> None:
-        """Write the delayed changes. Call this in a thread while no task changes the tree.
-
-        Raises OSError if the changes are not written.
-        """
+        """Write the delayed changes, in a thread while no task changes the tree. Raises OSError on failure."""
         if self._unwritten:
             was_rewritten = self._is_rewritten
             if not was_rewritten:
@@ -249,10 +230,7 @@ class EmbeddedCoordination:
         self._journal.sync_name()
 
     async def write_at_once(self) -> None:
-        """Write the delayed changes, and from now on write each multi before its acknowledgement.
-
-        Raises CoordinationUnavailable if the delayed changes cannot be written.
-        """
+        """Write the delayed changes, and later multis before their replies. Raises CoordinationUnavailable."""
         await self.keep()
         self._unwritten = None
 
@@ -310,10 +288,7 @@ class EmbeddedCoordination:
         return self._last_session_id
 
     def end_session(self, session_id: int) -> Writer:
-        """Queue the deletion of a session's ephemeral nodes behind the session's requests.
-
-        The caller must await `outcome_of` with the returned `Writer`.
-        """
+        """Queue, after its requests, a session's ephemeral nodes for deletion; await `outcome_of` the `Writer`."""
         assert session_id
         writer = Writer([EndSession()], session_id, is_end=True)
         self._queue.append(writer)

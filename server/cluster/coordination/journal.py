@@ -143,10 +143,7 @@ class Journal:
     # ------------------------------------------------------------------ writing
 
     def append(self, changes: Sequence[JournalChange]) -> None:
-        """Append one entry and sync the file.
-
-        Raises OSError if the entry is not in the file, or the journal is broken.
-        """
+        """Append one entry and sync. Raises OSError if the entry is not in the file, or the journal is broken."""
         content = _entry(changes)
         # Step 1: the file ends with a whole entry. Behind half an entry nothing could ever be read again.
         file = self._prepared()
@@ -182,10 +179,7 @@ class Journal:
             raise self._judged(error) from None
 
     def sync_name(self) -> None:
-        """Sync the file's name after `rewrite`.
-
-        Raises OSError if this fails: a power cut may bring the old file back.
-        """
+        """Sync the file's name after `rewrite`. Raises OSError on failure: a power cut may restore the old file."""
         try:
             # While the new name may be lost in a power cut, so is every
             # entry in the new file. Nothing may be acknowledged there.
@@ -202,10 +196,7 @@ class Journal:
             raise self._broken(error) from None
 
     def rewrite(self, changes: Iterable[JournalChange]) -> None:
-        """Replace the journal by a shorter equivalent.
-
-        Raises OSError if the old file stays, or the journal is broken.
-        """
+        """Replace the journal by a shorter one. Raises OSError if the old file stays, or the journal is broken."""
         if self.failure is not None:
             raise self.failure
         try:

@@ -97,10 +97,7 @@ class LoopHandler:
     running = True  # or else kazoo would call back on its own thread
 
     def __init__(self, token: trio.lowlevel.TrioToken, tls: ssl.SSLContext | None, attempt_s: float) -> None:
-        """Create the handler.
-
-        `attempt_s` bounds the wait for a connection to one server, and then for its first response.
-        """
+        """Create the handler; `attempt_s` bounds a connection attempt, and then the wait for a first response."""
         self.completion_queue = self.callback_queue = LoopQueue(token)
         self.granted_ms = 0
         self.last_problem = self.last_server = ""
@@ -213,10 +210,10 @@ _UNKNOWN = object()
 
 
 class _Watch:
-    """Watch on a node or its children that lasts; ZooKeeper's one-shot watch behind it is renewed after each event.
+    """Lasting watch on a node or its children; it renews ZooKeeper's one-shot watch after each event.
 
-    kazoo calls the object with the event and uses it as the watch's identity. The object is in no reference cycle, so
-    it is freed when it is dropped.
+    kazoo calls it with events, and identifies the watch by it. It is in no reference cycle, so it is freed when
+    dropped.
     """
 
     __slots__ = ("_on_event", "is_set", "listeners", "of_children", "path", "seen", "was_cut_off")
@@ -242,12 +239,9 @@ class _Watch:
 class Watches:
     """Watches that last as long as the session; ZooKeeper's own watches fire once and end with the connection.
 
-    A ZooKeeper watch is set for the first listener. When it fires it is set again before the listeners are called, so
-    that no change between the event and the listeners' reads is missed. kazoo drops all watches when the connection is
-    lost. They are set again once the session is back, and listeners whose node has changed meanwhile are called. A
-    watch without listeners stays set until it fires.
-
-    ZooKeeper cannot watch the children of a missing node; such a watch waits for the creation of the node.
+    A ZooKeeper watch is set for the first listener, and again when it fires, before the listeners are called, so that
+    no later change is missed. After a lost connection all watches are set again, and listeners of changed nodes are
+    called. A watch without listeners stays until it fires. Children of a missing node are watched once it is created.
     """
 
     def __init__(self, absolute: Callable[[str], str]) -> None:

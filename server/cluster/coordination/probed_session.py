@@ -44,10 +44,7 @@ class ProbedSession(ABC):
 
     @abstractmethod
     def _send_probe(self, sent: float) -> None:
-        """Send a request that succeeds only in a live session.
-
-        `_probe_answered` is later called with the time `sent`.
-        """
+        """Send a request that succeeds only in a live session; later `_probe_answered` is called with `sent`."""
 
     @abstractmethod
     async def _give_up_connection(self) -> None:

@@ -32,10 +32,7 @@ class HeldElsewhere(OSError):
 
 @contextlib.contextmanager
 def listening(path: str) -> Iterator[socket.socket]:
-    """Yield a Unix socket that listens at `path` for this user; remove it at the end of the context.
-
-    Raises HeldElsewhere if another process listens there, OSError if listening is impossible.
-    """
+    """Yield a Unix socket that listens at `path` for this user, then remove it. Raises HeldElsewhere or OSError."""
     # Once the lock is held, the former owner of the socket is dead.
     with _locked(path), bound(path) as listener:
         try:
@@ -105,10 +102,7 @@ def connected(path: str) -> socket.socket:
 
 
 def is_own(sock: socket.socket) -> bool:
-    """Return True if the peer process runs as this user.
-
-    Also return True if the system cannot tell; the socket file's permissions then admit only this user.
-    """
+    """Tell whether the peer runs as this user; True if unknown, as the file's permissions admit only this user."""
     try:
         return system.peer_user(sock) in (None, os.geteuid())
     except OSError:
@@ -117,10 +111,7 @@ def is_own(sock: socket.socket) -> bool:
 
 @contextlib.contextmanager
 def short_path(path: str) -> Iterator[str]:
-    """Yield a path of the same file that is short enough for a socket's address.
-
-    A path that is too long is replaced by one through its folder's open descriptor, if the system has such paths.
-    """
+    """Yield a path of the file short enough for a socket, through its folder's open descriptor where possible."""
     if len(os.fsencode(path)) <= PATH_BYTES_MAX:
         yield path
         return
@@ -140,10 +131,7 @@ WAITING_BYTES_MAX = 16 << 20  # above which the other side is given up: it does 
 
 
 class FramedSocket:
-    """Unix socket for frames: one task receives, one sends, and any task may queue frames.
-
-    `sock` must be non-blocking; this object owns and closes it.
-    """
+    """Unix socket for frames: one task receives, one sends, any queue. Owns `sock`, which must be non-blocking."""
 
     def __init__(self, sock: socket.socket, *, frame_bytes_max: int) -> None:
         self._sock = sock
@@ -231,10 +219,7 @@ class FramedSocket:
     # ------------------------------------------------------------------ receiving
 
     async def receive(self) -> Iterator[Frame] | None:
-        """Wait for data and return an iterator of received frames; None at the end of the connection.
-
-        The iterator raises Malformed.
-        """
+        """Wait for data; return an iterator of frames (raises Malformed), or None at the end of the connection."""
         while not self.is_closed:
             try:
                 await trio.lowlevel.wait_readable(self._sock)

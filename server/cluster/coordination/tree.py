@@ -84,11 +84,10 @@ INCARNATION_BITS = 32  # of a transaction's number, below the number of its inca
 
 
 class Tree:
-    """Coordination tree in memory: the nodes by path, parents before children, and the number of the last transaction.
+    """Coordination tree in memory: the nodes by path, parents before children, and the last transaction's number.
 
-    A tree that other processes use begins an *incarnation* each time it is opened. The journal does not record the
-    transactions of ephemeral nodes, so their numbers, which serve as broker epochs, could repeat after a restart. The
-    numbers of a new incarnation are therefore higher than all earlier numbers.
+    A tree that other processes use begins an *incarnation* each time it is opened, with numbers above all earlier ones:
+    the journal omits transactions of ephemeral nodes, so their numbers, which serve as broker epochs, could repeat.
     """
 
     def __init__(self) -> None:
@@ -96,10 +95,7 @@ class Tree:
         self.last_id = 0
 
     def begin_incarnation(self) -> None:
-        """Begin an incarnation with higher transaction numbers.
-
-        The caller must then write the root node, which records the incarnation.
-        """
+        """Begin an incarnation with higher transaction numbers; the caller must then write it to the root node."""
         # Kept with the root, which has no other use for it: so the journal's format stays, and no node has to be added.
         self.last_id = self.nodes[""].creation_id = ((self.last_id >> INCARNATION_BITS) + 1) << INCARNATION_BITS
 

@@ -87,8 +87,7 @@ class ServedCoordination(ProbedSession):
     ) -> None:
         """Create a session with the tree served at `path`.
 
-        `last_session`: this broker's former session; the server applies none of its requests after the new session
-        begins.
+        `last_session`: this broker's former session; once the new session begins, none of its requests is applied.
         """
         self._sure_until = self._looked = -math.inf
         super().__init__(timeout_s)
@@ -202,10 +201,7 @@ class ServedCoordination(ProbedSession):
     # ------------------------------------------------------------------ the life of the session
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Begin the session and hold it until it ends; when cancelled, end it.
-
-        Raises CoordinationUnavailable or AccessDenied, with a line for the operator, if the session cannot begin.
-        """
+        """Hold the session until cancelled or over. Raises CoordinationUnavailable, AccessDenied if it cannot begin."""
         deadline = trio.current_time() + self._connection_timeout_s
         connection = await self._connect(deadline)
         try:

@@ -84,17 +84,13 @@ async def hold_tree(
     on_other_incarnation: Callable[[int], None] = lambda incarnation: None,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Open the coordination tree whose journal is in `directory`, and serve it until cancelled.
+    """Open the coordination tree whose journal is in `directory`, and serve it until cancelled, in one process only.
 
-    Only one process may do this. `where` is the path of the Unix socket, or a listening socket. The tree's incarnation
-    is reported to `task_status` once the tree is served; after the tree was opened again, each later incarnation goes
-    to `on_other_incarnation`. `last_incarnation`: incarnation of the former server, 0 if there was none; if it is above
-    0, members are waiting for this server.
-
-    Once there are members, a full disk does not end the server. While writes fail the server goes on. If it cannot go
-    on (a sync failed because the disk was full) or cannot begin, the tree is opened again until this succeeds.
-
-    Raises OSError if the journal or the socket cannot be used, LogDirectoryProblem, and TreeBroken.
+    `where`: path of the Unix socket, or a listening socket. `last_incarnation`: that of the former server, 0 if there
+    was none; above 0, members are waiting. `task_status` gets the served incarnation, `on_other_incarnation` each later
+    one after the tree was opened again. Once there are members, a full disk does not end the server: while writes fail
+    it goes on, and if it cannot go on (a sync failed) or begin, the tree is opened again until this succeeds. Raises
+    OSError if the journal or the socket cannot be used, LogDirectoryProblem, and TreeBroken.
     """
     incarnation, patience = last_incarnation, _Patience()
     tell: Callable[[int], None] = task_status.started
@@ -141,10 +137,10 @@ async def _opened(directory: Path, last_incarnation: int, patience: _Patience) -
 
 
 class _Patience:
-    """Retry rule for a server of the tree whose disk works but has no room, or that lacks file descriptors.
+    """Retry rule for a server of the tree whose working disk is full, or that lacks file descriptors.
 
-    Opening the tree again is safe: after a failed sync it is unknown which pages are on the disk, but opening writes
-    the entire tree to a new file, and everything acknowledged was synced before.
+    Opening again is safe after a failed sync: it writes the entire tree to a new file; acknowledged changes were
+    synced.
     """
 
     def __init__(self) -> None:
@@ -177,10 +173,9 @@ async def serve_tree(
     *,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve an open tree (`is_served`) until cancelled; `where` is the socket's path, or a listening socket.
+    """Serve an open tree (`is_served`) until cancelled; `where`: the socket's path, or a listening socket.
 
-    The tree's incarnation is reported to `task_status` once the tree is served. Raises OSError (HeldElsewhere if
-    another process serves there), and TreeBroken.
+    `task_status` gets the incarnation once served. Raises OSError (HeldElsewhere: another process serves), TreeBroken.
     """
     assert embedded.is_served
     with _listener(where) as listener:
@@ -416,10 +411,7 @@ class _Member:
         self._connection.send(messages.frame(kind, number, body))
 
     async def _say_all(self, number: int, items: Iterable[bytes]) -> None:
-        """Send a response of any length in parts, as fast as the peer receives them.
-
-        Other members are served in between.
-        """
+        """Send a long response in parts, as fast as the peer receives them; other members are served in between."""
         last: bytes | None = None
         for part in messages.in_parts(items):
             if last is not None:

@@ -86,8 +86,7 @@ _ERRORS: dict[type[Exception], type[CoordinationError]] = {
 class _PendingCall:
     """Requests to ZooKeeper whose responses one task awaits together.
 
-    kazoo's responses refer to this object. After the wait the object drops its references to them; otherwise none of
-    them would ever be freed.
+    kazoo's responses refer to this object; after the wait it drops its references to them, so that all are freed.
     """
 
     __slots__ = ("answers", "landed", "missing")
@@ -184,10 +183,7 @@ class ZooKeeperCoordination(ProbedSession):
     # ------------------------------------------------------------------ the life of the session
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Begin the session and hold it until it ends; when cancelled, end it.
-
-        Raises CoordinationUnavailable or AccessDenied, with a line for the operator, if the session cannot begin.
-        """
+        """Hold the session until cancelled or over. Raises CoordinationUnavailable, AccessDenied if it cannot begin."""
         token = trio.lowlevel.current_trio_token()
         # All servers have to be tried before the session may be in doubt, so the time is shared among them.
         attempt_s = max(ATTEMPT_S_MIN, min(ATTEMPT_S_MAX, self._timeout_s * PROBE_SHARE / len(self._servers)))
@@ -385,10 +381,7 @@ class ZooKeeperCoordination(ProbedSession):
         return self._client
 
     async def _ask(self, requests: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Send requests together and wait until all have a response: a value or an error.
-
-        Raises CoordinationUnavailable if the connection is lost first, SessionExpired if the session has ended.
-        """
+        """Send requests together; return values and errors. Raises CoordinationUnavailable (lost) or SessionExpired."""
         pending = _PendingCall(len(requests))
         self._pending.add(pending)
         try:

@@ -81,10 +81,7 @@ class FoundTopic:
 
 @dataclass(slots=True)
 class FoundCluster:
-    """Metadata found in the log directories of an Apache Kafka broker.
-
-    `broker_settings` maps node ids to settings; None stands for the defaults of all brokers.
-    """
+    """Metadata found in an Apache Kafka broker's log directories; `broker_settings` by node id, None: all brokers'."""
 
     topics: list[FoundTopic] = field(default_factory=list)
     broker_settings: dict[int | None, Texts] = field(default_factory=dict)
@@ -98,10 +95,7 @@ def find_cluster(
     configs: ConfigRepository,
     make_topic_id: Callable[[], bytes],
 ) -> FoundCluster:
-    """Search the log directories for the metadata of an Apache Kafka cluster.
-
-    Reads the disk. Raises LogDirectoryProblem.
-    """
+    """Search the log directories' disks for an Apache Kafka cluster's metadata. Raises LogDirectoryProblem."""
     apart = configs.started_with.static.get("metadata.log.dir")
     for path in [directory.path for directory in directories] + ([apart] if apart else []):
         try:
@@ -114,10 +108,7 @@ def find_cluster(
 
 
 async def adopt(coordination: Coordination, cluster: FoundCluster, node_id: int) -> None:
-    """Write the found metadata into the coordination tree.
-
-    Existing nodes stay, so the call can be repeated after a crash.
-    """
+    """Write the found metadata into the tree; existing nodes stay, so the call can be repeated after a crash."""
     nodes = [node for topic in cluster.topics for node in _topic_nodes(topic, node_id)]
     others = {znodes.broker_config_path(broker): settings for broker, settings in cluster.broker_settings.items()}
     others |= {znodes.group_config_path(group_id): settings for group_id, settings in cluster.group_settings.items()}

@@ -40,10 +40,9 @@ CLUSTER = "/cluster"
 
 
 async def fill_from_journal(coordination: Coordination, directory: Path, passwords: KeptPasswords | None) -> None:
-    """Copy a lone broker's coordination tree into `coordination`, if `directory` has the journal of one.
+    """Copy a lone broker's tree, except the cluster's id, into `coordination` if `directory` has its journal.
 
-    The cluster's id is not copied. `passwords` encrypts passwords for the new tree; if None, they are copied as they
-    are. Raises KafkaError if encryption fails.
+    `passwords` encrypts passwords for the new tree (None: they stay as they are). Raises KafkaError if that fails.
     """
     if not (directory / JOURNAL_NAME).exists():
         return
@@ -196,9 +195,9 @@ class ServedTree(_SharedTree):
 
 
 class WorkersTree(ServedTree):
-    """`CoordinationTree` shared by several workers: the supervisor process holds it and serves it to them.
+    """`CoordinationTree` that the supervisor process holds and serves to several workers.
 
-    It uses a lone broker's journal at the same path, so no data moves when a lone broker is replaced by workers, or the
+    Its journal is a lone broker's at the same path, so no data moves when workers replace a lone broker, or the
     reverse.
     """
 

@@ -55,10 +55,7 @@ class OwnTree:
         await self.coordination.keep()
 
     async def end_start(self) -> None:
-        """Make all writes durable, and from now on let writes to a full disk wait for room.
-
-        During the start such writes fail, so that the operator sees the reason.
-        """
+        """Make all writes durable; from now on writes to a full disk wait for room instead of failing visibly."""
         await self.coordination.write_at_once()
         self.coordination.is_patient = True
 
@@ -67,10 +64,7 @@ class OwnTree:
         await take_over(self._broker, tree)
 
     async def hosted(self, tree: Coordination) -> list[HostedPartition]:
-        """Return the partitions that the tree assigns to this broker.
-
-        Other partitions on the disks were deleted or never fully created.
-        """
+        """Return the partitions assigned to this broker; others on the disks were deleted or never fully created."""
         topics = await tree.children_data(znodes.TOPICS)
         deleted = {*await tree.children(znodes.DELETED_TOPICS)}
         node_id = self._broker.node_id
@@ -110,10 +104,7 @@ async def take_over(broker: BrokerParts, tree: Coordination) -> None:
 
 
 async def _forget_unnamed(tree: Coordination, topic: str, named: Container[int]) -> None:
-    """Delete the states of partitions that the topic's node does not name.
-
-    An older Ottla wrote the states first; a crash could keep it from writing the topic's node.
-    """
+    """Delete states of partitions that the topic's node does not name (an older Ottla crashed before writing it)."""
     above = znodes.partitions_path(topic)
     with suppress(NoNode):
         for index in [each for each in await tree.children(above) if int(each) not in named]:

@@ -48,9 +48,8 @@ DIGITS_MAX: Final = 4
 def looks(patience_s: float) -> Iterator[int]:
     """Yield attempt numbers from 0, with pauses, for `patience_s` seconds; there is at least one attempt.
 
-    The attempts are for a resource that the kernel frees late, such as a killed process's lock or port. They are
-    counted instead of timed, because the clock goes on while this process, or the ending one, gets no CPU: two seconds
-    without CPU would leave a single attempt.
+    For resources that the kernel frees late, such as a killed process's lock or port. Attempts are counted, not timed:
+    the clock goes on while a process gets no CPU, and two such seconds would leave a single attempt.
     """
     for number in range(1 + max(0, math.ceil(patience_s / LOOK_AGAIN_S))):
         if number:
@@ -105,10 +104,7 @@ def _patiently_locked(storage: Storage, folder: Path) -> DirectoryLock:
 
 
 def _await_former_holder(log_dir: Path) -> None:
-    """Wait until no process serves the journal's tree. Raises LogDirectoryProblem after PATIENCE_S seconds.
-
-    The tree's former server owns the journal until it ends, which is later than the end of the former supervisor.
-    """
+    """Wait up to PATIENCE_S for the tree's former server, which ends late. Raises LogDirectoryProblem then."""
     for _ in looks(PATIENCE_S):
         if not is_held(str(tree_socket(log_dir))):
             return
@@ -124,10 +120,7 @@ def _await_former_worker(storage: Storage, folder: Path) -> None:
 
 
 def keep_out_workers(storage: Storage, log_dirs: Sequence[str]) -> DirectoryLock | None:
-    """Take the workers' lock for a lone broker, which already has its directories' locks.
-
-    Raises LogDirectoryProblem.
-    """
+    """Take the workers' lock for a lone broker that holds its directories' locks. Raises LogDirectoryProblem."""
     home = path_in(log_dirs[0], FOLDER)
     lock = None
     if storage.is_directory(home) and (lock := storage.lock(path_in(home, LOCK))) is None:
@@ -148,10 +141,7 @@ def _used(folder: str) -> LogDirectoryProblem:
 
 
 def refuse_shared(log_dirs: Sequence[Path], count: int) -> None:
-    """Raise LogDirectoryProblem if two workers would share a folder, or a log directory is inside a workers' folder.
-
-    Symbolic links are resolved first.
-    """
+    """Raise LogDirectoryProblem if workers share a folder, or one contains a log directory, also by symbolic links."""
     homes = {os.path.realpath(each / FOLDER): each for each in log_dirs}
     for each in log_dirs:
         real = os.path.realpath(each)
