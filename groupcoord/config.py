@@ -187,7 +187,7 @@ class GroupBoundsConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SharePartitionConfig:
-    """Broker settings of share groups at partition leaders; groups may override all but those of share sessions."""
+    """Broker settings of share groups at partition leaders; groups may override all but share session settings."""
 
     group_share_delivery_count_limit: int = setting(
         5, minimum=2, maximum=10, doc="How often a record is delivered to a share group at most."

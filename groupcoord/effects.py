@@ -173,7 +173,7 @@ class Effects:
             self._rest.append(steps)
 
     def then(self, settlement: Settlement, error: ErrorCode = ErrorCode.NONE) -> None:
-        """Call `settlement` with `error` after all remaining steps; an earlier `stop` returns it without calling it."""
+        """Call `settlement` with `error` after all remaining steps; if stopped before, `stop` returns it instead."""
         if self._rest:
             self._rest.append((settlement, error))
         else:
@@ -231,7 +231,7 @@ class Effects:
         self._undos.append(undo)
 
     def restore_if_refused(self, restore: Callable[[], object]) -> None:
-        """If the log refuses the call's records, restore state without records; after all of `undo_if_refused`."""
+        """If the log refuses the records, call `restore` (for state without records) after all undo functions."""
         self._restores.append(restore)
 
     def be_cuttable(self) -> None:

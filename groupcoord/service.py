@@ -86,7 +86,7 @@ class GroupCoordinator(Coordinator[GroupRuntime]):
         types: GroupTypes | None = None,
         run_in_thread: Callable[..., Awaitable[Any]] = trio.to_thread.run_sync,
     ) -> None:
-        """`share_ports` returns the ports of share groups. `share_ports` and `verifier` are called at first use."""
+        """`share_ports` returns share persister and end offsets' client; called, like `verifier`, at first use."""
 
         known = types or GroupTypes()
 

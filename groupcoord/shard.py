@@ -150,7 +150,7 @@ class Shard:
         return rest
 
     def _outcome(self) -> Outcome[GroupRecord]:
-        """End a call; return its outcome, in a long call with the first step's replies (`unfinished`: the others)."""
+        """End a call and return its outcome; of a long call only the first step's replies (see `unfinished`)."""
         if not self._effects.advance():
             return self._effects.take()
         self._rest = self._effects.rest()

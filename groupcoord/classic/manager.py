@@ -98,7 +98,7 @@ class ClassicGroupManager(MetadataManager):
             group.cancel_timers()
 
     def _end_if_ending(self, record: GroupMetadataRecord, record_offset: int, producer_id: int) -> None:
-        """Remove a tombstone's group if it is being deleted; one whose type changed and changed back may be newer."""
+        """Remove a tombstone's group only if it is being deleted: a newer group may have this id by now."""
         group = self._group(record.key.group)
         if group is not None and group.is_ending:
             self._end(record, record_offset, producer_id)

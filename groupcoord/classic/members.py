@@ -229,7 +229,7 @@ class Members:
         self.pending_join.discard(member.member_id)
 
     def remove(self, member_id: str) -> Member | None:
-        """Remove a member or a pending member, but not its parked callers; replace the leader if it is removed."""
+        """Remove a member or pending member, not its parked callers; elect another leader if the leader is removed."""
         member = self.by_id.pop(member_id, None)
         if member is not None:
             self._count(member, -1)

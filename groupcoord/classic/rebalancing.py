@@ -141,7 +141,7 @@ class ClassicGroup(ClassicState):
             self._join_dynamic(request, caller, protocols)
 
     def _join_dynamic(self, request: JoinGroupRequest, caller: Caller, protocols: Protocols) -> None:
-        """Add a dynamic member; since version 4 it gets an id and joins again, so a lost response orphans no member."""
+        """Add a dynamic member; since version 4, first send an id to join with, so a lost response adds no member."""
         # The client id is cut, so that the member id fits into the group's record.
         member_id = f"{caller.client_id[:TEXT_LENGTH_MAX]}-{self._effects.make_uuid()}"
         if caller.api_version < 4:

@@ -257,7 +257,7 @@ class _TopicReaders:
         return self._ordered[0][1]
 
     def most(self, owned: Mapping[int, list[int]]) -> int | None:
-        """Return the reader with most partitions among those that own one of this topic; None if none owns any."""
+        """Return the reader with most partitions among the owners of this topic's partitions; None without owners."""
         while self._ordered:
             number = self._ordered[-1][1]
             if owned.get(number):

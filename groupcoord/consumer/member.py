@@ -144,7 +144,7 @@ class Member:
         return self.written is None and self.known_progress is None
 
     def may_commit(self, topic_id: bytes, partition: int, epoch: int) -> bool:
-        """Tell whether the member has owned the partition since `epoch`: commits with this older epoch are valid."""
+        """Tell whether the member has owned the partition since `epoch`; if so, commits with that epoch are valid."""
         for partitions in (self.progress.assigned, self.progress.revoking):
             since = partitions.get(topic_id, {}).get(partition)
             if since is not None:

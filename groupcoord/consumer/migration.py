@@ -193,7 +193,7 @@ class Migration:
         logger.info("consumer group %r becomes a classic group", group.group_id)
 
     def _install(self, classic: ClassicGroup, group: ConsumerGroup, leaving: Sequence[Member]) -> None:
-        """Replace the group in memory; if the log refuses, restore it and restart the deadlines of `leaving`."""
+        """Replace the group in memory; if the log refuses the records, undo it and restart deadlines of `leaving`."""
         group_id = group.group_id
 
         def restore() -> None:

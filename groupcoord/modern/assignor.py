@@ -84,7 +84,7 @@ class Reader(NamedTuple):
 
 
 class Readers(NamedTuple):
-    """Source from which a `GroupSpec` is built. This may be slow, as a pattern can match thousands of topics."""
+    """Source from which a `GroupSpec` is built; building may be slow, as a pattern can match thousands of topics."""
 
     all: Callable[[], Iterable[Reader]]
     """Makes them, in whatever thread."""

@@ -102,7 +102,7 @@ class Descriptions:
         *,
         operations: Callable[[str], int] | None,
     ) -> Worked[Given[ResponseT]]:
-        """Return the response; `operations` returns a group's authorized operations, None: not requested."""
+        """Return the response with all groups; `operations` returns authorized operations, None: not requested."""
 
         def finish(groups: list[Any]) -> list[Any]:
             for group in groups:

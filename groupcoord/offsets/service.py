@@ -52,7 +52,7 @@ class OffsetService(OffsetCommits):
         return gathered(answers, lambda groups: fetch_response(groups, api_version))
 
     def _holds_much(self, groups: list[OffsetFetchRequestGroup]) -> bool:
-        """Return True if the groups whose offsets are all requested have more offsets than fit into one time slice."""
+        """Tell whether the groups of which all offsets are requested have too many offsets for one time slice."""
         count = 0
         for group in groups:
             if group.topics is None:
@@ -291,7 +291,7 @@ def refuse_fetched_topics(group: OffsetFetchRequestGroup, denied: Collection[str
 
 
 def identify_fetched_topics(response: OffsetFetchResponseGroup, topics: Topics) -> None:
-    """Fill in the topic ids of a response with all offsets of a group; topics that do not exist are removed."""
+    """Fill in topic ids in a response that has all offsets of a group; remove topics that do not exist."""
     shown = []
     for each in response.topics:
         topic = topics.topics.get(each.name)

@@ -64,7 +64,7 @@ class TransactionalOffsetService:
     def txn_offset_commit(
         self, request: TxnOffsetCommitRequest, *, api_version: int, denied: Collection[str] = ()
     ) -> Worked[Given[TxnOffsetCommitResponse]]:
-        """Handle TxnOffsetCommit; as in Kafka, unknown (or `denied`) topics are refused before the verification."""
+        """Handle TxnOffsetCommit; as in Kafka, unknown and `denied` topics are refused before verification."""
         committing = _Committing(self, request, api_version, denied)
         if elements_in(request.topics, attrgetter("partitions"), ELEMENTS_PER_SLICE) > ELEMENTS_PER_SLICE:
             return committing.run_in_parts()

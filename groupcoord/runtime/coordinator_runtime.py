@@ -107,7 +107,7 @@ class Runtime(Generic[ShardT]):
         return list(self._partitions.values())
 
     def leads(self, partition: PartitionRuntime[ShardT]) -> bool:
-        """Return True if this broker has led the partition without a break since the object was created."""
+        """Tell whether this broker has led the partition without a break since `partition` was created."""
         # By identity: a partition that was lost and won again has a new object here.
         return self._partitions.get(partition.partition) is partition
 

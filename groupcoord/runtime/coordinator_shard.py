@@ -279,7 +279,7 @@ class CoordinatorLog(Protocol):
     ) -> Appended:
         """Write a batch. Raises KafkaError if nothing was written.
 
-        `transaction_version`: rules if the batch ends a transaction. `guard`: of a transactional batch's verification.
+        `transaction_version`: rules of a batch that ends a transaction. `guard`: from verifying a transactional batch.
         """
 
     def until_committed(self, partition: int) -> Coroutine[Any, Any, None] | None:
@@ -330,7 +330,7 @@ class Host(Protocol[ShardT]):
         """True while deadlines are suspended."""
 
     def leads(self, partition: Any) -> bool:
-        """Return True if this broker has led the partition without a break since the object was created."""
+        """Tell whether this broker has led the partition without a break since `partition` was created."""
 
     def now_ms(self) -> int: ...
 

@@ -107,7 +107,7 @@ class PartitionRuntime(Generic[ShardT]):
     # ------------------------------------------------------------------ requests
 
     def shard(self, now_ms: int) -> ShardT:
-        """Return the shard after due work, except work that awaits a commit. Raises KafkaError if none is loaded."""
+        """Do due work that need not await a commit, then return the shard. Raises KafkaError if none is loaded."""
         self.expire(now_ms)
         if self._shard is None:
             raise KafkaError(self._absent)
@@ -353,7 +353,7 @@ class PartitionRuntime(Generic[ShardT]):
             self._carry_out(together(gathered))
 
     def _append_in_halves(self, outcome: Outcome[Any]) -> None:
-        """Append a too large gathered outcome in halves, so that one caller's records cannot fail other requests."""
+        """Append an outcome too large for one batch in halves, so one caller's records cannot fail other requests."""
         assert len(outcome.records) <= RECORDS_PER_BATCH, "a part of it may be in the log"
         middle = len(outcome.parts) // 2
         halves = [together(outcome.parts[:middle]), together(outcome.parts[middle:])]
@@ -447,7 +447,7 @@ class PartitionRuntime(Generic[ShardT]):
         return self._shard is not None and self._is_due(now_ms) and self._shard.stands_alone(now_ms)
 
     async def _next_in_line(self) -> None:
-        """Do the due work, or handle the first queued request; wait for appends in flight if it may not overlap."""
+        """Do due work or handle the first queued request, which waits for appends in flight if it may not overlap."""
         shard = self._shard
         assert shard is not None
         # Only looked at: it is handled when everything is done that has to come before it.

@@ -37,7 +37,7 @@ NO_TASKS: frozenset[Task] = frozenset()
 class Tasks(NamedTuple):
     """Tasks by the role in which a member runs them.
 
-    Active tasks process records. Standby and warm-up tasks copy their state; warm-up tasks may become active here.
+    Active tasks process records. Standby and warm-up tasks copy active tasks' state; the latter may become active here.
     """
 
     active: frozenset[Task] = NO_TASKS

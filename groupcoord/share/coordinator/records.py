@@ -38,7 +38,7 @@ class SharePartitionKey(NamedTuple):
     partition: int
 
     def coordinator_key_end(self) -> str:
-        """Return the FindCoordinator key after the group id; the complete key's hash chooses the state partition."""
+        """Return the FindCoordinator key without its group id; the hash of the full key chooses the state partition."""
         topic_id = base64.urlsafe_b64encode(self.topic_id).decode().rstrip("=")
         return f":{topic_id}:{self.partition}"
 
