@@ -308,10 +308,7 @@ def _check_follower_wait(replication: ReplicationConfig) -> None:
 
 
 def texts_of_listener(texts: Mapping[str, str], listener: str) -> dict[str, str]:
-    """Return the settings that apply to one listener.
-
-    `listener.name.<listener in small letters>.<setting>` takes precedence over `<setting>`.
-    """
+    """Return the settings of one listener: `listener.name.<lower-case listener>.<setting>` overrides `<setting>`."""
     prefix = f"listener.name.{listener.lower()}."
     own = {name.removeprefix(prefix): text for name, text in texts.items() if name.startswith(prefix)}
     return {**texts, **own}

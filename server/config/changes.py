@@ -57,10 +57,7 @@ def check_changes(changes: Iterable[ConfigChange]) -> None:
 
 
 def check_names(count: int, different: int, empty: Sequence[str]) -> None:
-    """Raise INVALID_REQUEST if names repeat, or lack a value.
-
-    `count`: number of names, `different`: number of different names, `empty`: names without a value.
-    """
+    """Raise INVALID_REQUEST if of `count` names only `different` differ, or those in `empty` lack a value."""
     if different != count:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     if empty:
@@ -178,10 +175,9 @@ def changed_broker(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, s
 
 
 def check_min_insync_replicas(repository: ConfigRepository, before: Texts, after: Texts, *, for_all: bool) -> None:
-    """Reject changes of min.insync.replicas that KIP-966 forbids, because the setting must be the same for all brokers.
+    """Reject changes of min.insync.replicas that KIP-966 forbids: it must be the same for all brokers.
 
-    KIP-966 forbids the setting's removal for all brokers, and a value for a single broker. A single broker's older
-    value may be removed.
+    Forbidden are its removal for all brokers, and a value for one broker; an older such value may be removed.
     """
     if not repository.has_eligible_leaders():
         return
@@ -232,10 +228,7 @@ def _check_values(known: Mapping[str, Setting], texts: Texts) -> None:
 
 
 def _check_effect(repository: ConfigRepository, texts: Texts, *, for_all: bool) -> None:
-    """Check the configuration that results from a change, and the rules about changes at run time.
-
-    Raises KafkaError.
-    """
+    """Check the configuration that a change results in, and rules for run-time changes. Raises KafkaError."""
     for name in _FIXED:
         if name in texts and texts[name] != repository.value(name):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs")
@@ -255,8 +248,7 @@ def _check_effect(repository: ConfigRepository, texts: Texts, *, for_all: bool) 
 def check_with_listeners(repository: ConfigRepository, texts: Texts, *, for_all: bool) -> None:
     """Let the registered checkers check run-time settings before a change. Slow: they read files and decrypt keys.
 
-    Call this only for clients that may change settings: the error reveals which files exist and whether a password is
-    right.
+    Only for clients that may change settings: errors reveal which files exist, and whether a password is right.
     """
     try:
         repository.check(*_layers(repository, texts, for_all=for_all))
@@ -265,7 +257,7 @@ def check_with_listeners(repository: ConfigRepository, texts: Texts, *, for_all:
 
 
 def _layers(repository: ConfigRepository, texts: Texts, *, for_all: bool) -> tuple[Texts, Texts]:
-    """Return the run-time settings of all brokers and of this broker, one of which is replaced by `texts`."""
+    """Return the run-time settings of all brokers and of this broker; `texts` replaces those that `for_all` selects."""
     return (texts, repository.for_this_broker.texts) if for_all else (repository.for_all_brokers.texts, texts)
 
 
@@ -317,7 +309,7 @@ def _check_local_retention(unit: str, local: int, whole: int) -> None:
 
 
 def _not_applicable(reason: str) -> KafkaError:
-    """Return the error whose message nests one of Kafka's exceptions in another, as Kafka's clients see it."""
+    """Return INVALID_REQUEST for run-time settings with `reason` in Kafka's text, which nests two exceptions."""
     nested = f"org.apache.kafka.common.config.ConfigException: {reason}"
     message = f"Invalid value {nested} for configuration Invalid dynamic configuration"
     return KafkaError(ErrorCode.INVALID_REQUEST, message)
@@ -327,10 +319,7 @@ def _not_applicable(reason: str) -> KafkaError:
 
 
 def _joined(present: str | None, declared: Setting, change: ConfigChange) -> str:
-    """Append to or subtract from a list setting; return the new text.
-
-    A list that is not set starts from the default.
-    """
+    """Append to or subtract from a list setting; return the new text. An unset list starts from its default."""
     members = [each for each in (present if present is not None else default_text(declared) or "").split(",") if each]
     given = (change.value or "").split(",")
     if change.operation == ConfigOperation.SUBTRACT:

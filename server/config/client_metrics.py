@@ -92,10 +92,7 @@ def subscription_of(texts: Texts) -> ClientMetricsConfig:
 
 
 def named_patterns(match: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Split the entries of `match` into attributes and patterns, as Java's split does.
-
-    A malformed entry gets an empty attribute.
-    """
+    """Split `match` entries into attribute and pattern, as Java's split; a malformed entry's attribute is empty."""
     found = []
     for each in match:
         name, _, rest = each.partition("=")
@@ -106,10 +103,7 @@ def named_patterns(match: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 
 def patterns_of(named: Iterable[tuple[str, str]]) -> dict[str, Pattern]:
-    """Compile the patterns, by attribute; of several patterns for an attribute the last one counts.
-
-    Raises KafkaError for a malformed pattern.
-    """
+    """Compile the patterns by attribute; an attribute's last one counts. Raises KafkaError if one is malformed."""
     from ottla.groupcoord.patterns import Pattern  # here, because few brokers have any
 
     listed = list(named)

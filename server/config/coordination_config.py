@@ -171,10 +171,7 @@ class CoordinationConfig:
 
 
 def parse_connect(text: str) -> tuple[list[str], str]:
-    """Split zookeeper.connect into the servers (host:port) and the path of the root node. Raises InvalidSetting.
-
-    The path is "" for ZooKeeper's own root.
-    """
+    """Split zookeeper.connect into host:port servers and root path ("": ZooKeeper's own). Raises InvalidSetting."""
     hosts, _, path = text.strip().partition("/")
     root = f"/{path}" if path else ""
     if root and any(name in ("", ".", "..") for name in path.split("/")):
@@ -224,10 +221,7 @@ def tls_context(config: ZooKeeperConfig) -> ssl.SSLContext | None:
 
 
 def _load(prefix: str, path: str | None, kind: str | None, load: Callable[[str | None], None]) -> None:
-    """Call `load` with the path of a store, which must be PEM. Raises InvalidSetting for other and for unusable stores.
-
-    The type is `kind`, or, as in Kafka, follows from the file's name.
-    """
+    """Call `load` with a PEM store's path; `kind` None: by file name, as in Kafka. Raises InvalidSetting."""
     if path is not None and (kind or ("PEM" if path.endswith(".pem") else "JKS")).upper() != "PEM":
         reason = f"only PEM files can be read (convert it, and set {prefix}.type=PEM)"
         raise InvalidSetting(f"{prefix}.location", path, reason)

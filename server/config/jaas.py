@@ -104,10 +104,7 @@ class _Tokens(Iterator[_Token]):
         return _Token("word", self._text[start : self._position])
 
     def _number(self) -> str:
-        """Skip a number, which is invalid in JAAS, and return its kind.
-
-        A `-` without digits is an ordinary character.
-        """
+        """Skip a number, invalid in JAAS, and return its kind; a `-` without digits is an ordinary character."""
         first = self._take()
         if first == "-" and self._peek() != "." and self._peek() not in _DIGITS:
             return first

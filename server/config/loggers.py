@@ -41,7 +41,7 @@ LEVELS = {
 
 
 def level_name(level: int) -> str:
-    """Return Kafka's name of a Python log level: the most verbose level that a logger at `level` does not suppress."""
+    """Return Kafka's name for Python log level `level`; a level between two of Kafka's gets the lower one's name."""
     return next((name for name, number in reversed(LEVELS.items()) if level >= number), "TRACE")
 
 
@@ -55,10 +55,7 @@ def logger_levels() -> dict[str, str]:
 
 
 def check_logger_changes(resource_name: str, node_id: int, changes: Sequence[ConfigChange]) -> None:
-    """Check changes of log levels.
-
-    Raises KafkaError for the first invalid one, as Kafka's RuntimeLoggerManager does.
-    """
+    """Check log level changes. Raises KafkaError for the first invalid one, as Kafka's RuntimeLoggerManager does."""
     named = parse_integer(resource_name)
     if named is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {resource_name}")
@@ -128,10 +125,7 @@ def _escaped(text: str) -> str:
 
 
 class LogFormatter(logging.Formatter):
-    """Log formatter that writes one line for each message.
-
-    Traceback lines are indented, so that none looks like a message.
-    """
+    """Log formatter of one line a message; traceback lines are indented, so that none looks like a message."""
 
     def __init__(self, process: str | None = None) -> None:
         super().__init__(LINE_FORMAT if process is None else f"{process}: {LINE_FORMAT}")
@@ -177,10 +171,9 @@ class JsonFormatter(logging.Formatter):
 class FloodGate(logging.Filter):
     """Rate limit for log lines from the same place in the code, for each minute.
 
-    The limit is LIKE_MAX for warnings and errors, and INFO_LIKE_MAX for INFO. The next line that passes gives the
-    number of suppressed lines. Code that unauthenticated peers or a broken disk can make log endlessly has its own
-    limit (`replication/reminders.py`), which names the peer; this limit is for all other lines, such as those about
-    rebalances. Lines below INFO are not limited.
+    LIKE_MAX for warnings and errors, INFO_LIKE_MAX for INFO, none below. The next line that passes has the number of
+    suppressed lines. Code that unauthenticated peers or a broken disk can make log endlessly has its own limit, which
+    names the peer (`replication/reminders.py`).
     """
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -224,8 +217,7 @@ def _add_count(record: logging.LogRecord, untold: int) -> None:
 def set_up_log(level: str, form: str, process: str | None = None) -> None:
     """Send all loggers' lines to stderr. `level` is a key of `LEVELS`, `form` one of `FORMS`.
 
-    `process`: name of this process if a start has several processes. The name begins each line, and an earlier set-up
-    of the log is replaced.
+    `process` (one of several processes) begins each line. An earlier set-up of the log is replaced.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(FORMS[form](process))

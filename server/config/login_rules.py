@@ -52,10 +52,7 @@ _EXTENSION_VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
 
 @dataclass(frozen=True, kw_only=True)
 class ClientCredentials:
-    """Retrieval of tokens with client credentials (RFC 6749, section 4.4).
-
-    `tls`: TLS settings for an https URL. Timeouts that are None: only the overall timeout applies.
-    """
+    """Token retrieval by client credentials (RFC 6749, 4.4). `tls`: for https. Timeouts None: only the overall one."""
 
     url: str
     client_id: str
@@ -108,10 +105,7 @@ class OAuthLogin:
 
 
 def listener_login(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -> OAuthLogin:
-    """Return a broker's login at other brokers from a listener's settings. Raises InvalidSetting.
-
-    If tokens come from a server, the package for HTTP must be installed.
-    """
+    """Return a listener's login at other brokers. Raises InvalidSetting, also if it needs a missing HTTP package."""
     login = oauth_login(texts, prefix, jaas)
     if isinstance(login.source, ClientCredentials):
         check_packages(f"{prefix}{OAUTHBEARER.lower()}.{LOGIN_HANDLER_NAME}", ("h11",))
@@ -119,10 +113,7 @@ def listener_login(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None
 
 
 def oauth_login(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -> OAuthLogin:
-    """Return the login described by a listener's or client's settings, whose names begin with `prefix`.
-
-    Raises InvalidSetting.
-    """
+    """Return the login in listener or client settings with the prefix `prefix`. Raises InvalidSetting."""
     own = f"{prefix}{OAUTHBEARER.lower()}." if prefix else ""
     config = OAuthLoginConfig(**values_of(OAuthLoginConfig, texts, own))
     options = {} if jaas is None else jaas.options
@@ -203,10 +194,7 @@ def _source(
 
 
 def _given(setting: str | None, options: Mapping[str, str], option: str, name: str) -> str:
-    """Return the value of a setting, or of the JAAS option that older Kafka releases used for it.
-
-    Raises InvalidSetting.
-    """
+    """Return a setting's value, or that of older Kafka releases' JAAS option. Raises InvalidSetting."""
     found = (options.get(option, "") if setting is None else setting).strip()
     if not found or len(found) > OPTION_CHARACTERS_MAX:
         raise _invalid(name, f"it has to be given, or the option {option} of the JAAS line")

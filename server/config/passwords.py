@@ -49,10 +49,7 @@ class UndecodablePassword(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class PasswordEncoder:
-    """Encoder of passwords compatible with Kafka's EncryptingPasswordEncoder.
-
-    It encodes with the parameters given here, and decodes with those stored in the encoded password.
-    """
+    """Password encoder compatible with Kafka's EncryptingPasswordEncoder; decodes with the stored parameters."""
 
     secret: bytes
     random_bytes: Callable[[int], bytes]
@@ -164,10 +161,7 @@ class Read(NamedTuple):
 
 
 class KeptPasswords:
-    """Encrypts and decrypts the passwords among stored settings.
-
-    Its methods are slow if the settings contain passwords (see `has_passwords`).
-    """
+    """Encrypts and decrypts the passwords among stored settings; slow if there are any (see `has_passwords`)."""
 
     def __init__(self, encoder: PasswordEncoder | None, old_encoder: PasswordEncoder | None = None) -> None:
         self._encoder, self._old_encoder = encoder, old_encoder
@@ -179,10 +173,7 @@ class KeptPasswords:
         )
 
     def to_keep(self, texts: Texts, node_id: int | None) -> Texts:
-        """Return settings with their passwords encrypted for storage; `node_id` None: settings of all brokers.
-
-        Raises INVALID_CONFIG with Kafka's texts.
-        """
+        """Return settings with passwords encrypted; `node_id` None: all brokers'. Raises INVALID_CONFIG as Kafka."""
         passwords = [name for name in texts if is_password(name)]
         if not passwords:
             return texts

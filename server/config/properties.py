@@ -42,10 +42,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def format_properties(texts: Mapping[str, str]) -> str:
-    """Format settings as an ASCII text for `parse_properties`.
-
-    Keys must be setting names, without blanks or special signs.
-    """
+    """Format settings, whose names have no blanks or special signs, as ASCII text for `parse_properties`."""
     return "".join(f"{key}={_escaped(value)}\n" for key, value in texts.items())
 
 
@@ -116,10 +113,7 @@ def _unescaped(text: str) -> str:
 
 
 def _append_unit(parts: list[str], digits: str) -> None:
-    r"""Append the UTF-16 unit of a Unicode escape; join the second half of a surrogate pair with the first half.
-
-    Raises ValueError unless `digits` are four hexadecimal digits.
-    """
+    r"""Append a Unicode escape's UTF-16 unit; join surrogates. Raises ValueError unless `digits` are four hex digits."""
     # int() alone would take signs, blanks, underscores and the digits of all scripts.
     if len(digits) != 4 or not _HEXADECIMAL.issuperset(digits):
         raise ValueError("four hexadecimal digits are needed")

@@ -139,10 +139,7 @@ class ConfigRepository:
         return self._with_overrides(topic, texts) if texts else self.current.log
 
     def _with_overrides(self, topic: str, texts: Texts) -> LogConfig:
-        """Apply a topic's overrides to the defaults; skip overrides that are unknown or invalid here.
-
-        Another broker may have written them.
-        """
+        """Apply a topic's overrides to the defaults; skip those (by other brokers) that are unknown or invalid here."""
         config = self.current.log
         try:
             return config.with_overrides(texts)
@@ -181,10 +178,7 @@ class ConfigRepository:
         return self.for_all_brokers if for_all else self.for_this_broker
 
     def put_broker(self, overrides: Overrides, *, for_all: bool) -> None:
-        """Apply settings of this broker or (`for_all`) of all brokers.
-
-        Call the listeners if a value in force has changed.
-        """
+        """Apply settings of this broker or (`for_all`) all; call the listeners if a value in force has changed."""
         before = self._texts
         if for_all:
             self.for_all_brokers = overrides
@@ -206,18 +200,16 @@ class ConfigRepository:
             on_change(self.current)
 
     def on_change(self, listener: Callable[[BrokerConfig], None]) -> None:
-        """Register a function to call after each change of broker settings.
+        """Register a function to call after each change, when `texts_of_listener` and `value` have the new values.
 
-        `texts_of_listener` and `value` return the new values by then. The function is also called when a client sets
-        this broker's settings to their present values: Kafka then reloads certificates.
+        Also called when a client sets this broker's settings to their present values: Kafka then reloads certificates.
         """
         self._listeners.append(listener)
 
     def on_check(self, checker: Callable[[Texts], None]) -> None:
-        """Register a function that checks each change by a client; it gets all settings that would be in force.
+        """Register a function that gets all settings that a client's change results in; InvalidSetting rejects it.
 
-        The function raises InvalidSetting to reject the change, and may be called in a thread. Changes that other
-        brokers have written are not checked.
+        The function may be called in a thread. Changes that other brokers have written are not checked.
         """
         self._checkers.append(checker)
 
@@ -227,19 +219,13 @@ class ConfigRepository:
         return bool(self._checkers)
 
     def check(self, for_all_brokers: Texts, for_this_broker: Texts) -> None:
-        """Call the functions registered by `on_check` for a change that is not in force yet. Raises InvalidSetting.
-
-        May be called in a thread.
-        """
+        """Call `on_check`'s functions for a change not in force yet, perhaps in a thread. Raises InvalidSetting."""
         texts = self._merged(for_all_brokers, for_this_broker)
         for checker in self._checkers:
             checker(texts)
 
     def takeable(self, texts: Texts, *, for_all: bool) -> Texts:
-        """Return those broker settings that are valid together.
-
-        Log the others, which another broker may have written.
-        """
+        """Return those broker settings that are valid together; log the others, perhaps by another broker."""
         taken: Texts = {}
         for name, text in texts.items():
             tried = {**taken, name: text}
@@ -307,10 +293,7 @@ class ConfigRepository:
         return sorted(public.union(*(texts for texts, _ in self.layers())))
 
     def described_for_all_brokers(self) -> Texts:
-        """Return the settings of all brokers as described to clients.
-
-        With eligible leader replicas (KIP-966), min.insync.replicas is added, as Kafka's controller does.
-        """
+        """Return all brokers' settings for clients; with KIP-966, as in Kafka, these include min.insync.replicas."""
         texts = self.for_all_brokers.texts
         if MIN_INSYNC_REPLICAS in texts or not self.has_eligible_leaders():
             return texts
@@ -340,19 +323,13 @@ def broker_synonyms(name: str) -> tuple[str, ...]:
 
 
 def without_listener(name: str) -> str | None:
-    """Strip a listener prefix, such as `listener.name.external.`, from a setting's name.
-
-    Return None if the name has no such prefix.
-    """
+    """Strip a listener prefix, such as `listener.name.external.`, from a setting's name; None without a prefix."""
     found = _OF_ONE_LISTENER.fullmatch(name)
     return None if found is None else found[1]
 
 
 def _base(name: str) -> str | None:
-    """Strip the prefix of a listener, or of a listener's SASL mechanism, from a setting's name.
-
-    Return None if the name has no such prefix.
-    """
+    """Strip the prefix of a listener, or of a listener's SASL mechanism, from a name; None without a prefix."""
     found = without_listener(name)
     return None if found is None else next((each for each in _OF_ONE_MECHANISM if found.endswith(each)), found)
 
@@ -389,10 +366,7 @@ def synonym_values(repository: ConfigRepository, name: str) -> list[SynonymValue
 
 
 def effective_topic_value(repository: ConfigRepository, declared: Setting, overrides: Texts) -> SynonymValue:
-    """Return the value in force of a topic setting, with its source, as CreateTopics returns it.
-
-    A value from a broker setting is converted to the topic setting's unit.
-    """
+    """Return a topic setting's value in force, in its own unit, with its source, as CreateTopics returns it."""
     if declared.name in overrides:
         return SynonymValue(declared.name, overrides[declared.name], DYNAMIC_TOPIC_CONFIG)
     for texts, source in repository.layers():
@@ -404,10 +378,7 @@ def effective_topic_value(repository: ConfigRepository, declared: Setting, overr
 
 
 def topic_synonym(declared: Setting) -> str | None:
-    """Return the name of the broker setting that takes precedence as a topic setting's default.
-
-    Return None if no broker setting gives the default.
-    """
+    """Return the broker setting that takes precedence as a topic setting's default; None if there is none."""
     return declared.synonyms[0].name if declared.synonyms else None
 
 
@@ -427,10 +398,9 @@ def topic_settings() -> Mapping[str, Setting]:
 
 
 class GroupRepository:
-    """Settings of groups, and the values in force: those of the group, else those of the broker.
+    """Settings of groups, and the values in force: the group's, else the broker's (by `broker_value`).
 
-    Coordinators and partition leaders read the values at every heartbeat, so a change applies from the next heartbeat
-    on. `broker_value` returns the value in force of a broker setting.
+    The values are read at every heartbeat, so that a change applies from the next heartbeat on.
     """
 
     def __init__(self, broker_value: BrokerValue) -> None:
@@ -507,10 +477,7 @@ class GroupRepository:
         self._notify(None)
 
     def on_change(self, listener: Callable[[str | None], None]) -> None:
-        """Register a function to call with the id of a group whose settings have changed.
-
-        None stands for all groups.
-        """
+        """Register a function to call with the id of a group whose settings have changed; None: all groups."""
         self._listeners.append(listener)
 
     def _notify(self, group_id: str | None) -> None:

@@ -112,11 +112,10 @@ class PeerLoginConfig:
 def sasl_of_listener(
     texts: Mapping[str, str], listener: str, started_with: Mapping[str, str] | None = None
 ) -> SaslListenerConfig:
-    """Return the SASL settings of a listener. Raises InvalidSetting.
+    """Return the SASL settings of a listener from its settings (`texts_of_listener`). Raises InvalidSetting.
 
-    `texts`: the settings that apply to the listener (`texts_of_listener`). `started_with`: those at the start, which
-    alone decide which tokens are accepted; if None, `texts` are those at the start, and the files that they name must
-    exist.
+    `started_with`: the settings at the start, which alone decide which tokens are accepted; None: `texts` are those at
+    the start, and the files that they name must exist.
     """
     config = read_settings(SaslConfig, texts)
     prefix = f"listener.name.{listener.lower()}."
@@ -146,8 +145,7 @@ def peer_login(
 ) -> PeerLoginConfig:
     """Return this broker's login at other brokers' inter-broker listener. Raises InvalidSetting.
 
-    As in Kafka, the user comes from the JAAS entry of this broker's own listener with the same name. `texts`: the
-    settings that apply to that listener. `served`: its parsed SASL settings.
+    `texts`, `served`: settings and SASL of its own listener of this name, whose JAAS entry has the user, as in Kafka.
     """
     name = "sasl.mechanism.inter.broker.protocol"
     declared = settings_of(SaslConfig)[name]
@@ -177,10 +175,7 @@ def peer_login(
 def check_fixed(
     texts: Mapping[str, str], in_force: Mapping[str, str], started_with: Mapping[str, str], listener: str
 ) -> None:
-    """Reject run-time changes to the settings that name a listener's token issuer. Raises InvalidSetting.
-
-    All texts are the settings that apply to the listener.
-    """
+    """Reject run-time changes of those settings of `listener` that name token issuers. Raises InvalidSetting."""
     for name in sorted(texts.keys() | in_force.keys()):
         # What is there already, because another broker has let it in, does not prevent a change of something else.
         if name.startswith(_FIXED_PREFIXES) and texts.get(name) not in (in_force.get(name), started_with.get(name)):
@@ -234,10 +229,7 @@ def _check_files(mechanism: MechanismConfig, prefix: str) -> None:
 
 
 def jaas_of(texts: Mapping[str, str], prefix: str, mechanism: str, *, is_needed: bool) -> JaasEntry | None:
-    """Return the JAAS entry of a listener's mechanism; None if there is none and `is_needed` is False.
-
-    Raises InvalidSetting.
-    """
+    """Return a mechanism's JAAS entry; None without one unless `is_needed`. Raises InvalidSetting."""
     from ottla.server.config.jaas import MalformedJaas, parse_jaas  # most brokers have no line
 
     short = f"{mechanism.lower()}.{JAAS_NAME}"
@@ -264,10 +256,7 @@ def jaas_of(texts: Mapping[str, str], prefix: str, mechanism: str, *, is_needed:
 
 
 def kerberos_keys(jaas: JaasEntry, service_name: str | None, line: str) -> KerberosKeys:
-    """Return the Kerberos keys that a listener's JAAS entry names; `line` is the entry's setting.
-
-    Raises InvalidSetting.
-    """
+    """Return the Kerberos keys in a listener's JAAS entry; `line`: the entry's setting. Raises InvalidSetting."""
     options = jaas.options
     found = options.get("serviceName")
     if found is not None and service_name is not None and found != service_name:

@@ -115,10 +115,7 @@ class AuthorizerConfig:
 
     @classmethod
     def of(cls, class_name: str, texts: Mapping[str, str]) -> AuthorizerConfig | None:
-        """Return the authorizer's settings; None without an authorizer. Raises InvalidSetting.
-
-        `class_name`: the configured authorizer class. `texts`: all settings of the start.
-        """
+        """Return authorizer `class_name`'s settings from all settings; None without one. Raises InvalidSetting."""
         class_name = class_name.strip()
         if not class_name:
             return None

@@ -188,10 +188,7 @@ def _count_problem(text: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkersConfig:
-    """Setting for the number of broker processes of one `ottla start`.
-
-    Apache Kafka has no such setting, so it is not described to clients.
-    """
+    """Setting for the number of processes of one `ottla start`; not described to clients, as Kafka has none."""
 
     num_workers: str = _internal(
         "1",

@@ -72,10 +72,7 @@ TokenRules = SignedTokenRules | UnsecuredTokenRules
 
 
 def token_rules(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -> TokenRules:
-    """Return the rules for tokens at a listener. Raises InvalidSetting.
-
-    `prefix`: prefix of the listener's settings. `jaas`: the listener's JAAS entry, if any.
-    """
+    """Return the token rules from a listener's settings with prefix `prefix` and JAAS entry. Raises InvalidSetting."""
     own = f"{prefix}{OAUTHBEARER.lower()}."
     config = OAuthConfig(**values_of(OAuthConfig, texts, own))
     handler = texts.get(f"{OAUTHBEARER.lower()}.{HANDLER_NAME}", texts.get(HANDLER_NAME))
@@ -98,10 +95,7 @@ def token_rules(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -
 
 
 def values_of(config_class: type, texts: Mapping[str, str], own: str) -> dict[str, Any]:
-    """Parse the given settings of `config_class`; return them by field name. Raises InvalidSetting.
-
-    `own`: prefix that the listener's settings have in the error text.
-    """
+    """Parse the given settings of `config_class` by field; `own`: prefix in error texts. Raises InvalidSetting."""
     known = settings_of(config_class)
     values = {}
     for name, declared in known.items():
@@ -229,10 +223,7 @@ def tls_of_options(options: Mapping[str, str], own: str) -> TlsConfig:
 
 
 def check_key_file(rules: TokenRules, prefix: str) -> None:
-    """Raise InvalidSetting if the key file is unreadable or invalid.
-
-    While the broker runs, the file is read after each change.
-    """
+    """Raise InvalidSetting if the key file is unreadable or invalid; later it is read after each change."""
     if not isinstance(rules, SignedTokenRules) or not rules.endpoint.is_file:
         return
     from ottla.wire.foreign_json import parse_json  # as the file is read later, with the same limits

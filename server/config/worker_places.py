@@ -54,18 +54,12 @@ def worker_folder(log_dir: Path, number: int) -> Path:
 
 
 def tree_socket(log_dir: Path) -> Path:
-    """Return the path of the Unix socket at which the supervisor serves the coordination tree to workers.
-
-    `log_dir` is the first log directory.
-    """
+    """Return the Unix socket's path of the supervisor's tree for workers; `log_dir`: the first log directory."""
     return log_dir.absolute() / FOLDER / "coordination.socket"
 
 
 def wanted_ports(config: BrokerConfig, count: int) -> dict[str, Ports]:
-    """Return the ports to bind for each listener; 0 stands for any free port.
-
-    Raises ConfigError if a range is too small.
-    """
+    """Return the ports to bind by listener (0: any free port). Raises ConfigError if a range is too small."""
     wanted = {each.listener: Ports(each.port, _following(each, count)) for each in config.listeners}
     taken: dict[int, Endpoint] = {}
     for each in config.listeners:
@@ -92,10 +86,9 @@ def _following(endpoint: Endpoint, count: int) -> list[int]:
 def worker_config(
     texts: Mapping[str, str], config: BrokerConfig, number: int, count: int, ports: Mapping[str, Ports]
 ) -> BrokerConfig:
-    """Return the configuration of worker `number`. Raises ConfigError.
+    """Return worker `number`'s configuration, with the bound ports by listener. Raises ConfigError.
 
-    `texts`: the given settings. `config`: the configuration parsed from them. `ports`: the bound ports of each
-    listener.
+    `texts`: the given settings. `config`: the configuration parsed from them.
     """
     own = {
         "node.id": str(config.node_id + number),

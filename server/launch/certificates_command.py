@@ -58,8 +58,8 @@ def check_host(host: str) -> str | None:
 def make_certificates(folder: Path, brokers: Sequence[str], days: int, clients: Sequence[str] = ()) -> list[Path]:
     """Make the missing certificates, valid for `days` days; return the paths of the new files.
 
-    `clients`: names of further client certificates; one client certificate is always made. The certificate of a broker
-    named `localhost` is also valid for the machine's own addresses.
+    `clients`: client certificates beside the usual one. That of the broker `localhost` is valid for the machine's
+    addresses.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

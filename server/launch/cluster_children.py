@@ -21,10 +21,7 @@ from ottla.server.config.properties import MalformedProperties, format_propertie
 
 
 def write_settings(path: Path, texts: Mapping[str, str]) -> None:
-    """Write a child process's settings to a private file, because all users can see command-line arguments.
-
-    An existing file is replaced atomically. Raises OSError; the existing file then stays.
-    """
+    """Write a child's settings to a private file (command lines are public), atomically. Raises OSError."""
     unfinished = path.with_name(path.name + ".tmp")
     with suppress(FileNotFoundError):
         unfinished.unlink()  # a kill may have left one
@@ -46,9 +43,8 @@ class NotSecured(Exception):
 class Secured:
     """Certificates of `ottla cluster --secure FOLDER`, issued by one authority, and the settings that name them.
 
-    Brokers and clients present certificates to each other (mutual TLS). The holder of the client's files may do
-    everything; all others are rejected. All brokers are on this machine and share one certificate. The constructor
-    makes the files that are missing in the folder, and raises NotSecured if that fails.
+    Mutual TLS: the holder of the client's files may do everything; all others are rejected. All brokers share one
+    certificate, as they are on this machine. The constructor makes missing files; raises NotSecured if that fails.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -125,10 +121,7 @@ def zookeeper_command(configuration: Path) -> list[str]:
 
 
 def write_configuration(path: Path, *, data: Path, port: int) -> None:
-    """Write the configuration of a ZooKeeper server on 127.0.0.1.
-
-    Its ticks are so short that it grants session timeouts of 1 to 60 seconds.
-    """
+    """Write the configuration of a ZooKeeper server on 127.0.0.1; short ticks allow session timeouts of 1 to 60 s."""
     settings = {
         "tickTime": "500",
         "minSessionTimeout": "1000",
@@ -175,10 +168,7 @@ LOOK_AGAIN_S: Final = 0.1  # between two looks at a process whose end nobody tel
 
 
 class Child:
-    """Child process of a cluster.
-
-    Its output goes to its log file; its end is noticed even if the log cannot be written.
-    """
+    """Child process of a cluster; its output goes to its log file, and its end is noticed even if that fails."""
 
     def __init__(self, name: str, command: list[str], log_path: Path) -> None:
         self.name, self.log_path = name, log_path

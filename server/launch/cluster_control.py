@@ -191,10 +191,7 @@ def _context(secure: str | None) -> ssl.SSLContext | None:
 
 
 def ask_metadata(host: str, port: int, context: ssl.SSLContext | None) -> MetadataResponse:
-    """Request the metadata of all topics from a broker.
-
-    Raises OSError if no response comes in time, ProtocolViolation if the peer is not a broker.
-    """
+    """Request all topics' metadata from a broker. Raises OSError (no response in time) or ProtocolViolation."""
     header = encode_request_header(RequestHeader(MetadataRequest.api_key, METADATA_VERSION, 1, _CLIENT_ID), 2)
     request = header + MetadataRequest(topics=None, allow_auto_topic_creation=False).encode(METADATA_VERSION)
     with socket.create_connection((host, port), timeout=ASKED_S) as plain:
@@ -233,10 +230,7 @@ def broker_lines(brokers: Sequence[Mapping[str, Any]], metadata: MetadataRespons
 
 
 def topic_lines(metadata: MetadataResponse | None, problem: str) -> list[str]:
-    """Format one line for each partition, with marks for missing replicas.
-
-    Without metadata, return `problem`'s text.
-    """
+    """Format a line for each partition, with marks for missing replicas; without metadata, return `problem`."""
     if metadata is None:
         return [f"leaders are not known: {problem}"]
     if not metadata.topics:
@@ -279,10 +273,9 @@ _READ_BYTES = 64
 class Keyboard:
     """Terminal from which single keys are read, while the command runs in its foreground.
 
-    Both input and output of the command must be this terminal. Keys are not echoed; Ctrl-C and Ctrl-Z work as usual.
-    The terminal's modes are restored at the end. The terminal is opened anew, so that reads do not block and no other
-    process's descriptor changes. The system stops a background process that reads a terminal or sets its modes, so a
-    background command has no Keyboard.
+    Input and output must be this terminal. Keys are not echoed; Ctrl-C and Ctrl-Z work; modes are restored at the end.
+    The terminal is opened anew, so that reads do not block and no other process's descriptor changes. A background
+    command has no Keyboard: the system stops a background process that reads a terminal or sets its modes.
     """
 
     def __init__(self, descriptor: int) -> None:

@@ -63,7 +63,7 @@ class Say(NamedTuple):
 
 
 class Announce(NamedTuple):
-    """Action: announce that all workers serve for the first time."""
+    """Action: announce, once, that all workers have become ready."""
 
 
 class AnnounceAgain(NamedTuple):
@@ -82,10 +82,7 @@ class Restarts:
         self._ends: deque[float] = deque(maxlen=RESTARTS_MAX + 1)
 
     def delay_s(self, now: float) -> float | None:
-        """Count an end of the process.
-
-        Return the seconds until its restart, or None if the limit of restarts is reached.
-        """
+        """Count an end of the process; return the seconds until its restart, None at the limit of restarts."""
         self._ends.append(now)
         recent = sum(now - each <= RESTARTS_S for each in self._ends)
         return DELAYS_S[recent - 1] if recent <= RESTARTS_MAX else None
@@ -101,7 +98,7 @@ class _Process:
 
     @property
     def is_missed(self) -> bool:
-        """True if the process has ended and no restart is scheduled or ruled out."""
+        """True if the process has ended, and it is not yet decided whether to restart it."""
         return not self.is_alive and not self.is_given_up and self.due == math.inf
 
 
@@ -109,10 +106,9 @@ class Fleet:
     """State machine of the processes of `ottla start --workers`. Times are in seconds of a monotonic clock."""
 
     def __init__(self, workers: Sequence[str], keeper: str | None, hand_over_s: float) -> None:
-        """Create the state of the processes `workers`, none of which runs yet.
+        """Create the state of `workers`, none of which runs yet; `hand_over_s`: seconds for a controlled shutdown.
 
-        `keeper`: name of the process that holds the coordination tree; None if the tree is elsewhere. `hand_over_s`:
-        seconds that a worker has for its controlled shutdown.
+        `keeper`: name of the process that holds the coordination tree; None if the tree is elsewhere.
         """
         self._workers = [_Process(name) for name in workers]
         self._keeper = None if keeper is None else _Process(keeper)

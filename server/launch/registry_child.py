@@ -29,10 +29,7 @@ OnReady = Callable[["Broker"], None]
 
 
 def registry_command(broker: Broker, listen: str, more: Sequence[str]) -> list[str]:
-    """Return the command that runs a schema registry with a running broker.
-
-    The registry is the only one, so it takes part in no election.
-    """
+    """Return the command that runs a schema registry with a running broker; a lone one, so without elections."""
     ports = {each.name: each.port for each in broker.listeners}
     listeners = broker.config.listeners
     plain = [each for each in listeners if each.security_protocol == "PLAINTEXT"]

@@ -30,10 +30,7 @@ SWITCH_SECONDS = 0.0005
 
 
 async def run_broker(config: BrokerConfig, *, on_ready: Callable[[Broker], None]) -> None:
-    """Run a broker until a signal stops it (`signals.py`).
-
-    Raises StartupError if the broker cannot start, or if its disks fail.
-    """
+    """Run a broker until a signal stops it (`signals.py`). Raises StartupError if it cannot start or its disks fail."""
     problem: StartupError | KeyboardInterrupt | None = None
     with trio.open_signal_receiver(*STOPPING) as signals:
         descriptors, stop = Descriptors(checked_limit(raise_limit())), StopSignals()
@@ -76,10 +73,9 @@ def _telling_service_manager(
 def settle_interpreter() -> None:
     """Configure the interpreter so that it does not block the event loop for long.
 
-    Young objects are garbage-collected as usual, but few at a time, because a thousand take up to a millisecond and
-    large requests may hold millions. There is no full collection. It would take a tenth of a second and find nothing:
-    the old objects of a broker are its topics, partitions and groups, and reference cycles are broken where they arise
-    (`make siege` counts them). A computing thread yields to the event loop sooner. Unused memory is returned to the
+    Young objects are collected few at a time: a thousand take up to a millisecond, and requests may hold millions. A
+    full collection would take 0.1 s and find nothing: old objects are topics, partitions and groups, and cycles are
+    broken where they arise (`make siege` counts them). Computing threads yield sooner; unused memory returns to the
     system.
     """
     system.keep_little_memory()
@@ -116,10 +112,7 @@ class ServiceManager:
 
     @classmethod
     def of(cls, environment: MutableMapping[str, str]) -> ServiceManager | None:
-        """Create the notifier from NOTIFY_SOCKET; None if the variable is not set.
-
-        The variable is removed from `environment`, so that child processes do not see it.
-        """
+        """Create the notifier from NOTIFY_SOCKET, which it removes to hide it from child processes; None if not set."""
         address = environment.pop("NOTIFY_SOCKET", "")
         watched, watchdog_us = environment.pop("WATCHDOG_PID", ""), environment.pop("WATCHDOG_USEC", "")
         if not address.startswith(("/", "@")) or len(address) == 1:

@@ -106,8 +106,8 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 class Supervisor:
     """Starts, restarts and ends the processes of `ottla start` with several workers.
 
-    `announce` is called with the readiness messages of all workers, in the order of `workers`. `announce_again` is
-    called with the number and the readiness message of a restarted worker.
+    `announce` gets the readiness messages of `workers` in order, `announce_again` a restarted worker's number and
+    message.
     """
 
     def __init__(
@@ -284,10 +284,7 @@ class Supervisor:
 
 
 def _is_done(step: Callable[..., None], *arguments: object) -> bool:
-    """Call a function and return True; if it raises, log the exception, which is a bug, and return False.
-
-    The supervisor must outlive its children, so it never ends because of a bug.
-    """
+    """Call a function; return False if it raises: the bug is logged, as the supervisor must outlive its children."""
     try:
         step(*arguments)
     except Exception:
@@ -298,10 +295,7 @@ def _is_done(step: Callable[..., None], *arguments: object) -> bool:
 
 @contextmanager
 def _wakeable() -> Iterator[int]:
-    """Yield a descriptor that becomes readable at a signal or a child's end.
-
-    Then restore the former signal handlers.
-    """
+    """Yield a descriptor that is readable at a signal or a child's end; then restore the former signal handlers."""
     hears, wakes = os.pipe()
     os.set_blocking(hears, False)
     os.set_blocking(wakes, False)

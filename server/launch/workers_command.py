@@ -55,10 +55,7 @@ if TYPE_CHECKING:
 
 
 def run_worker(config: BrokerConfig, report: Report, *, log_level: str, log_format: str, beat_s: float | None) -> int:
-    """Run a worker's broker until a signal ends it; return the exit status.
-
-    `beat_s`: seconds between heartbeats that the event loop sends to the supervisor; None for no heartbeats.
-    """
+    """Run a worker's broker until a signal; return the exit status. `beat_s`: seconds between heartbeats or None."""
     assert config.worker is not None
     set_up_log(log_level, log_format, f"worker {config.worker.number}")
     try:
@@ -106,10 +103,7 @@ class _CannotKeep(Exception):
 def keep_tree(
     directory: Path, where: Path, report: Report, *, log_level: str, log_format: str, beat_s: float | None
 ) -> int:
-    """Serve the coordination tree whose journal is in `directory` until a signal arrives; return the exit status.
-
-    `beat_s`: seconds between heartbeats that the event loop sends to the supervisor; None for no heartbeats.
-    """
+    """Serve `directory`'s tree until a signal; return the exit status. `beat_s`: seconds between heartbeats or None."""
     set_up_log(log_level, log_format, "tree")
     problem = trio.run(_keep, directory, where, report, beat_s)
     if problem is None:
@@ -169,14 +163,11 @@ LOOKS_AT_OTHERS: Final = 25  # at a port that others than workers have
 
 
 class HeldPorts:
-    """Ports of several workers, reserved by the supervisor as long as it lives.
+    """Ports of several workers, reserved by the supervisor as long as it lives; `by_listener`: numbers, none is 0.
 
-    The constructor first binds each port exclusively, so that a port in use is found immediately, and two clusters
-    never share a bootstrap address. Then the workers may bind the same ports (SO_REUSEPORT) with sockets of their own.
-    The supervisor does not listen, so no connection ever waits for a worker that has ended, and a restarted worker
-    finds its port free.
-
-    `by_listener` has the port numbers, none of which is 0.
+    Each port is first bound exclusively, to find a port in use immediately, and to keep two clusters from sharing a
+    bootstrap address. Then the workers bind the same ports (SO_REUSEPORT). The supervisor does not listen, so no
+    connection waits for a worker that has ended, and a restarted worker finds its port free.
     """
 
     def __init__(self, config: BrokerConfig, wanted: Mapping[str, Ports]) -> None:
@@ -243,10 +234,9 @@ TREE = "the coordination tree"
 
 
 def run_workers(texts: Mapping[str, str], config: BrokerConfig, count: int, *, log_level: str, log_format: str) -> None:
-    """Run the workers until SIGTERM or Ctrl-C. Raises ConfigError.
+    """Run the workers until SIGTERM or Ctrl-C; `texts`: the given settings, `config`: parsed from them.
 
-    Raises StartupError if the workers cannot start or had to stop. `texts`: the given settings. `config`: the
-    configuration parsed from them.
+    Raises ConfigError, or StartupError if the workers cannot start or had to stop.
     """
     if not system.SHARES_PORTS:
         raise StartupError(f"num.workers={count}: several workers need Linux; start with num.workers=1")

@@ -250,10 +250,7 @@ class AclFilter(NamedTuple):
         operation: int,
         permission: int,
     ) -> AclFilter:
-        """Create a filter from a request's fields.
-
-        `resource`: resource type (number), name, and pattern type (number).
-        """
+        """Create a filter from a request; `resource`: type (number), name and pattern type (number)."""
         resource_type, name, pattern_type = resource
         return cls(
             PatternFilter(coded(ResourceType, resource_type), coded(PatternType, pattern_type), name),
@@ -262,10 +259,7 @@ class AclFilter(NamedTuple):
 
     @property
     def problem(self) -> str | None:
-        """Reason why this filter cannot delete rules, or None.
-
-        The checks are those of Kafka's `AclControlManager.validateFilter`.
-        """
+        """Reason why this filter cannot delete rules, or None (Kafka's `AclControlManager.validateFilter`)."""
         if not (self.patterns.resource_type and self.patterns.pattern_type):
             return "Unknown patternFilter."
         if not (self.entries.operation and self.entries.permission):

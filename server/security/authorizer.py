@@ -189,10 +189,7 @@ class AclIndex:
         rules.put(pattern, before, entries, self._rights_of(entries) if entries else None)
 
     def _rights_of(self, entries: frozenset[Entry]) -> _Rights:
-        """Return the rights that result from these entries.
-
-        Equal entries share one object, because thousands of patterns often have only a few different sets of entries.
-        """
+        """Return the rights of these entries; equal sets share one object, as many patterns often have few sets."""
         if len(entries) > SHARED_ENTRIES_MAX:
             return _Rights(entries)
         rights = self._rights.get(entries)
@@ -219,11 +216,10 @@ class AclIndex:
         return allowed & ~(bits >> _DENIED)
 
     def allows_on_any(self, requester: Requester, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """Return True if a rule allows the operation on some resource of the type that no rule denies.
+        """Tell whether a rule allows the operation on some resource of the type (Kafka's `authorizeByResourceType`).
 
-        This is Kafka's `Authorizer.authorizeByResourceType`. No operation implies another. A deny for all names takes
-        precedence, then an allow for all names. Any other allow counts unless a deny has the same name or a prefix of
-        it.
+        No operation implies another. A deny for all names wins, then an allow for all names. Any other allow counts
+        unless a deny has the same name or a prefix of it.
         """
         rules = self._rules.get(resource_type)
         if rules is None:
@@ -264,11 +260,10 @@ QUOTED_CHARACTERS_MAX = 300
 
 
 class RefusalLog:
-    """Log of denied operations, at Kafka's level for them (INFO), with a rate limit.
+    """Log of denied operations (INFO, as in Kafka), with a rate limit; `clock_s` returns seconds.
 
-    A repeated denial is logged once a minute with its count. At most `LINES_MAX` different denials are logged a minute.
-    Names come from clients, so they are quoted and unprintable characters escaped. `clock_s` returns the time in
-    seconds.
+    A repeated denial is logged once a minute with its count, at most `LINES_MAX` different ones a minute. Names come
+    from clients, so they are quoted and unprintable characters escaped.
     """
 
     def __init__(self, clock_s: Callable[[], float]) -> None:

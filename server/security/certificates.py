@@ -39,10 +39,7 @@ class Attribute(NamedTuple):
 
 
 def subject(certificate: bytes) -> list[list[Attribute]]:
-    """Return the subject's distinguished name: relative names in the certificate's order. Raises MalformedDer.
-
-    Most relative names have one attribute.
-    """
+    """Return the subject's distinguished name as relative names in order. Raises MalformedDer."""
     name = _fields(certificate)[4]
     if name.tag != _SEQUENCE:
         raise MalformedDer("the subject is no sequence")

@@ -132,10 +132,7 @@ def pem_of(chain: tuple[bytes, ...]) -> str:
 
 
 def read_key_store(config: TlsConfig) -> KeyStore | None:
-    """Read the keystore given by ssl.keystore.*; None if none is given. Raises InvalidSetting.
-
-    The rules are those of Kafka's DefaultSslEngineFactory.
-    """
+    """Read the keystore by ssl.keystore.*, as Kafka's DefaultSslEngineFactory; None without. Raises InvalidSetting."""
     kind = config.ssl_keystore_type.upper()
     key, chain, location = config.ssl_keystore_key, config.ssl_keystore_certificate_chain, config.ssl_keystore_location
     if key is not None or chain is not None:
@@ -156,10 +153,7 @@ def read_key_store(config: TlsConfig) -> KeyStore | None:
 
 
 def read_trust_store(config: TlsConfig) -> tuple[bytes, ...] | None:
-    """Read the authorities' certificates (DER) given by ssl.truststore.*; None if none are given.
-
-    Raises InvalidSetting.
-    """
+    """Read the authorities (DER) given by ssl.truststore.*; None if none are given. Raises InvalidSetting."""
     kind, inline = config.ssl_truststore_type.upper(), config.ssl_truststore_certificates
     location, password = config.ssl_truststore_location, config.ssl_truststore_password
     if inline is not None:
@@ -286,10 +280,7 @@ class UnreadableStore(ValueError):
 
 
 def pkcs12_key_and_chain(data: bytes, password: str | None) -> tuple[bytes, tuple[bytes, ...]]:
-    """Return the private key (DER of PKCS#8) and its certificate chain (DER), the holder's certificate first.
-
-    Raises UnreadableStore.
-    """
+    """Return the private key (DER of PKCS#8) and its chain (DER), the holder's first. Raises UnreadableStore."""
     store = _pkcs12_store(data, password)
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
@@ -301,10 +292,7 @@ def pkcs12_key_and_chain(data: bytes, password: str | None) -> tuple[bytes, tupl
 
 
 def pkcs12_authorities(data: bytes, password: str | None) -> tuple[bytes, ...]:
-    """Return all certificates (DER), including those of private keys, which Java trusts as well.
-
-    Raises UnreadableStore.
-    """
+    """Return all certificates (DER), also of private keys, as Java trusts them. Raises UnreadableStore."""
     store = _pkcs12_store(data, password)
     from cryptography.hazmat.primitives.serialization import Encoding
 
@@ -329,10 +317,7 @@ def _pkcs12_store(data: bytes, password: str | None) -> PKCS12KeyAndCertificates
 
 
 def _chain(holder: x509.Certificate, others: Sequence[x509.Certificate]) -> Iterator[x509.Certificate]:
-    """Yield the certificates from the holder's to the authority's, each followed by its issuer's.
-
-    Stores hold certificates in any order, and may hold others.
-    """
+    """Yield the chain from the holder to the authority; `others` may be in any order, and unrelated."""
     by_subject = {each.subject: each for each in others}
     following: x509.Certificate | None = holder
     while following is not None:
@@ -364,10 +349,7 @@ def jks_key_and_chain(
 
 
 def jks_authorities(data: bytes, password: str | None) -> tuple[bytes, ...]:
-    """Return all trusted certificates (DER), including the holders' of private keys, as Java does.
-
-    Raises UnreadableStore.
-    """
+    """Return all trusted certificates (DER) and, as Java does, private keys' holders. Raises UnreadableStore."""
     jks = _jks()
     found: list[bytes] = []
     for entry in _entries(jks, data, password):

@@ -18,10 +18,9 @@ from ottla.wire.text import JAVA_REPLACE
 
 
 class LoginRefused(Exception):
-    """A login is refused with a reason for the peer (Kafka's SaslAuthenticationException).
+    """Login refused with a reason for the peer (Kafka's SaslAuthenticationException).
 
-    `reason`: text for the log, if the text for the peer must not be logged, for instance because it contains a name
-    that the peer has sent.
+    `reason`: text for the log if the peer's must not be logged, for instance because of a name that the peer sent.
     """
 
     def __init__(self, told: str, *, reason: str | None = None) -> None:
@@ -67,10 +66,7 @@ class ClientMechanism(Protocol):
     is_complete: bool
 
     def step(self, token: bytes) -> bytes:
-        """Process the server's token (empty at first); return the next token for the server.
-
-        Raises LoginFailed if the server fails to prove its identity.
-        """
+        """Process the server's token (empty at first); return the next. Raises LoginFailed for an unproven server."""
 
 
 USER_PREFIX = "user_"

@@ -61,8 +61,7 @@ class PeerLogin:
     async def log_in(self, ask: Ask, host: str = "") -> int:
         """Log in at another broker; return the session's lifetime in ms, 0 if it is unlimited.
 
-        `ask` sends a request and returns the response. `host`: host name of the other broker. Raises LoginRefused and
-        LoginFailed.
+        `ask` sends a request and returns the response; `host`: the broker's. Raises LoginRefused, LoginFailed.
         """
         name = self._config.mechanism
         mechanism = await self._begun(host)  # first, as the other broker does not wait for long

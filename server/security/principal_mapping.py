@@ -46,10 +46,9 @@ def compiled(pattern: str) -> Any:
 
 
 def replacement_parts(text: str, groups: int, *, absent_are_plain: bool) -> list[str | int]:
-    """Split a replacement into texts and group numbers. Raises InvalidPattern.
+    """Split a replacement into texts and numbers of the pattern's `groups` groups. Raises InvalidPattern.
 
-    `groups`: number of groups in the pattern. `absent_are_plain`: a reference to a missing group, such as `$9`, is
-    plain text if the pattern has any groups (Kafka's escapeLiteralBackReferences).
+    `absent_are_plain`: if there are groups, others, such as `$9`, are plain text (Kafka's escapeLiteralBackReferences).
     """
     parts: list[str | int] = []
     position = 0
@@ -90,10 +89,7 @@ def _group(text: str, position: int, groups: int, *, absent_are_plain: bool) -> 
 
 
 def replaced(pattern: Any, parts: Sequence[str | int], text: str, *, only_first: bool = False) -> str:
-    """Replace all matches in a text as Java does, even an empty match right after another one. Raises ResultTooLong.
-
-    `only_first`: replace only the first match.
-    """
+    """Replace all matches (`only_first`: one) as Java does, even empty ones after others. Raises ResultTooLong."""
     result: list[str] = []
     end = size = 0
     for match in pattern.finditer(text):
@@ -136,10 +132,7 @@ class _Rule(NamedTuple):
 
 
 class PrincipalMapper:
-    """Mapping from distinguished names to user names by ssl.principal.mapping.rules.
-
-    The constructor raises InvalidRules.
-    """
+    """Mapping from distinguished to user names by ssl.principal.mapping.rules. Raises InvalidRules."""
 
     def __init__(self, text: str) -> None:
         if len(text) > RULES_CHARACTERS_MAX:

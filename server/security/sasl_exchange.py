@@ -53,10 +53,7 @@ class State(enum.Enum):
 
 
 class AuthenticationFailed(Exception):
-    """The authentication has failed, and the connection ends after a delay.
-
-    `answer`: response sent before the end; None: no response.
-    """
+    """The authentication has failed; the connection ends after a delay and `answer` (None: no response)."""
 
     def __init__(self, reason: str, answer: Message | None = None) -> None:
         super().__init__(reason)
@@ -64,10 +61,9 @@ class AuthenticationFailed(Exception):
 
 
 class OfferedMechanism(NamedTuple):
-    """SASL mechanism that a listener offers.
+    """SASL mechanism that a listener offers; `begin` creates the server side of an exchange.
 
-    `begin` creates the server side of an exchange. `max_reauth_ms` 0: clients need not authenticate again. `in_thread`:
-    steps run in a thread, because they may be slow or import modules.
+    `max_reauth_ms` 0: no reauthentication. `in_thread`: steps may be slow or import modules, so they run in a thread.
     """
 
     begin: Callable[[], ServerMechanism]
@@ -116,20 +112,14 @@ class SaslExchange:
         return self._offered is not None and self._offered.in_thread
 
     def begin_bare(self, frame: bytes) -> None:
-        """Expect bare tokens if `frame`, the first one, is a GSSAPI token and GSSAPI is enabled.
-
-        Clients of Kafka 0.9 begin with such a frame.
-        """
+        """Expect bare tokens if `frame`, the first, is a GSSAPI token (as in Kafka 0.9) and GSSAPI is enabled."""
         offered = self._mechanisms.get(GSSAPI)
         if self.state is State.FIRST and offered is not None and frame.startswith(_GSS_TOKEN_BEGINS):
             self._name, self._offered, self._mechanism = GSSAPI, offered, offered.begin()
             self.state = State.TOKENS
 
     def expect(self, api_key: int) -> None:
-        """Raise AuthenticationFailed if a request is not allowed in the present state.
-
-        The request need not be decoded yet.
-        """
+        """Raise AuthenticationFailed if a request, perhaps undecoded, is not allowed in the present state."""
         if self.state is State.WRONG_MECHANISM:
             self._fail(self._wrong)
         if self.state is State.TOKENS:
@@ -141,10 +131,7 @@ class SaslExchange:
             self._end("Unexpected ApiVersions request received during SASL authentication state HANDSHAKE_REQUEST")
 
     def refuse_request(self, name: str, answer: Message | None) -> NoReturn:
-        """Raise AuthenticationFailed, because a request arrived instead of a token.
-
-        `answer`: the request's own kind of response, with the error ILLEGAL_SASL_STATE.
-        """
+        """Raise AuthenticationFailed: a request came instead of a token. `answer`: its ILLEGAL_SASL_STATE response."""
         self._fail(f"Unexpected Kafka request of type {name} during SASL authentication.", answer)
 
     def on_versions(self, *, is_error: bool) -> None:

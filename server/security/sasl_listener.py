@@ -45,11 +45,10 @@ ALL_MAX = 5_000
 
 
 class FailedLogins:
-    """Log of failed logins at all listeners, with a rate limit.
+    """Log of failed logins at all listeners, with a rate limit; `clock_s` returns monotonic seconds.
 
-    An address's first failure is logged immediately, later ones once a minute with their count. Password attempts from
-    many addresses thus fill neither the log nor the memory (`replication/reminders.py`). `clock_s` returns the time in
-    seconds of a monotonic clock.
+    An address's first failure is logged immediately, later ones once a minute with their count, so that password
+    attempts fill neither the log nor the memory (`replication/reminders.py`).
     """
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -61,10 +60,9 @@ class FailedLogins:
 
 
 class UnauthenticatedPeers:
-    """Limits on the number of unauthenticated connections: of each address, and of all. It does no I/O itself.
+    """Limits on unauthenticated connections, of each address and of all. It does no I/O itself.
 
-    A connection occupies a descriptor, a task and up to 64 KiB for a frame. Beyond a limit, the connection that has
-    been unauthenticated longest is closed, so that connections that never authenticate do not keep out others.
+    Each has a descriptor, a task and up to 64 KiB; beyond a limit the oldest is closed, so that none keep out others.
     """
 
     def __init__(self) -> None:
@@ -104,10 +102,7 @@ class UnauthenticatedPeers:
 
 
 class SaslListener:
-    """SASL of one listener: it authenticates the listener's clients.
-
-    `receive_bytes_max`: largest size of a frame. `failure_delay_s`: seconds until a failed login is answered.
-    """
+    """SASL of one listener; `receive_bytes_max`: largest frame, `failure_delay_s`: seconds until a failure's answer."""
 
     def __init__(
         self,
@@ -117,10 +112,7 @@ class SaslListener:
         unauthenticated: UnauthenticatedPeers,
         key_sources: Callable[[], KeySources] | None = None,
     ) -> None:
-        """Create the listener's SASL. Raises InvalidSetting if the settings cannot be used.
-
-        `key_sources` is called only if tokens are signed.
-        """
+        """Create the listener's SASL; `key_sources` is called for signed tokens only. Raises InvalidSetting."""
         self.failures, self.unauthenticated = failures, unauthenticated
         self._scram, self._key_sources = scram, key_sources
         self._offered: dict[str, OfferedMechanism] = {}
@@ -168,10 +160,7 @@ class SaslListener:
         return SaslExchange(self._offered)
 
     async def until_ready(self) -> None:
-        """Wait until the keys for signed tokens have been read, or a read has failed.
-
-        Without keys no token can be verified. Raises InvalidSetting if the Kerberos keys cannot be used.
-        """
+        """Wait until token keys were read, or a read has failed. Raises InvalidSetting for unusable Kerberos keys."""
         for kerberos in self._kerberos:
             await trio.to_thread.run_sync(kerberos.check)
         if self._key_sources is not None and self._takes(SignedTokenRules):

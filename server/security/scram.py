@@ -155,10 +155,7 @@ class ScramStore(Protocol):
         """Return a delegation token that has not expired; None if there is none with this id."""
 
     def no_credential(self, mechanism: str, name: str, *, is_token: bool = False) -> ScramCredential:
-        """Return a dummy credential for an unknown user or token; every proof against it fails.
-
-        The credential is always the same for a name.
-        """
+        """Return an unknown name's dummy credential, always the same one; every proof against it fails."""
 
 
 class ScramServer:
@@ -234,10 +231,7 @@ class _Pending(NamedTuple):
 
 
 class ScramClient:
-    """Client side of one SCRAM login at another broker.
-
-    The second step takes a millisecond or more: run it in a thread.
-    """
+    """Client side of a SCRAM login at another broker; step 2 takes a millisecond or more: run it in a thread."""
 
     def __init__(self, mechanism: str, name: str, password: str, nonce: str, *, with_token: bool = False) -> None:
         self.is_complete = False

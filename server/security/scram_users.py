@@ -51,11 +51,7 @@ class ScramUsers:
     """Users that may log in by SCRAM, and their credentials (a `ScramStore`)."""
 
     def __init__(self, secret: bytes | None = None, tokens: DelegationTokens | None = None) -> None:
-        """Create the store.
-
-        `secret`: secret from which dummy credentials of unknown users are derived; it must be permanent and the same on
-        all brokers. None: a new secret.
-        """
+        """Create the store; `secret` (permanent, the same on all brokers; None: a new one) yields dummy credentials."""
         self._credentials: dict[str, dict[str, ScramCredential]] = {}
         self._made_up = MadeUpCredentials(secret or secrets.token_bytes(32))
         self._tokens = tokens

@@ -45,10 +45,7 @@ _EXCHANGES = {
 
 
 def openssl_name(name: str) -> str:
-    """Return OpenSSL's name of a cipher suite of TLS 1.2 or older.
-
-    A text that is not an IANA name is returned unchanged.
-    """
+    """Return OpenSSL's name of a cipher suite up to TLS 1.2; a text that is no IANA name stays unchanged."""
     exchange, separator, rest = name.removeprefix("TLS_").removeprefix("SSL_").partition("_WITH_")
     if not separator or exchange not in _EXCHANGES:
         return name
@@ -116,10 +113,7 @@ def server_context(config: TlsConfig, secrets: Secrets) -> ssl.SSLContext:
 
 
 def client_context(config: TlsConfig, secrets: Secrets) -> ssl.SSLContext:
-    """Return the TLS context for connections to other brokers.
-
-    Raises InvalidSetting if settings or stores cannot be used.
-    """
+    """Return the TLS context for connections to other brokers. Raises InvalidSetting if it cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     algorithm = config.ssl_endpoint_identification_algorithm.lower()
     if algorithm not in ("", "https"):
@@ -211,10 +205,7 @@ def _refusal(context: ssl.SSLContext, path: str, store: KeyStore) -> ssl.SSLErro
 
 
 def _lower_security_level(context: ssl.SSLContext) -> None:
-    """Lower OpenSSL's security level so that weak signatures are accepted.
-
-    The cipher suites stay the same; TLS 1.3 has its own setting for them.
-    """
+    """Lower OpenSSL's security level to accept weak signatures; keep the cipher suites (TLS 1.3 sets its own)."""
     suites = [each["name"] for each in context.get_ciphers() if each["protocol"] != "TLSv1.3"]
     context.set_ciphers(":".join([*(suites or ["DEFAULT"]), "@SECLEVEL=0"]))
 
@@ -259,10 +250,7 @@ def _load_authorities(context: ssl.SSLContext, authorities: tuple[bytes, ...] | 
 
 @contextlib.contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """Yield the path of a private temporary file with a secret text.
-
-    The file is in memory if the system supports that.
-    """
+    """Yield the path of a private temporary file with a secret text, in memory if the system supports that."""
     if (in_memory := system.file_in_memory()) is not None:
         descriptor, path = in_memory
         with open(descriptor, "w") as file:

@@ -177,18 +177,12 @@ class TlsListener:
     # --- changes
 
     def check(self, texts: Mapping[str, str]) -> None:
-        """Raise InvalidSetting for settings that the listener cannot use.
-
-        Changes nothing; may be called in a thread.
-        """
+        """Raise InvalidSetting for settings that the listener cannot use; changes nothing. Any thread may call this."""
         # Kept: when the change comes into force files and keys need not be read again.
         self._checked = self.read_anew(texts)
 
     def read_anew(self, texts: Mapping[str, str]) -> InForce | None:
-        """Read settings and files again; return the new state, None if nothing has changed. Raises InvalidSetting.
-
-        May be called in a thread.
-        """
+        """Return the state read again from settings and files, None if unchanged. Any thread. Raises InvalidSetting."""
         config = self._config(texts)
         files = _fingerprints(files_of(config))
         for known in (self._in_force, self._checked):
@@ -300,18 +294,12 @@ FILES_LOOKED_AT_S = 10.0
 
 
 class TlsListeners:
-    """TLS of all encrypted listeners, updated when their settings or files change.
-
-    The constructor raises InvalidSetting if a listener's settings or files cannot be used.
-    """
+    """TLS of all encrypted listeners, updated as settings or files change. Raises InvalidSetting if one is unusable."""
 
     def __init__(
         self, endpoints: Iterable[Endpoint], configs: ConfigRepository, between_brokers: Collection[str] = ()
     ) -> None:
-        """Load the TLS of all encrypted endpoints.
-
-        `between_brokers`: listeners on which brokers connect to each other.
-        """
+        """Load the TLS of all encrypted endpoints; `between_brokers`: listeners on which brokers connect."""
         self._configs = configs
         self._by_name = {
             each.listener: TlsListener(

@@ -97,10 +97,7 @@ def renewed(
 
 
 def expired(token: DelegationToken, principal: str, period_ms: int, now_ms: int) -> DelegationToken | None:
-    """Return the token with an expiry in `period_ms`; None if it is to be removed immediately, for a negative period.
-
-    Raises KafkaError.
-    """
+    """Return the token with an expiry in `period_ms`; None (remove it now) if negative. Raises KafkaError."""
     _check_renewer(token, principal)
     if period_ms < 0:
         return None
@@ -250,12 +247,10 @@ USER = "User"
 class DelegationTokens:
     """Delegation tokens in force on this broker, their HMACs and SCRAM credentials (Kafka's DelegationTokenCache).
 
-    In a SCRAM login with a token, the user name is the token's id and the password its HMAC in base64. The credential
-    that the server keeps for this takes 1.4 ms to derive. It is derived once for each token and mechanism: in a thread
-    (`derive`) soon after the token becomes known, or at the token's first login if that is earlier.
-
-    A salt is derived from the token's id and a secret of the cluster, just like the salts of dummy credentials for
-    unknown tokens. A login attempt thus does not reveal whether the token exists.
+    In a SCRAM login with a token, the user name is its id, the password its HMAC in base64. The server's credential
+    takes 1.4 ms to derive, once for each token and mechanism: in a thread (`derive`) soon after the token is known, or
+    at its first login. Salts come from the token's id and a cluster secret, as those of unknown tokens' dummy
+    credentials, so that a login attempt does not reveal whether the token exists.
     """
 
     def __init__(self, secret_key: bytes) -> None:
@@ -320,10 +315,7 @@ class DelegationTokens:
     # ------------------------------------------------------------------ logging in
 
     def known(self, mechanism: str, token_id: str, now_ms: int) -> KnownToken | None:
-        """Return a token that may log in; None if it is unknown or has expired.
-
-        Kafka accepts the login of an expired token, too, and ends the session immediately.
-        """
+        """Return a token that may log in; None if unknown or expired (Kafka ends an expired one's session instead)."""
         token = self._tokens.get(token_id)
         if token is None or token.is_over(now_ms) or self.salt_of is None:
             return None

@@ -81,10 +81,7 @@ class _State(enum.Enum):
 
 
 class GssapiServer:
-    """Server side of one GSSAPI login.
-
-    `begin` creates a security context. `short_name` returns the user name of a principal, or raises NoShortName.
-    """
+    """Server side of one GSSAPI login; `begin` creates a context, `short_name` a user name (or raises NoShortName)."""
 
     def __init__(self, begin: Callable[[], ServerContext], short_name: Callable[[KerberosName], str]) -> None:
         self.login: Login | None = None
@@ -95,10 +92,9 @@ class GssapiServer:
         self._tokens = 0
 
     def step(self, token: bytes, now_ms: int) -> bytes:
-        """Process a client's token and return the answer. Raises LoginFailed.
+        """Process a client's token and return the answer. Blocks in the Kerberos library: call this in a thread.
 
-        Raises CloseConnection for an error that may pass, so that the client tries again. Blocks in the Kerberos
-        library: call this in a thread.
+        Raises LoginFailed, or CloseConnection for an error that may pass, so that the client tries again.
         """
         self._tokens += 1
         state, self._state = self._state, _State.OVER  # unless the step goes well
@@ -163,10 +159,7 @@ class GssapiServer:
 
 
 class GssapiClient:
-    """Client side of one GSSAPI login at another broker.
-
-    `begin` creates a security context, perhaps after a request to a KDC.
-    """
+    """Client side of one GSSAPI login at another broker; `begin` creates a context, perhaps by asking a KDC."""
 
     def __init__(self, begin: Callable[[], Context]) -> None:
         self.is_complete = False
@@ -176,10 +169,7 @@ class GssapiClient:
         self._tokens = 0
 
     def step(self, token: bytes) -> bytes:
-        """Process a server's token and return the answer. Raises LoginFailed.
-
-        Blocks in the Kerberos library and during requests to the KDC: call this in a thread.
-        """
+        """Process a server's token; return the answer. Blocks, also for the KDC: use a thread. Raises LoginFailed."""
         self._tokens += 1
         if self._tokens > TOKENS_MAX or len(token) > TOKEN_BYTES_MAX:
             raise LoginFailed("the broker sends too many tokens, or one that is too long")

@@ -83,10 +83,7 @@ def _principal(keys: KerberosKeys) -> Any:
 
 
 class Acceptor:
-    """Acceptor of Kerberos tickets for the principal of `keys`. Raises GssFailure if the keys are missing.
-
-    The keytab is read for each ticket, so new keys apply immediately.
-    """
+    """Acceptor of tickets for the principal of `keys`, read anew for each ticket. Raises GssFailure without keys."""
 
     def __init__(self, keys: KerberosKeys) -> None:
         where = {} if keys.keytab is None else {b"keytab": f"FILE:{keys.keytab}".encode()}

@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 
 class KerberosListener:
-    """Factory of GSSAPI exchanges with one listener's keys.
-
-    The constructor raises InvalidSetting for malformed rules.
-    """
+    """Factory of GSSAPI exchanges with one listener's keys. Raises InvalidSetting for malformed rules."""
 
     def __init__(self, keys: KerberosKeys, rules: Sequence[str]) -> None:
         try:

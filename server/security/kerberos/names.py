@@ -85,10 +85,7 @@ class ShortNamer:
         self._rules = [_parsed(each) for each in rules]
 
     def short_name(self, name: KerberosName, default_realm: str) -> str:
-        """Return the user name of a principal. Raises NoShortName.
-
-        `default_realm`: this machine's realm, "" if it has none.
-        """
+        """Return a principal's user name; `default_realm`: this machine's, "" without. Raises NoShortName."""
         if name.realm is None and name.host_name is None:
             return name.service_name
         parts = [name.realm or "", name.service_name, *([] if name.host_name is None else [name.host_name])]

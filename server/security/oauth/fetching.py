@@ -33,10 +33,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class FailedRead(Exception):
-    """An HTTP exchange has failed.
-
-    The text is for the log. `status`: status of the response, None without a response.
-    """
+    """An HTTP exchange has failed. The text is for the log. `status`: the response's, None without a response."""
 
     def __init__(self, text: str, status: int | None = None) -> None:
         super().__init__(text)
@@ -68,10 +65,7 @@ class Answer(NamedTuple):
 
 
 async def fetch(url: str, context: ssl.SSLContext | None, headers: Headers = (), limits: Limits = _USUAL) -> bytes:
-    """GET a document and return its bytes. Raises FailedRead.
-
-    `context`: TLS context for https. `headers` are added to the usual headers.
-    """
+    """GET a document's bytes; `context`: TLS for https, `headers` are added to the usual. Raises FailedRead."""
     answer = await _limited(url, context, "GET", headers, b"", limits)
     if answer.status != OK:
         raise FailedRead(f"the server answers with status {answer.status}", answer.status)
@@ -79,20 +73,14 @@ async def fetch(url: str, context: ssl.SSLContext | None, headers: Headers = (),
 
 
 async def post(url: str, context: ssl.SSLContext | None, headers: Headers, body: bytes, limits: Limits) -> Answer:
-    """POST `body` and return the response, whatever its status. Raises FailedRead.
-
-    `context`: TLS context for https. `headers` are added to the usual headers.
-    """
+    """POST `body`; return any response. `context`: TLS for https, `headers`: additional ones. Raises FailedRead."""
     return await _limited(url, context, "POST", headers, body, limits)
 
 
 async def exchange(
     url: str, context: ssl.SSLContext | None, method: str, headers: Headers, body: bytes, limits: Limits
 ) -> Answer:
-    """Send a request with any method and return the response, whatever its status. Raises FailedRead.
-
-    `context`: TLS context for https. `headers` are added to the usual headers.
-    """
+    """Send a request; return any response. `context`: TLS for https, `headers`: additional ones. Raises FailedRead."""
     return await _limited(url, context, method, headers, body, limits)
 
 
@@ -208,10 +196,7 @@ def _said(error: Exception) -> str:
 
 
 def https_context(tls: TlsConfig | None) -> ssl.SSLContext | None:
-    """Return the TLS context for https; None if `tls` is None. Raises InvalidSetting for unusable certificates.
-
-    Reads files, so call this at the start.
-    """
+    """Return the https context, None without `tls`. Reads files: call this at the start. Raises InvalidSetting."""
     if tls is None:
         return None
     from ottla.server.security.tls_contexts import Secrets, client_context

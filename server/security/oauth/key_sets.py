@@ -34,10 +34,7 @@ class KnownKey(NamedTuple):
 
 
 class KeySet:
-    """Public keys by id and algorithm; of several keys with the same id and algorithm the first one counts.
-
-    `unusable`: number of keys that were left out.
-    """
+    """Public keys by id and algorithm, the first of duplicates; `unusable`: number of keys that were left out."""
 
     def __init__(self, keys: Iterable[KnownKey], unusable: int = 0) -> None:
         self.unusable = unusable
@@ -51,10 +48,7 @@ class KeySet:
         return len({id(each) for each in self._by_id.values()})
 
     def find(self, key_id: str | None, algorithm: str) -> PublicKey | None:
-        """Return the key with this id and algorithm, or None.
-
-        `key_id` None: return the first key for the algorithm, as Kafka does for a token that names no key.
-        """
+        """Return the key with this algorithm and id (None: the first, as in Kafka), or None."""
         if key_id is None:
             return self._first.get(algorithm)
         return self._by_id.get((key_id, algorithm))

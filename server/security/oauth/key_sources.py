@@ -150,10 +150,7 @@ class KeySources:
             nursery.start_soon(each.run)
 
     def of(self, endpoint: KeyEndpoint) -> KeySource:
-        """Return the key source of an address; create it if necessary, which happens at the start.
-
-        Raises InvalidSetting if the certificates for https cannot be used.
-        """
+        """Return an address's key source, created at the start. Raises InvalidSetting for bad https certificates."""
         found = self._all.get(endpoint)
         if found is None:
             found = self._all[endpoint] = KeySource(endpoint, https_context(endpoint.tls))

@@ -121,10 +121,9 @@ class LoginToken(NamedTuple):
 
 
 class LoginTokens:
-    """Source of the current token for one login configuration; it gets a new token before the old one expires.
+    """Source of a login configuration's current token, replaced before it expires; `context`: TLS for https.
 
-    `context`: TLS context for https. `clock_ms` returns the time in ms since 1970, `chance` a random number from 0 to
-    below 1.
+    `clock_ms` returns the time in ms since 1970, `chance` a random number from 0 to below 1.
     """
 
     def __init__(
@@ -175,10 +174,7 @@ class LoginTokens:
 
 
 def tokens_for(login: OAuthLogin) -> LoginTokens:
-    """Create the token source for a login configuration; reads the certificates for https.
-
-    Raises InvalidSetting if the certificates cannot be used.
-    """
+    """Create a login configuration's token source. Reads certificates for https; raises InvalidSetting."""
     return LoginTokens(login, https_context(login.source.tls) if isinstance(login.source, ClientCredentials) else None)
 
 

@@ -23,7 +23,7 @@ class UnusableKey(ValueError):
 
 
 class _AnyLength(JWSRegistry):
-    """Registry without practical length limits; tokens are limited when they are received."""
+    """Registry of algorithms without practical length limits; tokens are limited when they are received."""
 
     max_header_length = max_payload_length = max_signature_length = 1 << 20
 
@@ -47,10 +47,7 @@ class PublicKey:
             raise UnusableKey(type(error).__name__) from None
 
     def has_signed(self, token: str) -> bool:
-        """Return True if this key has signed the token by the algorithm in the token's header.
-
-        The algorithm must fit the key.
-        """
+        """Tell whether this key has signed the token by the algorithm in its header, which must fit the key."""
         try:
             deserialize_compact(token, self._key, registry=_REGISTRY)
         except (JoseError, ValueError, TypeError):

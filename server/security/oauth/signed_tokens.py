@@ -82,10 +82,7 @@ class SignedTokens:
             raise InvalidToken("the token's signature is wrong")
 
     def _check_times(self, claims: Mapping[str, Any], now_s: int) -> int:
-        """Check a token's times and return its expiry in seconds since 1970. Raises InvalidToken.
-
-        Only whole seconds count, as in jose4j, the library that Kafka uses.
-        """
+        """Check times (whole seconds, as Kafka's jose4j); return the expiry in s since 1970. Raises InvalidToken."""
         expires_s, issued_s, begins_s = (_whole(claims, name) for name in ("exp", "iat", "nbf"))
         if expires_s is None or issued_s is None:
             raise InvalidToken("the token does not say when it was issued and when it expires")

@@ -45,7 +45,7 @@ class FailedRetrieval(Exception):
 
 
 def plain_token(text: str) -> str:
-    """Strip spaces around a token. Raises FailedRetrieval if the rest has characters that no token has, or too many."""
+    """Strip spaces around a token. Raises FailedRetrieval if it is too long or has characters that no token has."""
     text = text.strip()
     if len(text) > TOKEN_CHARACTERS_MAX:
         raise FailedRetrieval(f"what came for a token has more than {TOKEN_CHARACTERS_MAX} characters")

@@ -41,10 +41,7 @@ _WITHOUT_CONTROLS = re.compile(r"[^\x00-\x1f\x7f]*")
 
 
 class InvalidToken(Exception):
-    """A token is rejected. The text is for the log and does not quote the token.
-
-    `status` and `scope` are sent to the client (RFC 7628, section 3.2.2).
-    """
+    """A token is rejected; the text, for the log, does not quote it. `status`, `scope`: for the client (RFC 7628)."""
 
     def __init__(self, reason: str, status: str = "invalid_token", scope: str | None = None) -> None:
         super().__init__(reason)

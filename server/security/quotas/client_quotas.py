@@ -52,12 +52,11 @@ UNLIMITED = (1 << 31) - 1
 
 
 class ConnectionRates:
-    """Rates of new connections and their limits: Kafka's ConnectionQuotas (KIP-402, KIP-612).
+    """Rates of new connections (a second) and their limits: Kafka's ConnectionQuotas (KIP-402, KIP-612); times in ms.
 
-    A listener that exceeds max.connection.creation.rate, the broker's or its own, pauses: accepted connections wait for
-    the end of the pause, and others stay in the backlog. An address that exceeds its quota connection_creation_rate
-    pauses alone: its connection is not served, and is not counted in any rate. A pause lasts at most one window. Times
-    are in ms, rates in connections per second.
+    A listener above max.connection.creation.rate, the broker's or its own, pauses: accepted connections wait, others
+    stay in the backlog. An address above its quota connection_creation_rate pauses alone: its connection is not served,
+    and not counted in any rate. A pause lasts at most one window.
     """
 
     def __init__(self, windows: Windows) -> None:
@@ -204,10 +203,9 @@ class Charge:
         produced_bytes: int = 0,
         is_exempt: bool = False,
     ) -> None:
-        """Begin the charge of a request.
+        """Begin the charge of a request; `is_exempt`: the request does not count for request_percentage.
 
-        `produced_bytes`: size of a request with records, else 0. `is_exempt`: the request does not count for
-        request_percentage.
+        `produced_bytes`: size of a request with records, else 0.
         """
         self._quotas, self._clock_ms = quotas, clock_ms
         self._user = principal.partition(":")[2]
@@ -283,10 +281,9 @@ class Charge:
         self._mutations_pause_ms, self._mutations_paused_ms = pause_ms, self._clock_ms()
 
     def take_mutations(self, count: int, *, is_strict: bool) -> bool:
-        """Charge the creation or deletion of `count` partitions; return False if it must not be carried out now.
+        """Charge creating or deleting `count` partitions; return False if it must not be carried out now.
 
-        Clients from before KIP-599 do not know the error for this (`is_strict` False). Their request is carried out,
-        and they are throttled afterwards.
+        Clients before KIP-599 do not know the error (`is_strict` False): they are served, and throttled afterwards.
         """
         mutations = self._quotas.mutations
         if self.is_settled or not mutations.is_on:

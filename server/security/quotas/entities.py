@@ -65,10 +65,7 @@ def path_of(entity: Entity) -> str:
 
 
 def entity_at(path: str) -> Entity:
-    """Return the entity whose node has this path below /config.
-
-    The path must be one that `path_of` or Kafka has made.
-    """
+    """Return the entity with this node path below /config, which `path_of` or Kafka must have made."""
     types = {znodes.USERS: USER, znodes.CLIENTS: CLIENT_ID, znodes.IPS: IP}
     parts = path.split("/")
     return tuple(
@@ -136,10 +133,7 @@ class Limits:
             self._of_clients += step
 
     def sharers(self, user: str, client_id: str) -> Sharers:
-        """Return the user and client id under which a client's usage is counted.
-
-        All clients with the same pair share a quota.
-        """
+        """Return the user and client id that usage is counted under; clients with the same pair share a quota."""
         # While there are quotas on one level only, nothing has to be looked for.
         if not self._of_both:
             if not self._of_users:

@@ -168,10 +168,7 @@ def _digests(sharers: Sharers) -> Sharers:
 
 
 class Meters(Generic[UseT]):
-    """Meters of all clients for one kind of quota.
-
-    `is_on`: some entity has such a quota; while none has, usage is not measured.
-    """
+    """Meters of all clients for one kind of quota; unless `is_on`, no entity has one, and usage is not measured."""
 
     def __init__(self, make: Callable[[], UseT]) -> None:
         self.limits = Limits()
