@@ -375,7 +375,7 @@ class Broker:
             await self._add_user(user)
 
     async def _keep_out_workers(self) -> None:
-        """Unless this is a worker, raise an error if several workers use its log directories or left partitions."""
+        """Unless this is a worker, raise an error if its log directories hold several workers or their partitions."""
         config, storage = self.configs.started_with, self.environment.storage or OsStorage()
         if config.worker is None and any(_is_there(storage, f"{each}/{FOLDER}") for each in config.log_dirs):
             from ottla.server.cluster.start.worker_folders import (

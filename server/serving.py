@@ -67,8 +67,8 @@ async def serve(
 ) -> None:
     """Run a broker until `stop`. Raises StartupError if the broker cannot start or all its disks fail.
 
-    `before_serving` is called when everything is loaded, `on_ready` when clients are served and `listeners` have ports.
-    `descriptors` limits the open descriptors; None: the limit of this process.
+    `before_serving` is called when everything is loaded, `on_ready` when clients are served; the broker's `listeners`
+    then have the ports. `descriptors` limits the open descriptors; None: the limit of this process.
     """
     bound = bind_all(config)
     http = None
@@ -207,7 +207,7 @@ def _encryptions(broker: Broker) -> dict[str, Encryption]:
 
 
 def calls_of(broker: Broker) -> tuple[Calls, Calls]:
-    """Return the calls of inter-broker listeners and the calls of client listeners."""
+    """Return the call tables of inter-broker listeners and of client listeners."""
     is_in_cluster, has_receiver = broker.is_in_cluster, broker.receiver is not None
     return (
         Calls(served_routes(is_in_cluster=is_in_cluster, has_receiver=has_receiver), is_open=False),

@@ -158,7 +158,7 @@ TIMEOUT_S_MAX = 3600.0
 
 
 def seconds(text: str) -> float:
-    """Parse a duration in seconds; the type of an option."""
+    """Parse a duration in seconds, as argparse's `type` of an option."""
     try:
         found = float(text)
     except ValueError:
@@ -174,7 +174,7 @@ def is_number(text: str, digits_max: int = 9) -> bool:
 
 
 def count(text: str) -> int:
-    """Parse an integer of at least 1; the type of an option."""
+    """Parse an integer of at least 1, as argparse's `type` of an option."""
     if not (is_number(text, 18) and int(text) > 0):
         raise argparse.ArgumentTypeError(f"{text} is not a number from 1 on")
     return int(text)

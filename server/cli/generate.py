@@ -123,7 +123,7 @@ def _rate(text: str) -> int:
 
 
 def _begin(text: str) -> int:
-    """Parse a time to ms since 1970; the type of an option."""
+    """Parse a time to ms since 1970, as argparse's `type` of an option."""
     if text == "now":
         return time.time_ns() // 1_000_000
     with contextlib.suppress(ValueError, OverflowError):

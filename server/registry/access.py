@@ -34,7 +34,7 @@ class Grant(NamedTuple):
     pattern: str
 
     def covers(self, subject: str | None) -> bool:
-        """Return True if the grant covers `subject`; None stands for all subjects."""
+        """Tell whether the grant covers `subject`; None stands for all subjects."""
         if self.pattern == "*":
             return True
         if subject is None:

@@ -210,7 +210,7 @@ class Election:
 
 
 class _Member:
-    """Group member of this instance; runs in a thread."""
+    """Member of the election group that represents this registry instance; runs in a thread."""
 
     def __init__(self, election: Election, reach: Reach, group: str) -> None:
         self._election, self._reach, self._group = election, reach, group
@@ -254,7 +254,7 @@ class _Member:
                 cluster.close()
 
     def _belong(self, cluster: Cluster, coordinator: BrokerConnection) -> None:
-        """Remain a member until the coordinator becomes unavailable. Raises an error then."""
+        """Remain a member until the coordinator becomes unavailable; then raise an error."""
         while not self._stopped.is_set():
             assignment = self._joined(cluster, coordinator)
             if assignment is None:

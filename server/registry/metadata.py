@@ -145,7 +145,7 @@ def _merged(old: T | None, new: T | None, merge: Callable[[T, T], T]) -> T | Non
 
 
 def in_force(given: Json | None, config: Json, kind: str) -> Json | None:
-    """Merge metadata or rules (`kind`: Metadata or RuleSet): overrides precede `given`, which precedes defaults."""
+    """Merge metadata or rules; precedence: overrides, `given`, defaults. `kind`: Metadata or RuleSet."""
     merge = _merged_metadata if kind == "Metadata" else _merged_rule_sets
     return _merged(_merged(config.get(f"default{kind}"), given, merge), config.get(f"override{kind}"), merge)
 

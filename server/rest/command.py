@@ -117,7 +117,7 @@ def _passing_security(texts: Mapping[str, str]) -> Security:
 
 
 def _registry(url: str | None, texts: Mapping[str, str]) -> RegistryConfig | None:
-    """Make the registry's settings from --registry or Confluent's settings; None without one. Raises UsageError."""
+    """Make the registry's settings from --registry or Confluent's settings; None without either. Raises UsageError."""
     own = {name.removeprefix(_REGISTRY): text for name, text in texts.items() if name.startswith(_REGISTRY)}
     urls = [each.strip() for each in (url or own.get("url", "")).split(",") if each.strip()]
     if not urls:

@@ -59,13 +59,13 @@ class Access:
         return cls(token, is_open=is_open and token is None, may_write=config.http.http_console_write)
 
     def check(self, request: Request) -> None:
-        """Raise Refused if the request needs the token and does not have it."""
+        """Raise Refused if the request needs the console's token and does not have it."""
         is_forwarded = any(each in request.headers for each in _FORWARDED)
         if not (request.method in ("GET", "HEAD") and self.is_open and not is_forwarded):
             self.check_token(request)
 
     def check_token(self, request: Request) -> None:
-        """Raise Refused if the request does not have the token."""
+        """Raise Refused if the request does not have the console's token."""
         given = request.headers.get("authorization", "")
         is_bearer = given[: len(_SCHEME)].lower() == _SCHEME
         # In constant time, which does not tell how much of the token is right.
@@ -133,7 +133,7 @@ class Wanted(NamedTuple):
 async def first_page(
     everything: Iterable[T], name_of: Callable[[T], str], wanted: Wanted, size: int, time_slice: PacedTimeSlice
 ) -> tuple[list[T], str | None]:
-    """Find a page in time slices. Return it sorted by name, and its last name, or None if no page follows."""
+    """Find a list's page in time slices; return it sorted by name, and its last name, None if no page follows."""
     first: list[T] = []
     for each in everything:
         await time_slice.yield_if_over()

@@ -160,7 +160,7 @@ _OWN_SITE = frozenset({"same-origin", "none"})  # what browsers call pages of th
 
 
 class Guard:
-    """Guard against requests from other sites' pages. `bound`: the listener's host; `names`: this machine's others."""
+    """Guard against requests from other sites' pages. `bound`: listener's host; `names`: this machine's other names."""
 
     def __init__(self, bound: str, names: Iterable[str] = ()) -> None:
         self._names = {each.lower().rstrip(".") for each in (bound, *names)} | _LOCAL

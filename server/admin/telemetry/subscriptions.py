@@ -108,7 +108,7 @@ class Subscription:
 
     @property
     def cost(self) -> int:
-        """Return an upper limit of the matching steps; before compilation 0 without patterns, else too many."""
+        """Upper limit of the steps to match a client; before patterns are compiled 0 without any, else too many."""
         if "_patterns" not in self.__dict__:
             return COST_MAX + 1 if self._named else 0
         return sum([pattern.cost("x" * ATTRIBUTE_CHARACTERS_MAX) for pattern in (self._patterns or {}).values()])

@@ -288,7 +288,7 @@ class Waiting:
         self._bytes_of: Counter[str] = Counter()
 
     def has_room(self, owner: str, size: int) -> bool:
-        """Return True if `owner` may add a push of `size` bytes. An owner may use as much memory as is still free."""
+        """Tell whether `owner` may add a push of `size` bytes. An owner may use as much memory as is still free."""
         return (
             self._count_of[owner] < WAITING_MAX - self._count
             and self._bytes_of[owner] + size <= WAITING_BYTES_MAX - self._bytes

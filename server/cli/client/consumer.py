@@ -152,7 +152,7 @@ class Consumer:
         self._connections.pop(leader).close()
 
     def _answered(self) -> list[int]:
-        """Wait for responses; return their leaders. A single leader needs no wait: reading has a time limit."""
+        """Wait for a response; return the leaders that responded. A single leader needs no wait: its read times out."""
         if len(self._under_way) < 2:
             return list(self._under_way)
         sockets = {self._connections[leader].socket: leader for leader in self._under_way}
@@ -241,7 +241,7 @@ class Consumer:
             raise corrupt(place, error) from None
 
     def _begin_anew(self, place: Partition) -> None:
-        """Continue at the nearest offset after OFFSET_OUT_OF_RANGE. Raises TemporaryFailure if the offset exists."""
+        """Continue at the nearest existing offset. Raises TemporaryFailure if the offset that was refused exists."""
         partition = {place[0]: [place[1]]}
         earliest = offsets_at(self._cluster, partition, EARLIEST)[place]
         latest = offsets_at(self._cluster, partition, LATEST, isolation=self._isolation)[place]

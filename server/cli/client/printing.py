@@ -102,7 +102,7 @@ _PEEKS = {size: struct.Struct(f"<H{2 + size}xBH").unpack_from for size in (1, 2,
 
 
 def _spans_of(count: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of records whose offset deltas are varints of one size; short, to stay in the processor's cache."""
+    """Yield index ranges of records with equally long offset deltas (varints); short, to fit the processor's cache."""
     yield 0, min(64, count)
     for first in range(64, count, SPAN_RECORDS):
         yield first, min(first + SPAN_RECORDS, count)
@@ -110,7 +110,7 @@ def _spans_of(count: int) -> Iterator[tuple[int, int]]:
 
 @cache
 def _two_byte_lengths() -> list[int]:
-    """Return the lengths of two-byte varints by their little-endian number; 0 for anything but a positive length."""
+    """Return the length that each two-byte varint encodes, by its little-endian number; 0 unless positive."""
     lengths = [0] * 65536
     for high in range(1, 128):
         for low in range(128, 256, 2):

@@ -66,7 +66,7 @@ def plan_spread(partitions: Sequence[Placed], brokers: Sequence[int]) -> list[Pl
 
 
 class _Counts:
-    """Partitions of each broker, by topic, and their counts for each topic and for all topics together."""
+    """Partitions by broker and topic, and the number of partitions on each broker, per topic and in total."""
 
     def __init__(self, brokers: Iterable[int]) -> None:
         self.of_topic: dict[str, Counter[int]] = {}

@@ -72,7 +72,7 @@ class Encoding(Protocol):
         """Encode a value."""
 
     def poisonous(self, name: str, number: int, time_ms: int) -> bytes:
-        """Make a value that consumers cannot parse, of the kind of poison `name`."""
+        """Make a value that consumers cannot parse. `name`: kind of poison."""
 
 
 class Shares(NamedTuple):

@@ -168,7 +168,7 @@ class OverlayFile:
 
 class _NoLock:
     def release(self) -> None:
-        """Do nothing."""
+        """Do nothing, because nothing was locked."""
 
 
 class OverlayStorage:

@@ -177,7 +177,7 @@ class KafkaProducer:
         return number
 
     async def first_place(self) -> Place:
-        """Return the producer id that new lanes share; NOBODY if the cluster grants no id."""
+        """Return the producer id that new partition queues share; NOBODY if the cluster grants no id."""
         async with self._first_lock:
             if self._first_place is None:
                 self._first_place = await self.new_place()

@@ -330,7 +330,7 @@ class Union:
         return {name: found}
 
     def chosen(self, data: Data) -> Node:
-        """Read the index of the branch that follows. Raises AvroProblem."""
+        """Read a branch's index and return the codec of this branch. Raises AvroProblem."""
         node: Node = _chosen(self.branches, data)[1]
         return node
 

@@ -42,7 +42,7 @@ def unframed(data: bytes) -> Framed:
 
 
 def message_path(data: memoryview) -> tuple[list[int], memoryview]:
-    """Split Protobuf data into the index path of the message type and the message. Raises BadFrame."""
+    """Split Protobuf data into the index path of its message type, and its message. Raises BadFrame."""
     count, position = _zigzag(data, 0)
     if count == 0:
         return [0], data[position:]

@@ -99,7 +99,7 @@ class Records:
             yield _line({"error_code": error.code, "message": str(error)})
 
     async def _written(self, scope: Scope, topic: str, texts: list[bytes]) -> bytes:
-        """Write records and return the lines of the response."""
+        """Write records; return the lines of the response."""
         time_slice = TimeSlice()
         parsed: list[Parsed | RestError] = []
         for text in texts:

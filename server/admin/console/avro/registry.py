@@ -60,7 +60,7 @@ class Registry:
         self._down: tuple[str, float] = "", 0.0
 
     async def schemas(self, ids: Iterable[int]) -> dict[int, Known]:
-        """Return schemas by id, from cache or registry. Requests take at most WAIT_S s, after earlier callers' ones."""
+        """Return schemas by id, cached or requested. Requests await earlier callers, then take up to WAIT_S seconds."""
         wanted = list(dict.fromkeys(ids))
         found = {each: known for each in wanted if (known := self._known(each)) is not None}
         missing = [each for each in wanted if each not in found]

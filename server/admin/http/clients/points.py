@@ -79,7 +79,7 @@ class Malformed(ValueError):
 
 
 class Cut:
-    """Splitter of a push into metrics. `left_out`: too long metrics; all metrics beyond FIELDS_MAX count as one."""
+    """Splitter of a push into metrics. `left_out`: number of too long metrics; all beyond FIELDS_MAX count as one."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
@@ -185,7 +185,7 @@ def library() -> tuple[Any, Any, Any]:
 
 
 def decoded(data: memoryview, wanted: tuple[str, ...], own: Labels) -> Decoded:
-    """Decode the metrics whose names begin with one of `wanted`; "*" selects all. Raises BadMetrics.
+    """Decode the metrics in `data` whose names begin with one of `wanted`; "*" selects all. Raises BadMetrics.
 
     `own`: labels of the client instance, which are added to each sample.
     """

@@ -64,7 +64,7 @@ class ClientMetrics:
 
 
 def is_possible() -> bool:
-    """Return True if opentelemetry-proto is installed: pip install 'ottla[telemetry]'."""
+    """Tell whether opentelemetry-proto is installed: pip install 'ottla[telemetry]'."""
     try:
         return importlib.util.find_spec("opentelemetry.proto.metrics.v1") is not None
     except ImportError:  # there is not even the package above

@@ -203,7 +203,7 @@ class ClientNumbers:
                 self.left_out += 1
 
     def _has_room(self, owner: Owner, kind: int, size: int, limit: int) -> bool:
-        """Return True if there is room for `size` of kind `kind`, if necessary after evicting other instances."""
+        """Tell whether there is room for `size` of kind `kind`, if necessary after evicting other instances."""
         while self._shares.used[kind] + size > limit:
             if kind in self._without_victims or self._work_left <= 0:
                 return False

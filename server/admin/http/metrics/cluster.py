@@ -301,7 +301,7 @@ _LAG = Family(
 
 
 class _OffsetLines:
-    """Lines of one family of group offsets, within limits; not cached, because scrapers may be slow and many."""
+    """Writer of one family's lines of group offsets, within limits. No cache: scrapers may be slow and many."""
 
     def __init__(self, replicas: ReplicaManager, family: Family) -> None:
         self._replicas, self._family = replicas, family

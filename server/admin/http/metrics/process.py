@@ -195,7 +195,7 @@ def by_api(listeners: Sequence[Listener]) -> dict[str, ApiTotals]:
 
 
 class RecentTimes:
-    """Request times of the last 5 to 6 minutes, Kafka's window for quantiles; computed from earlier scrapes.
+    """Request times of the last 5 to 6 minutes (Kafka's window for quantiles), computed from earlier scrapes.
 
     In the first minutes the window begins at `now_s`; after a long gap between scrapes, at the last scrape.
     """
