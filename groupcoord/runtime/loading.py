@@ -137,7 +137,7 @@ def _collect(
 ) -> Generator[_Decoding | None, None, bool]:
     """Collect the records of these batches; None replaces a value that a later record of its key supersedes.
 
-    Return True after the last batch; False early, after a large compressed batch: call again for the next ones.
+    Return True after the last batch; False after a large compressed batch: call again for the following batches.
     """
     latest: dict[bytes, int] = {}
     work = 0
@@ -221,7 +221,7 @@ def last_replies(
     times: dict[str, int],
     place: Place,
 ) -> Iterator[Reply]:
-    """Yield an unloaded shard's last replies, each built when sent: to `callers`, of settlements and of `unload`."""
+    """Yield an unloaded shard's last replies: to `callers`, of its settlements and `unload`; each built when sent."""
     yield from refused(callers, error)
     if shard is None:
         return

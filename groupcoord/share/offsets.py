@@ -121,7 +121,7 @@ class OffsetAdministration:
     # ------------------------------------------------------------------ alter
 
     def alter(self, group: ShareGroup, request: AlterShareGroupOffsetsRequest) -> AlteredOffsets:
-        """Begin to reinitialize partitions, of a new group if needed. Raises KafkaError for negative numbers."""
+        """Begin to reinitialize partitions, if needed of a new group; raises KafkaError if a number is negative."""
         begun: dict[bytes, KnownTopic] = {}
         responses: dict[str, AlterShareGroupOffsetsResponseTopic] = {}
         data = []

@@ -121,7 +121,7 @@ class Heartbeat:
     # ------------------------------------------------------------------ 1. the member
 
     def _described(self, member: Member) -> Member:
-        """Return the member with the request's fields; missing ones are unchanged, except a joiner's endpoint."""
+        """Return the member with the request's fields; missing ones stay, but a join clears a missing endpoint."""
         request = self._request
         endpoint = member.user_endpoint
         if request.user_endpoint is not None:

@@ -75,7 +75,7 @@ def _repartition_counts(subtopologies: Collection[Subtopology], partition_count:
 def _count_sinks(
     subtopologies: Collection[Subtopology], counts: dict[str, int], partition_count: PartitionCount
 ) -> None:
-    """Give repartition sinks the writer's largest source count; raises KafkaError if a loop leaves one undecided."""
+    """Set each repartition sink's count to the writer's largest source; raises KafkaError if a loop prevents it."""
     waiting: dict[str, list[Subtopology]] = {}
     decided: set[str] = set()
     queue = deque(subtopologies)

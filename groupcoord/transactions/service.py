@@ -420,7 +420,7 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
     def complete(self, owed: MarkersOwed) -> Given[ErrorCode]:
         """Complete a transaction whose markers are all written.
 
-        INVALID_TXN_STATE: it no longer waits for these markers. After any other error, call this again later.
+        INVALID_TXN_STATE: the transaction no longer awaits these markers. After any other error, call again later.
         """
         answer = self._submit(CompleteTransaction(owed.transactional_id, owed.producer_id, owed.producer_epoch))
         return then(answer, lambda answer: answer.error)

@@ -240,7 +240,8 @@ class ShareCoordinator(Coordinator[Runtime[ShareCoordinatorShard]]):
     async def _write_in_parts(self, write: WriteState) -> Any:
         """Write very many state batches in several parts.
 
-        The highest delivery count wins, as in one write; start offset and counts move with the last part, never ahead.
+        The result is that of a single write, because the highest delivery count of an offset wins. Only the last part
+        moves the start offset and the delivery-complete count, so that neither is ahead of the batches.
         """
         written = write.written
         if len(written.state_batches) > BATCHES_MAX:

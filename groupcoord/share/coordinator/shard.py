@@ -388,7 +388,7 @@ class ShareCoordinatorShard:
         return SnapshotRecord(key, now.snapshot())
 
     def _keys_to_scan(self) -> list[SharePartitionKey]:
-        """Return the keys to scan; none if all last snapshots were written while idle: more would free no records."""
+        """Return keys to scan; none if all last snapshots were written while idle: new snapshots free no records."""
         if all(state.is_quiet for state in self._states.values()):
             return []
         return list(self._states)
