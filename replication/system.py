@@ -326,7 +326,6 @@ def disk_bytes() -> tuple[int, int] | None:
 
 
 def _of_c_library(name: str) -> Callable[..., int] | None:
-    """Return a function of the C library; None if the library lacks it."""
     with contextlib.suppress(OSError, AttributeError):
         return getattr(ctypes.CDLL(None), name) if IS_LINUX else None
     return None

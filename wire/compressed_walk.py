@@ -66,9 +66,8 @@ class _Walk:
 def walk_compressed(codec: Compression, data: Buffer, limit: int, count: int, *, is_once: bool = False) -> Found | None:
     """Check that `data` decompress to exactly `count` valid records in at most `limit` bytes; see `walk_records`.
 
-    Returns None if they do not, or if that cannot be decided piece by piece; a caller that needs the reason
-    decompresses all records. Raises KafkaError if decompression fails. With `is_once` the data are decompressed at most
-    once: the slower way is not tried if the fast one gives no result.
+    Returns None if they do not, or if that cannot be decided piecewise; to get the reason, decompress all records.
+    Raises KafkaError if decompression fails. `is_once`: decompress only once, without the slower second way.
     """
     if codec == Compression.GZIP and has_libdeflate():
         found = _walk_inflated(memoryview(data), limit, count)

@@ -27,8 +27,7 @@ BESIDE_RECORDS = "ELEMENTS_BESIDE_RECORDS_MAX"
 def _budget(tree: StructType, kind: str) -> str | None:
     """Return the name of the limit on the number of elements, or None if the size in bytes limits them well enough.
 
-    A response needs no limit: it answers a request for so many elements, such as all partitions that a follower
-    fetches.
+    A response needs none: it answers a request for so many elements, such as all partitions of a follower.
     """
     if holds_records(tree.cls) and tree.cls.__name__.endswith("Request"):
         return BESIDE_RECORDS

@@ -245,9 +245,8 @@ def encode_message_set(
 def down_convert(batches: Buffer, magic: int, *, first_offset: int = 0, limit: int = DECOMPRESSED_BYTES_MAX) -> bytes:
     """Convert batches to a message set of `magic` 0 or 1, for clients that know no newer format (Fetch v0-3).
 
-    Control batches are left out. Records below `first_offset` are left out of uncompressed batches, because such old
-    clients expect the set to begin with the offset that they fetch. A zstd batch ends the set; if it is the first
-    batch, raises UNSUPPORTED_COMPRESSION_TYPE.
+    Leaves out control batches, and records below `first_offset` in uncompressed batches: old clients expect the offset
+    that they fetch first. A zstd batch ends the set; as the first batch it raises UNSUPPORTED_COMPRESSION_TYPE.
     """
     return b"".join(_down_converted(batches, magic, first_offset, limit))
 

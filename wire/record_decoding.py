@@ -171,9 +171,8 @@ def iter_records(
 ) -> Iterator[Record]:
     """Yield the records of an uncompressed area that `check_records` has accepted for this header.
 
-    Keys and values are slices of the area; a caller that keeps them passes an area of type bytes. A header of two bytes
-    becomes objects of eighty bytes, so callers limit the headers by `headers_max`, or take `RawHeaders` for
-    `encode_batch`.
+    Keys and values are slices of the area; pass bytes to keep them. A header of two bytes becomes objects of eighty
+    bytes, so callers limit headers by `headers_max`, or take `RawHeaders` for `encode_batch`.
     """
     position = 0
     # With this flag all records have the time of the append, and the producer's deltas are void.

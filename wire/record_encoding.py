@@ -99,9 +99,8 @@ def encode_batch(
 ) -> bytes:
     """Encode records as one batch.
 
-    The records get offsets from `base_offset` on, whatever their own offsets are, unless `keep_offsets` is set.
-    Compaction sets it, and passes the `last_offset_delta` of the original batch. `max_timestamp` defaults to the
-    highest timestamp of the records; with LOG_APPEND_TIME it is the time of the append.
+    Records get offsets from `base_offset` on, unless `keep_offsets`; compaction sets it, with the original batch's
+    `last_offset_delta`. `max_timestamp` defaults to the records' highest; with LOG_APPEND_TIME it is the append's time.
     """
     # The horizon has no field of its own in the header. Readers see the flag, and deltas count from here like from any base.
     base_timestamp = NO_TIMESTAMP if delete_horizon_ms is None else delete_horizon_ms

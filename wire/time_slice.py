@@ -57,19 +57,14 @@ PIECE_S = 0.001
 def let_others_run() -> None:
     """Release the interpreter lock long enough for a waiting thread to get it.
 
-    A busy thread keeps the lock for milliseconds at a time. A thread that releases the lock often, but for less time
-    than another thread needs to wake up, may keep it until its work is done: CPython requests the lock only if it was
-    not released for a while.
+    A busy thread keeps the lock for milliseconds. A thread that releases it often, but more briefly than another thread
+    takes to wake up, may keep it until its work is done: CPython requests only a lock not released for a while.
     """
     time.sleep(0)
 
 
 def paced(give_way: Callable[[], None] = let_others_run) -> Callable[[], None]:
-    """Return a function to call after each small piece of work; it calls `give_way` once a millisecond.
-
-    Releasing the lock is cheap while no thread waits for it. While the event loop is busy, each release switches
-    threads, which takes longer than many a piece of work.
-    """
+    """Return a function to call after each piece of work; `give_way`, which may switch threads, runs once a ms."""
     until = 0.0
 
     def give_way_when_due() -> None:

@@ -23,8 +23,7 @@ class Peer(Protocol):
     async def ask(self, request: Message, version: int, *, timeout_s: float) -> Any:
         """Send a request and return its response. Several requests may be in flight; the broker answers them in order.
 
-        Bytes in the response are memory views, valid until the next call. Raises PeerUnavailable when the connection is
-        lost; all other requests in flight fail with it.
+        The response's bytes are views, valid until the next call. Losing the connection raises PeerUnavailable for all.
         """
 
     async def aclose(self) -> None:

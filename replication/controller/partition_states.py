@@ -377,10 +377,7 @@ class PartitionStates(PartitionTable):
         return tuple(changes)
 
     def topic_changed(self, name: str, assignment: TopicAssignment, version: int) -> Steps[Decision]:
-        """Load a topic's node after somebody changed it, and elect leaders for its new partitions.
-
-        The node's changes to existing partitions are ignored: only the controller reassigns replicas.
-        """
+        """Load a changed topic node; elect leaders for new partitions. Ignores reassignments: controllers make them."""
         topic = self.topics[name]
         topic.version = version
         if name in self.deletions:

@@ -30,13 +30,12 @@ from ottla.wire.schema import ZERO_UUID
 class TopicDeletions:
     """Topics under deletion, with the replicas that are still to be deleted. Sans-IO; part of `PartitionStates`.
 
-    Works like Kafka's TopicDeletionManager with fewer states, because no further decision is made on such a topic. A
-    topic is *queued* once it is marked below /admin/delete_topics. It is *started* when the controller has announced to
-    all brokers that the topic has no leader (-2), and has asked the brokers of its replicas to delete them. It is
-    *finished* when each of these brokers has confirmed. Then the topic's nodes are removed, the mark last. A broker
-    that is dead or failed to delete a replica blocks the deletion until it restarts and gets the request again. A new
-    controller repeats all steps: deleting a replica that is gone succeeds. The deletion ends reassignments of the
-    topic.
+    Works like Kafka's TopicDeletionManager with fewer states, because no further decision is made on such a topic. It
+    is *queued* once it is marked below /admin/delete_topics, *started* when the controller has announced to all brokers
+    that it has no leader (-2) and has asked the brokers of its replicas to delete them, and *finished* when each of
+    these brokers has confirmed. Then its nodes are removed, the mark last. A broker that is dead or failed to delete a
+    replica blocks the deletion until it restarts and gets the request again. A new controller repeats all steps:
+    deleting a replica that is gone succeeds. The deletion ends reassignments of the topic.
     """
 
     def __init__(self) -> None:

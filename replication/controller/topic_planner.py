@@ -26,11 +26,10 @@ def place_replicas(
 ) -> list[tuple[int, ...]]:
     """Choose replicas for new partitions; `racks` holds the usable brokers and their racks, `start` the first position.
 
-    Brokers are put in a row in which neighbours come from different racks as far as possible. Each partition takes the
-    next `replication_factor` brokers of the row; it skips brokers in a rack that holds more of its replicas than
-    another rack. Its first replica, the preferred leader, moves on by one from partition to partition. After each round
-    over all brokers the followers are shifted by one more, so that the partitions of one leader do not all share the
-    same followers.
+    Brokers are put in a row whose neighbours are in different racks as far as possible. Each partition takes the next
+    `replication_factor` brokers, skipping racks that hold more of its replicas than another rack. Its first replica,
+    the preferred leader, moves on by one from partition to partition. After each round over all brokers the followers
+    are shifted by one more, so that the partitions of one leader do not share the same followers.
     """
     if replication_factor <= 0:
         raise _refused(f"Invalid replication factor {replication_factor}: the replication factor must be positive.")

@@ -314,10 +314,7 @@ class Fetcher:
         self._fetch.note_unused(following)  # the high watermark that came along
 
     async def _cut(self, following: PartitionFetchState, offset: int) -> bool:
-        """Truncate the log to `offset`, a few segments at a time; False if the partition left this fetcher meanwhile.
-
-        A thread reads the data needed for this. Raises KafkaError if the truncation could not be completed.
-        """
+        """Truncate the log stepwise (a thread reads); False if the partition left. Raises KafkaError if incomplete."""
         partition = following.partition
         while True:
             log, now_ms = partition.log, self._context.clock_ms()

@@ -43,7 +43,7 @@ class _Window:
 
 
 class ReplicationThrottle:
-    """Replication quota; `throttled_replicas(topic)` returns a topic's list of limited replicas. Both may change."""
+    """Replication quota, changeable at run time; `throttled_replicas(topic)` returns a topic's limited replicas."""
 
     def __init__(
         self, node_id: int, *, limit: Callable[[], Limit], throttled_replicas: Callable[[str], tuple[str, ...]]

@@ -283,10 +283,7 @@ def check_own(records: memoryview, rules: ValidationRules) -> CheckedRecords | N
 def check_quickly(
     records: memoryview, header: BatchHeader, rules: ValidationRules, *, now_ms: int
 ) -> CheckedRecords | None:
-    """Check a batch with an `ordinary_header` on the fast path; None if only the thorough check can decide.
-
-    Returns DOUBTFUL instead of None if the check took so long that it must not be repeated on the event loop.
-    """
+    """Check an `ordinary_header` batch quickly; None if the thorough check must decide, DOUBTFUL if in a thread."""
     codec = header[5] & COMPRESSION_MASK
     # The topic wants something of the batch, or wants it changed. What reads all bytes comes last.
     if rules.timestamp_type or records.readonly or len(records) > rules.max_message_bytes:

@@ -121,7 +121,7 @@ def _in_vain_unless(check: Callable[[], None]) -> Iterator[None]:
 
 
 async def _at_once(size: int) -> None:
-    """Return at once: a `pay` function without a throttle."""
+    """Return immediately: a `pay` function without throttling."""
 
 
 class LogCleaner:

@@ -270,7 +270,7 @@ class Compaction:
         return Segment.create(files, self._task.directory, base_offset, created_ms=self._now_ms, suffix=CLEANED_SUFFIX)
 
     def clean(self, group: Sequence[Source], cleaned: Segment) -> Iterator[int]:
-        """Copy retained records to a new, synced segment; yield bytes read and written. Call once a group, in order."""
+        """Copy a group's retained records to a new, synced segment; yield bytes. Call this per group, in order."""
         for source in group:
             self._transactions.reach(source.end_offset)
             modified_ms = self._storage.modified_ms(source.path)

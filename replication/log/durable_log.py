@@ -32,9 +32,8 @@ class EpochsJob:
     """Write of a log's leader epochs to their file.
 
     A flush and the checkpoint writer may run at the same time. The lock separates their temporary files; the version
-    keeps an older snapshot from replacing a newer one. `is_still` keeps the epochs of a deleted or moved log out of a
-    directory that has taken over its name: with another log's epochs a follower would truncate records that it must
-    keep.
+    keeps an older snapshot from replacing a newer one. `is_still` keeps epochs of a deleted or moved log out of a
+    directory that has taken over its name: with another log's epochs a follower would truncate needed records.
     """
 
     __slots__ = ("_epochs", "_is_still", "_version", "data", "path")
@@ -253,7 +252,7 @@ class DurableLog(LogReader):
         return [] if file is None else [file]
 
     def _topic_id_to_sync(self) -> list[StorageFile]:
-        """Return the topic id's file if it may be unsynced; without it any topic of this name would get the log."""
+        """Return the topic id's file if maybe unsynced; without the file any topic of this name would get the log."""
         with contextlib.suppress(FileNotFoundError):
             if self._name_changes > self._names_synced:
                 return [self.log_directory.storage.open(path_in(self.directory, PARTITION_METADATA))]
@@ -266,10 +265,7 @@ class DurableLog(LogReader):
         return self._segments[first:-1]
 
     def finish_flush(self, job: FlushJob) -> bool:
-        """Raise the recovery point after `job` has run; return False if another job must follow.
-
-        If the log was truncated meanwhile, the recovery point stays: the job has synced records that are gone.
-        """
+        """Raise the recovery point after `job`, if not truncated since; return False if another job must follow."""
         if job.snapshot is not None:
             self._snapshots.finish(job.snapshot)
         # Offsets that were cut off and rewritten are other records, which the job has not synced.

@@ -45,8 +45,7 @@ class FileLock:
 def lock_file(path: str) -> FileLock | None:
     """Take an exclusive lock on a file and create the file if missing; None if another process has the lock.
 
-    Raises OSError. Any user who can read the file can lock it and thereby keep a broker from starting. So only the
-    broker's user may read the lock file, even if others may read the rest of the directory.
+    Raises OSError. Whoever can read the file can lock it and keep a broker from starting: only its user may read it.
     """
     lock = FileLock(open_to_lock(path))
     try:

@@ -466,9 +466,8 @@ class ReplicatedBatches(NamedTuple):
 def check_replicated(records: memoryview, next_offset: int, leader_epoch: int, name: str) -> ReplicatedBatches:
     """Check a leader's batches: checksums, and rising offsets from `next_offset` on. Raises KafkaError.
 
-    An incomplete batch at the end is left out. Batches from the first one of an epoch later than `leader_epoch` on are
-    left out, too: a leader deposed during the fetch may send records that its successor has already written in place of
-    its own (KAFKA-18723).
+    Leaves out an incomplete last batch, and all batches from an epoch later than `leader_epoch` on: a leader deposed
+    during the fetch may send records that its successor has already replaced (KAFKA-18723).
     """
     found = ReplicatedBatches(0, [], [])
     size = 0

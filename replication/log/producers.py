@@ -399,10 +399,7 @@ class ProducerStateManager:
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
-        """Forget producers that have not written for `expiration_ms` and have no open transaction.
-
-        Each step handles some producers and yields the number of forgotten ones; the log may be written between steps.
-        """
+        """Forget producers silent for `expiration_ms` without open transaction; yield the number forgotten per step."""
         # The ids as they are now: the dict may change between two pieces.
         producer_ids = list(self.producers)
         for start in range(0, len(producer_ids), EXPIRED_PER_PIECE):

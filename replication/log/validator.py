@@ -87,9 +87,8 @@ def check_thoroughly(
 ) -> CheckedRecords:
     """Check everything in a batch except offsets. Raises KafkaError if the batch is refused.
 
-    A writable buffer is changed in place, a read-only buffer is copied. With `at_once` raises `TooManyForTheLoop` if
-    the records would have to be decompressed twice, or very many records checked one by one; never for coordinators'
-    batches.
+    A writable buffer is changed in place, a read-only one is copied. With `at_once` raises `TooManyForTheLoop` for
+    records to decompress twice, or very many to check one by one; never for coordinators' batches.
     """
     at_once = at_once and rules.origin is AppendOrigin.CLIENT
     size = batch_size(records, 0, len(records))

@@ -131,10 +131,7 @@ class Follower:
 
 
 class Followers:
-    """The followers and the in-sync replicas of a partition that this broker leads.
-
-    `is_eligible(broker, broker_epoch)` is True if this incarnation of the broker is alive and may be in sync.
-    """
+    """Followers and ISR of a partition led here; `is_eligible(broker, broker_epoch)`: alive and may be in sync."""
 
     __slots__ = ("_is_eligible", "_lag_ms", "_local_id", "by_id", "isr", "now_ms", "proposed")
 
@@ -263,7 +260,7 @@ class Followers:
         return kept if len(kept) < len(self.isr) else None
 
     def excuse(self, refused_ms: int, now_ms: int) -> None:
-        """Do not count the time in which this broker refused fetches (`refused_ms`) as lag of its followers."""
+        """Exclude the time in which this broker refused fetches (`refused_ms`) from its followers' lag."""
         for broker in self.isr:
             if (follower := self.by_id.get(broker)) is not None:
                 follower.excuse(refused_ms, now_ms)

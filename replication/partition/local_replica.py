@@ -34,8 +34,7 @@ Watcher = Callable[[], None]
 class Watchers:
     """Ordered set of callbacks; callbacks may be added and removed while the set is called.
 
-    Calls may nest, because a watcher's response can lead to a request that changes the partition again. The outer call
-    skips watchers that the inner call has removed.
+    Calls nest when a watcher's response leads to another change; the outer call skips what the inner one removed.
     """
 
     __slots__ = ("_functions",)
@@ -203,9 +202,8 @@ class LocalReplica:
     def divergence(self, epoch: int, end_offset: int) -> int:
         """Return the offset from which this log must be truncated to match the leader's log.
 
-        `epoch` is the largest epoch known to the leader that is not above this log's last epoch, and `end_offset` its
-        end on the leader. Records beyond the result are dropped and fetched again from there, whatever the high
-        watermark is (KIP-595).
+        `epoch` is the leader's largest epoch that is not above this log's last one, and `end_offset` its end there.
+        Records beyond the result are dropped and fetched again, whatever the high watermark is (KIP-595).
         """
         return divergence_from_leader(self.log, epoch, end_offset)
 

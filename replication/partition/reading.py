@@ -53,9 +53,8 @@ def look_up(
 ) -> TimestampedOffset | TimestampSearch:
     """Look up the offset for a timestamp or a special value such as -1 (latest), below `bound`.
 
-    `is_behind` is True while a new leader does not know yet how much was committed before its epoch; some lookups then
-    raise OFFSET_NOT_AVAILABLE. If a lookup takes long, the result is a search: `run` it in a thread and call again with
-    `search`.
+    `is_behind`: a new leader does not know yet how much was committed before its epoch; some lookups then raise
+    OFFSET_NOT_AVAILABLE. A long lookup returns a search: `run` it in a thread and call again with `search`.
     """
     # The start does not depend on what is committed, so a leader that `is_behind` answers as well.
     if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):

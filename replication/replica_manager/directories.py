@@ -140,7 +140,6 @@ class HeldDirectory:
         return sorted(name for name in marked if self._storage.is_directory(self._in(name)))
 
     def _parsed_names(self, end: str = "") -> Iterator[tuple[str, PartitionDirectory]]:
-        """Yield the parsed names of partition directories that end with `end`."""
         for name in self._storage.names(self.path):
             parsed = parse_partition_directory(name) if name.endswith(end) else None
             if parsed is not None and parsed.topic not in NOT_OURS:
@@ -208,10 +207,7 @@ class HeldDirectory:
 def hold_directories(
     paths: Iterable[str], storage: Storage, *, node_id: int, descriptors: Descriptors | None = None
 ) -> list[HeldDirectory]:
-    """Lock log directories; create missing directories. Raises LogDirectoryProblem if one cannot be used.
-
-    A directory whose disk fails is offline from the start; at least one directory must be online.
-    """
+    """Lock or create log directories; broken ones are offline. Raises LogDirectoryProblem, also if none is online."""
     # Phase 1: each directory by itself. One bad disk must not keep a broker from starting on the others.
     held: list[HeldDirectory] = []
     try:

@@ -87,7 +87,6 @@ class Flusher:
                     nursery.start_soon(self._try_again_later, postponed)
 
     async def _try_again_later(self, postponed: dict[Partition, KafkaError]) -> None:
-        """Request the postponed flushes again after a pause."""
         text = "%d logs cannot be flushed for now, and are tried again: %s"
         self._reminder.tell(logger.warning, text, len(postponed), next(iter(postponed.values())))
         await trio.sleep(FLUSH_RETRY_S)

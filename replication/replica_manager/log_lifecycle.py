@@ -127,7 +127,7 @@ class LogCreation:
     async def make(
         self, wanted: Sequence[HostedPartition], on_made: Callable[[Sequence[MadeLog]], None]
     ) -> Mapping[str, OSError | KafkaError]:
-        """Create logs, pass them to `on_made` in groups; return errors by topic. A failed topic is given up."""
+        """Create logs, pass them to `on_made` in groups; return errors by topic, whose other logs are then skipped."""
         try:
             # Before any file is made: after a kill the next start must
             # not load a new log with the checkpoints of an old one.

@@ -89,7 +89,7 @@ class MetadataUpdates:
                 partition.reconsider()
 
     async def _bounds(self, request: UpdateMetadataRequest, time_slice: TimeSlice) -> Mapping[str, KnownTopic]:
-        """Read from the tree the topics that have more partitions in the request than in the metadata cache."""
+        """Read topics from the tree if the request has more of their partitions than the metadata cache."""
         claims: dict[str, Claim] = {}
         for topic in request.topic_states:
             known = self._cluster.topics.get(topic.topic_name)

@@ -41,10 +41,7 @@ class FeatureUpdateKey(Struct):
 
 
 class UpdateFeaturesRequest(Message, key=57, versions="0-2", flexible="0+"):
-    """UpdateFeatures (key 57): change the cluster's finalized feature levels.
-
-    v1 validate only, kind of change (KIP-778)   v2 no results for each feature (KIP-1022)
-    """
+    """UpdateFeatures (key 57): change feature levels. v1 dry run, kind (KIP-778); v2 no result for each (KIP-1022)."""
 
     timeout_ms: int = field(Int32, default=60000)
     feature_updates: list[FeatureUpdateKey] = field(Array(FeatureUpdateKey))

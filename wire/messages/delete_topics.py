@@ -43,10 +43,7 @@ class DeleteRecordsTopic(Struct):
 
 
 class DeleteRecordsRequest(Message, key=21, versions="0-2", flexible="2+"):
-    """DeleteRecords (key 21): raise the log start offset of partitions; offset -1 stands for the high watermark.
-
-    v1 answer first, throttle after   v2 flexible
-    """
+    """DeleteRecords (key 21): raise log start offsets (-1: high watermark). v1 throttle after answer; v2 flexible."""
 
     topics: list[DeleteRecordsTopic] = field(Array(DeleteRecordsTopic))
     timeout_ms: int = field(Int32)

@@ -31,10 +31,7 @@ class DescribeTransactionsResponse(Message, key=65, versions="0", flexible="0+")
 
 
 class ListTransactionsRequest(Message, key=66, versions="0-2", flexible="0+"):
-    """ListTransactions (key 66): list a coordinator's transactional ids (KIP-664).
-
-    v1 filter by duration (KIP-994)   v2 filter by a pattern of ids (KIP-1152)
-    """
+    """ListTransactions (key 66, KIP-664): list transactional ids. v1 by time (KIP-994); v2 by id pattern (KIP-1152)."""
 
     state_filters: list[str] = field(Array(String))
     producer_id_filters: list[int] = field(Array(Int64))

@@ -63,10 +63,7 @@ class ListGroupsResponse(Message, key=16, versions="0-5", flexible="3+"):
 
 
 class DeleteGroupsRequest(Message, key=42, versions="0-3", flexible="2+"):
-    """DeleteGroups (key 42): delete empty groups together with their offsets.
-
-    v1 answer first, throttle after   v2 flexible   v3 each error may have a message
-    """
+    """DeleteGroups (key 42): delete empty groups and offsets. v1 throttle after answer; v2 flexible; v3 error texts."""
 
     groups_names: list[str] = field(Array(String))
 

@@ -79,10 +79,7 @@ class DescribeQuorumResponse(Message, key=55, versions="0-2", flexible="0+"):
 
 
 class AddRaftVoterRequest(Message, key=80, versions="0-1", flexible="0+"):
-    """AddRaftVoter (key 80): add a voter to the Raft quorum that stores Kafka's metadata (KIP-853).
-
-    v1 whether to answer before the voters have agreed (KIP-1186)
-    """
+    """AddRaftVoter (key 80): add a voter to Kafka's Raft quorum (KIP-853). v1 may answer before consent (KIP-1186)."""
 
     cluster_id: str | None = field(String, nullable="0+")
     timeout_ms: int = field(Int32)

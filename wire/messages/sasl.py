@@ -4,10 +4,7 @@ from ottla.wire.schema import Array, Bytes, Int16, Int64, Message, String, Text,
 
 
 class SaslHandshakeRequest(Message, key=17, versions="0-1", flexible="none"):
-    """SaslHandshake (key 17): choose the SASL mechanism before authentication (KIP-43).
-
-    v1 tokens follow in SaslAuthenticate requests instead of raw frames (KIP-152)
-    """
+    """SaslHandshake (key 17): choose a SASL mechanism (KIP-43). v0 raw frames follow; v1 SaslAuthenticate (KIP-152)."""
 
     mechanism: str = field(String)
 

@@ -112,10 +112,7 @@ class AcknowledgeTopic(Struct):
 
 
 class ShareAcknowledgeRequest(Message, key=79, versions="1-2", flexible="0+"):
-    """ShareAcknowledge (key 79): acknowledge acquired records (KIP-932).
-
-    v1 is the first stable version   v2 renewal of locks (KIP-1222)
-    """
+    """ShareAcknowledge (key 79): acknowledge records (KIP-932). v1 first stable; v2 renewal of locks (KIP-1222)."""
 
     group_id: str | None = field(String, nullable="0+", default=None)
     member_id: str | None = field(String, nullable="0+")
