@@ -198,7 +198,7 @@ def add_logs(command: argparse.ArgumentParser) -> None:
 
 
 def given_texts(file: Path | None, overrides: Sequence[str], *, with_environment: bool = False) -> dict[str, str]:
-    """Collect unparsed settings of `file`, environment if `with_environment`, `overrides`. Raises ConfigError."""
+    """Collect settings of `file`, environment (`with_environment`), `overrides`; the last wins. Raises ConfigError."""
     from ottla.server.config.broker_config import ConfigError
 
     texts: dict[str, str] = {}

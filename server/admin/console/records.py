@@ -61,10 +61,7 @@ class Records:
     # ------------------------------------------------------------------ pages
 
     async def page(self, request: Request) -> bytes:
-        """Return a page of records.
-
-        `from`: earliest, latest, an offset, or `time:` and ms. `until`: only records below this offset.
-        """
+        """Return records. `from`: earliest, latest, an offset, or `time:` and ms; `until`: only offsets below this."""
         topic, index = requests.text(request, "topic"), requests.number(request, "partition", 0, 0, (1 << 31) - 1)
         limit = requests.number(request, "limit", LIMIT_DEFAULT, 1, LIMIT_MAX)
         cut = requests.number(request, "cut", CUT_DEFAULT, 1, CUT_MAX)

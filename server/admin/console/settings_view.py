@@ -110,10 +110,7 @@ class Writing:
         self._broker = broker
 
     async def produce(self, request: Request) -> dict[str, Any]:
-        """Produce one record. `partition` null: chosen by the key.
-
-        `key`, `value`: text, or hex if `isHex`; null or absent for none.
-        """
+        """Produce one record; `partition` null: by key. `key`, `value`: text, hex if `isHex`; null or absent: none."""
         body = requests.posted(request)
         is_hex = body.get("isHex") is True
         record = Record(

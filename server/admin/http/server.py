@@ -549,7 +549,7 @@ def _longest_idle(connections: Sequence[HttpConnection]) -> HttpConnection | Non
 
 
 def _of_largest_share(staying: Sequence[HttpConnection], host: str) -> HttpConnection | None:
-    """Choose a connection of the address with most connections; None unless it has at least 2 more than `host`."""
+    """Return the longest-busy connection of the address with most; None unless it has at least 2 more than `host`."""
     counts = Counter(each.peer for each in staying)
     most = max(counts.values(), default=0)
     if most < counts[host] + 2:

@@ -55,7 +55,7 @@ def nullable(data: bytes | None) -> bytes:
 
 
 def values_area(values: Iterable[bytes], key_part: bytes, headers_part: bytes) -> bytes:
-    """Encode up to BATCH_RECORDS_MAX records with the same headers and key (`key_part`, made by `nullable`)."""
+    """Encode up to BATCH_RECORDS_MAX records with these values, one headers part and one key part (by `nullable`)."""
     varints = _varints()
     parts: list[bytes] = []
     add = parts.append
@@ -106,10 +106,7 @@ RECORD_BYTES_MAX = 90 << 20
 
 
 def records_in(descriptor: int, delimiter: bytes, before_wait: Callable[[], None]) -> Iterator[list[bytes]]:
-    """Yield lists of records (one per batch), split at `delimiter`. Raises RequestFailed.
-
-    `before_wait` is called when no input is ready.
-    """
+    """Yield one list of records per batch; `before_wait` is called if no input is ready. Raises RequestFailed."""
     rest = bytearray()
     while piece := _piece(descriptor, before_wait):
         # Only in what is new, for the rest has been looked through; a delimiter may begin in it.

@@ -229,10 +229,7 @@ class Cluster:
                 time.sleep(RETRY_S)
 
     def change(self, request: Message) -> Any:
-        """Send a change to the controller and return the response.
-
-        A former controller puts NOT_CONTROLLER into each result; pass the results to `check`.
-        """
+        """Send a change to the controller; return the response. Results may be NOT_CONTROLLER: pass them to `check`."""
         return self.patiently(lambda: self.controller().ask(request))
 
     # --- parts

@@ -92,7 +92,7 @@ def token_login(
 
 
 def _as_kafkas(texts: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
-    """Translate librdkafka's names to Kafka's; add the callback handler of a token endpoint. Raises UsageError."""
+    """Translate librdkafka's settings to Kafka's; add the callback handler of a token endpoint. Raises UsageError."""
     found = {ours: texts[each] for each, ours in _LIBRDKAFKAS.items() if each in texts}
     if ENDPOINT_NAME in texts:
         found[LOGIN_HANDLER_NAME] = HANDLERS[0]

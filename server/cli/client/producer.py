@@ -48,7 +48,7 @@ class Sequences:
         self._next: dict[int, int] = {}
 
     def take(self, partition: int, count: int) -> Place:
-        """Reserve `count` sequences for the next batch of a partition; write its batches in this order."""
+        """Reserve `count` sequences for a partition's next batch; write batches in the order of these calls."""
         sequence = self._next.get(partition, 0)
         self._next[partition] = (sequence + count) % SEQUENCES
         return Place(self._producer_id, self._epoch, sequence)
@@ -117,7 +117,7 @@ class Producer:
         *,
         sequences: Sequences | None = None,
     ) -> None:
-        """`on_answer` gets each request's duration in seconds. With `sequences` batches can be retried."""
+        """`on_answer` is called with each request's duration in seconds. With `sequences` batches can be retried."""
         self.topic = topic
         self.acknowledged = 0
         """Records; with acks 0 those that were sent."""

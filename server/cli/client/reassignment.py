@@ -47,7 +47,7 @@ class Impossible(Exception):
 
 
 def plan_spread(partitions: Sequence[Placed], brokers: Sequence[int]) -> list[Placed]:
-    """Return the moved partitions of an even spread over the ids `brokers`, with new replicas. Raises Impossible."""
+    """Plan an even spread over `brokers` (ids); return the changed partitions with new replicas. Raises Impossible."""
     for each in partitions:
         if len(each.replicas) > len(brokers):
             raise Impossible(

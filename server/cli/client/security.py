@@ -113,7 +113,6 @@ def _login(texts: Mapping[str, str]) -> PeerLoginConfig | TokenLogin:
 
 
 def _jaas(texts: Mapping[str, str]) -> JaasEntry | None:
-    """Parse the JAAS entry in the client settings; None if there is none."""
     from ottla.server.config.jaas import MalformedJaas, parse_jaas
 
     if "sasl.jaas.config" not in texts:

@@ -101,7 +101,7 @@ class _Sizes:
 
 
 class _Steps(threading.local):
-    """Limit of validation steps for one value, separate for each thread. `of_schema`: sizes of schema parts, shared."""
+    """Limit of validation steps for one value, per thread. `of_schema`: sizes of schema parts, for all threads."""
 
     def __init__(self, of_schema: _Sizes) -> None:
         self._of_schema, self._of_value = of_schema, _Sizes()
