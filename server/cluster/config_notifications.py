@@ -77,7 +77,10 @@ async def follow(
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
-    """Read everything, then each change; at the session's end call `ends` (cancels watches), raise SessionExpired."""
+    """Call `read_everything`, then `read_what_changed` after each change, until the session ends.
+
+    At the end call `ends`, which cancel the watches. Raises SessionExpired.
+    """
     try:
         await persistently(coordination, read_everything)
         task_status.started()
@@ -112,7 +115,7 @@ class ChangeNotices:
         self._heeded = max((await self._numbers()).values(), default=-1)
 
     async def read(self) -> tuple[list[bytes], int]:
-        """Return the unprocessed notifications, and the number for `heeded` after them. Raises CoordinationError."""
+        """Return the unprocessed notifications, and the number to pass to `heeded` later. Raises CoordinationError."""
         numbers = await self._numbers()
         self._created_ms = {name: self._created_ms[name] for name in numbers if name in self._created_ms}
         # Those from before are read once, too, to know their age.

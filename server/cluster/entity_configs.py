@@ -52,7 +52,7 @@ Listener = Callable[[str, Texts], None]
 
 
 class EntityConfigs:
-    """Settings of users, clients and addresses in the coordination tree; `refusal` maps write errors to clients'."""
+    """Settings of users, clients, addresses in the coordination tree; `refusal` maps write errors to client errors."""
 
     def __init__(
         self, coordination: Coordination, refusal: Callable[[CoordinationError], KafkaError], *, has_readers: bool
@@ -64,7 +64,7 @@ class EntityConfigs:
         self._locks = KeyedLock()
 
     def on_change(self, listener: Listener) -> None:
-        """Call `listener` with each entity's settings now and after every change; empty once the last is removed."""
+        """Call `listener` with each entity's settings now and after every change, with empty ones after the last."""
         self._listeners.append(listener)
         for entity, overrides in self._known.items():
             listener(entity, overrides.texts)
@@ -79,9 +79,10 @@ class EntityConfigs:
     # ------------------------------------------------------------------ changing
 
     async def alter(self, entity: str, change: Callable[[Texts], Texts]) -> None:
-        """Set an entity's settings to `change` of the present ones. Raises KafkaError if `change` or the write fails.
+        """Change an entity's settings to the result of `change`, a function of the present settings.
 
-        `change` is called again if another broker wrote the settings meanwhile.
+        Raises KafkaError if `change` does, or if the write fails. `change` is called again if another broker wrote
+        meanwhile.
         """
         while True:
             async with self._locks.hold([entity]):

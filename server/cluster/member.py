@@ -320,7 +320,7 @@ class ClusterMember:
             self._has_joined.set()  # the election has begun: the controller is known
 
     async def _listen(self, what: str, listen: Callable[[], Awaitable[None]]) -> None:
-        """Run `listen`, which applies changes, until the session ends, again after errors; `what` is for the log."""
+        """Run `listen`, which applies changes, until the session ends; restart it after errors. `what`: for the log."""
         while True:
             try:
                 await listen()
@@ -357,7 +357,7 @@ class ClusterMember:
                 cancel_watch()
 
     async def _wait_for_namesake(self, gone: trio.Event, patience: float) -> None:
-        """Wait until `gone` is set: the registration node with this broker's id, another's or a former one, has gone.
+        """Wait for `gone`: the registration node of a namesake (another broker, or a former session) has gone.
 
         At the time `patience`, raise JoinProblem if this broker has not joined yet.
         """

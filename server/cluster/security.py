@@ -43,7 +43,7 @@ async def settle_login_secret(coordination: Coordination) -> bytes:
 
 
 class Security:
-    """ACLs, delegation tokens and login secret in the coordination tree; `refusal` maps write errors to clients'."""
+    """ACLs, delegation tokens, login secret in the coordination tree; `refusal` maps write errors to client errors."""
 
     def __init__(
         self,

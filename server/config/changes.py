@@ -57,7 +57,7 @@ def check_changes(changes: Iterable[ConfigChange]) -> None:
 
 
 def check_names(count: int, different: int, empty: Sequence[str]) -> None:
-    """Raise INVALID_REQUEST if of `count` names only `different` differ, or those in `empty` lack a value."""
+    """Raise INVALID_REQUEST if names repeat (`different` is below `count`), or those in `empty` lack a value."""
     if different != count:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     if empty:

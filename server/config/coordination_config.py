@@ -221,7 +221,10 @@ def tls_context(config: ZooKeeperConfig) -> ssl.SSLContext | None:
 
 
 def _load(prefix: str, path: str | None, kind: str | None, load: Callable[[str | None], None]) -> None:
-    """Call `load` with a PEM store's path; `kind` None: by file name, as in Kafka. Raises InvalidSetting."""
+    """Call `load` with the path of a store, which must be PEM. Raises InvalidSetting for other and for unusable stores.
+
+    The type is `kind`, or, as in Kafka, follows from the file's name.
+    """
     if path is not None and (kind or ("PEM" if path.endswith(".pem") else "JKS")).upper() != "PEM":
         reason = f"only PEM files can be read (convert it, and set {prefix}.type=PEM)"
         raise InvalidSetting(f"{prefix}.location", path, reason)

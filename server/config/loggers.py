@@ -171,9 +171,9 @@ class JsonFormatter(logging.Formatter):
 class FloodGate(logging.Filter):
     """Rate limit for log lines from the same place in the code, for each minute.
 
-    LIKE_MAX for warnings and errors, INFO_LIKE_MAX for INFO, none below. The next line that passes has the number of
-    suppressed lines. Code that unauthenticated peers or a broken disk can make log endlessly has its own limit, which
-    names the peer (`replication/reminders.py`).
+    The limit is LIKE_MAX for warnings and errors, INFO_LIKE_MAX for INFO; lines below INFO are not limited. The next
+    line that passes has the number of suppressed lines. Code that unauthenticated peers or a broken disk can make log
+    endlessly has its own limit, which names the peer (`replication/reminders.py`).
     """
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:

@@ -52,7 +52,10 @@ _EXTENSION_VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
 
 @dataclass(frozen=True, kw_only=True)
 class ClientCredentials:
-    """Token retrieval by client credentials (RFC 6749, 4.4). `tls`: for https. Timeouts None: only the overall one."""
+    """Retrieval of tokens with client credentials (RFC 6749, section 4.4).
+
+    `tls`: TLS settings for an https URL. Timeouts that are None: only the overall timeout applies.
+    """
 
     url: str
     client_id: str
@@ -113,7 +116,7 @@ def listener_login(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None
 
 
 def oauth_login(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -> OAuthLogin:
-    """Return the login in listener or client settings with the prefix `prefix`. Raises InvalidSetting."""
+    """Return the login that a listener's or client's settings, named `prefix`..., describe. Raises InvalidSetting."""
     own = f"{prefix}{OAUTHBEARER.lower()}." if prefix else ""
     config = OAuthLoginConfig(**values_of(OAuthLoginConfig, texts, own))
     options = {} if jaas is None else jaas.options

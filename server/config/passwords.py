@@ -49,7 +49,10 @@ class UndecodablePassword(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class PasswordEncoder:
-    """Password encoder compatible with Kafka's EncryptingPasswordEncoder; decodes with the stored parameters."""
+    """Encoder of passwords compatible with Kafka's EncryptingPasswordEncoder.
+
+    It encodes with the parameters given here, and decodes with those stored in the encoded password.
+    """
 
     secret: bytes
     random_bytes: Callable[[int], bytes]
@@ -173,7 +176,7 @@ class KeptPasswords:
         )
 
     def to_keep(self, texts: Texts, node_id: int | None) -> Texts:
-        """Return settings with passwords encrypted; `node_id` None: all brokers'. Raises INVALID_CONFIG as Kafka."""
+        """Return settings with encrypted passwords; `node_id` None: all brokers'. Raises INVALID_CONFIG like Kafka."""
         passwords = [name for name in texts if is_password(name)]
         if not passwords:
             return texts

@@ -139,7 +139,7 @@ class ConfigRepository:
         return self._with_overrides(topic, texts) if texts else self.current.log
 
     def _with_overrides(self, topic: str, texts: Texts) -> LogConfig:
-        """Apply a topic's overrides to the defaults; skip those (by other brokers) that are unknown or invalid here."""
+        """Apply a topic's overrides to the defaults; skip those of other brokers that are unknown or invalid here."""
         config = self.current.log
         try:
             return config.with_overrides(texts)
@@ -178,7 +178,7 @@ class ConfigRepository:
         return self.for_all_brokers if for_all else self.for_this_broker
 
     def put_broker(self, overrides: Overrides, *, for_all: bool) -> None:
-        """Apply settings of this broker or (`for_all`) all; call the listeners if a value in force has changed."""
+        """Apply settings of this broker or (`for_all`) of all; call the listeners if a value in force has changed."""
         before = self._texts
         if for_all:
             self.for_all_brokers = overrides
@@ -207,9 +207,9 @@ class ConfigRepository:
         self._listeners.append(listener)
 
     def on_check(self, checker: Callable[[Texts], None]) -> None:
-        """Register a function that gets all settings that a client's change results in; InvalidSetting rejects it.
+        """Register a checker of clients' changes: it gets the resulting settings, and raises InvalidSetting to reject.
 
-        The function may be called in a thread. Changes that other brokers have written are not checked.
+        The checker may be called in a thread. Changes that other brokers have written are not checked.
         """
         self._checkers.append(checker)
 
@@ -219,13 +219,13 @@ class ConfigRepository:
         return bool(self._checkers)
 
     def check(self, for_all_brokers: Texts, for_this_broker: Texts) -> None:
-        """Call `on_check`'s functions for a change not in force yet, perhaps in a thread. Raises InvalidSetting."""
+        """Call the registered checkers for a change not in force yet, perhaps in a thread. Raises InvalidSetting."""
         texts = self._merged(for_all_brokers, for_this_broker)
         for checker in self._checkers:
             checker(texts)
 
     def takeable(self, texts: Texts, *, for_all: bool) -> Texts:
-        """Return those broker settings that are valid together; log the others, perhaps by another broker."""
+        """Return those broker settings that are valid together; log the others, which other brokers may have set."""
         taken: Texts = {}
         for name, text in texts.items():
             tried = {**taken, name: text}

@@ -115,7 +115,7 @@ class AuthorizerConfig:
 
     @classmethod
     def of(cls, class_name: str, texts: Mapping[str, str]) -> AuthorizerConfig | None:
-        """Return authorizer `class_name`'s settings from all settings; None without one. Raises InvalidSetting."""
+        """Parse the settings of authorizer `class_name`; return None if none is configured. Raises InvalidSetting."""
         class_name = class_name.strip()
         if not class_name:
             return None

@@ -72,7 +72,7 @@ TokenRules = SignedTokenRules | UnsecuredTokenRules
 
 
 def token_rules(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -> TokenRules:
-    """Return the token rules from a listener's settings with prefix `prefix` and JAAS entry. Raises InvalidSetting."""
+    """Return a listener's rules for tokens; `prefix` begins its settings' names. Raises InvalidSetting."""
     own = f"{prefix}{OAUTHBEARER.lower()}."
     config = OAuthConfig(**values_of(OAuthConfig, texts, own))
     handler = texts.get(f"{OAUTHBEARER.lower()}.{HANDLER_NAME}", texts.get(HANDLER_NAME))

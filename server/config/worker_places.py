@@ -54,7 +54,7 @@ def worker_folder(log_dir: Path, number: int) -> Path:
 
 
 def tree_socket(log_dir: Path) -> Path:
-    """Return the Unix socket's path of the supervisor's tree for workers; `log_dir`: the first log directory."""
+    """Return the path of the Unix socket for the supervisor's tree; `log_dir`: the first log directory."""
     return log_dir.absolute() / FOLDER / "coordination.socket"
 
 

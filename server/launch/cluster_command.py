@@ -190,7 +190,10 @@ def _secured(wanted: Path | None, known: Known) -> Secured | None:
 
 
 def _ports(folder: Path, size: int | None, known: Known, with_zookeeper: bool) -> list[int | None]:
-    """Return the last or free ports of ZooKeeper (None without it) and of brokers 1, 2, ... Raises ConfigError."""
+    """Return the ports of ZooKeeper (None without it) and of brokers 1, 2 and so on.
+
+    They are those of the last start, and free ports for new processes. Raises ConfigError.
+    """
     before = known.ports or [0 if _has_zookeeper(folder, with_zookeeper) else None]
     if with_zookeeper and before[0] is None:
         raise ConfigError(
@@ -345,7 +348,7 @@ class LocalCluster:
             logger.exception("bug: a task of the cluster has ended")
 
     async def _heed(self, signals: AsyncIterator[int]) -> None:
-        """Handle signals: the first stops brokers in order, the second makes them flush and end, the third kills."""
+        """Handle signals: the first stops brokers in order, the second has them flush and end, the third kills them."""
         number = signal.SIGTERM
         async for _ in signals:
             if self._is_stopping:
@@ -402,7 +405,7 @@ class LocalCluster:
                 self._nursery.start_soon(self._guarded, self._press, int(key))
 
     async def _press(self, number: int) -> None:
-        """Kill broker `number`, or start it again, at its key; ignored while it starts or the cluster stops."""
+        """On a broker's key kill it, or start it again; ignore the key while it starts, or while the cluster stops."""
         broker = self._brokers[number - 1]
         if self._is_stopping or not broker.serving_or_ended.is_set():
             return
@@ -465,7 +468,10 @@ class LocalCluster:
         return "" if self._folder == default_folder() else f" --data {shlex.quote(str(self._folder))}"
 
     async def _hold_tree(self, task_status: trio.TaskStatus[int]) -> None:
-        """Serve the tree until all processes have ended. Raises ClusterFailed if it cannot be served from the start."""
+        """Serve the coordination tree until all processes have ended.
+
+        Raises ClusterFailed if the tree cannot be served from the start; a later failure stops the cluster.
+        """
         folder = self._folder / TREE
         try:
             folder.mkdir(mode=0o700, exist_ok=True)

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 def run_worker(config: BrokerConfig, report: Report, *, log_level: str, log_format: str, beat_s: float | None) -> int:
-    """Run a worker's broker until a signal; return the exit status. `beat_s`: seconds between heartbeats or None."""
+    """Run a worker's broker until a signal; return the exit status. `beat_s`: seconds per heartbeat, None: none."""
     assert config.worker is not None
     set_up_log(log_level, log_format, f"worker {config.worker.number}")
     try:
@@ -103,7 +103,7 @@ class _CannotKeep(Exception):
 def keep_tree(
     directory: Path, where: Path, report: Report, *, log_level: str, log_format: str, beat_s: float | None
 ) -> int:
-    """Serve `directory`'s tree until a signal; return the exit status. `beat_s`: seconds between heartbeats or None."""
+    """Serve `directory`'s tree until a signal; return the exit status. `beat_s`: seconds per heartbeat, None: none."""
     set_up_log(log_level, log_format, "tree")
     problem = trio.run(_keep, directory, where, report, beat_s)
     if problem is None:

@@ -189,7 +189,10 @@ class AclIndex:
         rules.put(pattern, before, entries, self._rights_of(entries) if entries else None)
 
     def _rights_of(self, entries: frozenset[Entry]) -> _Rights:
-        """Return the rights of these entries; equal sets share one object, as many patterns often have few sets."""
+        """Return the rights that result from these entries.
+
+        Equal entries share one object, because thousands of patterns often have only a few different sets of entries.
+        """
         if len(entries) > SHARED_ENTRIES_MAX:
             return _Rights(entries)
         rights = self._rights.get(entries)

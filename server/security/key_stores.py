@@ -132,7 +132,10 @@ def pem_of(chain: tuple[bytes, ...]) -> str:
 
 
 def read_key_store(config: TlsConfig) -> KeyStore | None:
-    """Read the keystore by ssl.keystore.*, as Kafka's DefaultSslEngineFactory; None without. Raises InvalidSetting."""
+    """Read the keystore given by ssl.keystore.*; None if none is given. Raises InvalidSetting.
+
+    The rules are those of Kafka's DefaultSslEngineFactory.
+    """
     kind = config.ssl_keystore_type.upper()
     key, chain, location = config.ssl_keystore_key, config.ssl_keystore_certificate_chain, config.ssl_keystore_location
     if key is not None or chain is not None:
@@ -349,7 +352,7 @@ def jks_key_and_chain(
 
 
 def jks_authorities(data: bytes, password: str | None) -> tuple[bytes, ...]:
-    """Return all trusted certificates (DER) and, as Java does, private keys' holders. Raises UnreadableStore."""
+    """Return all trusted certificates (DER), including private keys' own, as Java does. Raises UnreadableStore."""
     jks = _jks()
     found: list[bytes] = []
     for entry in _entries(jks, data, password):

@@ -54,7 +54,7 @@ def encode_credential(credential: ScramCredential) -> str:
 
 
 def decode_credential(text: str) -> ScramCredential:
-    """Parse a credential, whose parts are in any order, none unknown, as in Kafka. Raises MalformedCredential."""
+    """Parse a credential; as in Kafka, its parts may be in any order, but none unknown. Raises MalformedCredential."""
     parts: dict[str, str] = {}
     for each in text.split(","):
         name, _, value = each.partition("=")
@@ -96,7 +96,7 @@ _LENGTHS_OF_TOOLS = (25, 26)  # those of nearly all numbers of so many bits
 
 
 class Look(NamedTuple):
-    """Properties of a credential that the server reveals before a login; `salt_bytes` 0: like Kafka's tools' salts."""
+    """Properties of a credential that the server reveals before a login; `salt_bytes` 0: a salt as in Kafka's tools."""
 
     iterations: int
     salt_bytes: int

@@ -113,7 +113,7 @@ def server_context(config: TlsConfig, secrets: Secrets) -> ssl.SSLContext:
 
 
 def client_context(config: TlsConfig, secrets: Secrets) -> ssl.SSLContext:
-    """Return the TLS context for connections to other brokers. Raises InvalidSetting if it cannot be used."""
+    """Return the TLS context for connections to other brokers. Raises InvalidSetting if settings are unusable."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     algorithm = config.ssl_endpoint_identification_algorithm.lower()
     if algorithm not in ("", "https"):

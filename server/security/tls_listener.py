@@ -177,12 +177,12 @@ class TlsListener:
     # --- changes
 
     def check(self, texts: Mapping[str, str]) -> None:
-        """Raise InvalidSetting for settings that the listener cannot use; changes nothing. Any thread may call this."""
+        """Raise InvalidSetting for settings the listener cannot use, without changes. May be called in a thread."""
         # Kept: when the change comes into force files and keys need not be read again.
         self._checked = self.read_anew(texts)
 
     def read_anew(self, texts: Mapping[str, str]) -> InForce | None:
-        """Return the state read again from settings and files, None if unchanged. Any thread. Raises InvalidSetting."""
+        """Read settings and files again, perhaps in a thread; return None if unchanged. Raises InvalidSetting."""
         config = self._config(texts)
         files = _fingerprints(files_of(config))
         for known in (self._in_force, self._checked):
@@ -299,7 +299,7 @@ class TlsListeners:
     def __init__(
         self, endpoints: Iterable[Endpoint], configs: ConfigRepository, between_brokers: Collection[str] = ()
     ) -> None:
-        """Load the TLS of all encrypted endpoints; `between_brokers`: listeners on which brokers connect."""
+        """Load the TLS of all encrypted endpoints; `between_brokers`: listeners for brokers' connections."""
         self._configs = configs
         self._by_name = {
             each.listener: TlsListener(

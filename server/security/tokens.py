@@ -97,7 +97,7 @@ def renewed(
 
 
 def expired(token: DelegationToken, principal: str, period_ms: int, now_ms: int) -> DelegationToken | None:
-    """Return the token with an expiry in `period_ms`; None (remove it now) if negative. Raises KafkaError."""
+    """Return the token with an expiry in `period_ms`; if negative, return None: remove it now. Raises KafkaError."""
     _check_renewer(token, principal)
     if period_ms < 0:
         return None

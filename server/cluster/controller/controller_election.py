@@ -227,7 +227,7 @@ class ControllerElection:
             await self._step_down(term)
 
     async def _watch_controller(self, office: trio.CancelScope) -> None:
-        """End the term (cancel `office`) once /controller changes or is deleted (operators force elections so)."""
+        """Cancel `office` (the term) once /controller changes or is deleted, as operators do to force an election."""
         is_ours = True
         while is_ours:
             changed = self._changed  # before the look, as in `run`

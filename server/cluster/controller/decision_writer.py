@@ -112,7 +112,7 @@ class DecisionWriter:
         return lambda: decisions.pop() if decisions else self._states.pending() or Decision()
 
     async def do(self, decide: Decide) -> CarriedOut:
-        """Write, commit and announce one decision; the next stay pending. Raises WriteRefused and `decide`'s errors."""
+        """Write, commit and announce one decision; follow-ups stay pending. Raises WriteRefused, `decide`'s errors."""
         outcome = CarriedOut()
         for _ in range(ATTEMPTS_MAX):
             # After a failed attempt it decides on what was read again. What was written before that counts already.

@@ -182,7 +182,7 @@ class EmbeddedCoordination:
         self._is_open = True
 
     def _rewrite_old(self) -> None:
-        """Rewrite the journal at a start (step 2), to bound it. Raises OSError if the old file is unusable then."""
+        """Rewrite the journal at a start (step 2) to bound its size. Raises OSError if the old file is unusable."""
         try:
             self._journal.rewrite(self._snapshot())
             self._is_rewritten = True
@@ -217,7 +217,7 @@ class EmbeddedCoordination:
                     raise CoordinationUnavailable(self.path) from None
 
     def _write_unwritten(self) -> None:
-        """Write the delayed changes, in a thread while no task changes the tree. Raises OSError on failure."""
+        """Write the delayed changes, in a thread, while no task changes the tree. Raises OSError if this fails."""
         if self._unwritten:
             was_rewritten = self._is_rewritten
             if not was_rewritten:
@@ -230,7 +230,7 @@ class EmbeddedCoordination:
         self._journal.sync_name()
 
     async def write_at_once(self) -> None:
-        """Write the delayed changes, and later multis before their replies. Raises CoordinationUnavailable."""
+        """Write the delayed changes; from now on write multis before their replies. Raises CoordinationUnavailable."""
         await self.keep()
         self._unwritten = None
 
@@ -288,7 +288,10 @@ class EmbeddedCoordination:
         return self._last_session_id
 
     def end_session(self, session_id: int) -> Writer:
-        """Queue, after its requests, a session's ephemeral nodes for deletion; await `outcome_of` the `Writer`."""
+        """Queue the deletion of a session's ephemeral nodes behind the session's requests.
+
+        The caller must await `outcome_of` with the returned `Writer`.
+        """
         assert session_id
         writer = Writer([EndSession()], session_id, is_end=True)
         self._queue.append(writer)

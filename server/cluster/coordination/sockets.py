@@ -131,7 +131,7 @@ WAITING_BYTES_MAX = 16 << 20  # above which the other side is given up: it does 
 
 
 class FramedSocket:
-    """Unix socket for frames: one task receives, one sends, any queue. Owns `sock`, which must be non-blocking."""
+    """Unix socket for frames: one task receives, one sends, all may queue. Owns `sock`, which must be non-blocking."""
 
     def __init__(self, sock: socket.socket, *, frame_bytes_max: int) -> None:
         self._sock = sock

@@ -201,7 +201,10 @@ class ServedCoordination(ProbedSession):
     # ------------------------------------------------------------------ the life of the session
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hold the session until cancelled or over. Raises CoordinationUnavailable, AccessDenied if it cannot begin."""
+        """Begin the session and hold it until it ends; when cancelled, end it.
+
+        Raises CoordinationUnavailable or AccessDenied, with a line for the operator, if the session cannot begin.
+        """
         deadline = trio.current_time() + self._connection_timeout_s
         connection = await self._connect(deadline)
         try:

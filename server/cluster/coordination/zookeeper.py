@@ -183,7 +183,10 @@ class ZooKeeperCoordination(ProbedSession):
     # ------------------------------------------------------------------ the life of the session
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hold the session until cancelled or over. Raises CoordinationUnavailable, AccessDenied if it cannot begin."""
+        """Begin the session and hold it until it ends; when cancelled, end it.
+
+        Raises CoordinationUnavailable or AccessDenied, with a line for the operator, if the session cannot begin.
+        """
         token = trio.lowlevel.current_trio_token()
         # All servers have to be tried before the session may be in doubt, so the time is shared among them.
         attempt_s = max(ATTEMPT_S_MIN, min(ATTEMPT_S_MAX, self._timeout_s * PROBE_SHARE / len(self._servers)))
@@ -381,7 +384,7 @@ class ZooKeeperCoordination(ProbedSession):
         return self._client
 
     async def _ask(self, requests: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Send requests together; return values and errors. Raises CoordinationUnavailable (lost) or SessionExpired."""
+        """Send requests together; return each value or error. Raises CoordinationUnavailable or SessionExpired."""
         pending = _PendingCall(len(requests))
         self._pending.add(pending)
         try:

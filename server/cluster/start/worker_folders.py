@@ -104,7 +104,10 @@ def _patiently_locked(storage: Storage, folder: Path) -> DirectoryLock:
 
 
 def _await_former_holder(log_dir: Path) -> None:
-    """Wait up to PATIENCE_S for the tree's former server, which ends late. Raises LogDirectoryProblem then."""
+    """Wait until no process serves the journal's tree. Raises LogDirectoryProblem after PATIENCE_S seconds.
+
+    The tree's former server owns the journal until it ends, which is later than the end of the former supervisor.
+    """
     for _ in looks(PATIENCE_S):
         if not is_held(str(tree_socket(log_dir))):
             return

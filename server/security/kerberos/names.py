@@ -85,7 +85,7 @@ class ShortNamer:
         self._rules = [_parsed(each) for each in rules]
 
     def short_name(self, name: KerberosName, default_realm: str) -> str:
-        """Return a principal's user name; `default_realm`: this machine's, "" without. Raises NoShortName."""
+        """Return a principal's user name. Raises NoShortName. `default_realm`: this machine's realm, "" without one."""
         if name.realm is None and name.host_name is None:
             return name.service_name
         parts = [name.realm or "", name.service_name, *([] if name.host_name is None else [name.host_name])]

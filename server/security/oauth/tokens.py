@@ -41,7 +41,7 @@ _WITHOUT_CONTROLS = re.compile(r"[^\x00-\x1f\x7f]*")
 
 
 class InvalidToken(Exception):
-    """A token is rejected; the text, for the log, does not quote it. `status`, `scope`: for the client (RFC 7628)."""
+    """A token is rejected; the log text does not quote it. `status`, `scope`: for the client (RFC 7628, 3.2.2)."""
 
     def __init__(self, reason: str, status: str = "invalid_token", scope: str | None = None) -> None:
         super().__init__(reason)
