@@ -119,7 +119,7 @@ class AclStore:
         return [errors.get(acl.pattern) for acl in acls]
 
     async def remove(self, filters: Sequence[AclFilter], limit: int) -> list[list[tuple[Acl, KafkaError | None]]]:
-        """Remove the rules that `filters` match; return, for each filter, its rules, each with None or an error.
+        """Remove the rules that `filters` match; return each filter's matched rules, each with None or an error.
 
         Raises KafkaError if the filters match more than `limit` different rules, or the same rules too many times.
         """

@@ -145,7 +145,8 @@ def peer_login(
 ) -> PeerLoginConfig:
     """Return this broker's login at other brokers' inter-broker listener. Raises InvalidSetting.
 
-    `texts`, `served`: settings and SASL of its own listener of this name, whose JAAS entry has the user, as in Kafka.
+    As in Kafka, the user comes from the JAAS entry of this broker's own listener with the same name. `texts`: the
+    settings that apply to that listener. `served`: its parsed SASL settings.
     """
     name = "sasl.mechanism.inter.broker.protocol"
     declared = settings_of(SaslConfig)[name]
