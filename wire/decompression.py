@@ -319,7 +319,7 @@ def _gunzip_member(data: memoryview, position: int, sink: Sink, input_bytes: int
 
 
 def _snappy_blocks(data: memoryview, *, strict: bool = True, blocks_max: int | None = None) -> list[memoryview] | None:
-    """Return xerial streams' compressed blocks (data without xerial header: one); None beyond `blocks_max`."""
+    """Return the compressed blocks of xerial streams, or all data if without header; None beyond `blocks_max`."""
     if data[:8] != XERIAL_MAGIC or len(data) < len(XERIAL_HEADER):
         return [data]
     blocks = []

@@ -64,7 +64,7 @@ def let_others_run() -> None:
 
 
 def paced(give_way: Callable[[], None] = let_others_run) -> Callable[[], None]:
-    """Return a function to call after each piece of work; `give_way`, which may switch threads, runs once a ms."""
+    """Return a function to call after each piece of work; it calls `give_way`, a costly switch, only once a ms."""
     until = 0.0
 
     def give_way_when_due() -> None:

@@ -29,7 +29,7 @@ from ottla.replication.cluster.metadata_cache import NO_LEADER, RECOVERING, Part
 
 
 def offline_election(state: PartitionState, online: Container[int], *, unclean: bool) -> PartitionState | None:
-    """Elect a leader for a leaderless partition, None if impossible; an unclean leader must recover first (KIP-704)."""
+    """Elect a leader for a leaderless partition; None if no replica can. An unclean leader must recover (KIP-704)."""
     in_sync = tuple(broker for broker in state.isr if broker in online)
     if (leader := _first(state.replicas, online, in_sync)) is not None:
         return succeed(state, leader, in_sync)
@@ -40,7 +40,7 @@ def offline_election(state: PartitionState, online: Container[int], *, unclean: 
 
 
 def reassignment_election(state: PartitionState, online: Container[int]) -> PartitionState | None:
-    """Return the reassigned state; an eligible leader stays. None while no target replica is in sync and online."""
+    """Return the state after a reassignment, keeping an eligible leader; None while no target is in sync and online."""
     target = state.target_replicas
     in_sync = tuple(broker for broker in state.isr if broker in target)
     # Clients need not look for another leader where the present one may stay.

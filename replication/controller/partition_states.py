@@ -377,7 +377,7 @@ class PartitionStates(PartitionTable):
         return tuple(changes)
 
     def topic_changed(self, name: str, assignment: TopicAssignment, version: int) -> Steps[Decision]:
-        """Load a changed topic node; elect leaders for new partitions. Ignores reassignments: controllers make them."""
+        """Load a changed topic node; elect leaders for new partitions. Only controllers reassign; ignore the rest."""
         topic = self.topics[name]
         topic.version = version
         if name in self.deletions:

@@ -173,7 +173,7 @@ class TopicPlanner:
         return TopicPlan(before=None, after=state, configs=dict(topic.configs or {}))
 
     def check_extension_total(self, requested: Iterable[tuple[str, int]]) -> None:
-        """Raise KafkaError if valid extensions in `requested`, (topic, new count) pairs, add too many partitions."""
+        """Raise KafkaError if `requested`, (topic, new count) pairs, add too many partitions to existing topics."""
         total = 0
         for name, count in requested:
             if (topic := self.cluster.topics.get(name)) is not None:

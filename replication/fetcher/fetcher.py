@@ -314,7 +314,7 @@ class Fetcher:
         self._fetch.note_unused(following)  # the high watermark that came along
 
     async def _cut(self, following: PartitionFetchState, offset: int) -> bool:
-        """Truncate the log stepwise (a thread reads); False if the partition left. Raises KafkaError if incomplete."""
+        """Truncate the log to `offset` in steps; False if the partition has left. Raises KafkaError if incomplete."""
         partition = following.partition
         while True:
             log, now_ms = partition.log, self._context.clock_ms()

@@ -283,7 +283,7 @@ def check_own(records: memoryview, rules: ValidationRules) -> CheckedRecords | N
 def check_quickly(
     records: memoryview, header: BatchHeader, rules: ValidationRules, *, now_ms: int
 ) -> CheckedRecords | None:
-    """Check an `ordinary_header` batch quickly; None if the thorough check must decide, DOUBTFUL if in a thread."""
+    """Check an `ordinary_header` batch quickly; None: check it thoroughly; DOUBTFUL: do so in a thread."""
     codec = header[5] & COMPRESSION_MASK
     # The topic wants something of the batch, or wants it changed. What reads all bytes comes last.
     if rules.timestamp_type or records.readonly or len(records) > rules.max_message_bytes:

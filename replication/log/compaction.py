@@ -152,7 +152,7 @@ class Compaction:
     # --- the map ------------------------------------------------------------------------------------------------------
 
     def build_map(self) -> Iterator[int]:
-        """Map each dirty key to its last offset; yield bytes read. OSError, CorruptSegment or KafkaError end it."""
+        """Map each dirty key to its last offset; yield bytes read. Raises OSError, CorruptSegment or KafkaError."""
         self._remove_leftovers()
         start = self._task.first_dirty_offset
         clean = [source for source in self._task.sources if source.base_offset < start]

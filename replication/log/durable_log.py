@@ -252,7 +252,7 @@ class DurableLog(LogReader):
         return [] if file is None else [file]
 
     def _topic_id_to_sync(self) -> list[StorageFile]:
-        """Return the topic id's file if maybe unsynced; without the file any topic of this name would get the log."""
+        """Return the file with the topic id if unsynced; without this file any topic of the name would get the log."""
         with contextlib.suppress(FileNotFoundError):
             if self._name_changes > self._names_synced:
                 return [self.log_directory.storage.open(path_in(self.directory, PARTITION_METADATA))]
@@ -265,7 +265,7 @@ class DurableLog(LogReader):
         return self._segments[first:-1]
 
     def finish_flush(self, job: FlushJob) -> bool:
-        """Raise the recovery point after `job`, if not truncated since; return False if another job must follow."""
+        """Raise the recovery point after `job`, unless the log was truncated since; return False if a job is left."""
         if job.snapshot is not None:
             self._snapshots.finish(job.snapshot)
         # Offsets that were cut off and rewritten are other records, which the job has not synced.

@@ -28,7 +28,7 @@ class Irreparable(OSError):
 
 
 def insist(call: Callable[..., None], *arguments: object) -> None:
-    """Call a rename or truncation that must succeed and needs no space or descriptors; retry one transient error."""
+    """Call a rename, removal or truncation that must succeed and needs no space; retry one transient error."""
     try:
         call(*arguments)
     except OSError as error:

@@ -70,7 +70,7 @@ class IndexFile:
 
 
 class SparseIndex(IndexFile, ABC):
-    """Sorted fixed-size entries, mostly in a file; `_is_stale` until `save` corrects the file's `_saved` entries."""
+    """Sorted array of fixed-size entries; `_is_stale` until `save` makes the file equal the first `_saved` entries."""
 
     ENTRY: ClassVar[Struct]
     __slots__ = ("_is_snapshot", "_is_stale", "_last_page", "_saved", "_tail", "base_offset")
@@ -188,7 +188,7 @@ class SparseIndex(IndexFile, ABC):
     def _saved_entries_around(self, field: int, target: int) -> tuple[int, bytes | bytearray]:
         """Read entries around the last one whose `field` is at most `target`; return their first slot and their bytes.
 
-        Without such an entry the bytes are empty. Entries after the last result are tried first, because readers go on.
+        Without such an entry the bytes are empty. Entries after the last result come first: readers continue there.
         """
         unpack_from, size, saved = self.ENTRY.unpack_from, self.ENTRY.size, self._saved
         start = self._last_page * PAGE_ENTRIES

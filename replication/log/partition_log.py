@@ -160,7 +160,7 @@ class PartitionLog(SegmentedLog):
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """First offset of the oldest transaction open or ended at or above the high watermark; None without one."""
+        """First offset of the oldest transaction that has not ended below the high watermark; None if there is none."""
         producers = self._producers
         if producers is None:
             return None

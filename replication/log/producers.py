@@ -399,7 +399,7 @@ class ProducerStateManager:
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
-        """Forget producers silent for `expiration_ms` without open transaction; yield the number forgotten per step."""
+        """Forget producers silent for `expiration_ms` without an open transaction; yield the number after each step."""
         # The ids as they are now: the dict may change between two pieces.
         producer_ids = list(self.producers)
         for start in range(0, len(producer_ids), EXPIRED_PER_PIECE):

@@ -508,7 +508,7 @@ class LogDirectory:
         return self.failure is None
 
     def take_offline(self, error: OSError) -> KafkaError:
-        """Take the directory offline after an irreparable error; return the KafkaError to raise. Else use `judge`."""
+        """Take the directory offline after an error that cannot be undone, else use `judge`; return the KafkaError."""
         # The first failure is the cause. Failures that follow from it are not reported again.
         if self.failure is None:
             self.failure = error

@@ -78,7 +78,7 @@ class Verification:
             self.lowest_sequence = sequence
 
     def check_sequence(self, batch: BatchHeader, *, is_known: bool) -> None:
-        """Raise KafkaError if `batch` cannot come first; `is_known` says whether the log has the producer's batches."""
+        """Raise KafkaError if `batch` cannot be the producer's first; `is_known`: the log has its other batches."""
         sequence = batch.base_sequence
         if self.supports_epoch_bump and sequence and not is_known:
             raise KafkaError(

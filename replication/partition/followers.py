@@ -131,7 +131,7 @@ class Follower:
 
 
 class Followers:
-    """Followers and ISR of a partition led here; `is_eligible(broker, broker_epoch)`: alive and may be in sync."""
+    """Followers and ISR of a led partition; `is_eligible(broker, broker_epoch)`: it lives and may be in sync."""
 
     __slots__ = ("_is_eligible", "_lag_ms", "_local_id", "by_id", "isr", "now_ms", "proposed")
 

@@ -143,7 +143,7 @@ class RetryWindow:
             run.insert(batch.base_sequence, code)
 
     def missing(self, place: Place, batch: BatchHeader, entry: ProducerEntry | None) -> ErrorCode | None:
-        """Return the error of a refused batch that must be sent again before `batch`, or None; `entry` is the log's."""
+        """Return the error of a refused batch to resend before `batch`, or None; `entry` is the producer's state."""
         # Three cases in which the run says nothing: none, a batch of an older epoch, which the log refuses, and a newer
         # one.
         run = self.by_producer.get(batch.producer_id, {}).get(place)

@@ -207,7 +207,7 @@ class HeldDirectory:
 def hold_directories(
     paths: Iterable[str], storage: Storage, *, node_id: int, descriptors: Descriptors | None = None
 ) -> list[HeldDirectory]:
-    """Lock or create log directories; broken ones are offline. Raises LogDirectoryProblem, also if none is online."""
+    """Lock log directories, made if missing; broken ones are offline. Raises LogDirectoryProblem, also if all are."""
     # Phase 1: each directory by itself. One bad disk must not keep a broker from starting on the others.
     held: list[HeldDirectory] = []
     try:

@@ -114,7 +114,7 @@ class FutureReplica:
     # --- on the event loop --------------------------------------------------------------------------------------------
 
     def next_job(self) -> Job | None:
-        """Return the next job; None if the future log may take over. Raises KafkaError if the log is unreadable."""
+        """Return the next job; None if the future log may take over. Raises KafkaError if reading the log fails."""
         # State copying: what the current log has lost is cut off before anything else is appended.
         if self._cut_to is not None:
             offset, self._cut_to = self._cut_to, None

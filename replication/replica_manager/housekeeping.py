@@ -230,7 +230,7 @@ class Housekeeping:
         await apply_retention(partitions, self._repairer, self._clock_ms)
 
     async def _compact_dirtiest(self, number: int, put_off: set[Partition]) -> None:
-        """Compact logs, dirtiest first, until none needs it or thread `number` is gone; unfinished go to `put_off`."""
+        """Compact logs, dirtiest first, until none needs it or thread `number` is gone; `put_off` gets the rest."""
         while self._config().log_cleaner_enable and number < self._config().log_cleaner_threads:
             # Looked for again after each log, because a round over many logs takes long and the dirtiest one changes.
             found = [each for each in await self._cleanable() if each[0] not in put_off]

@@ -93,7 +93,7 @@ class WriteStateData(Struct):
 
 
 class WriteShareGroupStateRequest(Message, key=85, versions="0-1", flexible="0+"):
-    """WriteShareGroupState (key 85): a leader writes share state (KIP-932). v1 delivered records (KIP-1226)."""
+    """WriteShareGroupState (key 85): leaders write share state (KIP-932). v1 number of delivered records (KIP-1226)."""
 
     group_id: str = field(String)
     topics: list[WriteStateData] = field(Array(WriteStateData))
@@ -114,7 +114,7 @@ class ReadStateSummaryData(Struct):
 
 
 class ReadShareGroupStateSummaryRequest(Message, key=87, versions="0-1", flexible="0+"):
-    """ReadShareGroupStateSummary (key 87, KIP-932): read start offsets only. v1 delivered records (KIP-1226)."""
+    """ReadShareGroupStateSummary (key 87): read start offsets (KIP-932). v1 number of delivered records (KIP-1226)."""
 
     group_id: str = field(String)
     topics: list[ReadStateSummaryData] = field(Array(ReadStateSummaryData))
