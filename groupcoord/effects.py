@@ -173,7 +173,7 @@ class Effects:
             self._rest.append(steps)
 
     def then(self, settlement: Settlement, error: ErrorCode = ErrorCode.NONE) -> None:
-        """Call `settlement` with `error` after all remaining steps; if stopped before, `stop` returns it instead."""
+        """Call `settlement` with `error` after all remaining steps. After a `stop` it is not called, but returned by `stop`."""
         if self._rest:
             self._rest.append((settlement, error))
         else:

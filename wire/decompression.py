@@ -260,7 +260,7 @@ def has_libdeflate() -> bool:
 
 
 def gunzipped(data: memoryview, size_max: int) -> Buffer | None:
-    """Decompress data of one gzip member with at most `size_max` bytes; None if this fast path does not apply."""
+    """Decompress a single gzip member to at most `size_max` bytes; return None if this fast path does not apply."""
     size, library = told_gzip_size(data), _libdeflate()
     if library is None or not 0 < size <= size_max:
         return None

@@ -68,7 +68,7 @@ async def _write(coordination: Coordination, path: str, node: Node | None, known
 
 
 def check_journal(held: Sequence[HeldDirectory], accepted: Collection[str]) -> None:
-    """Raise LogDirectoryProblem if the coordination journal is missing although there was one. Reads the disk."""
+    """Raise LogDirectoryProblem if the coordination journal existed earlier and is missing now. Reads the disk."""
     first = held[0]
     if not first.log_directory.is_online or _has_journal(first):
         return

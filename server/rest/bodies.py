@@ -177,7 +177,7 @@ _QUOTE, _OPENING = ord('"'), b"{["
 class ValueCutter:
     """Splitter of a byte stream into consecutive JSON objects.
 
-    `feed` adds bytes. `values` yields complete objects, or None between two steps. `end` checks that no bytes remain.
+    `feed` adds bytes. `values` yields complete objects, and None where its caller may pause. `end` checks that no bytes remain.
     """
 
     def __init__(self, value_bytes_max: int) -> None:

@@ -48,7 +48,7 @@ logger = logging.getLogger("ottla.auth")
 
 
 class ScramUsers:
-    """Users that may log in by SCRAM, and their credentials (a `ScramStore`)."""
+    """`ScramStore` of the users that may log in by SCRAM, with their credentials."""
 
     def __init__(self, secret: bytes | None = None, tokens: DelegationTokens | None = None) -> None:
         """Create the store; `secret` (permanent, the same on all brokers; None: a new one) yields dummy credentials."""

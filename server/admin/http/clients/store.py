@@ -144,7 +144,7 @@ class Pusher(NamedTuple):
 
 
 class _KeptFamily:
-    """Metric family with each instance's samples; its memory counts for the instance that created or inherited it."""
+    """Metric family with the samples of all instances; the memory limit of instance `begun_by` pays for its name and labels."""
 
     __slots__ = ("begun_by", "by_instance", "family")
 
