@@ -40,7 +40,7 @@ class ModernGroupManager(MetadataManager, ABC, Generic[GroupT]):
         return group if isinstance(group, self.group_class) else None
 
     def _existing(self, group_id: str, called: str = "Group") -> GroupT:
-        """Return the group. Raises KafkaError, whose message says `called` for group, if absent or another type."""
+        """Return the group. Raises KafkaError if there is none of this type; the message calls a missing group `called`."""
         group = self._group(group_id)
         if group is not None:
             return group

@@ -58,7 +58,7 @@ class _All(PendingAnswer[U]):
                 each.abandon()
 
     def _take(self) -> Sequence[Given[Any]]:
-        """Return the answers and drop the references to them, at their last use, to break the reference cycle."""
+        """Return the answers for their last use, and forget them: they refer to this object, which would be a cycle."""
         answers, self._answers = self._answers, ()
         return answers
 

@@ -208,7 +208,7 @@ class LocalReplica:
         return divergence_from_leader(self.log, epoch, end_offset)
 
     def truncate_to(self, offset: int, *, now_ms: int, truncation: Truncation | None = None) -> None:
-        """Truncate the log at `offset`, where it leaves the leader's log; `truncation` has data that a thread read."""
+        """Remove all records from `offset` on. A thread may have prepared the `truncation` by reading from the disk."""
         # The watermark falls here only because the records above it are gone. It never decides where to cut.
         if self.log.truncate_to(offset, now_ms=now_ms, truncation=truncation):
             self.high_watermark = min(self.high_watermark, offset)

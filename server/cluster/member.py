@@ -357,9 +357,9 @@ class ClusterMember:
                 cancel_watch()
 
     async def _wait_for_namesake(self, gone: trio.Event, patience: float) -> None:
-        """Wait for `gone`: the registration node of a namesake (another broker, or a former session) has gone.
+        """Wait until the registration node of another broker, or of a former session, with this id is deleted (`gone`).
 
-        At the time `patience`, raise JoinProblem if this broker has not joined yet.
+        Raises JoinProblem at the time `patience` if this broker has never been a member.
         """
         # A broker that has been a member goes on waiting. One that starts gives up below: its id may be given to two
         # brokers.

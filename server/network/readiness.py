@@ -263,7 +263,7 @@ class Readiness:
 
 
 async def serve_in_task(sock: socket.socket, step: Step) -> Any:
-    """Serve a socket like `Readiness.serve`, but wake the task for each step."""
+    """Call `step` in this task whenever the socket is ready, until its result is no `Wait`; return that result."""
     result: Any = WAIT_READABLE
     while type(result) is Wait:
         await (trio.lowlevel.wait_readable if result is WAIT_READABLE else trio.lowlevel.wait_writable)(sock)

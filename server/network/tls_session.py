@@ -212,7 +212,7 @@ class TlsWaiting(ABC):
         return serve
 
     async def serve_in_task(self, step: Step) -> Any:
-        """Call a step whenever the socket is ready, and wake the calling task for each step."""
+        """Call `step` in this task whenever the socket is ready, until its result is no `Wait`; return that result."""
         result: Any = WAIT_READABLE
         while type(result) is Wait:
             if result is WAIT_READABLE and self._may_receive:

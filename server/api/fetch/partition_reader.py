@@ -102,7 +102,7 @@ class LimitsRegions:
 
     @property
     def is_short_of_files(self) -> bool:
-        """True if this response has used up its file regions."""
+        """True if this response has as many file regions (parts sent straight from a file) as it may have."""
         return self._regions_taken >= self._regions_max
 
     def with_files(self, room: int, *, is_first: bool) -> int:

@@ -74,7 +74,7 @@ async def incremental_alter_configs(
 async def alter_each(
     resources: Sequence[ResourceT], alter: Callable[[ResourceT], Awaitable[None]]
 ) -> list[tuple[ResourceT, KafkaError | None]]:
-    """Call `alter` for each resource; return resources with errors or None. Repeated ones get INVALID_REQUEST."""
+    """Call `alter` for each resource; return each with its error, if any. A repeated resource gets INVALID_REQUEST."""
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     altered: list[tuple[ResourceT, KafkaError | None]] = []
     time_slice = TimeSlice()
