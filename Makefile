@@ -82,7 +82,7 @@ release: $(DIST_TOOLS)  ## make dist/ and the tag of VERSION=x.y.z, if all was t
 
 check: .venv/.ready-to-test  ## format, types, import contracts and unit tests (ARGS=groupcoord: those of one package)
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "not long and not thorough" --hypothesis-profile quick \
+	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal -m "not long and not thorough" --hypothesis-profile quick \
 	    $(or $(ARGS),wire replication groupcoord server)
 
 format: .venv/.ready-to-test  ## let ruff format the source

@@ -255,6 +255,7 @@ class Play:
         assert {puppet.controller_epoch for puppet in theatre.puppets.values()} == {controller.epoch}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(15))
 async def test_in_the_end_all_say_the_same(
     seed: int, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture

@@ -192,6 +192,7 @@ with tempfile.TemporaryDirectory() as folder:
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("api_key", [0, 22])
 def test_a_thread_loads_the_code_for_the_first_transaction(api_key: int) -> None:
     command = [sys.executable, "-c", LOADS_ON_THE_LOOP, str(api_key)]

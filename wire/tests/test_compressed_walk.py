@@ -134,6 +134,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("codec", CODECS)
 def test_sixty_megabytes_of_records_take_two(codec: Compression) -> None:
     data = compress(codec, encode_record(0, 0, None, bytes(1000)) * 60_000)

@@ -270,6 +270,7 @@ def peak_of(convert):
         tracemalloc.stop()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("codec", CODECS[1:])
 @pytest.mark.parametrize("sizes", first(1, [[24 << 20], [8 << 20] * 3]))
 def test_long_records_are_not_copied_as_a_whole_when_they_are_converted(codec, sizes):

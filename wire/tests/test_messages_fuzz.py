@@ -86,6 +86,7 @@ def test_foreign_bytes_decode_or_violate_the_protocol(
         decodes_or_violates(cls, version, bytes(chance.choices(b"\x00\x01\x02\x05\x7f\xff", k=chance.randint(0, 60))))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("cls", "version"), cases())
 @settings(max_examples=examples(3), deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())

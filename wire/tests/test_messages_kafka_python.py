@@ -122,6 +122,7 @@ def test_kafka_python_lacks_nothing_unexpected() -> None:
     assert lacking == LACKING
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("cls", "version"), shared_cases())
 @settings(max_examples=examples(6), deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())

@@ -121,6 +121,7 @@ def test_kio_lacks_only_the_versions_that_kafka_4_dropped() -> None:
     assert lacking == LACKING
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("cls", "version"), shared_cases())
 @settings(max_examples=examples(6), deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())

@@ -11,6 +11,7 @@ from ottla.replication.log.storage import FileCache, FileRegion, LazyFile
 from ottla.server.testing.memory_storage import MemoryStorage
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("limit", [LIMIT_MIN, 300, 512, 1024, 4096, 65_536, 1 << 20])
 def test_all_shares_together_are_within_the_limit(limit: int) -> None:
     budget = Descriptors(limit)

@@ -362,11 +362,13 @@ def cases() -> Iterator[tuple[str, str, Case]]:
 EVERY = thorough_or_quick(7, 61)  # of all ways to fail, to stay within a minute
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long, id="all"), pytest.param(EVERY, id="some")])
 @pytest.mark.parametrize(("name", "kind", "case"), [pytest.param(*each, id=" - ".join(each[:2])) for each in cases()])
 def test_every_call_fails_once(name: str, kind: str, case: Case, every: int) -> None:
     run_every_case(case, lasting=True, every=every)
 
 
+@pytest.mark.thorough
 def test_that_is_thousands_of_cases() -> None:
     assert sum(sum(1 for _ in single_faults(run_case(case).made, lasting=True)) for _, _, case in cases()) >= 10_000

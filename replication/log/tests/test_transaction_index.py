@@ -111,6 +111,7 @@ def test_what_reaches_below_the_range_is_never_left_out(index: TransactionIndex)
     assert (found.end_offset, found.transactions) == (50, [FIRST, SECOND, THIRD])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(20))
 def test_ranges_of_random_transactions(seed: int) -> None:
     random = Random(seed)

@@ -717,6 +717,7 @@ def test_nothing_is_left_of_a_topic_whose_nodes_are_gone() -> None:
     assert cluster.states.pending() is None
 
 
+@pytest.mark.thorough
 def test_very_many_deletions_begin_a_part_at_a_time() -> None:
     cluster = Controlled(1)
     names = [f"topic-{number}" for number in range(2 * DELETIONS_PER_DECISION + 1)]

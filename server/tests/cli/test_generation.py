@@ -136,6 +136,7 @@ def test_the_result_is_what_the_records_say(kind, count, seed, rate, shares):
     assert [each.timestamp_ms for each in records] == [arrival.time_ms(position) for position in range(count)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_shares_are_those_that_were_asked_for(kind: str):
     arrival, records, rows = generated(kind, 20_000, 3, 10, Shares(0.05, 0.02, 0.01))

@@ -187,6 +187,7 @@ def test_a_shard_serves_again_when_there_is_room() -> None:
     trio.run(run, clock=MockClock(autojump_threshold=0))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC, errno.EIO, errno.EINTR])
 def test_no_producer_id_is_given_twice(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ottla.server.coordinators.coordinators.BLOCK_SIZE", 2)
