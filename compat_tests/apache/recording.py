@@ -10,7 +10,8 @@ from compat_tests.apache.brokers import JARS, TOOLS, ApacheKafka, ApacheKafka3, 
 from compat_tests.support.brokers import BrokerProcess, OttlaProcess
 from compat_tests.support.java_tools import JavaTools
 from confluent_kafka import Consumer
-from spark_examples.tests.submitting import CONNECTOR, run_example
+from spark_examples.tests.submitting import JARS as SPARK_JARS
+from spark_examples.tests.submitting import run_example
 
 ENDS_WITHIN_S = 240.0  # to write a file takes some seconds of work
 TOPIC = "recorded"
@@ -28,7 +29,8 @@ def record_all() -> None:
                 with tempfile.TemporaryDirectory() as folder:
                     _record(kafka, missing, Path(folder))
     jars = class_sharing.spark_jars()
-    if jars is not None and any(CONNECTOR.glob("*.jar")) and not class_sharing.archive_of("spark", jars).exists():
+    has_connector = any((SPARK_JARS / "flights").glob("*.jar"))
+    if jars is not None and has_connector and not class_sharing.archive_of("spark", jars).exists():
         print("recording the classes of Spark", flush=True)
         with tempfile.TemporaryDirectory() as folder, class_sharing.recorded("spark", jars):
             _use_spark(Path(folder))

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from compat_tests.apache import class_sharing, recording
 from compat_tests.apache.brokers import FAST_START, jars
 from compat_tests.apache.class_sharing import archive_of, shared, spark_jars
 
@@ -44,3 +45,17 @@ def test_other_jars_have_other_files(tmp_path: Path) -> None:
     os.utime(jar, (1, 1))
     assert archive_of("broker", tmp_path) != first
     assert shared("broker", tmp_path) == []
+
+
+def test_what_is_there_is_not_recorded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def archive(program: str, folder: Path) -> Path:
+        asked.append(program)
+        (path := tmp_path / program).touch()
+        return path
+
+    monkeypatch.setattr(class_sharing, "archive_of", archive)
+    recording.record_all()
+    assert "spark" in asked or spark_jars() is None or not any((recording.SPARK_JARS / "flights").glob("*.jar"))
+    assert not list(tmp_path.glob("*.unfinished"))
