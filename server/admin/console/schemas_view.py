@@ -1,7 +1,8 @@
 """Schemas of the registry that the console knows (`http.console.schema.registry`): subjects, versions, settings and changes.
 
-The broker asks the registry, with the name and password of its own settings. So what a reader of the console sees, and what
-`http.console.write` lets him change, is what that user may see and change. Answers of the registry are bounded in bytes and time.
+The broker asks the registry as the user of its own settings (`http.console.schema.registry.user.info`). That user's rights decide which
+schemas the console shows. They also decide what the console may change, if `http.console.write` allows changes at all. Answers of the
+registry are bounded in bytes and time.
 """
 
 from __future__ import annotations

@@ -30,14 +30,12 @@ import trio
 from ottla.replication.config import RECORD_NAME, TOPIC_NAME, LogConfig
 from ottla.replication.log.batch_checks import ValidationRules
 from ottla.replication.log.validator import InvalidRecords, RecordErrors, java_text
-from ottla.server.security.oauth.fetching import FailedRead, Limits, basic_login, exchange, system_context
+from ottla.server.security.oauth.fetching import FailedRead, HttpClient, Limits
 from ottla.wire.errors import ErrorCode, KafkaError, result_of
 from ottla.wire.foreign_json import parse_json
 from ottla.wire.record_decoding import iter_records, lent_records_area, walkable
 
 if TYPE_CHECKING:
-    import ssl
-
     from ottla.replication.log.batch_checks import CheckedRecords
     from ottla.server.config.server_config import SchemaRegistryConfig
     from ottla.wire.records import Record
@@ -80,8 +78,7 @@ class SchemaIds:
 
     def __init__(self, config: SchemaRegistryConfig) -> None:
         self._urls = [url.rstrip("/") for url in config.confluent_schema_registry_url]
-        self._headers = basic_login(config.confluent_basic_auth_user_info)
-        self._context: ssl.SSLContext | None = None
+        self._client = HttpClient(config.confluent_basic_auth_user_info)
         self._turns = trio.CapacityLimiter(LOOKUPS_MAX)
         # By topic: until when the answer holds, and whether the schema is registered.
         self._kept: OrderedDict[tuple[str, Named], tuple[float, bool]] = OrderedDict()
@@ -180,10 +177,7 @@ class SchemaIds:
         raise _Away(problem)
 
     async def _answer_of(self, url: str, path: str) -> Any:
-        if url.startswith("https:") and self._context is None:
-            self._context = await trio.to_thread.run_sync(system_context, limiter=_answer_threads)
-        context = self._context if url.startswith("https:") else None
-        status, body = await exchange(url + path, context, "GET", self._headers, b"", LIMITS)
+        status, body = await self._client.exchange("GET", url + path, LIMITS)
         try:
             answer = await trio.to_thread.run_sync(parse_json, body, limiter=_answer_threads)
         except ValueError:

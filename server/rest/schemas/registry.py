@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import json
 import math
-from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import trio
 
 from ottla.replication.keyed_lock import KeyedLock
 from ottla.server.rest.schemas.codec import KINDS, REGISTRY_NAMES, Codec, make
-from ottla.server.security.oauth.fetching import Answer, FailedRead, Limits, exchange
+from ottla.server.security.oauth.fetching import Answer, FailedRead, HttpClient, Limits
 from ottla.wire.foreign_json import parse_json
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ KEPT_MAX, KEPT_BYTES_MAX = 1_000, 4 << 20
 REFERENCES_MAX = 100
 LATEST = "latest"
 _CONTENT_TYPE = ("Content-Type", "application/vnd.schemaregistry.v1+json")
-_NOT_FOUND = 404
 Json = Any
 
 
@@ -105,8 +103,7 @@ class RegistryClient:
 
     def __init__(self, config: RegistryConfig) -> None:
         self._config = config
-        self._context = config.context
-        self._headers = () if config.user_info is None else (("Authorization", _basic(config.user_info)),)
+        self._client = HttpClient(config.user_info, config.context)
         self._asking, self._parsing = trio.CapacityLimiter(ASKING_MAX), trio.CapacityLimiter(PARSING_MAX)
         self._questions = KeyedLock()
         self._kept: OrderedDict[str, tuple[object, int, float]] = OrderedDict()
@@ -240,12 +237,11 @@ class RegistryClient:
         problem, until_s = self._down
         if trio.current_time() < until_s:
             raise RegistryFailure(problem)
-        headers = (*self._headers, _CONTENT_TYPE) if body else self._headers
+        kind = (_CONTENT_TYPE,) if body else ()
         async with self._asking:
             for url in self._config.urls:
                 try:
-                    context = await self._context_for(url)
-                    answer = await exchange(url.rstrip("/") + path, context, method, headers, body, LIMITS)
+                    answer = await self._client.exchange(method, url.rstrip("/") + path, LIMITS, body, kind)
                     break
                 except FailedRead as failure:
                     problem = f"The schema registry cannot be asked: {failure}"
@@ -253,13 +249,6 @@ class RegistryClient:
                 self._down = problem, trio.current_time() + BREAK_S
                 raise RegistryFailure(problem)
             return await trio.to_thread.run_sync(_content, answer, limiter=self._parsing)
-
-    async def _context_for(self, url: str) -> ssl.SSLContext | None:
-        if urlsplit(url).scheme != "https":
-            return None
-        if self._context is None:
-            self._context = await trio.to_thread.run_sync(_default_context)
-        return self._context
 
 
 def _content(answer: Answer) -> Json:
@@ -299,13 +288,3 @@ def _path(subject: str) -> str:
 
 def _key(schema: Schema) -> str:
     return f"{schema.references} {schema.text}" if schema.references else schema.text
-
-
-def _basic(user_info: str) -> str:
-    return "Basic " + b64encode(user_info.encode()).decode()
-
-
-def _default_context() -> ssl.SSLContext:
-    from ssl import create_default_context
-
-    return create_default_context()

@@ -66,7 +66,10 @@ class Answer(NamedTuple):
 
 async def fetch(url: str, context: ssl.SSLContext | None, headers: Headers = (), limits: Limits = _USUAL) -> bytes:
     """GET a document's bytes; `context`: TLS for https, `headers` are added to the usual. Raises FailedRead."""
-    answer = await _limited(url, context, "GET", headers, b"", limits)
+    return _document(await exchange(url, context, "GET", headers, b"", limits))
+
+
+def _document(answer: Answer) -> bytes:
     if answer.status != OK:
         raise FailedRead(f"the server answers with status {answer.status}", answer.status)
     return answer.body
@@ -74,19 +77,13 @@ async def fetch(url: str, context: ssl.SSLContext | None, headers: Headers = (),
 
 async def post(url: str, context: ssl.SSLContext | None, headers: Headers, body: bytes, limits: Limits) -> Answer:
     """POST `body`; return any response. `context`: TLS for https, `headers`: additional ones. Raises FailedRead."""
-    return await _limited(url, context, "POST", headers, body, limits)
+    return await exchange(url, context, "POST", headers, body, limits)
 
 
 async def exchange(
     url: str, context: ssl.SSLContext | None, method: str, headers: Headers, body: bytes, limits: Limits
 ) -> Answer:
     """Send a request; return any response. `context`: TLS for https, `headers`: additional ones. Raises FailedRead."""
-    return await _limited(url, context, method, headers, body, limits)
-
-
-async def _limited(
-    url: str, context: ssl.SSLContext | None, method: str, headers: Headers, body: bytes, limits: Limits
-) -> Answer:
     try:
         with trio.fail_after(limits.all_s):
             return await _exchange(url, context, method, headers, body, limits)
@@ -168,16 +165,33 @@ async def _answer(stream: trio.abc.Stream, connection: h11.Connection, limits: L
             raise FailedRead(_NO_HTTP)
 
 
-def basic_login(user_info: str | None) -> Headers:
-    """Return the header for basic authentication with `user_info` (user:password); no header if it is None."""
-    if user_info is None:
-        return ()
-    return (("Authorization", "Basic " + b64encode(user_info.encode()).decode()),)
+class HttpClient:
+    """HTTP client with one login. https trusts `context`; None: the system's authorities, which the first request reads.
+
+    `user_info`: user:password for basic authentication, or None. The login goes into a header, and nowhere else.
+    """
+
+    def __init__(self, user_info: str | None, context: ssl.SSLContext | None = None) -> None:
+        login = None if user_info is None else "Basic " + b64encode(user_info.encode()).decode()
+        self._headers = () if login is None else (("Authorization", login),)
+        self._context = context
+
+    async def exchange(self, method: str, url: str, limits: Limits, body: bytes = b"", more: Headers = ()) -> Answer:
+        """Make a request, and return the answer whatever its status. `more`: headers. Raises FailedRead."""
+        context = None
+        if urlsplit(url).scheme == "https":
+            if self._context is None:
+                self._context = await trio.to_thread.run_sync(_system_context)
+            context = self._context
+        return await exchange(url, context, method, (*self._headers, *more), body, limits)
+
+    async def fetch(self, url: str, limits: Limits) -> bytes:
+        """GET a document. Raises FailedRead."""
+        return _document(await self.exchange("GET", url, limits))
 
 
-def system_context() -> ssl.SSLContext:
-    """Return a TLS context for https that trusts the system's authorities. Reads their files."""
-    # Only who names a server with https pays for OpenSSL.
+def _system_context() -> ssl.SSLContext:
+    # Only who names a server with https pays for OpenSSL, and for reading all authorities.
     from ssl import create_default_context
 
     return create_default_context()

@@ -13,7 +13,6 @@ import trio.testing
 
 from ottla.server.registry.schemas.format import InvalidText
 from ottla.server.rest.errors import Code, RestError
-from ottla.server.rest.schemas import registry as module
 from ottla.server.rest.schemas.codec import AVRO, JSON_SCHEMA, PROTOBUF
 from ottla.server.rest.schemas.registry import (
     BREAK_S,
@@ -24,6 +23,7 @@ from ottla.server.rest.schemas.registry import (
     RegistryFailure,
 )
 from ottla.server.rest.schemas.schemas import Schemas, Wanted, check_kind
+from ottla.server.security.oauth import fetching
 from ottla.server.security.oauth.fetching import Answer, FailedRead
 from ottla.server.tests.registry.registry import MemoryRegistry
 
@@ -64,7 +64,7 @@ class Reached:
 @pytest.fixture
 def reached(monkeypatch: pytest.MonkeyPatch) -> Reached:
     found = Reached()
-    monkeypatch.setattr(module, "exchange", found.exchange)
+    monkeypatch.setattr(fetching, "exchange", found.exchange)
     return found
 
 

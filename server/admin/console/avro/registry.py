@@ -1,29 +1,23 @@
-"""Schema registry: asked for schemas by their ids; and the keys and values of a page that are framed with such an id.
+"""Client of a schema registry; and the keys and values of a page that are framed with the id of a schema.
 
-Any client that may write a record can name any id. So a page asks for FETCHES_MAX ids at most, all pages ask one after the
-other, for
-WAIT_S each, and a failure is not retried for RETRY_S. A schema never changes, so it is kept until others need its place.
-The credentials go into a header, and nowhere else.
+Any client that may write a record can name any id. So a page asks for at most FETCHES_MAX ids, pages ask one after the other and for
+WAIT_S each, and a failed request is not repeated for RETRY_S. A schema never changes, so it is kept until others need its place.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import urlsplit
+from typing import Any, Final, NamedTuple
 
 import trio
 
 from ottla.server.admin.console.avro.schemas import TEXT_MAX, AvroProblem, Data, Schema, parse_schema
 from ottla.server.admin.console.cells import Buffer, cell
 from ottla.server.admin.http.routes import Refused
-from ottla.server.security.oauth.fetching import FailedRead, Limits, basic_login, exchange, fetch, system_context
+from ottla.server.security.oauth.fetching import FailedRead, HttpClient, Limits
 from ottla.wire.foreign_json import parse_json
 from ottla.wire.time_slice import paced
-
-if TYPE_CHECKING:
-    import ssl
 
 FETCHES_MAX = 8
 WAIT_S, FETCH_S, RETRY_S = 3.0, 2.0, 30.0
@@ -50,10 +44,9 @@ class Registry:
 
     def __init__(self, url: str, user_info: str | None) -> None:
         self._url = url.rstrip("/")
-        self._headers = basic_login(user_info)
+        self._client = HttpClient(user_info)
         self._turn = trio.Lock()
         self._asked = trio.Semaphore(ASKED_AT_ONCE)
-        self._context: ssl.SSLContext | None = None
         self._kept: OrderedDict[int, tuple[Known, int]] = OrderedDict()
         self._kept_bytes = 0
         self._failures: OrderedDict[int, tuple[str, float]] = OrderedDict()
@@ -86,7 +79,7 @@ class Registry:
     async def _fetched(self, schema_id: int) -> Known:
         until = trio.current_time() + RETRY_S
         try:
-            body = await self._answer(f"{self._url}/schemas/ids/{schema_id}?format=resolved")
+            body = await self._client.fetch(f"{self._url}/schemas/ids/{schema_id}?format=resolved", LIMITS)
             known = await trio.to_thread.run_sync(_read, body, limiter=_threads)
         except FailedRead as failure:
             if failure.status is None:
@@ -104,22 +97,13 @@ class Registry:
         url, kind = self._url + path, (("Content-Type", _KIND),) if body else ()
         async with self._asked:
             try:
-                await self._set_up(url)
-                answer = await exchange(url, self._context, method, (*self._headers, *kind), body, ASKED_LIMITS)
+                answer = await self._client.exchange(method, url, ASKED_LIMITS, body, kind)
             except FailedRead as failure:
                 raise Refused(502, f"The registry cannot be asked: {failure}.") from None
             try:
                 return answer.status, await trio.to_thread.run_sync(parse_json, answer.body, limiter=_threads)
             except ValueError:
                 raise Refused(502, f"The registry answers with status {answer.status} and no JSON.") from None
-
-    async def _set_up(self, url: str) -> None:
-        if urlsplit(url).scheme == "https" and self._context is None:
-            self._context = await trio.to_thread.run_sync(system_context, limiter=_threads)
-
-    async def _answer(self, url: str) -> bytes:
-        await self._set_up(url)
-        return await fetch(url, self._context, self._headers, LIMITS)
 
     def _failed(self, schema_id: int, problem: str, until: float) -> Known:
         self._failures[schema_id] = problem, until
