@@ -1,8 +1,8 @@
 """Buffers for large requests: memory in pages of its own, and scratch memory that is used again.
 
 Pages take room as they are written, and go back to the system as soon as no view refers to them. Memory of the C library leaves
-holes
-between smaller blocks that stay: hundreds of connections that received large requests would keep twice the memory that they needed.
+holes between smaller blocks that stay: hundreds of connections that received large requests would keep twice the memory that they
+needed.
 
 Scratch memory is for data that is made of foreign bytes, looked at once and forgotten. A mebibyte of new memory costs up to a
 millisecond, because the system finds and clears each of its pages. Memory that was used a moment ago costs nothing, and often still

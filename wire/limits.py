@@ -24,8 +24,7 @@ REQUEST_WITHOUT_RECORDS_BYTES_MAX = 1024 * 1024
 
 REQUEST_WITH_LONG_BYTES_MAX = 4 * 1024 * 1024
 """Longest request with a long field of bytes instead, such as metrics of a client: such a request is copied in one step, in
-which no other thread
-runs. A little too much is answered, and very much is not."""
+which no other thread runs. A little too much is answered, and very much is not."""
 
 REQUEST_ELEMENTS_MAX = 50_000
 """Structs, strings, numbers in lists and tagged fields in one such request. A partition number takes four bytes, and an answer

@@ -4,8 +4,7 @@ Nearly all batches are ordinary: one whole batch of magic 2 whose counts agree, 
 them good in one go, because what a small request costs is mostly its checks. It says yes or nothing: `validator.py`, the thorough
 half, checks the same step by step and in Kafka's order, says what is wrong with a batch, changes it as its topic wants it, and
 decides about every batch that the quick half does not accept. A thread should look at batches that `is_expensive` names, and at
-those
-that were read through in vain (DOUBTFUL).
+those that were read through in vain (DOUBTFUL).
 
 The tests hold both halves to the same verdicts. `wire/_one_batch.h` has `ordinary_fields` and `is_intact` in C.
 """

@@ -1,8 +1,7 @@
 """The replica of a partition on this broker: its log and high watermark, how it follows, and its watchers. Sans-IO.
 
 A replica follows its leader, whichever broker that is. The follower appends the leader's records, takes over the leader's high
-watermark, and
-truncates records that the leader lacks. `Partition` adds the role: it is a replica that may lead.
+watermark, and truncates records that the leader lacks. `Partition` adds the role: it is a replica that may lead.
 
 Invariant
     log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset, with two exceptions. The start may pass the

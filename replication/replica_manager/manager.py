@@ -1,14 +1,13 @@
 """The partitions of this broker and the work behind them: the trio shell around `Partition` and `PartitionLog`.
 
 Who owns what
-    The event loop owns every partition and log; handlers call them directly and never await in between. Threads get work
-    that is cut off from them: syncing files that are open already (`FlushJob`), loading logs that no other code refers to yet,
-    making the
-    files of new partitions, removing files that have been given up, writing checkpoints whose contents were taken on the
-    loop. So there are no locks. Only what makes, discards or deletes logs waits for threads between its look and its change:
-    it holds the lock of each topic's name (`KeyedLock`), or one would take a folder that is another's by then. The
-    background loops (`housekeeping.py`) yield after a few milliseconds, so that ten thousand partitions can be looked after
-    without a request noticing.
+    The event loop owns every partition and log; handlers call them directly and never await in between. Threads get work that is
+    cut off from them: syncing files that are open already (`FlushJob`), loading logs that no other code refers to yet, making the
+    files of new partitions, removing files that have been given up, writing checkpoints whose contents were taken on the loop. So
+    there are no locks. Only what makes, discards or deletes logs waits for threads between its look and its change: it holds the
+    lock of each topic's name (`KeyedLock`), or one would take a folder that is another's by then. The background loops
+    (`housekeeping.py`) yield after a few milliseconds, so that ten thousand partitions can be looked after without a request
+    noticing.
 
 Forced flushes
     A partition whose topic sets flush.messages or flush.ms asks for a flush with every append, and its high watermark waits

@@ -4,8 +4,7 @@
 
 A word begins with a letter, `_` or `$`, and goes on with these, digits, `-` and `.`; all else needs quotes, so that
 `password=1234;` has no value. A comment begins with `/` anywhere in the text. Quoted text ends at its line's end at the latest
-and
-knows the escapes of C. `parse_jaas` raises `MalformedJaas`, whose text never holds a value.
+and knows the escapes of C. `parse_jaas` raises `MalformedJaas`, whose text never holds a value.
 """
 
 from __future__ import annotations

@@ -5,10 +5,9 @@
     second                                                                       ends the hand-over; logs are flushed
     third                                                                        ends the process, whatever it is at
 
-Who stops all brokers of a cluster together (`ottla cluster`, a supervisor of workers) sends each of them ALL_STOP first. None hands
-over, because no broker will be left to lead. That others go is no news then: it is logged, but not as a warning. To the other
-processes
-of a cluster, which lead nothing, ALL_STOP is a signal like the others.
+Who stops all brokers of a cluster together (`ottla cluster`, a supervisor of workers) sends each of them ALL_STOP first. None
+hands over, because no broker will be left to lead. That others go is no news then: it is logged, but not as a warning. To the
+other processes of a cluster, which lead nothing, ALL_STOP is a signal like the others.
 """
 
 from __future__ import annotations

@@ -7,10 +7,9 @@ PEM files may hold anything between the blocks, as OpenSSL and Java allow. A set
 breaks, so the blocks are parsed and rewritten.
 
 Stores in Java's binary formats are PKCS#12 (RFC 7292), read by the package `cryptography`, and JKS, by `pyjks`. Both packages are
-optional, and loaded when such a store is first read. Until version 8 Java wrote JKS only, and `keytool -storetype JKS` still does. Its
-encryption is weak: an attacker who has the file can guess passwords fast. The sizes of what is read are bounded before the
-package sees it, so
-that a file made to be expensive costs no more than a large one.
+optional, and loaded when such a store is first read. Until version 8 Java wrote JKS only, and `keytool -storetype JKS` still
+does. Its encryption is weak: an attacker who has the file can guess passwords fast. The sizes of what is read are bounded before
+the package sees it, so that a file made to be expensive costs no more than a large one.
 """
 
 from __future__ import annotations

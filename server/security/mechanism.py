@@ -1,8 +1,7 @@
 """Mechanisms of SASL: the two sides of one exchange, and how it fails.
 
 A SASL exchange or a TLS handshake fails with a reason that is sent to the peer, or with one that is only for the log. No text
-ever
-holds a password, a token or a key, nor a user's name, which may be a password that was typed in the wrong place.
+ever holds a password, a token or a key, nor a user's name, which may be a password that was typed in the wrong place.
 
 PLAIN (RFC 4616) is here as Kafka's PlainSaslServer has it: one message, `[authorization id] NUL name NUL password`. Sans-IO.
 """

@@ -11,8 +11,7 @@ TokenBucket (Kafka's TokenBucket, for changes of topics)
     pauses until it would be zero.
 
 Clients that are counted together (`Limits`) share a meter. Client ids are a stranger's choice, so there are limits: a meter
-unused
-for an hour is dropped, as in Kafka; if there are too many, the least recently used one is dropped. Who comes back begins
+unused for an hour is dropped, as in Kafka; if there are too many, the least recently used one is dropped. Who comes back begins
 with a new one. A long name is kept as its digest.
 
 Times are in milliseconds, bounds in units per second.

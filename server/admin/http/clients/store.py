@@ -11,9 +11,8 @@ an address. Where there is no room left,
     2. else the owner with most loses the instance that has pushed nothing for longest, if that owner has more than the newcomer even
        afterwards, or if the newcomer has nothing.
 
-So an owner has all of the room as long as no other owner needs it, and an owner with little keeps it. Owners of the same size
-are left
-alone, or they would evict each other in turns.
+So an owner has all of the room as long as no other owner needs it, and an owner with little keeps it. Owners of the same size are
+left alone, or they would evict each other in turns.
 """
 
 from __future__ import annotations
