@@ -97,9 +97,8 @@ class PartitionRuntime(Generic[ShardT]):
         self._gathered: list[Outcome[Any]] = []  # what shares the next append
         self._gathered_records = 0
         self._unsettled: list[Outcome[Any]] = []  # what is being appended, batch by batch
-        self._line_work: deque[Callable[[], Awaitable[None]]] = (
-            deque()
-        )  # what the line's task does before the next request
+        # What the line's task does before the next request.
+        self._line_work: deque[Callable[[], Awaitable[None]]] = deque()
         self._is_unfinished = False  # a call is not finished, and has collected half of what it comes to
         self._unfinished_caller: Caller | None = None  # of that call
         self._failed_loads = 0  # since the last one that succeeded
@@ -319,7 +318,6 @@ class PartitionRuntime(Generic[ShardT]):
 
     async def _compute(self, shard: ShardT, job: Job) -> None:
         """Run a job in a thread and submit its result to the shard, unless the shard is unloaded meanwhile."""
-        result = None
         try:
             result = await self._runtime.compute(job.compute)
             if job.narrow is not None:
@@ -453,35 +451,36 @@ class PartitionRuntime(Generic[ShardT]):
         # Only looked at: it is handled when everything is done that has to come before it.
         first = next(iter(self._queue.values()), None)
         now_ms = self._runtime.now_ms() if first is None else first.arrival_ms
-        is_due = first is None or self._is_due(now_ms)
-        stands_alone = shard.stands_alone(now_ms) if is_due else not self._may_overlap(first and first.request)
+        if first is None or self._is_due(now_ms):
+            first, stands_alone = None, shard.stands_alone(now_ms)
+        else:
+            stands_alone = not self._may_overlap(first.request)
         if stands_alone and self._in_flight:
             await self._in_flight.wait_until_none()
             return  # the line may be another one by now
-        if is_due:
-            outcome = self._expire(now_ms)
+        if first is None:
+            self._carry_out(self._expire(now_ms))
         else:
-            assert first is not None
-            outcome = self._handle_first(first)
-        if not is_due and self._in_flight and self._kind.may_share_append(first and first.request):
-            self._gather(outcome)
-        else:
-            self._carry_out(outcome, None if is_due or first is None else first.caller)
+            self._handle_first(first)
         if stands_alone:
             while self._shard is shard and self._line_work:
                 await self._line_work.popleft()()
             await self._in_flight.wait_until_none()
 
-    def _handle_first(self, first: Queued) -> Outcome[Any]:
-        """Remove the first request from the queue and let the shard handle it."""
-        assert self._shard is not None
-        del self._queue[first.caller]
+    def _handle_first(self, first: Queued) -> None:
+        """Remove the first request from the queue, let the shard handle it, and carry out the outcome."""
+        request, caller, _ = first
+        del self._queue[caller]
         try:
-            return self._handle(first.request, first.caller)
+            outcome = self._handle(request, caller)
         except Exception:
             # It stands in line no more, and perhaps not in the shard: nobody else would answer it.
-            first.caller.answer(first.caller.refuse(ErrorCode.UNKNOWN_SERVER_ERROR))
+            caller.answer(caller.refuse(ErrorCode.UNKNOWN_SERVER_ERROR))
             raise
+        if self._in_flight and self._kind.may_share_append(request):
+            self._gather(outcome)
+        else:
+            self._carry_out(outcome, caller)
 
     def _finish_later(self, rest: Rest, caller: Caller | None) -> None:
         """Let the queue's task take the remaining steps of a call."""
@@ -512,12 +511,11 @@ class PartitionRuntime(Generic[ShardT]):
         """Append a long outcome: one batch built in a thread, or several batches with a yield after each."""
         shard, timestamp_ms = self._shard, self._runtime.timestamp_ms()
         pieces = await batches_of(outcome, self._kind.encode, timestamp_ms, self._runtime.run_in_thread)
-        while (
-            self._shard is shard and (piece := next(pieces, None)) is not None and self._append_batch(*piece, outcome)
-        ):
+        for records, batch in pieces:
+            if self._shard is not shard or not self._append_batch(records, batch, outcome):
+                return  # `unload` has settled the outcome, or `_append_batch` has
             await trio.lowlevel.checkpoint()
-        # `unload` has settled it, or the log has refused a batch.
-        if self._shard is shard and any(each is outcome for each in self._unsettled):
+        if self._shard is shard:
             self._settle(outcome, ErrorCode.NONE)
 
     # ------------------------------------------------------------------ load and unload
