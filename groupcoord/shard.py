@@ -90,7 +90,10 @@ class Shard:
     # ------------------------------------------------------------------ the runtime's calls
 
     def handle(self, request: Any, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[GroupRecord]:
-        """Handle a request. The caller is answered by this outcome, its settlement or, if parked, a later outcome."""
+        """Handle a request.
+
+        The returned outcome holds the reply, or a settlement that makes it. A later call answers a parked request.
+        """
         self._begin(now_ms, timestamp_ms)
         handler = self._adopter(self._adopted, request) or self._requests.get(type(request))
         assert handler is not None, f"nobody takes {type(request).__name__}"

@@ -100,7 +100,7 @@ class Migration:
         return _Converted(member, decode_subscription(metadata), assigned)
 
     def upgrade(self, classic: ClassicGroup, members: Sequence[_Converted], group: ConsumerGroup) -> Steps:
-        """Replace a classic group by a consumer group. Members that wait in a rebalance are told to rejoin."""
+        """Convert a classic group and its members to a consumer group, which then replaces the classic group."""
         group_id, epoch = classic.group_id, classic.generation_id
         written: list[KeyedRecord] = []
 
@@ -130,7 +130,7 @@ class Migration:
         logger.info("classic group %r becomes a consumer group", group_id)
 
     def replace(self, classic: ClassicGroup, group: ConsumerGroup) -> None:
-        """Replace a classic group by a group of another type; members with parked requests are told to rejoin."""
+        """Put `group` in the place of a classic group, and answer REBALANCE_IN_PROGRESS to requests parked there."""
         group_id = classic.group_id
 
         def restore() -> None:
@@ -154,9 +154,9 @@ class Migration:
     # ------------------------------------------------------------------ to the classic protocol
 
     def may_downgrade(self, group: ConsumerGroup, leaving: Sequence[Member], joining: int = 0) -> bool:
-        """Tell whether the group may become a classic group when the members `leaving` are removed.
+        """Tell whether the broker may turn the group into a classic group once the members in `leaving` are gone.
 
-        All others must use the classic protocol. `joining`: number of classic members that join in their place.
+        All other members must use the classic protocol. `joining`: number of classic members that join instead.
         """
         left = len(group.members) - len(leaving)
         classic_left = group.classic_count - sum(each.uses_classic_protocol for each in leaving)

@@ -293,7 +293,7 @@ class CoordinatorLog(Protocol):
 
 
 TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-"""Errors of an append whose batch is too large."""
+"""Errors with which the log refuses a batch for its size."""
 
 _TRANSLATED = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -305,7 +305,7 @@ _TRANSLATED = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""Errors of the log, and what the client gets in their place: the log's own errors would mislead it."""
+"""Error of the log -> error for the client, whom the log's error would mislead."""
 
 
 def translated(error: ErrorCode) -> ErrorCode:

@@ -151,8 +151,8 @@ class PartitionStates(PartitionTable):
             known = self.brokers.get(node_id)
             if known is None:
                 changes.up.append(broker)
-            # It registered again between two looks. As the earlier incarnation it has lost what it led, so it goes and
-            # comes.
+            # The broker restarted between two looks and leads nothing any more. So it counts as a broker that went
+            # down and came up again.
             elif known.epoch < broker.epoch:
                 changes.down.append(node_id)
                 changes.bounced.append(broker)
