@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import os
 
-_VERSION = (
-    0xF000 << 64,
-    0x4000 << 64,
-)  # the bits of the version, and what they are in a random UUID (RFC 9562, version 4)
+# The bits of the version and of the variant, and what they are in a random UUID (RFC 9562, version 4).
+_VERSION = 0xF000 << 64, 0x4000 << 64
 _VARIANT = 0xC000 << 48, 0x8000 << 48
 _UUID_BYTES = 16
 

@@ -79,9 +79,8 @@ _BOOTTIME: int = _of_linux(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _TCP_INFO: int | None = _of_linux(socket, "TCP_INFO")
 _CLOSE_WAIT_AND_LATER = frozenset((7, 8, 9, 11))  # Linux's TCP_CLOSE, TCP_CLOSE_WAIT, TCP_LAST_ACK, TCP_CLOSING
 _SENDFILE_IS_REFUSED = frozenset((errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSOCK))
-_FILTER_REFUSES = frozenset(
-    (errno.EPERM, errno.EACCES, errno.ENOSYS)
-)  # one of system calls, of systemd or of a container
+# A filter of system calls, of systemd or of a container.
+_FILTER_REFUSES = frozenset((errno.EPERM, errno.EACCES, errno.ENOSYS))
 _FULL_SYNC_IS_REFUSED = frozenset((errno.EINVAL, errno.ENOTSUP, errno.ENOTTY))  # by file systems of a network
 _PR_SET_PDEATHSIG = 1
 _ENDLESS_BYTES = 1 << 30
@@ -133,9 +132,8 @@ class FilePipe:
             if fcntl.fcntl(self._descriptors[1], fcntl.F_SETPIPE_SZ, _PIPE_BYTES) < _PIPE_BYTES:
                 raise OSError(errno.EPERM, "the pipe is too short")
             self._descriptors.append(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC))
-            if not stat.S_ISCHR(
-                os.fstat(self._descriptors[2]).st_mode
-            ):  # a file that somebody has left there would grow
+            # A file that somebody has left there would grow.
+            if not stat.S_ISCHR(os.fstat(self._descriptors[2]).st_mode):
                 raise OSError(errno.EPERM, "is no device", os.devnull)
         except OSError:
             self.close()

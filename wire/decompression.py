@@ -278,9 +278,8 @@ def gunzipped(data: memoryview, size_max: int) -> Buffer | None:
 
 def _decompress_gzip(data: memoryview, sink: Sink) -> None:
     position = _gunzip_member(data, 0, sink, _GZIP_INPUT_BYTES)
-    while (
-        bytes(data[position : position + 2]) == b"\x1f\x8b"
-    ):  # GZIPInputStream reads on only where another member begins
+    # GZIPInputStream reads on only where another member begins.
+    while bytes(data[position : position + 2]) == b"\x1f\x8b":
         begun_at = sink.size
         try:
             position = _gunzip_member(data, position, sink, _FURTHER_GZIP_INPUT_BYTES)

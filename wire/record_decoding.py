@@ -181,9 +181,8 @@ def iter_records(
     for _ in range(header.records_count):
         begin = position
         # Nearly all of these numbers fit one byte. A call for each would double the time of a small record.
-        position = (
-            position + 2 if area[position] < 128 else read_varint(area, position)[1] + 1
-        )  # length, and attributes
+        # First the length and the attributes.
+        position = position + 2 if area[position] < 128 else read_varint(area, position)[1] + 1
         if (byte := area[position]) < 128:
             timestamp_delta, position = (byte >> 1) ^ -(byte & 1), position + 1
         else:

@@ -185,9 +185,8 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
         self, transactional_id: str, request: InitProducerIdRequest, api_version: int
     ) -> Given[InitProducerIdResponse]:
         try:
-            self._runtime.led_partition(
-                self.partition_for(transactional_id)
-            )  # raises if another broker coordinates the id
+            # Raises if another broker coordinates the id.
+            self._runtime.led_partition(self.partition_for(transactional_id))
             await self._producer_ids.stock()
         except KafkaError as error:
             return _uninitialized(error.code)

@@ -355,9 +355,8 @@ class Compaction:
         return self._map.is_last(record.key, record.offset) and (record.value is not None or retains_deletes)
 
     def _retains_deletes(self, header: BatchHeader, modified_ms: int) -> bool:
-        if (
-            header.magic < MAGIC_V2
-        ):  # no room for a horizon: go by how much older the file is than what was clean before
+        # Such a header has no room for a horizon. So go by how much older the file is than what was clean before.
+        if header.magic < MAGIC_V2:
             return modified_ms > self._legacy_horizon_ms
         horizon_ms = header.delete_horizon_ms
         return horizon_ms is None or self._now_ms < horizon_ms

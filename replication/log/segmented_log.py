@@ -123,9 +123,8 @@ class SegmentedLog(DurableLog):
             self._roll(now_ms, self.log_end_offset)
         # The start moves first: no reader may get a segment whose files are being removed.
         self.increase_log_start_offset(self._segments[count].base_offset)
-        for gone in range(
-            1, count + 1
-        ):  # the oldest first: where this breaks off the log is whole, and the next time goes on
+        # The oldest first: where this breaks off the log is whole, and the next time goes on.
+        for gone in range(1, count + 1):
             self._give_up(self._segments[0], now_ms)
             del self._segments[0]
             if is_enough():
@@ -158,9 +157,8 @@ class SegmentedLog(DurableLog):
         cut = self._segments[keep - 1].plan_cut(offset)
         log_start_offset = min(self.log_start_offset, offset)
         producers = None if truncation is None else truncation.producers_at(offset)
-        self._snapshots.remove_outside(
-            log_start_offset, offset
-        )  # first: those that are left hold for the records that are left
+        # First: the snapshots that are left hold for the records that are left.
+        self._snapshots.remove_outside(log_start_offset, offset)
         if self._producers is not None and producers is None:
             producers = self._producers_at(offset, log_start_offset, now_ms)
         # Carry out: later segments first, so that the log never has a gap. A failure after the first of them leaves a

@@ -189,9 +189,8 @@ class FutureReplica:
         # the move can go on later, as if nothing had happened.
         read = self._read_next()
         if read.region:
-            self._append(
-                read, old.log_start_offset, self._clock_ms()
-            )  # a segment that this finishes the partition has synced
+            # A segment that this finishes the partition has synced.
+            self._append(read, old.log_start_offset, self._clock_ms())
         log.note_producers_of(old)
         # The rename is the point of no return. A future log without a current one beside it counts as the current one.
         old.rename_directory(name_of_deleted)

@@ -161,9 +161,8 @@ class ReplicaManager:
             try:
                 logs, future_logs = await self._load_directory(held, wanted, cluster_id)
             except OSError as error:
-                held.log_directory.take_offline(
-                    error
-                )  # even for a passing error: logs that are not loaded cannot be served
+                # Even for a passing error: logs that are not loaded cannot be served.
+                held.log_directory.take_offline(error)
                 continue
             # Not yet: whether a future log goes on or takes over depends on what the other directories hold.
             futures += future_logs
@@ -289,9 +288,8 @@ class ReplicaManager:
         """
         for each in hosted:
             if self.partition(each.topic, each.index) is None:
-                partition_directory_name(
-                    each.topic, each.index
-                )  # refuses a name that cannot be, before any log is made
+                # Refuses a name that cannot be, before any log is made.
+                partition_directory_name(each.topic, each.index)
         async with self._locks.hold(each.topic for each in hosted):
             # Looked at within the turn: whoever had it before may have made some of them.
             missing = [each for each in hosted if self.partition(each.topic, each.index) is None]

@@ -71,9 +71,8 @@ class StopSignals(Stop):
     async def _stop_with_all(self) -> None:
         for name in ABOUT_OTHERS:
             logging.getLogger(name).addFilter(_as_expected)
-        if (
-            self.requested.is_set()
-        ):  # a service manager may have sent SIGTERM to each process, and then this one hands over already
+        # A service manager may have sent SIGTERM to each process, and then this one hands over already.
+        if self.requested.is_set():
             return
         logger.info("stopping with all brokers of the cluster")
         self.hands_over = False

@@ -281,9 +281,8 @@ def test_an_offset_that_is_too_high_ends_the_log(number: int) -> None:
 def test_a_segment_that_was_never_used_does_not_end_the_log() -> None:
     log = new_log()
     append(log, *(batch(1) for _ in range(6)))
-    storage_of(log).write(
-        path(log, f"{3:020d}.log"), b""
-    )  # a roll that failed, and whose undoing was lost with the power
+    # A roll that failed, and whose undoing was lost with the power.
+    storage_of(log).write(path(log, f"{3:020d}.log"), b"")
     for clean in (True, False):
         log.close()
         again = load(log, clean=clean, recovery_point=5)

@@ -66,10 +66,8 @@ def test_the_first_start_gives_ids() -> None:
 
 def test_directories_that_others_wrote_keep_the_ids_they_have() -> None:
     assert accepted_as(None, seen("/a"), seen("/b", B, version=1)) == {"/a": new(0), "/b": B}
-    assert accepted_as(None, seen("/a", A, version=1), empty("/b")) == {
-        "/a": A,
-        "/b": new(0),
-    }  # a formatted one of KRaft
+    # The first is one that was formatted for KRaft.
+    assert accepted_as(None, seen("/a", A, version=1), empty("/b")) == {"/a": A, "/b": new(0)}
 
 
 def test_the_same_directories_are_fine_wherever_they_are_mounted() -> None:

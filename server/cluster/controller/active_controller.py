@@ -305,9 +305,8 @@ class ActiveController:
             await trio.sleep(self._config().replication.leader_imbalance_check_interval_seconds)
 
     async def _balance(self) -> None:
-        from ottla.replication.controller.elect_leaders import (
-            balance_leaders,
-        )  # here, because it is not needed to start
+        # Here, because it is not needed to start.
+        from ottla.replication.controller.elect_leaders import balance_leaders
 
         percentage = self._config().replication.leader_imbalance_per_broker_percentage
         await self._carry_out(lambda: balance_leaders(self.states, percentage))
