@@ -70,7 +70,8 @@ class RecordFormat:
         self._encode_key: Codec | None = None
         self._encode_value: dict[int, Codec] = {}
 
-    # A load decodes a million of each: the codecs are asked for once, and called without `Struct.decode`.
+    # The codecs are asked for once, and called without `Struct.encode` and `Struct.decode`: each commit of an offset encodes
+    # a record, and a load decodes a million.
 
     def encode(self, key: Any, value: Any) -> tuple[bytes, bytes | None]:
         if self._encode_key is None:

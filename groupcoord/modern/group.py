@@ -230,7 +230,7 @@ def put_targets(
 
 
 class ModernGroup(EpochGroup[MemberT, Assignment]):
-    """Consumer or share group (Kafka's ModernGroup): members subscribe to topics and are assigned partitions of them."""
+    """Consumer or share group (Kafka's ModernGroup): members subscribe to topics and get their partitions."""
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
