@@ -18,7 +18,7 @@ from urllib.parse import unquote
 import trio
 
 from ottla import __version__
-from ottla.server.admin.http.routes import Guard, Refused, Request, Response, Route, Routes
+from ottla.server.admin.http.routes import Refused, Request, Response, Route, Routes
 from ottla.server.registry.access import COMPATIBILITY, DELETE, READ, WRITE, Access
 from ottla.server.registry.errors import ApiError, Code, invalid_schema, version_not_found
 from ottla.server.registry.forwarding import Alone, Others
@@ -452,21 +452,6 @@ class RegistryApi(Routes):
 
     async def _server_version(self, call: Call) -> Any:
         return {"version": SCHEMA_REGISTRY_VERSION, "commitId": f"ottla-{__version__}"}
-
-
-class RegistryGuard(Guard):
-    """Guard against pages of other sites. A registry that listens only on loopback accepts only loopback host names.
-
-    On other listeners any host name is accepted, such as that of a container or proxy. A page of another site cannot
-    send an accepted content type without a preflight request, and preflight requests are not answered.
-    """
-
-    def check_host(self, host: str | None) -> None:
-        if self._is_loopback:
-            super().check_host(host)
-
-    def check_change(self, headers: Mapping[str, str]) -> None:
-        self.check_read(headers)
 
 
 def _dumped(value: Any) -> bytes:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.replication.log.descriptors import Descriptors, raise_limit
-from ottla.server.admin.http.routes import Pace
-from ottla.server.admin.http.server import ConnectionLimits, HttpServer
+from ottla.server.admin.http.server import HttpServer
+from ottla.server.admin.http.standalone import LIMITS, ApiGuard, FreePace
 from ottla.server.registry.access import Access
-from ottla.server.registry.api import RegistryApi, RegistryGuard
+from ottla.server.registry.api import RegistryApi
 from ottla.server.registry.election import Election, Identity
 from ottla.server.registry.forwarding import Alone, Others
 from ottla.server.registry.judging import Judging
@@ -31,10 +31,6 @@ logger = logging.getLogger("ottla.registry")
 
 RARELY = 50_000, 20, 50
 """Objects made before garbage is collected: a topic that is read becomes very many, none of which is garbage."""
-
-CONNECTIONS_MAX = 2000
-PER_ADDRESS_MAX = 1500
-"""A proxy, or a host with many processes, is one address."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,17 +48,6 @@ class RegistryConfig:
     """TLS context for a primary with https."""
 
 
-class FreePace(Pace):
-    """Pace without pauses: this event loop serves nothing but these requests."""
-
-    async def request(self) -> None:
-        """Return immediately."""
-
-    async def pay(self, worked_s: float) -> None:
-        """Yield to other tasks after long work."""
-        await trio.lowlevel.checkpoint()
-
-
 async def serve_registry(
     config: RegistryConfig, sock: socket.socket, reach: Reach, on_ready: Callable[[], None], stopping: trio.Event
 ) -> None:
@@ -74,9 +59,8 @@ async def serve_registry(
     election = None if config.identity is None else Election(reach, config.group, config.identity, topic)
     others = Alone() if election is None else Others(election, config.others_context)
     api = RegistryApi(Reading(state), writing, judging, topic, others, config.access, config.group)
-    guard = RegistryGuard(sock.getsockname()[0])
-    limits = ConnectionLimits(CONNECTIONS_MAX, PER_ADDRESS_MAX)
-    server = HttpServer(api, guard, Descriptors(raise_limit()), FreePace(), limits, config.context)
+    guard = ApiGuard(sock.getsockname()[0])
+    server = HttpServer(api, guard, Descriptors(raise_limit()), FreePace(), LIMITS, config.context)
 
     async def tell() -> None:
         await topic.loaded.wait()

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from ottla.server.admin.http.routes import Guard, Refused, Request, Response, Route, Routes
+from ottla.server.admin.http.routes import Refused, Request, Response, Route, Routes
 from ottla.server.rest.errors import RestError
 from ottla.server.rest.logins import Logins
 
@@ -145,18 +145,3 @@ def content_type(request: Request) -> str:
 def media_type(text: str) -> str:
     """Return a media type without its parameters."""
     return text.partition(";")[0].strip().lower()
-
-
-class RestGuard(Guard):
-    """Guard against pages of other sites. A proxy that listens only on loopback accepts only loopback host names.
-
-    On other listeners any host name is accepted. A page of another site cannot send an accepted content type without a
-    preflight request, and preflight requests are not answered.
-    """
-
-    def check_host(self, host: str | None) -> None:
-        if self._is_loopback:
-            super().check_host(host)
-
-    def check_change(self, headers: Mapping[str, str]) -> None:
-        self.check_read(headers)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.replication.log.descriptors import Descriptors
-from ottla.server.admin.http.routes import Pace, Routes
-from ottla.server.admin.http.server import ConnectionLimits, HttpServer, Room
+from ottla.server.admin.http.routes import Routes
+from ottla.server.admin.http.server import HttpServer, Room
+from ottla.server.admin.http.standalone import LIMITS, ApiGuard, FreePace
 from ottla.server.cli.client.connection import Address
 from ottla.server.cli.client.security import Security
 from ottla.server.config.sasl_rules import PeerLoginConfig
-from ottla.server.rest.api import BODY_BYTES_MAX, RestApi, RestGuard
+from ottla.server.rest.api import BODY_BYTES_MAX, RestApi
 from ottla.server.rest.backend import Backend
 from ottla.server.rest.client.cluster import IDLE_MAX, KafkaCluster
 from ottla.server.rest.logins import Logins
@@ -32,9 +33,6 @@ IDLE_OF_USER_MAX = 4
 """Connections to a broker that are kept for later, for each login of requests."""
 
 BODIES_BYTES_MAX = 256 << 20
-CONNECTIONS_MAX = 2000
-PER_ADDRESS_MAX = 1500
-"""A proxy, or a host with many processes, is one address."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,17 +49,6 @@ class RestConfig:
     """Requests are carried out by their own logins; `security` has the mechanism."""
     registry: RegistryConfig | None = None
     """Where schemas are; None: formats with schemas are not served."""
-
-
-class FreePace(Pace):
-    """Pace without pauses: this event loop serves nothing but these requests."""
-
-    async def request(self) -> None:
-        """Return immediately."""
-
-    async def pay(self, worked_s: float) -> None:
-        """Yield to other tasks after long work."""
-        await trio.lowlevel.checkpoint()
 
 
 async def serve_rest(
@@ -104,10 +91,9 @@ def _maker(config: RestConfig) -> Callable[[Security, Logins | None], Backend]:
 
 
 def _server(config: RestConfig, routes: Routes, sock: socket.socket) -> HttpServer:
-    guard = RestGuard(sock.getsockname()[0])
+    guard = ApiGuard(sock.getsockname()[0])
     bodies = Room(max(BODIES_BYTES_MAX, config.body_bytes_max))
-    limits = ConnectionLimits(CONNECTIONS_MAX, PER_ADDRESS_MAX)
-    return HttpServer(routes, guard, Descriptors(), FreePace(), limits, config.context, bodies)
+    return HttpServer(routes, guard, Descriptors(), FreePace(), LIMITS, config.context, bodies)
 
 
 def _security_of(security: Security, login: Login) -> Security:

@@ -6,6 +6,7 @@
     clients/         receives metrics that clients push (KIP-714) and adds them to /metrics
     metrics/         /metrics
     basic_authentication.py  logins of other processes' APIs: the registry's, the REST proxy's
+    standalone.py    guard, pace and limits of these processes
     endpoint.py      puts the paths of a broker together; /healthz, /readyz, and the handler of /metrics
 
 To add a path, write a function that puts handlers into a `Routes`, and call it in `endpoint.py`:

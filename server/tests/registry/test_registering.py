@@ -10,12 +10,12 @@ import trio
 import trio.testing
 
 from ottla.server.admin.http.server import HttpConnection
+from ottla.server.admin.http.standalone import ApiGuard, FreePace
 from ottla.server.registry import api
-from ottla.server.registry.api import BODY_BYTES_MAX, RegistryGuard
+from ottla.server.registry.api import BODY_BYTES_MAX
 from ottla.server.registry.errors import ApiError
 from ottla.server.registry.records import SchemaPut, SchemaValue
 from ottla.server.registry.schemas import compatibility
-from ottla.server.registry.serving import FreePace
 from ottla.server.tests.registry.registry import MemoryRegistry, record
 from ottla.wire.time_slice import TimeSlice
 
@@ -445,7 +445,7 @@ async def test_over_a_socket() -> None:
     for path in ("/subjects/:.c:s", "/subjects/:.c:s?permanent=true"):
         assert await registry.ask("DELETE", path)
     ours, theirs = trio.testing.memory_stream_pair()
-    talk = HttpConnection(theirs, "127.0.0.1", registry.api, RegistryGuard("127.0.0.1"), FreePace())
+    talk = HttpConnection(theirs, "127.0.0.1", registry.api, ApiGuard("127.0.0.1"), FreePace())
 
     async def ask(head: str, body: bytes = b"") -> tuple[str, bytes]:
         headers = f"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -15,9 +15,9 @@ from ottla.replication.log.descriptors import Descriptors
 from ottla.server.admin.http import server
 from ottla.server.admin.http.routes import Guard, Refused, Request, Response, Routes
 from ottla.server.admin.http.server import HttpConnection, HttpServer, Room
-from ottla.server.rest.api import Answer, Call, RestApi, RestGuard
+from ottla.server.admin.http.standalone import ApiGuard, FreePace
+from ottla.server.rest.api import Answer, Call, RestApi
 from ottla.server.rest.errors import RestError
-from ottla.server.rest.serving import FreePace
 
 FAR_S = 600.0
 CHUNKED = b"POST /s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -58,7 +58,7 @@ async def conversing(routes: Routes, guard: Guard | None = None, bodies: Room | 
     """The client's side of one connection in memory."""
     ours, theirs = trio.testing.memory_stream_pair()
     async with trio.open_nursery() as nursery:
-        talk = HttpConnection(theirs, "127.0.0.1", routes, guard or RestGuard("0.0.0.0"), FreePace(), None, bodies)
+        talk = HttpConnection(theirs, "127.0.0.1", routes, guard or ApiGuard("0.0.0.0"), FreePace(), None, bodies)
 
         async def run() -> None:
             await talk.run()
@@ -147,7 +147,7 @@ async def serving(routes: Routes):
     """A server on loopback, and a function that connects to it."""
     sock = socket.create_server(("127.0.0.1", 0))
     address = sock.getsockname()
-    running = HttpServer(routes, RestGuard("0.0.0.0"), Descriptors(1_000), FreePace())
+    running = HttpServer(routes, ApiGuard("0.0.0.0"), Descriptors(1_000), FreePace())
     async with AsyncExitStack() as stack, trio.open_nursery() as nursery:
 
         async def connect() -> trio.SocketStream:
@@ -248,13 +248,13 @@ async def test_a_bug_is_answered_in_json(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_pages_of_other_sites_are_refused_and_a_loopback_listener_has_no_other_names() -> None:
-    guard = RestGuard("127.0.0.1")
+    guard = ApiGuard("127.0.0.1")
     with pytest.raises(Refused):
         guard.check_host("evil.example")
     with pytest.raises(Refused):
         guard.check_change({"origin": "http://evil.example", "host": "localhost"})
     guard.check_change({"host": "localhost"})
-    RestGuard("0.0.0.0").check_host("proxy.example")
+    ApiGuard("0.0.0.0").check_host("proxy.example")
 
 
 def test_answers_are_json_with_a_status() -> None:
