@@ -540,6 +540,44 @@ def test_a_schema_is_checked_registered_and_deleted(browser: Browser, console: s
     browser.see("Version 1 · id 5 · AVRO")
 
 
+# Holds back the answer to a question with this parameter, as a slow network would.
+HOLD = """
+const [parameter] = arguments, ask = window.fetch;
+window.fetch = async (address, options) => {
+  const answer = await ask(address, options);
+  if (!`${address}&`.includes(`${parameter}&`)) return answer;
+  return new Promise((resolve, reject) => {
+    options.signal.addEventListener("abort", () => reject(options.signal.reason));
+    window.release = () => resolve(answer);
+    if (options.signal.aborted) reject(options.signal.reason);
+  });
+};
+"""
+# Lets it go, and comes back when another answer has been read, which was asked for later.
+RELEASE = (
+    "const done = arguments[0]; window.release(); fetch('/').then((each) => each.text()).then(() => setTimeout(done));"
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "found", "nothing"),
+    [("topics", "contains", "hostile", "No such topic"), ("schemas", "prefix", "bills-value", "No such subject")],
+)
+def test_an_older_answer_does_not_replace_a_newer_one(
+    browser: Browser, console: str, path: str, field: str, found: str, nothing: str
+) -> None:
+    browser.open(f"{console}#/{path}")
+    browser.see(found)
+    browser.run(HOLD, f"{field}={found}")
+    browser.fill(f"#{field}", found)
+    browser.until(lambda: browser.run("return !!window.release"), "the answer is there, and held back")
+    browser.fill(f"#{field}", "none")
+    browser.see(nothing, "“none”")
+    browser.driver.execute_async_script(RELEASE)
+    assert nothing in browser.text
+    assert found not in browser.text
+
+
 def test_a_keyboard_is_enough(browser: Browser, console: str) -> None:
     browser.open(console)
     browser.see("orders")

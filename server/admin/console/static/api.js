@@ -43,6 +43,18 @@ export async function get(name, parameters = {}, signal = undefined) {
   return (await answered(fetch(address(name, parameters), { headers: headers(readToken()), signal }))).json();
 }
 
+// Signals for the questions of a view. The next signal, or the end of the view, aborts the one before: no older answer comes after a newer one.
+export function replacing(ended) {
+  let running = new AbortController();
+  ended.addEventListener("abort", () => running.abort());
+  return () => {
+    running.abort();
+    running = new AbortController();
+    if (ended.aborted) running.abort();
+    return running.signal;
+  };
+}
+
 export async function post(name, body) {
   const options = { method: "POST", headers: { "Content-Type": "application/json", ...headers(readToken()) } };
   return (await answered(fetch(address(name, {}), { ...options, body: JSON.stringify(body) }))).json();

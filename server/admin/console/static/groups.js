@@ -1,6 +1,6 @@
 // Groups, and one group with its lag over time. The page keeps the history: it begins when a group is first looked at.
 
-import { get } from "./api.js";
+import { get, replacing } from "./api.js";
 import { lineChart } from "./chart.js";
 import { count, empty, facts, h, link, many, refill, table, time, unseenStatus } from "./dom.js";
 
@@ -9,22 +9,23 @@ const history = new Map();
 
 export async function showGroups({ main, signal, poll }) {
   const field = h("input", { type: "search", id: "contains", autocomplete: "off", spellcheck: "false" });
-  const list = h("div"), pages = [""], said = unseenStatus();
-  let shown = "";
+  const list = h("div"), pages = [""], said = unseenStatus(), next = replacing(signal);
+  let shown = "", asked = next();
   refill(main, h("h1", {}, "Groups"), h("p", { class: "lead" }, "Consumers that share the work of reading. Listed are the groups that this broker coordinates."),
     h("div", { class: "bar" }, h("label", { for: "contains" }, "Name contains", field)), said, list);
+  const turned = (turn) => { turn(); asked = next(); return look(); };
   async function look() {
-    const found = await get("groups", { after: pages.at(-1), contains: field.value }, signal);
+    const found = await get("groups", { after: pages.at(-1), contains: field.value }, asked);
     const text = JSON.stringify([found, pages]);
     if (text === shown) return found.groups.length;
     shown = text;
-    const turn = (title, isThere, go) => isThere && h("button", { "data-key": title, onclick: () => { go(); look().catch(() => {}); } }, title);
+    const turn = (title, isThere, go) => isThere && h("button", { "data-key": title, onclick: () => turned(go).catch(() => {}) }, title);
     refill(list, found.groups.length ? table("Groups", [["Group"], ["Kind"], ["State"], ["Lag", "number"], ["Protocol"]], found.groups.map((each) => [
       link(each.id, "group", each.type, each.id), each.type, state(each.state), lag(each), each.protocol])) : nothing(field.value),
     h("div", { class: "bar" }, turn("Previous", pages.length > 1, () => pages.pop()), turn("More groups", found.next, () => pages.push(found.next))));
     return found.groups.length;
   }
-  field.addEventListener("input", () => { pages.splice(1); look().then((number) => refill(said, `${many(number, "group")} listed`)).catch(() => {}); });
+  field.addEventListener("input", () => turned(() => pages.splice(1)).then((number) => refill(said, `${many(number, "group")} listed`)).catch(() => {}));
   await poll(PERIOD_MS, look);
 }
 

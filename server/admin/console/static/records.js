@@ -1,6 +1,6 @@
 // Records of one topic: a page of a partition, a search, or live.
 
-import { events, get, post } from "./api.js";
+import { events, get, post, replacing } from "./api.js";
 import { bytes, count, empty, h, link, many, refill, time, visible } from "./dom.js";
 
 const PAGE = 50, WHOLE_BYTES = 262144, LIVE_SHOWN = 200, SEARCHES_MAX = 200, HEADERS_READ = 1000;
@@ -58,17 +58,14 @@ function produceForm(view, topic, numbers, then) {
 class Pages {
   constructor(view, topic, controls, places) {
     Object.assign(this, { view, topic, controls, ...places });
-    this.running = new AbortController();
-    view.signal.addEventListener("abort", () => this.running.abort());
+    this.next = replacing(view.signal);
   }
 
   begin() {
-    this.running.abort();
-    this.running = new AbortController();
-    if (this.view.signal.aborted) this.running.abort();
+    const signal = this.next();
     this.live.setAttribute("aria-pressed", "false");
     refill(this.live, "Follow live");
-    return this.running.signal;
+    return signal;
   }
 
   from() {

@@ -1,6 +1,6 @@
 // Subjects of the schema registry, and one subject with its versions, its compatibility level and a form for the next version.
 
-import { get, post } from "./api.js";
+import { get, post, replacing } from "./api.js";
 import { count, empty, facts, h, link, many, refill, table, unseenStatus, visible } from "./dom.js";
 
 const LEVELS = ["BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE", "NONE"];
@@ -12,11 +12,11 @@ const choice = (values, chosen) => h("select", {}, values.map((value) => h("opti
 
 export async function showSubjects(view) {
   const wanted = h("input", { type: "search", autocomplete: "off", spellcheck: "false" });
-  const list = h("div"), said = unseenStatus(), pages = [0];
+  const list = h("div"), said = unseenStatus(), pages = [0], next = replacing(view.signal);
   refill(view.main, h("h1", {}, "Schemas"), h("p", { class: "lead" }, "A subject has the versions of one schema. By default it is named after a topic, and “-key” or “-value”."),
     h("div", { class: "bar" }, field("prefix", "Name begins with", wanted)), said, list, view.state.overview.canWrite && newSubject(view));
   const look = () => view.tried(async () => {
-    const found = await get("subjects", { prefix: wanted.value, from: pages.at(-1) }, view.signal);
+    const found = await get("subjects", { prefix: wanted.value, from: pages.at(-1) }, next());
     const turn = (title, isThere, go) => isThere && h("button", { "data-key": title, onclick: () => { go(); look(); } }, title);
     refill(list, found.subjects.length ? table("Subjects", [["Subject"]], found.subjects.map((name) => [link(name, "subject", name)])) : nothing(wanted.value),
       h("div", { class: "bar" }, turn("Previous", pages.length > 1, () => pages.pop()), turn("More subjects", found.next !== null, () => pages.push(found.next))));

@@ -1,6 +1,6 @@
 // Topics, and one topic with its picture: a column for each partition, a cell for each replica.
 
-import { get } from "./api.js";
+import { get, replacing } from "./api.js";
 import { bytes, count, empty, facts, h, link, many, named, refill, table, unseenStatus } from "./dom.js";
 
 const START = "kcat -P -b localhost:9092 -t first <<< 'hello'";
@@ -9,14 +9,16 @@ export async function showTopics({ main, signal, poll }) {
   const field = h("input", { type: "search", id: "contains", autocomplete: "off", spellcheck: "false" });
   const internal = h("input", { type: "checkbox", id: "internal" });
   const list = h("div", { "aria-live": "off" }), said = unseenStatus();
-  const pages = [""];
-  let shown = "";
+  const pages = [""], next = replacing(signal);
+  let shown = "", asked = next();
   refill(main, h("h1", {}, "Topics"),
     h("div", { class: "bar" }, h("label", { for: "contains" }, "Name contains", field),
       h("label", { for: "internal", class: "choice" }, internal, "Internal topics")), said, list);
 
+  const turned = (turn) => { turn(); asked = next(); return look(); };
+
   async function look() {
-    const found = await get("topics", { after: pages.at(-1), contains: field.value }, signal);
+    const found = await get("topics", { after: pages.at(-1), contains: field.value }, asked);
     const text = JSON.stringify([found, internal.checked, pages]);
     if (text !== shown) { shown = text; draw(found); }
     return found.topics.length;
@@ -24,7 +26,7 @@ export async function showTopics({ main, signal, poll }) {
 
   function draw(found) {
     const topics = found.topics.filter((each) => internal.checked || !each.isInternal);
-    const turn = (title, isThere, go) => isThere && h("button", { onclick: () => { go(); look(); }, "data-key": title }, title);
+    const turn = (title, isThere, go) => isThere && h("button", { onclick: () => turned(go).catch(() => {}), "data-key": title }, title);
     refill(list,
       topics.length ? table("Topics", [["Topic"], ["Partitions", "number"], ["Replicas", "number"], ["Records", "number"], ["Size", "number"], ["State"]],
         topics.map((each) => [link(each.name, "topic", each.name), count(each.partitions), each.replicationFactor,
@@ -32,7 +34,7 @@ export async function showTopics({ main, signal, poll }) {
       h("div", { class: "bar" }, turn("Previous", pages.length > 1, () => pages.pop()), turn("More topics", found.next, () => pages.push(found.next))));
   }
 
-  field.addEventListener("input", () => { pages.splice(1); look().then((number) => refill(said, `${many(number, "topic")} listed`)).catch(() => {}); });
+  field.addEventListener("input", () => turned(() => pages.splice(1)).then((number) => refill(said, `${many(number, "topic")} listed`)).catch(() => {}));
   internal.addEventListener("change", () => look().catch(() => {}));
   await poll(2000, look);
 }
