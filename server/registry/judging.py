@@ -31,6 +31,8 @@ NESTED_REFERENCES_MAX = 1000
 
 T = TypeVar("T")
 Texts = Mapping[str, str]
+_Key = tuple[str, str, tuple[Reference, ...], bool]
+"""Type and text of a schema in a request, its references, and whether it is normalized."""
 
 
 class Judged(NamedTuple):
@@ -51,7 +53,7 @@ class Judging:
     def __init__(self, state: RegistryState) -> None:
         self._state = state
         self._threads = trio.CapacityLimiter(THREADS)
-        self._kept: OrderedDict[object, str] = OrderedDict()
+        self._kept: OrderedDict[_Key, str] = OrderedDict()
         self._kept_bytes = 0
 
     async def judged(self, subject: str, request: SchemaRequest, *, normalizes: bool, is_new: bool = False) -> Judged:
@@ -129,13 +131,15 @@ class Judging:
         except RecursionError:
             raise invalid_schema("The schema is nested too deeply") from None
 
-    def _keep(self, key: object, canonical: str) -> None:
-        if len(canonical) > KEPT_BYTES_MAX // 16:
+    def _keep(self, key: _Key, canonical: str) -> None:
+        size = _size(key, canonical)
+        # Requests that come at once with one text parse it each, and all but the first find it here.
+        if key in self._kept or size > KEPT_BYTES_MAX // 8:
             return
         self._kept[key] = canonical
-        self._kept_bytes += 2 * len(canonical)
+        self._kept_bytes += size
         while len(self._kept) > KEPT_MAX or self._kept_bytes > KEPT_BYTES_MAX:
-            self._kept_bytes -= 2 * len(self._kept.popitem(last=False)[1])
+            self._kept_bytes -= _size(*self._kept.popitem(last=False))
 
     # --- references
 
@@ -174,6 +178,12 @@ class Judging:
             self._collect(value.subject, value.references, texts, seen, with_deleted=True)
             texts[each.name] = value.text
         return tuple(found)
+
+
+def _size(key: _Key, canonical: str) -> int:
+    """Return the characters that are kept: a text may have much white space, and its canonical form none."""
+    _, text, references, _ = key
+    return len(text) + len(canonical) + sum(len(each.name) + len(each.subject) for each in references)
 
 
 def _canonical(kind: str, text: str, texts: Texts, normalizes: bool) -> str:
