@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ottla.server.admin.console.avro.schemas import AvroProblem, Data
+from ottla.server.admin.console.avro.schemas import AvroProblem, Data, chosen, counted
 from ottla.server.rest.schemas.codec import BadData
 from ottla.wire.time_slice import paced
 
@@ -212,7 +212,7 @@ class Symbols:
         _write_long(self._numbers[value], out)
 
     def read(self, data: Data) -> str:
-        found: str = _chosen(self._symbols, data)
+        found: str = chosen(self._symbols, data)
         data.charge(1 + len(found))
         return found
 
@@ -265,7 +265,8 @@ class Array:
 
     def read(self, data: Data) -> list[Any]:
         data.enter()
-        found = [self.item.read(data) for _ in _counted(data)]
+        data.charge()
+        found = [self.item.read(data) for _ in counted(data)]
         data.leave()
         return found
 
@@ -288,8 +289,9 @@ class Map:
 
     def read(self, data: Data) -> dict[str, Any]:
         data.enter()
+        data.charge()
         found = {}
-        for _ in _counted(data):
+        for _ in counted(data):
             name = _read_text(data)
             found[name] = self.item.read(data)
         data.leave()
@@ -322,7 +324,7 @@ class Union:
         self.branches[number][1].write(value, out)
 
     def read(self, data: Data) -> Any:
-        name, node = _chosen(self.branches, data)
+        name, node = chosen(self.branches, data)
         found = node.read(data)
         if name == "null":
             return None
@@ -331,7 +333,7 @@ class Union:
 
     def chosen(self, data: Data) -> Node:
         """Read a branch's index and return the codec of this branch. Raises AvroProblem."""
-        node: Node = _chosen(self.branches, data)[1]
+        node: Node = chosen(self.branches, data)[1]
         return node
 
 
@@ -420,25 +422,6 @@ def _read_text(data: Data) -> str:
     found = data.take(data.long())
     data.charge(1 + len(found))
     return found.decode("utf-8", "replace")
-
-
-def _counted(data: Data) -> Iterator[None]:
-    """Yield once for each item of an array or map; blocks may begin with their size in bytes."""
-    data.charge(1)
-    while count := data.long():
-        if count < 0:
-            count = -count
-            data.long()
-        for _ in range(count):
-            data.charge(1)
-            yield None
-
-
-def _chosen(options: list[Any], data: Data) -> Any:
-    index = data.long()
-    if not 0 <= index < len(options):
-        raise AvroProblem("its bytes do not fit the schema")
-    return options[index]
 
 
 _TOKENS = {

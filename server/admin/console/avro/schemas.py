@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from typing import Any, ClassVar, Protocol
@@ -120,7 +120,7 @@ class Symbols:
         self._symbols = symbols
 
     def read(self, data: Data) -> str:
-        symbol: str = _chosen(self._symbols, data)
+        symbol: str = chosen(self._symbols, data)
         data.charge(1 + len(symbol))
         return symbol
 
@@ -156,11 +156,11 @@ class Many:
         return found
 
     def _pairs(self, data: Data) -> Any:
-        for _ in _counted(data):
+        for _ in counted(data):
             yield _text(data), self._item.read(data)
 
     def _items(self, data: Data) -> Any:
-        for _ in _counted(data):
+        for _ in counted(data):
             yield self._item.read(data)
 
 
@@ -171,12 +171,12 @@ class Union:
         self._branches = branches
 
     def read(self, data: Data) -> Any:
-        node: Node = _chosen(self._branches, data)
+        node: Node = chosen(self._branches, data)
         # A union may be of records that contain it, each of which counts for itself.
         return node.read(data)
 
 
-def _counted(data: Data) -> Any:
+def counted(data: Data) -> Iterator[None]:
     """Yield None for each item of an Avro array or map. Blocks may begin with their size in bytes."""
     while count := data.long():
         if count < 0:
@@ -187,7 +187,8 @@ def _counted(data: Data) -> Any:
             yield None
 
 
-def _chosen(options: Sequence[Any], data: Data) -> Any:
+def chosen(options: Sequence[Any], data: Data) -> Any:
+    """Read an index and return the option it means. Raises AvroProblem."""
     index = data.long()
     if not 0 <= index < len(options):
         raise AvroProblem("its bytes do not fit the schema")
