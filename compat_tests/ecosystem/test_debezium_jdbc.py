@@ -5,46 +5,23 @@ import subprocess
 
 import pytest
 from compat_tests.applications.connect import Worker, running_on
-from compat_tests.ecosystem.postgres import USER, Postgres
+from compat_tests.ecosystem.orders import JSON, ROUNDS, ROWS, TOPIC, USER, Postgres, change, connect, database, source
 from compat_tests.ecosystem.programs import FOLDER, jars_of
 from compat_tests.support.brokers import wait_until
-from compat_tests.support.java_tools import FAST_START
 
 pytestmark = pytest.mark.ecosystem
-TOPIC = "shop.public.orders"
-ROUNDS, ROWS = 4, 100
-JSON = {f"{which}.converter": "org.apache.kafka.connect.json.JsonConverter" for which in ("key", "value")}
 
 
 @pytest.fixture
 def postgres():
-    with contextlib.closing(Postgres()) as process:
-        process.start()
-        process.run("create table orders (id int primary key, amount int not null, note text);")
-        yield process
-
-
-def source(postgres: Postgres) -> dict[str, str]:
-    return {
-        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
-        "exactly.once.support": "required",
-        "database.hostname": "127.0.0.1",
-        "database.port": str(postgres.port),
-        "database.user": USER,
-        "database.dbname": USER,
-        "plugin.name": "pgoutput",
-        "publication.autocreate.mode": "filtered",
-        "table.include.list": "public.orders",
-        "topic.prefix": "shop",
-        "topic.creation.default.partitions": "2",
-        "topic.creation.default.replication.factor": "1",
-        **JSON,
-    }
+    with database() as started:
+        yield started
 
 
 def sink(postgres: Postgres) -> dict[str, str]:
     return {
         "connector.class": "io.debezium.connector.jdbc.JdbcSinkConnector",
+        "tasks.max": "1",
         "topics": TOPIC,
         "connection.url": f"jdbc:postgresql://127.0.0.1:{postgres.port}/{USER}",
         "connection.username": USER,
@@ -59,21 +36,12 @@ def sink(postgres: Postgres) -> dict[str, str]:
     }
 
 
-def change(postgres: Postgres, number: int) -> None:
-    """Insert rows, change half of them and delete a quarter, each in a transaction."""
-    ids = range(number * ROWS, (number + 1) * ROWS)
-    statements = [f"insert into orders values ({each}, {each}, 'order {each}');" for each in ids]
-    statements += [f"update orders set amount = amount * 2 where id = {each};" for each in ids[::2]]
-    statements += [f"delete from orders where id = {each};" for each in ids[::4]]
-    postgres.run("\n".join(statements))
-
-
-def rows(postgres: Postgres, table: str) -> list[list[str]]:
+def rows(postgres: Postgres, table: str) -> list[str]:
     return postgres.run(f"select id, amount, note from {table} order by id")
 
 
 def is_copied(postgres: Postgres) -> bool:
-    there = postgres.run("select to_regclass('copies') is not null") == [["t"]]
+    there = postgres.run("select to_regclass('copies') is not null") == ["t"]
     return there and rows(postgres, "copies") == rows(postgres, "orders")
 
 
@@ -81,10 +49,9 @@ def is_copied(postgres: Postgres) -> bool:
 def java(tmp_path) -> list[str]:
     """The command for Connect with both connectors, and the class that stands in for the sink's pool of connections."""
     jars = f"{jars_of('debezium_jdbc')}/*"
-    source = FOLDER / "debezium_jdbc" / "AgroalConnectionProvider.java"
-    subprocess.run(["javac", "-cp", jars, "-d", tmp_path / "classes", source], check=True, timeout=240)
-    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-    return ["java", *FAST_START, "-Xmx512m", quiet, "-cp", f"{tmp_path / 'classes'}:{jars}"]
+    program = FOLDER / "debezium_jdbc" / "AgroalConnectionProvider.java"
+    subprocess.run(["javac", "-cp", jars, "-d", tmp_path / "classes", program], check=True, timeout=240)
+    return connect(f"{tmp_path / 'classes'}:{jars}")
 
 
 @pytest.mark.timeout(900)
@@ -94,8 +61,8 @@ def test_a_table_follows_another_one(postgres, java, start_broker, tmp_path):
     with contextlib.closing(Worker(java, broker.bootstrap, "connect", tmp_path / "worker")) as worker:
         worker.start()
         wait_until(lambda: worker.ask("/connectors") == [], "the worker serves", 240)
-        for name, config in (("shop", source(postgres)), ("copies", sink(postgres))):
-            body = {"name": name, "config": config | {"tasks.max": "1"}}
+        for name, config in (("shop", source(postgres, partitions=2)), ("copies", sink(postgres))):
+            body = {"name": name, "config": config}
             wait_until(lambda body=body: worker.ask("/connectors", body), f"the connector {name} is made", 120)
         wait_until(lambda: is_copied(postgres), "the snapshot is copied", 120)
         change(postgres, 1)
