@@ -11,8 +11,8 @@ from typing import Any
 
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
+from topic import TOPIC, UNAVAILABLE
 
-TOPIC = "bank.public.accounts"
 KEY = b'{"id":1}'
 ROW = {"id": 1, "name": "Ottla", "balance": 7}
 LSN = 1 << 60
@@ -34,7 +34,7 @@ POISON = (
     (KEY, change(ROW | {"email": "o@example.org"})),
     (KEY, change({"id": 1, "name": "Ottla"})),
     (KEY, change(ROW | {"balance": None})),
-    (KEY, change(ROW | {"name": "__debezium_unavailable_value"})),
+    (KEY, change(ROW | {"name": UNAVAILABLE})),
     (KEY, change(ROW, lsn=None)),
     (None, change(None, "t")),
 )

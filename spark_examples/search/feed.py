@@ -19,7 +19,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
-from kafka import KafkaConsumer, TopicPartition
+import expected
 
 PATH = "/api/v1/streaming/public"
 HEARTBEAT_EVENTS = 100
@@ -135,18 +135,7 @@ def framed(number: int, data: bytes) -> bytes:
 
 def recording(bootstrap: str, topic: str) -> list[bytes]:
     """All values of the recorded topic. One that is null comes as nothing at all, which is no post either."""
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
-    try:
-        place = TopicPartition(topic, 0)
-        consumer.assign([place])
-        consumer.seek_to_beginning(place)
-        end, values = consumer.end_offsets([place])[place], []
-        while consumer.position(place) < end:
-            for records in consumer.poll(timeout_ms=1000).values():
-                values += [record.value or b"" for record in records]
-        return values
-    finally:
-        consumer.close()
+    return [record.value or b"" for record in expected.records(bootstrap, topic)]
 
 
 def with_long_posts(events: list[bytes], count: int = LONG_POSTS) -> list[bytes]:

@@ -20,13 +20,11 @@ from pathlib import Path
 import check
 import pyspark
 import roles
-from broker import NotStarted, require_new
+from broker import HOST, OTTLA, NotStarted, require_new
 from kafka import KafkaAdminClient
 
 HERE = Path(__file__).resolve().parent
-OTTLA = [sys.executable, "-m", "ottla"]
 SPARK = Path(pyspark.__file__).resolve().parent
-HOST = "127.0.0.1"
 BROKERS, WORKERS = 3, 2
 RECORDS, RECORDS_PER_BATCH = 6000, 400
 PATIENCE_S = 300
@@ -107,8 +105,7 @@ def brokers(folder: Path) -> Iterator[None]:
     try:
         bootstrap = cluster.says(r"listening on (\S+)")
         for role in roles.ROLES:
-            lines = (tls / f"{'client' if role == roles.ADMIN else role}.properties").read_text().splitlines()
-            settings = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+            settings = roles.read(tls / f"{'client' if role == roles.ADMIN else role}.properties")
             roles.write(folder, role, {"bootstrap.servers": bootstrap} | settings)
         yield
     finally:

@@ -41,9 +41,13 @@ def write(folder: Path, role: str, settings: dict[str, str]) -> None:
         out.writelines(f"{name}={text}\n" for name, text in settings.items())
 
 
-def settings_of(folder: Path, role: str) -> dict[str, str]:
-    lines = file_of(folder, role).read_text(encoding="utf-8").splitlines()
+def read(file: Path) -> dict[str, str]:
+    lines = file.read_text(encoding="utf-8").splitlines()
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+def settings_of(folder: Path, role: str) -> dict[str, str]:
+    return read(file_of(folder, role))
 
 
 def for_spark(folder: Path, role: str) -> dict[str, str]:
