@@ -1,8 +1,6 @@
 """The table that Spark rebuilds of generated changes is that of their statements, also if it is cut off or killed half way."""
 
 import json
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
@@ -13,7 +11,8 @@ for package in ("kafka", "pyspark"):
     if find_spec(package) is None:
         pytest.skip(f"{package} is not installed (pip install '.[spark]')", allow_module_level=True)
 
-from spark_examples.tests.programs import HERE, programs_of
+from spark_examples.tests.killing import run_and_kill
+from spark_examples.tests.programs import programs_of
 
 from ottla.server.cli.cli import main
 
@@ -148,38 +147,11 @@ def test_a_statement_that_cannot_be_applied_is_told(statement):
         example.expected.table([first, statement])
 
 
-KILLED = """\
-import os, signal, sys, threading, time
-from pathlib import Path
-sys.path[:0] = [{folder!r}, {flights!r}]
-import table
-sys.path.remove({folder!r})
-sys.modules.pop("session")
-import session
-output = Path({output!r})
-
-def kill():
-    while max(table.versions(output), default=0) < 1:
-        time.sleep(0.01)
-    os.killpg(0, signal.SIGKILL)
-
-threading.Thread(target=kill, daemon=True).start()
-table.follow(table.start_query(session.start(), {bootstrap!r}, {topic!r}, output, 300))
-"""
-
-
 @pytest.mark.long
 def test_a_killed_job_goes_on_and_loses_and_doubles_nothing(spark, broker, topic, tmp_path):
     """The driver and its JVM get SIGKILL when the second version is made, wherever they are then."""
     generate(broker.bootstrap, topic, tmp_path, "--records", "3000", *SHARES)
-    program = KILLED.format(
-        folder=str(HERE / "change_data"),
-        flights=str(HERE / "flights"),
-        output=str(tmp_path),
-        bootstrap=broker.bootstrap,
-        topic=topic,
-    )
-    done = subprocess.run([sys.executable, "-c", program], start_new_session=True, check=False, capture_output=True)
-    assert done.returncode == -9, done.stderr.decode()[-3000:]
+    job = f"table.follow(table.start_query(session.start(), {broker.bootstrap!r}, {topic!r}, output, 300))"
+    run_and_kill("change_data", "table", job, "max(table.versions(output), default=0) >= 1", tmp_path)
     assert 1 <= max(table.versions(tmp_path)) < 8
     assert rebuilt(spark, broker.bootstrap, topic, tmp_path, 1000) == []

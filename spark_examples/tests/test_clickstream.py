@@ -2,10 +2,7 @@
 
 import importlib
 import json
-import os
 import struct
-import subprocess
-import sys
 from importlib.util import find_spec
 from secrets import token_hex
 
@@ -17,6 +14,7 @@ for package in ("confluent_kafka", "kafka", "pyarrow", "pyspark"):
 
 from confluent_kafka import Producer
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
+from spark_examples.tests.killing import run_and_kill
 from spark_examples.tests.programs import HERE, programs_of
 from spark_examples.tests.submitting import JARS, jars_of_session
 
@@ -86,28 +84,12 @@ def test_a_batch_that_comes_twice_is_in_the_table_once(spark, broker, registry, 
     assert example.check.problems(broker.bootstrap, registry, topic, tmp_path) == []
 
 
-KILLED = """\
-import os, signal, sys, threading, time
-from pathlib import Path
-sys.path[:0] = [{folder!r}, {flights!r}]
-import registry, stream
-sys.path.remove({folder!r})
-sys.modules.pop("session")
-import session
+JOB = """\
 session.connector = lambda: ("spark.jars", {jars!r})
-output = Path({output!r})
-
-def kill():
-    while len(list(output.glob({commits!r}))) < 2:
-        time.sleep(0.01)
-    os.killpg(0, signal.SIGKILL)
-
-threading.Thread(target=kill, daemon=True).start()
 known = registry.schemas({registry!r}, {topic!r} + "-value")
 spark = session.start()
 spark.conf.set({provider!r}, {rocks!r})
-queries = stream.start_queries(spark, {bootstrap!r}, {topic!r}, output, known, **{options!r})
-stream.follow(queries)
+stream.follow(stream.start_queries(spark, {bootstrap!r}, {topic!r}, output, known, **{options!r}))
 """
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -125,25 +107,19 @@ def test_a_killed_job_goes_on_and_doubles_nothing(
 ):
     """The driver and its JVM get SIGKILL after the second batch, wherever they are then."""
     options = {"sink": sink, "has_state": has_state, "records_per_batch": 250}
-    program = KILLED.format(
-        folder=str(HERE / "clickstream"),
-        flights=str(HERE / "flights"),
-        output=str(tmp_path),
+    job = JOB.format(
         bootstrap=broker.bootstrap,
         registry=registry,
         topic=topic,
-        commits=commits,
         jars=jars_of_session(importlib.import_module("session")),
         options=options,
         provider=PROVIDER,
         rocks=ROCKS,
     )
     # Workers import the processor of the state by the name of its module.
-    environment = dict(os.environ) | with_delta | {"PYTHONPATH": str(HERE / "clickstream")}
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, env=environment, start_new_session=True, check=False, capture_output=True)
-    told = [line for line in done.stderr.decode().splitlines() if "Error" in line or "Exception" in line]
-    assert done.returncode == -9, "\n".join(told[-30:])
+    variables = with_delta | {"PYTHONPATH": str(HERE / "clickstream")}
+    is_time = f"len(list(output.glob({commits!r}))) >= 2"
+    run_and_kill("clickstream", "registry, stream", job, is_time, tmp_path, **variables)
     assert 2 <= len(list(tmp_path.glob(commits))) < 6
     spark.conf.set(PROVIDER, ROCKS)
     try:
