@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -305,10 +306,22 @@ def kgo() -> str:
     return _need(CACHE / "kgo" / "kgo", "franz-go")
 
 
-@pytest.fixture(scope="session")
-def go_admin() -> str:
-    """The command that `make setup` builds of clients/go_admin."""
-    return _need(CACHE / "go_admin" / "go_admin", "kafka-go")
+@pytest.fixture
+def go_admin(run: Callable[..., str], unique: Callable[[str], str]) -> Callable[..., list[dict[str, str]]]:
+    """Runs clients/go_admin, which `make setup` builds, and returns the result of each step by way of each address.
+
+    The addresses are asked side by side, because a client sleeps for some seconds to see its topic go.
+    """
+    command = _need(CACHE / "go_admin" / "go_admin", "kafka-go")
+
+    def make_and_delete(client: str, *addresses: str) -> list[dict[str, str]]:
+        def ask(address: str) -> dict[str, str]:
+            return dict(line.split("=", 1) for line in run(command, client, address, unique("topic")).splitlines())
+
+        with ThreadPoolExecutor() as threads:
+            return list(threads.map(ask, addresses))
+
+    return make_and_delete
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ import json
 import re
 import urllib.request
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
@@ -64,15 +63,11 @@ def test_every_worker_tells_of_the_levels_that_one_broker_has(workers, capsys):
 
 
 @pytest.mark.parametrize("client", ["kafka-go", "sarama", "terraform"])
-def test_clients_in_go_make_and_delete_topics_by_way_of_any_worker(workers, client, run, go_admin):
-    # At the first port the kernel chooses the worker, and only one of them is the controller. Side by side, because each client
-    # sleeps for some seconds to see its topic go.
-    with ThreadPoolExecutor() as threads:
-        addresses = (workers.bootstrap, *workers.own_addresses)
-        told = list(threads.map(lambda address: run(go_admin, client, address, f"t-{uuid.uuid4().hex[:8]}"), addresses))
+def test_clients_in_go_make_and_delete_topics_by_way_of_any_worker(workers, client, go_admin):
+    # At the first port the kernel chooses the worker, and only one of them is the controller.
+    told = go_admin(client, workers.bootstrap, *workers.own_addresses)
     assert len(told) == 3
-    for printed in told:
-        steps = dict(line.split("=", 1) for line in printed.splitlines())
+    for steps in told:
         assert {"create", "delete"} <= steps.keys() and set(steps.values()) == {"<nil>"}, steps
 
 
