@@ -14,6 +14,10 @@ from typing import Any, TypeVar
 
 Json = Mapping[str, Any]
 VERSION = "confluent:version"
+METADATA_SETTINGS = ("defaultMetadata", "overrideMetadata")
+RULE_SET_SETTINGS = ("defaultRuleSet", "overrideRuleSet")
+"""Settings that schemas of a subject are merged with when they are registered."""
+
 PHASES = {
     "migrationRules": ("Migration", ("UPGRADE", "DOWNGRADE", "UPDOWN")),
     "domainRules": ("Domain", ("WRITE", "READ", "WRITEREAD")),
@@ -169,15 +173,20 @@ def _merged_rule_sets(old: Json, new: Json) -> Json:
 # --- the version as a property
 
 
+def properties_of(metadata: Json | None) -> Mapping[str, str]:
+    """Return the properties in metadata; none without metadata."""
+    found: Mapping[str, str] = (metadata or {}).get("properties") or {}
+    return found
+
+
 def version_of(metadata: Json | None) -> str | None:
     """Return the property `confluent:version`; None if it is missing."""
-    found: str | None = ((metadata or {}).get("properties") or {}).get(VERSION)
-    return found
+    return properties_of(metadata).get(VERSION)
 
 
 def with_version(metadata: Json | None, version: int) -> Json:
     """Return the metadata with the property `confluent:version` set."""
-    properties = {**((metadata or {}).get("properties") or {}), VERSION: str(version)}
+    properties = {**properties_of(metadata), VERSION: str(version)}
     return {**(metadata or {}), "properties": dict(sorted(properties.items()))}
 
 
@@ -198,7 +207,7 @@ def _number_of(metadata: Json | None) -> int | None:
 
 
 def _without_version(metadata: Json | None) -> Json:
-    properties = {name: each for name, each in ((metadata or {}).get("properties") or {}).items() if name != VERSION}
+    properties = {name: each for name, each in properties_of(metadata).items() if name != VERSION}
     return _filled({**(metadata or {}), "properties": properties})
 
 
@@ -207,7 +216,7 @@ def _without_version(metadata: Json | None) -> Json:
 
 def metadata_texts(metadata: Json) -> Iterable[str]:
     """Yield the texts that `Metadata.updateHash` hashes."""
-    tags, properties = metadata.get("tags") or {}, metadata.get("properties") or {}
+    tags, properties = metadata.get("tags") or {}, properties_of(metadata)
     for name in sorted(tags):
         yield from (name, *sorted(map(str, tags[name])))
     for name, each in sorted(properties.items()):

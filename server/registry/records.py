@@ -22,7 +22,15 @@ from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ottla.server.registry.metadata import Json, metadata_texts, parse_metadata, parse_rule_set, rule_set_texts
+from ottla.server.registry.metadata import (
+    METADATA_SETTINGS,
+    RULE_SET_SETTINGS,
+    Json,
+    metadata_texts,
+    parse_metadata,
+    parse_rule_set,
+    rule_set_texts,
+)
 from ottla.wire.foreign_json import parse_json
 
 AVRO, JSON_SCHEMA, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
@@ -232,9 +240,9 @@ def _decoded(key: Json, value: Json | None) -> Event:
 
 def _settings(value: Json) -> Json:
     found = {name: each for name, each in value.items() if name != "subject" and each is not None}
-    for name in found.keys() & {"defaultMetadata", "overrideMetadata"}:
+    for name in found.keys() & {*METADATA_SETTINGS}:
         found[name] = parse_metadata(_json_or_none(found[name]))
-    for name in found.keys() & {"defaultRuleSet", "overrideRuleSet"}:
+    for name in found.keys() & {*RULE_SET_SETTINGS}:
         found[name] = parse_rule_set(_json_or_none(found[name]))
     return found
 

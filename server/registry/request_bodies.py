@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla.server.registry.errors import ApiError, Code, invalid_schema
-from ottla.server.registry.metadata import InvalidRuleSet, Json, check_rule_set, parse_metadata, parse_rule_set
+from ottla.server.registry.metadata import (
+    METADATA_SETTINGS,
+    RULE_SET_SETTINGS,
+    InvalidRuleSet,
+    Json,
+    check_rule_set,
+    parse_metadata,
+    parse_rule_set,
+)
 from ottla.server.registry.records import AVRO, Reference, parse_reference
 from ottla.server.registry.schemas.compatibility import LEVELS
 from ottla.wire.foreign_json import parse_json
@@ -16,7 +24,6 @@ MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT")
 _BAD_REQUEST, _UNPROCESSABLE = 400, 422
 _TEXTS = ("alias", "compatibilityPolicy", "compatibilityGroup")
 _FLAGS = ("aliasForDeks", "normalize", "validateFields", "validateNewSchemas", "validateRules")
-_OBJECTS = ("defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet")
 
 
 def parse_body(body: bytes) -> dict[str, Any]:
@@ -72,7 +79,7 @@ def parse_config(body: bytes) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     for names, kind in ((_TEXTS, str), (_FLAGS, bool)):
         changes |= {name: _member(found, name, kind) for name in names if name in found}
-    changes |= {name: _parsed(found, name) for name in _OBJECTS if name in found}
+    changes |= {name: _parsed(found, name) for name in (*METADATA_SETTINGS, *RULE_SET_SETTINGS) if name in found}
     # Both names are understood, as by Confluent's registry.
     for name in ("compatibility", "compatibilityLevel"):
         if name in found:

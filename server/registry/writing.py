@@ -48,7 +48,7 @@ EVENTS_MAX = 1000
 ATTEMPTS = 5
 """Decisions about a registration that others may overtake; the next one is made while no other task writes."""
 
-MERGED = ("defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet")
+_MERGED = (*metadata.METADATA_SETTINGS, *metadata.RULE_SET_SETTINGS)
 """Settings that change what is registered."""
 
 _READ_ONLY = ("READONLY", "READONLY_OVERRIDE")
@@ -66,7 +66,7 @@ class Writing:
     async def known(self, subject: str, request: SchemaRequest, *, normalizes: bool) -> SchemaValue | None:
         """Find a version that has the requested schema unchanged; None: it must be registered. Raises ApiError."""
         config = self._state.config_in_scope(subject)
-        if not request.text.strip() or request.version > 0 or request.id >= 0 or any(map(config.get, MERGED)):
+        if not request.text.strip() or request.version > 0 or request.id >= 0 or any(map(config.get, _MERGED)):
             return None
         judged = await self._judging.judged(subject, request, normalizes=normalizes)
         latest = self._state.latest(subject)
@@ -261,8 +261,8 @@ class Writing:
         """Return the reasons why a schema is incompatible with versions of a subject; empty if it is compatible."""
         config = self._state.config_in_scope(subject)
         if group := config.get("compatibilityGroup"):
-            wanted = _property(judged.metadata, group)
-            alive = [each for each in alive if _property(each.metadata, group) == wanted]
+            wanted = metadata.properties_of(judged.metadata).get(group)
+            alive = [each for each in alive if metadata.properties_of(each.metadata).get(group) == wanted]
         is_lenient = str(config.get("compatibilityPolicy")).upper() == "LENIENT"
         found = await self._judging.problems(judged, config[LEVEL], alive, is_lenient=is_lenient)
         if found:
@@ -443,7 +443,3 @@ def _next_version(versions: Sequence[SchemaValue]) -> int:
 def _context_name(subject: str | None) -> str:
     """Return the context of a subject as in Confluent's messages, in which the default context is empty."""
     return "" if subject is None else Subject(context_of(subject), "").qualified
-
-
-def _property(found: Json | None, name: str) -> Any:
-    return ((found or {}).get("properties") or {}).get(name)
