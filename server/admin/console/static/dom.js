@@ -94,6 +94,14 @@ export const facts = (...pairs) => h("dl", { class: "facts" }, pairs.map(([name,
 
 export const empty = (title, ...rest) => h("div", { class: "empty" }, h("strong", {}, title), rest);
 
+export const field = (id, title, control) => { control.id = id; return h("label", { for: id }, title, control); };
+
+// Buttons to the page before and to the next one. `pages` has where each page begins; `turned` takes the step and shows the page.
+export function turns(pages, next, more, turned) {
+  const turn = (title, isThere, step) => isThere && h("button", { "data-key": title, onclick: () => turned(step) }, title);
+  return h("div", { class: "bar" }, turn("Previous", pages.length > 1, () => pages.pop()), turn(more, next, () => pages.push(next)));
+}
+
 // For who hears the name of a control without what stands around it.
 export function named(element, name) { element.setAttribute("aria-label", name); return element; }
 

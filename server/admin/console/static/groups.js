@@ -2,7 +2,7 @@
 
 import { get, replacing } from "./api.js";
 import { lineChart } from "./chart.js";
-import { count, empty, facts, h, link, many, refill, table, time, unseenStatus } from "./dom.js";
+import { count, empty, facts, h, link, many, refill, table, time, turns, unseenStatus } from "./dom.js";
 
 const PERIOD_MS = 2000, POINTS_MAX = 900, GROUPS_KEPT = 50;
 const history = new Map();
@@ -13,16 +13,15 @@ export async function showGroups({ main, signal, poll }) {
   let shown = "", asked = next();
   refill(main, h("h1", {}, "Groups"), h("p", { class: "lead" }, "Consumers that share the work of reading. Listed are the groups that this broker coordinates."),
     h("div", { class: "bar" }, h("label", { for: "contains" }, "Name contains", field)), said, list);
-  const turned = (turn) => { turn(); asked = next(); return look(); };
+  const turned = (step) => { step(); asked = next(); return look(); };
   async function look() {
     const found = await get("groups", { after: pages.at(-1), contains: field.value }, asked);
     const text = JSON.stringify([found, pages]);
     if (text === shown) return found.groups.length;
     shown = text;
-    const turn = (title, isThere, go) => isThere && h("button", { "data-key": title, onclick: () => turned(go).catch(() => {}) }, title);
     refill(list, found.groups.length ? table("Groups", [["Group"], ["Kind"], ["State"], ["Lag", "number"], ["Protocol"]], found.groups.map((each) => [
       link(each.id, "group", each.type, each.id), each.type, state(each.state), lag(each), each.protocol])) : nothing(field.value),
-    h("div", { class: "bar" }, turn("Previous", pages.length > 1, () => pages.pop()), turn("More groups", found.next, () => pages.push(found.next))));
+    turns(pages, found.next, "More groups", (step) => turned(step).catch(() => {})));
     return found.groups.length;
   }
   field.addEventListener("input", () => turned(() => pages.splice(1)).then((number) => refill(said, `${many(number, "group")} listed`)).catch(() => {}));

@@ -1,11 +1,10 @@
 // Records of one topic: a page of a partition, a search, or live.
 
 import { events, get, post, replacing } from "./api.js";
-import { bytes, count, empty, h, link, many, refill, time, visible } from "./dom.js";
+import { bytes, count, empty, field, h, link, many, refill, time, visible } from "./dom.js";
 
 const PAGE = 50, WHOLE_BYTES = 262144, LIVE_SHOWN = 200, SEARCHES_MAX = 200, HEADERS_READ = 1000;
 
-const field = (id, title, control) => { control.id = id; return h("label", { for: id }, title, control); };
 const choice = (...pairs) => h("select", {}, pairs.map(([value, text]) => h("option", { value }, text)));
 
 export async function showRecords(view) {

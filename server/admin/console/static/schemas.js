@@ -1,13 +1,12 @@
 // Subjects of the schema registry, and one subject with its versions, its compatibility level and a form for the next version.
 
 import { get, post, replacing } from "./api.js";
-import { count, empty, facts, h, link, many, refill, table, unseenStatus, visible } from "./dom.js";
+import { count, empty, facts, field, h, link, many, refill, table, turns, unseenStatus, visible } from "./dom.js";
 
 const LEVELS = ["BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE", "NONE"];
 const TYPES = ["AVRO", "JSON", "PROTOBUF"];
 const SHOWN = 50;
 
-const field = (id, title, control) => { control.id = id; return h("label", { for: id }, title, control); };
 const choice = (values, chosen) => h("select", {}, values.map((value) => h("option", { value, selected: value === chosen }, value)));
 
 export async function showSubjects(view) {
@@ -17,12 +16,12 @@ export async function showSubjects(view) {
     h("div", { class: "bar" }, field("prefix", "Name begins with", wanted)), said, list, view.state.overview.canWrite && newSubject(view));
   const look = () => view.tried(async () => {
     const found = await get("subjects", { prefix: wanted.value, from: pages.at(-1) }, next());
-    const turn = (title, isThere, go) => isThere && h("button", { "data-key": title, onclick: () => { go(); look(); } }, title);
     refill(list, found.subjects.length ? table("Subjects", [["Subject"]], found.subjects.map((name) => [link(name, "subject", name)])) : nothing(wanted.value),
-      h("div", { class: "bar" }, turn("Previous", pages.length > 1, () => pages.pop()), turn("More subjects", found.next !== null, () => pages.push(found.next))));
+      turns(pages, found.next, "More subjects", turned));
     refill(said, `${many(found.subjects.length, "subject")} listed`);
   });
-  wanted.addEventListener("input", () => { pages.splice(1); look(); });
+  const turned = (step) => { step(); return look(); };
+  wanted.addEventListener("input", () => turned(() => pages.splice(1)));
   await look();
 }
 

@@ -1,7 +1,7 @@
 // Topics, and one topic with its picture: a column for each partition, a cell for each replica.
 
 import { get, replacing } from "./api.js";
-import { bytes, count, empty, facts, h, link, many, named, refill, table, unseenStatus } from "./dom.js";
+import { bytes, count, empty, facts, h, link, many, named, refill, table, turns, unseenStatus } from "./dom.js";
 
 const START = "kcat -P -b localhost:9092 -t first <<< 'hello'";
 
@@ -15,7 +15,7 @@ export async function showTopics({ main, signal, poll }) {
     h("div", { class: "bar" }, h("label", { for: "contains" }, "Name contains", field),
       h("label", { for: "internal", class: "choice" }, internal, "Internal topics")), said, list);
 
-  const turned = (turn) => { turn(); asked = next(); return look(); };
+  const turned = (step) => { step(); asked = next(); return look(); };
 
   async function look() {
     const found = await get("topics", { after: pages.at(-1), contains: field.value }, asked);
@@ -26,12 +26,11 @@ export async function showTopics({ main, signal, poll }) {
 
   function draw(found) {
     const topics = found.topics.filter((each) => internal.checked || !each.isInternal);
-    const turn = (title, isThere, go) => isThere && h("button", { onclick: () => turned(go).catch(() => {}), "data-key": title }, title);
     refill(list,
       topics.length ? table("Topics", [["Topic"], ["Partitions", "number"], ["Replicas", "number"], ["Records", "number"], ["Size", "number"], ["State"]],
         topics.map((each) => [link(each.name, "topic", each.name), count(each.partitions), each.replicationFactor,
           count(each.records), bytes(each.size), condition(each)])) : nothing(field.value),
-      h("div", { class: "bar" }, turn("Previous", pages.length > 1, () => pages.pop()), turn("More topics", found.next, () => pages.push(found.next))));
+      turns(pages, found.next, "More topics", (step) => turned(step).catch(() => {})));
   }
 
   field.addEventListener("input", () => turned(() => pages.splice(1)).then((number) => refill(said, `${many(number, "topic")} listed`)).catch(() => {}));

@@ -1,7 +1,7 @@
 // Transactional ids, and the producers of one partition with what they have open in it.
 
 import { get, replacing } from "./api.js";
-import { count, empty, facts, h, link, many, named, refill, table, time, unseenStatus } from "./dom.js";
+import { count, empty, facts, h, link, many, named, refill, table, time, turns, unseenStatus } from "./dom.js";
 
 const PERIOD_MS = 2000;
 
@@ -12,15 +12,14 @@ export async function showTransactions({ main, signal, poll }) {
   refill(main, h("h1", {}, "Transactions"),
     h("p", { class: "lead" }, "Producers with a transactional id write to many partitions at once, or not at all. Listed are the ids that this broker coordinates."),
     h("div", { class: "bar" }, h("label", { for: "contains" }, "Id contains", field)), said, list);
-  const turned = (turn) => { turn(); asked = next(); return look(); };
+  const turned = (step) => { step(); asked = next(); return look(); };
   async function look() {
     const found = await get("transactions", { after: pages.at(-1), contains: field.value }, asked);
     const text = JSON.stringify([found, pages]);
     if (text === shown) return found.transactions.length;
     shown = text;
-    const turn = (title, isThere, go) => isThere && h("button", { "data-key": title, onclick: () => turned(go).catch(() => {}) }, title);
     refill(list, found.transactions.length ? transactionTable(found.transactions) : nothing(field.value),
-      h("div", { class: "bar" }, turn("Previous", pages.length > 1, () => pages.pop()), turn("More ids", found.next, () => pages.push(found.next))));
+      turns(pages, found.next, "More ids", (step) => turned(step).catch(() => {})));
     return found.transactions.length;
   }
   field.addEventListener("input", () => turned(() => pages.splice(1)).then((number) => refill(said, `${many(number, "id")} listed`)).catch(() => {}));
