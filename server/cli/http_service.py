@@ -7,7 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ottla.server.cli.client.output import UsageError
 from ottla.server.cli.command_line import EXIT_OK, LOG_LEVELS
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import ssl
 
     import trio
+
+T = TypeVar("T")
 
 Serve = Callable[[Callable[[], None], "trio.Event"], Awaitable[None]]
 """Serve until the event, and answer what is in flight; the function it gets is called when requests are accepted."""
@@ -70,13 +72,24 @@ def tls_context(options: argparse.Namespace) -> ssl.SSLContext | None:
     return context
 
 
-def serve_until_signal(what: str, scheme: str, sock: socket.socket, serve: Serve) -> int:
+def users_of(file: Path, read: Callable[[Path], T]) -> T:
+    """Read the file of --users by `read`. Raises UsageError."""
+    from ottla.server.admin.http.basic_authentication import InvalidUsers
+
+    try:
+        return read(file)
+    except InvalidUsers as error:
+        raise UsageError(f"--users: {error}") from None
+
+
+def serve_until_signal(what: str, context: ssl.SSLContext | None, sock: socket.socket, serve: Serve) -> int:
     """Serve until a signal arrives; return the exit code. Print "WHAT at URL" when requests are accepted."""
     import trio
 
     from ottla.server.launch.signals import STOPPING
 
     host, port = sock.getsockname()[:2]
+    scheme = "http" if context is None else "https"
     line = f"{what} at {scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
     async def run() -> None:

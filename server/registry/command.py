@@ -98,13 +98,13 @@ def _serve(config: RegistryConfig, sock: socket.socket, reach: partial[Cluster])
     from ottla.server.registry.serving import serve_registry
 
     sys.setswitchinterval(SWITCH_SECONDS)
-    scheme = "http" if config.context is None else "https"
-    return http_service.serve_until_signal("registry", scheme, sock, partial(serve_registry, config, sock, reach))
+    return http_service.serve_until_signal(
+        "registry", config.context, sock, partial(serve_registry, config, sock, reach)
+    )
 
 
 def _config(options: argparse.Namespace, address: tuple[str, int]) -> RegistryConfig:
     """Make the settings of a registry that listens at `address`. Raises UsageError."""
-    from ottla.server.admin.http.basic_authentication import InvalidUsers
     from ottla.server.registry.access import Access, read_access
     from ottla.server.registry.schemas.compatibility import LEVELS
     from ottla.server.registry.serving import RegistryConfig
@@ -112,15 +112,11 @@ def _config(options: argparse.Namespace, address: tuple[str, int]) -> RegistryCo
     level = options.compatibility.upper()
     if level not in LEVELS:
         raise UsageError(f"--compatibility {options.compatibility}: must be one of {', '.join(LEVELS)}")
-    try:
-        access = Access() if options.users is None else read_access(options.users)
-    except InvalidUsers as error:
-        raise UsageError(f"--users: {error}") from None
     return RegistryConfig(
         topic=options.topic,
         group=options.group,
         compatibility=level,
-        access=access,
+        access=Access() if options.users is None else http_service.users_of(options.users, read_access),
         context=http_service.tls_context(options),
         identity=None if options.alone else _identity(options, address),
         others_context=_others_context(options),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import socket
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.server.cli import http_service
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from urllib.parse import SplitResult
 
-    from ottla.server.rest.logins import Logins
     from ottla.server.rest.schemas.registry import RegistryConfig
     from ottla.server.rest.serving import RestConfig
 
@@ -83,12 +81,12 @@ def run(options: argparse.Namespace) -> int:
 def _serve(config: RestConfig, sock: socket.socket) -> int:
     from ottla.server.rest.serving import serve_rest
 
-    scheme = "http" if config.context is None else "https"
-    return http_service.serve_until_signal("rest proxy", scheme, sock, partial(serve_rest, config, sock))
+    return http_service.serve_until_signal("rest proxy", config.context, sock, partial(serve_rest, config, sock))
 
 
 def _config(options: argparse.Namespace) -> RestConfig:
     from ottla.server.rest.api import BODY_BYTES_MAX
+    from ottla.server.rest.logins import read_logins
     from ottla.server.rest.serving import RestConfig
 
     texts = client_settings(options)
@@ -98,7 +96,7 @@ def _config(options: argparse.Namespace) -> RestConfig:
         propagates=options.propagate_logins,
         instance_timeout_s=options.instance_timeout_ms / 1000,
         registry=_registry(options.registry, texts),
-        logins=None if options.users is None else _logins(options.users),
+        logins=None if options.users is None else http_service.users_of(options.users, read_logins),
         context=http_service.tls_context(options),
         body_bytes_max=options.max_request_bytes or BODY_BYTES_MAX,
     )
@@ -141,14 +139,3 @@ def _is_address(parts: SplitResult) -> bool:
         )
     except ValueError:  # its port is no number
         return False
-
-
-def _logins(file: Path) -> Logins:
-    """Read the users file. Raises UsageError."""
-    from ottla.server.admin.http.basic_authentication import InvalidUsers
-    from ottla.server.rest.logins import read_logins
-
-    try:
-        return read_logins(file)
-    except InvalidUsers as error:
-        raise UsageError(f"--users: {error}") from None
