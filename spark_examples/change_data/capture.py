@@ -10,7 +10,7 @@ import argparse
 import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from connect import Connect, connector_properties, worker_properties
@@ -26,6 +26,16 @@ LSN = "SELECT pg_current_wal_lsn() - '0/0';"
 """The place in PostgreSQL's log as a number, as `source.lsn` has it."""
 
 PATIENCE_S, AGAIN_S = 180, 0.5
+
+
+@contextlib.contextmanager
+def opened(bootstrap: str, folder: Path, max_message_bytes: int) -> Iterator[tuple[Postgres, Connect]]:
+    """Give PostgreSQL and Kafka Connect, which `begin` starts, and close both afterwards. Connect's files are in the folder."""
+    with contextlib.closing(Postgres()) as database:
+        worker = worker_properties(bootstrap, folder)
+        connector = connector_properties(database.port, USER, max_message_bytes)
+        with contextlib.closing(Connect(folder, worker, connector)) as connect:
+            yield database, connect
 
 
 def has_change_from(bootstrap: str, lsn: int) -> bool:
@@ -85,11 +95,8 @@ def main() -> None:
     parser.add_argument("--kill", action="store_true", help="kill Kafka Connect in the middle")
     options = parser.parse_args()
     statements = (options.output / "statements.sql").read_text().splitlines()
-    with contextlib.closing(Postgres()) as database:
-        worker = worker_properties(options.bootstrap, options.output / "connect")
-        connector = connector_properties(database.port, USER, options.max_message_bytes)
-        with contextlib.closing(Connect(options.output / "connect", worker, connector)) as connect:
-            capture(database, connect, options.bootstrap, statements, kill=options.kill)
+    with opened(options.bootstrap, options.output / "connect", options.max_message_bytes) as (database, connect):
+        capture(database, connect, options.bootstrap, statements, kill=options.kill)
         (options.output / "source.jsonl").write_text("\n".join(database.run(ROWS)) + "\n")
 
 

@@ -1,6 +1,5 @@
 """The table that Spark rebuilds of Debezium's changes is that of PostgreSQL, while Kafka Connect and the broker are killed."""
 
-import contextlib
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,13 +10,13 @@ for package in ("kafka", "pyspark"):
         pytest.skip(f"{package} is not installed (pip install '.[spark]')", allow_module_level=True)
 
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
-from spark_examples.tests.programs import HERE
+from spark_examples.tests import submitting
 from spark_examples.tests.test_change_data import example, rebuilt, topic_of_the_example, topics
 
 from ottla.server.cli.cli import main
 
 __all__ = ["topic_of_the_example"]
-JARS = HERE.parent / ".cache" / "jars" / "spark_examples" / "change_data"
+JARS = submitting.JARS / "change_data"
 
 pytestmark = [
     pytest.mark.ecosystem,
@@ -43,21 +42,18 @@ def test_the_example_says_equal(debezium, topic_of_the_example, run_example):
 
 
 def test_a_change_that_is_too_large_stops_debezium_and_is_not_lost(debezium, topic_of_the_example, broker, tmp_path):
-    capture, connects, bootstrap = example.capture, example.connect, broker.bootstrap
-    with contextlib.closing(example.postgres.Postgres()) as database:
-        worker = connects.worker_properties(bootstrap, tmp_path / "connect")
-        connector = connects.connector_properties(database.port, example.postgres.USER, 262144)
-        with contextlib.closing(connects.Connect(tmp_path / "connect", worker, connector)) as connect:
-            capture.begin(database, connect, bootstrap, ["INSERT INTO accounts VALUES (1, 'Ottla', 1);"])
-            [lsn] = database.run(capture.LSN)
-            database.run("UPDATE accounts SET name = repeat('x', 400000); UPDATE accounts SET balance = 2;")
-            capture.wait_for(lambda: "RecordTooLargeException" in connect.log_end(), "nothing is refused", connect)
-            assert not capture.has_change_from(bootstrap, int(lsn))
-            allow_large_records(bootstrap, topic_of_the_example)
-            connect.close()
-            connect.start()
-            capture.wait_for(lambda: capture.has_change_from(bootstrap, int(lsn)), "it does not go on", connect)
-            capture.run_and_wait(database, connect, bootstrap, ["UPDATE accounts SET balance = 3;"])
+    capture, bootstrap = example.capture, broker.bootstrap
+    with capture.opened(bootstrap, tmp_path / "connect", 262144) as (database, connect):
+        capture.begin(database, connect, bootstrap, ["INSERT INTO accounts VALUES (1, 'Ottla', 1);"])
+        [lsn] = database.run(capture.LSN)
+        database.run("UPDATE accounts SET name = repeat('x', 400000); UPDATE accounts SET balance = 2;")
+        capture.wait_for(lambda: "RecordTooLargeException" in connect.log_end(), "nothing is refused", connect)
+        assert not capture.has_change_from(bootstrap, int(lsn))
+        allow_large_records(bootstrap, topic_of_the_example)
+        connect.close()
+        connect.start()
+        capture.wait_for(lambda: capture.has_change_from(bootstrap, int(lsn)), "it does not go on", connect)
+        capture.run_and_wait(database, connect, bootstrap, ["UPDATE accounts SET balance = 3;"])
     changes = [topics.change_of(record.value) for record in topics.records(bootstrap, topic_of_the_example)]
     rows = {each["source"]["lsn"]: (len(each["after"]["name"]), each["after"]["balance"]) for each in changes}
     assert [rows[each] for each in sorted(rows)] == [(5, 1), (400_000, 1), (400_000, 2), (400_000, 3)]
@@ -73,23 +69,19 @@ def allow_large_records(bootstrap: str, topic: str) -> None:
 
 def test_a_broker_that_is_killed_loses_no_change(debezium, topic_of_the_example, spark, killable, tmp_path):
     """The broker gets SIGKILL between two quarters of the statements, and Kafka Connect in the middle of the third."""
-    capture, connects = example.capture, example.connect
-    bootstrap = killable.bootstrap
+    capture, bootstrap = example.capture, killable.bootstrap
     main(["generate", "changes", "--no-topic", "--records", "2000", "--statements", str(tmp_path / "statements.sql")])
     statements = (tmp_path / "statements.sql").read_text().splitlines()
     quarters = [statements[begin : begin + 500] for begin in range(0, len(statements), 500)]
-    with contextlib.closing(example.postgres.Postgres()) as database:
-        worker = connects.worker_properties(bootstrap, tmp_path / "connect")
-        connector = connects.connector_properties(database.port, example.postgres.USER, 262144)
-        with contextlib.closing(connects.Connect(tmp_path / "connect", worker, connector)) as connect:
-            capture.begin(database, connect, bootstrap, quarters[0])
-            killable.kill()
-            database.run("\n".join(quarters[1]))
-            killable.start()
-            capture.run_and_wait(database, connect, bootstrap, quarters[2])
-            connect.kill()
-            connect.start()
-            capture.run_and_wait(database, connect, bootstrap, [each for some in quarters[3:] for each in some])
+    with capture.opened(bootstrap, tmp_path / "connect", 262144) as (database, connect):
+        capture.begin(database, connect, bootstrap, quarters[0])
+        killable.kill()
+        database.run("\n".join(quarters[1]))
+        killable.start()
+        capture.run_and_wait(database, connect, bootstrap, quarters[2])
+        connect.kill()
+        connect.start()
+        capture.run_and_wait(database, connect, bootstrap, [each for some in quarters[3:] for each in some])
         (tmp_path / "source.jsonl").write_text("\n".join(database.run(capture.ROWS)) + "\n")
     topic = topic_of_the_example
     main(["topics", "create", f"{topic}-dead", "-b", bootstrap])

@@ -14,12 +14,13 @@ for package in ("kafka", "opensearchpy"):
         pytest.skip(f"{package} is not installed (pip install '.[test,spark]')", allow_module_level=True)
 
 from opensearchpy import OpenSearch
-from spark_examples.tests.programs import HERE, programs_of
+from spark_examples.tests import submitting
+from spark_examples.tests.programs import programs_of
 from spark_examples.tests.test_search import end_of, indexing
 
 example = programs_of("search")
 check, expected, node, record = example.check, example.expected, example.node, example.record
-JARS = HERE.parent / ".cache" / "jars" / "spark_examples" / "search"
+JARS = submitting.JARS / "search"
 
 pytestmark = [
     pytest.mark.ecosystem,
