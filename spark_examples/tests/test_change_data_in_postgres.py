@@ -45,6 +45,14 @@ def test_a_change_that_is_too_large_stops_debezium_and_is_not_lost(debezium, top
     capture, bootstrap = example.capture, broker.bootstrap
     with capture.opened(bootstrap, tmp_path / "connect", 262144) as (database, connect):
         capture.begin(database, connect, bootstrap, ["INSERT INTO accounts VALUES (1, 'Ottla', 1);"])
+        # Until the offset of a change is in Connect's file, a restart takes another snapshot, which does not have each change.
+        capture.run_and_wait(database, connect, bootstrap, ["UPDATE accounts SET balance = 1;"])
+        offsets = tmp_path / "connect" / "offsets"
+        capture.wait_for(
+            lambda: offsets.exists() and b'"messageType":"UPDATE"' in offsets.read_bytes(),
+            "no offset is written",
+            connect,
+        )
         [lsn] = database.run(capture.LSN)
         database.run("UPDATE accounts SET name = repeat('x', 400000); UPDATE accounts SET balance = 2;")
         capture.wait_for(lambda: "RecordTooLargeException" in connect.log_end(), "nothing is refused", connect)
@@ -56,7 +64,8 @@ def test_a_change_that_is_too_large_stops_debezium_and_is_not_lost(debezium, top
         capture.run_and_wait(database, connect, bootstrap, ["UPDATE accounts SET balance = 3;"])
     changes = [topics.change_of(record.value) for record in topics.records(bootstrap, topic_of_the_example)]
     rows = {each["source"]["lsn"]: (len(each["after"]["name"]), each["after"]["balance"]) for each in changes}
-    assert [rows[each] for each in sorted(rows)] == [(5, 1), (400_000, 1), (400_000, 2), (400_000, 3)]
+    versions = list(dict.fromkeys(rows[each] for each in sorted(rows)))
+    assert versions == [(5, 1), (400_000, 1), (400_000, 2), (400_000, 3)]
 
 
 def allow_large_records(bootstrap: str, topic: str) -> None:
