@@ -9,8 +9,11 @@ import trio
 from ottla.server.admin.http.routes import Guard, Pace
 from ottla.server.admin.http.server import ConnectionLimits
 
-LIMITS = ConnectionLimits(2000, 1500)
+CONNECTIONS_MAX = 2000
+PER_ADDRESS_MAX = 1500
 """A proxy, or a host with many processes, is one address."""
+
+LIMITS = ConnectionLimits(CONNECTIONS_MAX, PER_ADDRESS_MAX)
 
 
 class FreePace(Pace):
