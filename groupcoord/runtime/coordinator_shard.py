@@ -275,9 +275,9 @@ class CoordinatorLog(Protocol):
         """Return True if another broker may have become the coordinator without this broker's knowledge."""
 
     def append(
-        self, partition: int, batch: bytes, *, transaction_version: int = 0, guard: object | None = None
+        self, partition: int, batch: bytes, now_ms: int, *, transaction_version: int = 0, guard: object | None = None
     ) -> Appended:
-        """Write a batch. Raises KafkaError if nothing was written.
+        """Write a batch, whose records have the time of day `now_ms`. Raises KafkaError if nothing was written.
 
         `transaction_version`: rules of a batch that ends a transaction. `guard`: from verifying a transactional batch.
         """

@@ -216,9 +216,9 @@ class PartitionRuntime(Generic[ShardT]):
     def _write_marker(self, end: TransactionEnd, caller: Caller) -> None:
         """Write a transaction's marker after all records of earlier requests. The marker counts once committed."""
         self._append_gathered()
-        batch = end.marker(self._runtime.timestamp_ms())
+        now_ms, version = self._runtime.timestamp_ms(), end.transaction_version
         try:
-            appended = self._log.append(self.partition, batch, transaction_version=end.transaction_version)
+            appended = self._log.append(self.partition, end.marker(now_ms), now_ms, transaction_version=version)
         except KafkaError as error:
             # Not translated: it is for a transaction coordinator, which knows the errors of logs.
             caller.answer(caller.refuse(error.code))
@@ -246,21 +246,21 @@ class PartitionRuntime(Generic[ShardT]):
         if len(outcome.records) > RECORDS_PER_BATCH:
             self._form_line(partial(self._append_long, outcome))
             return
-        records = outcome.records
-        if self._append_batch(records, self._kind.encode(records, self._runtime.timestamp_ms()), outcome):
+        records, now_ms = outcome.records, self._runtime.timestamp_ms()
+        if self._append_batch(records, self._kind.encode(records, now_ms), now_ms, outcome):
             self._settle(outcome, ErrorCode.NONE)
 
-    def _append_batch(self, records: list[Any], batch: bytes, outcome: Outcome[Any]) -> bool:
+    def _append_batch(self, records: list[Any], batch: bytes, now_ms: int, outcome: Outcome[Any]) -> bool:
         """Append a batch of an outcome. Return False if the log refused it.
 
         A refused outcome is split in halves, settled with the error or, after earlier batches, the shard is reloaded.
         """
         try:
             if outcome.transaction is None:
-                appended = self._log.append(self.partition, batch)
+                appended = self._log.append(self.partition, batch, now_ms)
             else:
                 transaction = outcome.transaction
-                appended = self._log.append(self.partition, transaction.stamped(batch), guard=transaction.guard)
+                appended = self._log.append(self.partition, transaction.stamped(batch), now_ms, guard=transaction.guard)
                 records = [TransactionalRecord(record, transaction.producer_id) for record in records]
         except KafkaError as error:
             if error.code in TOO_LARGE and len(outcome.parts) > 1:
@@ -509,10 +509,10 @@ class PartitionRuntime(Generic[ShardT]):
 
     async def _append_long(self, outcome: Outcome[Any]) -> None:
         """Append a long outcome: one batch built in a thread, or several batches with a yield after each."""
-        shard, timestamp_ms = self._shard, self._runtime.timestamp_ms()
-        pieces = await batches_of(outcome, self._kind.encode, timestamp_ms, self._runtime.run_in_thread)
+        shard, now_ms = self._shard, self._runtime.timestamp_ms()
+        pieces = await batches_of(outcome, self._kind.encode, now_ms, self._runtime.run_in_thread)
         for records, batch in pieces:
-            if self._shard is not shard or not self._append_batch(records, batch, outcome):
+            if self._shard is not shard or not self._append_batch(records, batch, now_ms, outcome):
                 return  # `unload` has settled the outcome, or `_append_batch` has
             await trio.lowlevel.checkpoint()
         if self._shard is shard:

@@ -111,7 +111,13 @@ class FakeLog:
         return self.fenced
 
     def append(
-        self, partition: int, batch: bytes, *, transaction_version: int = 0, guard: object | None = None
+        self,
+        partition: int,
+        batch: bytes,
+        now_ms: int = 0,
+        *,
+        transaction_version: int = 0,
+        guard: object | None = None,
     ) -> Appended:
         if self.refusal:
             raise KafkaError(self.refusal)

@@ -68,7 +68,6 @@ QUICK_DECOMPRESSED_BYTES_MAX = INLINE_WALKED_BYTES_MAX
 SMALL_BYTES = 4096  # below this, calls cost more than bytes
 
 _COUNT = struct.Struct(">i")
-_FRONT = struct.Struct(">qii")  # base offset, length, leader epoch
 new_tuple = tuple.__new__  # past NamedTuple's keyword handling
 
 
@@ -127,23 +126,12 @@ class ValidationRules(NamedTuple):
 
 
 class CheckedRecords(NamedTuple):
-    """A valid batch before its offsets are assigned."""
+    """A valid batch before `PartitionLog` assigns its offsets."""
 
     buffer: memoryview | bytearray
     header: BatchHeader
     max_timestamp: int
     log_append_time_ms: int
-
-    def assign(self, next_offset: int, leader_epoch: int) -> BatchHeader:
-        """Write the base offset and the leader epoch into the buffer; return the resulting header."""
-        buffer, header, _, _ = self
-        _FRONT.pack_into(buffer, 0, next_offset, header[1], leader_epoch)  # none of it under the checksum
-        # Put together by hand: `_replace` would cost every batch more.
-        return new_tuple(BatchHeader, (next_offset, header[1], leader_epoch) + header[3:])
-
-    def take_back(self) -> None:
-        """Undo `assign` in the buffer, after the append has failed."""
-        _FRONT.pack_into(self.buffer, 0, *self.header[:3])
 
 
 DOUBTFUL = CheckedRecords(memoryview(b""), BatchHeader(*[0] * len(BatchHeader._fields)), NO_TIMESTAMP, NO_TIMESTAMP)
@@ -269,14 +257,6 @@ def is_intact_python(records: memoryview, earliest: int, latest: int) -> bool:
 
 is_intact: Callable[[memoryview, int, int], bool] = native("is_intact", is_intact_python)
 """Like `is_intact_python`, with a plainer checksum: quicker for small batches."""
-
-
-def check_own(records: memoryview, rules: ValidationRules) -> CheckedRecords | None:
-    """Check a batch encoded by this broker, without checksum and records; None if the topic needs `validator.py`."""
-    if rules.compression or rules.timestamp_type or len(records) > rules.max_message_bytes:
-        return None
-    header = new_tuple(BatchHeader, unpack_header(records))
-    return new_tuple(CheckedRecords, (records, header, header[8], NO_TIMESTAMP))
 
 
 def check_quickly(

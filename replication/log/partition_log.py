@@ -20,6 +20,7 @@ Who may call what, where
 from __future__ import annotations
 
 import errno
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -52,7 +53,7 @@ from ottla.replication.random_ids import random_uuid
 from ottla.wire.checksum import crc32c
 from ottla.wire.control_batches import EndTxnMarker
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.records import BatchHeader, crc_is_valid, iter_batches
+from ottla.wire.records import NO_TIMESTAMP, BatchHeader, crc_is_valid, iter_batches, unpack_header
 from ottla.wire.settings import LONG_MAX
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from ottla.replication.log.verification import VerificationGuard
 
 EPOCH_MAX = 0x7FFFFFFF  # any leader's batches are taken
+_FRONT = struct.Struct(">qii")  # base offset, length, leader epoch: nothing that the checksum covers
 new_tuple = tuple.__new__  # past NamedTuple's keyword handling
 
 
@@ -181,24 +183,33 @@ class PartitionLog(SegmentedLog):
         transaction_version: int = 0,
         guard: VerificationGuard | None = None,
     ) -> AppendInfo:
-        """Append a batch; check it unless `checked` is given. Raises KafkaError; the batch can then be retried."""
+        """Append a batch; check it unless `checked` is given. Raises KafkaError; the batch can then be retried.
+
+        Batches of coordinators come from this broker, so that their checksums and records need no check.
+        """
         # Looked at directly and not by `guarded`, which costs a call more for each append.
         if self.log_directory.failure is not None:
             raise self.log_directory.error()
+        if checked is None and origin is AppendOrigin.COORDINATOR:
+            checked = self._check_own(records)
         if checked is None:
             checked = self.check_thoroughly(records, now_ms=now_ms, origin=origin, at_once=True)
+        buffer, header, max_timestamp, log_append_time_ms = checked
         # The offset is taken here and used up in `write`, without a wait in between. So no other append can get the
         # same one.
-        batch = checked.assign(self.log_end_offset, leader_epoch)
+        first = self.log_end_offset
+        _FRONT.pack_into(buffer, 0, first, header[1], leader_epoch)
+        # Put together by hand: `_replace` would cost every batch more.
+        batch = new_tuple(BatchHeader, (first, header[1], leader_epoch) + header[3:])
         duplicate = None
         try:
             # Without a producer id, which is field 9, there is no sequence to check and no transaction to note.
             if batch[9] < 0:
-                self.write(checked[0], (batch,), checked[2], now_ms)
+                self.write(buffer, (batch,), max_timestamp, now_ms)
             else:
                 duplicate = self._append_with_producers(checked, batch, origin, transaction_version, guard, now_ms)
         except KafkaError:
-            checked.take_back()
+            _FRONT.pack_into(buffer, 0, *header[:3])  # as it was, for the next try
             raise
         start, flush_due = self.log_start_offset, self.is_flush_required
         # A duplicate is answered as its original was, which may not be on the disk yet.
@@ -206,11 +217,10 @@ class PartitionLog(SegmentedLog):
             return AppendInfo(
                 duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, start, True, flush_due
             )
-        first = batch[0]
         # The leader notes its epoch when it is elected, so this rarely finds news.
         if leader_epoch != self._epochs.latest_epoch:
             self._epochs.assign(leader_epoch, first)
-        return new_tuple(AppendInfo, (first, first + batch[6], checked[3], start, False, flush_due))
+        return new_tuple(AppendInfo, (first, first + batch[6], log_append_time_ms, start, False, flush_due))
 
     def validation_rules(self, origin: AppendOrigin = AppendOrigin.CLIENT) -> ValidationRules:
         """Return the validation rules for batches of this origin under the present topic settings."""
@@ -223,6 +233,14 @@ class PartitionLog(SegmentedLog):
         if rules is None:
             rules = self._coordinator_rules = ValidationRules.from_config(self._config, AppendOrigin.COORDINATOR)
         return rules
+
+    def _check_own(self, records: memoryview) -> CheckedRecords | None:
+        """Check the size of a batch that this broker has encoded; None if the topic wants it changed or refuses it."""
+        rules = self.validation_rules(AppendOrigin.COORDINATOR)
+        if rules.compression or rules.timestamp_type or records.readonly or len(records) > rules.max_message_bytes:
+            return None
+        header = new_tuple(BatchHeader, unpack_header(records))
+        return CheckedRecords(records, header, header.max_timestamp, NO_TIMESTAMP)
 
     def check_thoroughly(
         self, records: memoryview, *, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT, at_once: bool = False

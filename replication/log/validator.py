@@ -15,8 +15,8 @@ In Kafka's order, with Kafka's codes (each was asked of a real broker):
 The records of a compressed batch that stays as it is are walked while they are decompressed; whatever that finds is decompressed
 as a whole, to say what it is. All of this is `check_thoroughly`. It may take long, needs no lock and knows no offsets: it can run in
 a thread where `is_expensive` says so. `batch_checks.py` has the quick half, which finds nearly all batches good.
-`CheckedRecords.assign` then gives offsets and a leader epoch, in a microsecond, to the buffer that the client sent or to the one
-made from it.
+`PartitionLog` then gives offsets and a leader epoch, in a microsecond, to the buffer that the client sent or to the one made from
+it.
 
 Where Kafka has accidents, clients see the same codes: a codec that fails or does not exist, and compressed records with
 offset deltas other than 0..n-1 are UNKNOWN_SERVER_ERROR; uncompressed ones with such deltas are accepted as they are.

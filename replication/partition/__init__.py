@@ -1,6 +1,6 @@
 """One partition on this broker. Sans-IO.
 
-partition.py         leads or follows; append, read, high watermark
+partition.py         leads or follows; append, read, high watermark; the registry of partitions
 local_replica.py     its replica on this broker: log, high watermark, watchers
 followers.py         progress of followers, and who is in sync (ISR)
 delayed_produce.py   produce requests that wait for in-sync replicas

@@ -1,5 +1,7 @@
 """A partition on this broker: its leader, its high watermark, and the rules for reads and appends. Sans-IO.
 
+`PartitionRegistry` finds the partitions of this broker by their names.
+
 Theory
     A partition has a replica here (`local_replica.py`: the log, its high watermark, those who wait for changes) and a role.
     The *leader* appends what producers send and moves the high watermark; everybody else answers NOT_LEADER_OR_FOLLOWER.
@@ -25,7 +27,7 @@ Theory
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NoReturn
 
 from ottla.replication.log.batch_checks import AppendOrigin, CheckedRecords
@@ -42,11 +44,12 @@ from ottla.replication.partition.reading import (
     look_up,
     with_aborted,
 )
-from ottla.replication.partition.traffic import TopicTraffic
+from ottla.replication.partition.traffic import TopicTraffic, Traffic
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
+    from ottla.replication.log.storage import LogDirectory
     from ottla.replication.log.verification import VerificationGuard
 
 new_tuple = tuple.__new__  # past NamedTuple's keyword handling: each record is read several times
@@ -513,3 +516,48 @@ class Partition(LocalReplica):
         if log.increase_log_start_offset(start):
             self.notify_watchers()
         return start
+
+
+class PartitionRegistry:
+    """This broker's partitions by topic and number; used only on the event loop."""
+
+    def __init__(self) -> None:
+        # Nested: those of a topic are found without going through all others.
+        self._topics: dict[str, dict[int, Partition]] = {}
+        self.traffic = Traffic()
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        """Return a partition with a log on this broker; None if there is none."""
+        partitions = self._topics.get(topic)
+        return None if partitions is None else partitions.get(index)
+
+    def partitions_of(self, topic: str) -> list[Partition]:
+        """Return a topic's partitions on this broker."""
+        return list(self._topics.get(topic, {}).values())
+
+    def topics(self) -> list[str]:
+        """Return the names of topics with partitions on this broker."""
+        return list(self._topics)
+
+    def partitions(self) -> Iterator[Partition]:
+        """Yield all partitions; partitions may be added and removed meanwhile."""
+        # Copies, because callers give way between two partitions, and topics are made and deleted meanwhile.
+        for topic in list(self._topics):
+            yield from self.partitions_of(topic)
+
+    def partitions_in(self, log_directory: LogDirectory) -> list[Partition]:
+        """Return the partitions whose logs are in a directory."""
+        return [partition for partition in self.partitions() if partition.log.log_directory is log_directory]
+
+    def add(self, partition: Partition) -> None:
+        """Register a partition."""
+        self._topics.setdefault(partition.topic, {})[partition.index] = partition
+
+    def remove(self, topic: str, index: int) -> Partition | None:
+        """Remove a partition and return it; None if it is not registered."""
+        of_topic = self._topics.get(topic, {})
+        partition = of_topic.pop(index, None)
+        # An empty entry for each topic that ever was would stay for the life of the broker.
+        if not of_topic and self._topics.pop(topic, None) is not None:
+            self.traffic.forget(topic)
+        return partition

@@ -24,7 +24,7 @@ from ottla.replication.log.names import (
 )
 from ottla.replication.log.segment import DamagedIndexes, Segment
 from ottla.replication.log.segment_snapshots import Survey
-from ottla.replication.partition.partition import Partition
+from ottla.replication.partition.partition import Partition, PartitionRegistry
 from ottla.wire.errors import KafkaError
 from ottla.wire.settings import DOUBLE_MAX
 from ottla.wire.time_slice import TimeSlice
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from ottla.replication.replica_manager.flushing import CheckpointWriter
     from ottla.replication.replica_manager.log_dir_moves import LogDirMoves
     from ottla.replication.replica_manager.log_directory_registry import LogDirectoryRegistry
-    from ottla.replication.replica_manager.log_lifecycle import PartitionRegistry
 
 logger = logging.getLogger("ottla.replication")
 

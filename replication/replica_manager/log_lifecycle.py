@@ -1,12 +1,12 @@
-"""Registry of this broker's partitions, creation of logs, and deletion of logs and files."""
+"""Creation of logs, and deletion of logs and their files."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import trio
 
@@ -21,61 +21,12 @@ from ottla.replication.log.names import (
 )
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.storage import LogDirectory, Storage
-from ottla.replication.partition.traffic import Traffic
 from ottla.replication.reminders import Reminder
 from ottla.replication.replica_manager.loading import HostedPartition, has_records
 from ottla.wire.errors import KafkaError, bare
 from ottla.wire.time_slice import TimeSlice
 
-if TYPE_CHECKING:
-    from ottla.replication.partition.partition import Partition
-
 logger = logging.getLogger("ottla.replication")
-
-
-class PartitionRegistry:
-    """This broker's partitions by topic and number; used only on the event loop."""
-
-    def __init__(self) -> None:
-        # Nested: those of a topic are found without going through all others.
-        self._topics: dict[str, dict[int, Partition]] = {}
-        self.traffic = Traffic()
-
-    def partition(self, topic: str, index: int) -> Partition | None:
-        """Return a partition with a log on this broker; None if there is none."""
-        partitions = self._topics.get(topic)
-        return None if partitions is None else partitions.get(index)
-
-    def partitions_of(self, topic: str) -> list[Partition]:
-        """Return a topic's partitions on this broker."""
-        return list(self._topics.get(topic, {}).values())
-
-    def topics(self) -> list[str]:
-        """Return the names of topics with partitions on this broker."""
-        return list(self._topics)
-
-    def partitions(self) -> Iterator[Partition]:
-        """Yield all partitions; partitions may be added and removed meanwhile."""
-        # Copies, because callers give way between two partitions, and topics are made and deleted meanwhile.
-        for topic in list(self._topics):
-            yield from self.partitions_of(topic)
-
-    def partitions_in(self, log_directory: LogDirectory) -> list[Partition]:
-        """Return the partitions whose logs are in a directory."""
-        return [partition for partition in self.partitions() if partition.log.log_directory is log_directory]
-
-    def add(self, partition: Partition) -> None:
-        """Register a partition."""
-        self._topics.setdefault(partition.topic, {})[partition.index] = partition
-
-    def remove(self, topic: str, index: int) -> Partition | None:
-        """Remove a partition and return it; None if it is not registered."""
-        of_topic = self._topics.get(topic, {})
-        partition = of_topic.pop(index, None)
-        # An empty entry for each topic that ever was would stay for the life of the broker.
-        if not of_topic and self._topics.pop(topic, None) is not None:
-            self.traffic.forget(topic)
-        return partition
 
 
 RunInThread = Callable[..., Awaitable[Any]]

@@ -43,7 +43,7 @@ from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.storage import LogDirectory, OsStorage, Storage
 from ottla.replication.partition.delayed_produce import ProducePurgatory
 from ottla.replication.partition.followers import IsEligible
-from ottla.replication.partition.partition import Partition
+from ottla.replication.partition.partition import Partition, PartitionRegistry
 from ottla.replication.partition.retry_window import RetryWindow
 from ottla.replication.partition.traffic import Traffic
 from ottla.replication.random_ids import random_uuid
@@ -53,7 +53,7 @@ from ottla.replication.replica_manager.housekeeping import Housekeeping, Repaire
 from ottla.replication.replica_manager.loading import HostedPartition, LoadPlan, load_logs, plan_loads
 from ottla.replication.replica_manager.log_dir_moves import LogDirMoves
 from ottla.replication.replica_manager.log_directory_registry import LogDirectoryRegistry
-from ottla.replication.replica_manager.log_lifecycle import LogCreation, LogDeletion, MadeLog, PartitionRegistry
+from ottla.replication.replica_manager.log_lifecycle import LogCreation, LogDeletion, MadeLog
 from ottla.replication.system import system_clock_ms
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.time_slice import TimeSlice

@@ -13,7 +13,7 @@ from ottla.replication.cluster.metadata_cache import (
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
 )
-from ottla.replication.log.batch_checks import AppendOrigin, check_own
+from ottla.replication.log.batch_checks import AppendOrigin
 from ottla.replication.partition.partition import Partition
 from ottla.server.ports import BrokerParts
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -58,18 +58,16 @@ class InternalTopicLog:
         return self._broker.is_in_cluster and self._broker.member.is_fenced
 
     def append(
-        self, partition: int, batch: bytes, *, transaction_version: int = 0, guard: object | None = None
+        self, partition: int, batch: bytes, now_ms: int, *, transaction_version: int = 0, guard: object | None = None
     ) -> Appended:
         """Append a batch to a partition with acks=all. Raises KafkaError."""
         found = self._broker.partition(self.topic, partition)
         # A buffer of its own, because the log writes offset and leader epoch into the header in place.
-        records = memoryview(bytearray(batch))
         info = found.append_as_leader(
-            records,
+            memoryview(bytearray(batch)),
             required_acks=ALL_REPLICAS,
-            now_ms=self._broker.now_ms(),
+            now_ms=now_ms,
             origin=AppendOrigin.COORDINATOR,
-            checked=check_own(records, found.log.validation_rules(AppendOrigin.COORDINATOR)),
             transaction_version=transaction_version,
             guard=cast("VerificationGuard | None", guard),
         )

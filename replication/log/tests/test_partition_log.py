@@ -43,8 +43,9 @@ from ottla.replication.log.tests.logs import (
 )
 from ottla.replication.log.time_search import MAX_TIMESTAMP
 from ottla.server.testing.memory_storage import MemoryFile, MemoryStorage
-from ottla.wire.control_batches import ControlType
+from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.record_encoding import encode_pairs
 from ottla.wire.records import assign_offsets
 from ottla.wire.tests.effort import examples
 
@@ -268,6 +269,57 @@ def test_aborted_transactions_are_listed_across_segments() -> None:
 
 def test_a_client_may_not_write_markers() -> None:
     assert refused(new_log(), marker()) == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize(
+    ("config", "is_as_it_is"),
+    [
+        ({}, True),
+        ({"cleanup_policy": ("compact",)}, True),
+        ({"compression_type": "gzip"}, False),
+        ({"message_timestamp_type": "LogAppendTime"}, False),
+    ],
+)
+@pytest.mark.parametrize(
+    "records",
+    [
+        encode_pairs([(b"key", b"value"), (b"gone", None)], NOW_MS),
+        encode_end_txn_marker(
+            EndTxnMarker(ControlType.COMMIT, 4), timestamp_ms=NOW_MS, producer_id=7, producer_epoch=2
+        ),
+    ],
+)
+def test_the_broker_s_own_batches_are_appended_as_after_all_checks(
+    config: dict[str, Any], is_as_it_is: bool, records: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, checked = new_log(**config), new_log(**config)
+    thorough: list[PartitionLog] = []
+    check = PartitionLog.check_thoroughly
+    monkeypatch.setattr(
+        PartitionLog, "check_thoroughly", lambda log, *given, **more: thorough.append(log) or check(log, *given, **more)
+    )
+    verdict = check(checked, memoryview(bytearray(records)), now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+    arguments: dict[str, Any] = {"leader_epoch": 3, "now_ms": NOW_MS, "origin": AppendOrigin.COORDINATOR}
+    info = own.append_as_leader(memoryview(bytearray(records)), **arguments)
+    assert info == checked.append_as_leader(memoryview(bytearray(records)), checked=verdict, **arguments)
+    assert contents(own.read(0, 1000, upper_bound=9).region) == contents(checked.read(0, 1000, upper_bound=9).region)
+    assert thorough == ([] if is_as_it_is else [own])
+
+
+def test_an_own_batch_that_is_too_large_is_refused() -> None:
+    log = new_log(max_message_bytes=70)
+    records = memoryview(bytearray(encode_pairs([(b"key", b"value")] * 5, NOW_MS)))
+    assert refused(log, records, origin=AppendOrigin.COORDINATOR) == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_a_batch_that_was_refused_is_as_it_was() -> None:
+    log = new_log()
+    append(log, idempotent(0, producer_id=1))
+    storage_of(log).space_left = 0
+    for records in (batch(NOW_MS), idempotent(1, producer_id=1)):
+        before = bytes(records)
+        assert refused(log, records) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert bytes(records) == before
 
 
 # --- followers --------------------------------------------------------------------------------------------------------

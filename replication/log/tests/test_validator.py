@@ -21,7 +21,6 @@ from ottla.replication.log.batch_checks import (
     CheckedRecords,
     TooManyForTheLoop,
     ValidationRules,
-    check_own,
     check_produce_request_records,
     check_quickly,
     is_expensive,
@@ -34,9 +33,17 @@ from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.legacy_records import encode_message_set
 from ottla.wire.record_decoding import decode_records
-from ottla.wire.record_encoding import encode_batch, encode_pairs, encode_record, encode_varint
+from ottla.wire.record_encoding import encode_batch, encode_record, encode_varint
 from ottla.wire.record_walk import IS_NATIVE
-from ottla.wire.records import RECORDS_OFFSET, BatchHeader, Record, TimestampType, crc_is_valid, read_header
+from ottla.wire.records import (
+    RECORDS_OFFSET,
+    BatchHeader,
+    Record,
+    TimestampType,
+    assign_offsets,
+    crc_is_valid,
+    read_header,
+)
 from ottla.wire.tests.effort import examples
 
 NOW = 1_800_000_000_000
@@ -106,7 +113,8 @@ class Assigned(NamedTuple):
 
 
 def assigned(checked: CheckedRecords, next_offset: int, leader_epoch: int) -> Assigned:
-    header = checked.assign(next_offset, leader_epoch)
+    assign_offsets(checked.buffer, 0, next_offset, leader_epoch)
+    header = checked.header._replace(base_offset=next_offset, partition_leader_epoch=leader_epoch)
     return Assigned(checked.buffer, header, checked.max_timestamp, checked.log_append_time_ms)
 
 
@@ -146,33 +154,6 @@ def refusal(records: bytes, rules: ValidationRules = ValidationRules()) -> Kafka
 def body(*parts: bytes) -> bytes:
     joined = b"".join(parts)
     return encode_varint(len(joined)) + joined
-
-
-# --- what this broker makes itself ------------------------------------------------------------------------------------
-
-OWN = (
-    encode_pairs([(b"key", b"value"), (b"gone", None)], NOW),
-    encode_end_txn_marker(EndTxnMarker(ControlType.COMMIT, 4), timestamp_ms=NOW, producer_id=7, producer_epoch=2),
-)
-
-
-@pytest.mark.parametrize("records", OWN)
-@pytest.mark.parametrize(
-    "rules",
-    [
-        ValidationRules(origin=AppendOrigin.COORDINATOR),
-        ValidationRules(origin=AppendOrigin.COORDINATOR, compacted=True),
-        ValidationRules(origin=AppendOrigin.COORDINATOR, compression=Compression.GZIP),
-        ValidationRules(origin=AppendOrigin.COORDINATOR, timestamp_type=TimestampType.LOG_APPEND_TIME),
-        ValidationRules(origin=AppendOrigin.COORDINATOR, max_message_bytes=70),
-    ],
-)
-def test_what_a_coordinator_has_made_passes_as_by_the_long_way(records: bytes, rules: ValidationRules) -> None:
-    own = check_own(memoryview(bytearray(records)), rules)
-    is_as_it_is = rules.compression is None and not rules.timestamp_type and rules.max_message_bytes > 100
-    assert (own is not None) == is_as_it_is
-    if own is not None:
-        assert own == check_thoroughly(memoryview(bytearray(records)), rules, now_ms=NOW)
 
 
 # --- what the request may hold ----------------------------------------------------------------------------------------
@@ -284,20 +265,13 @@ def test_offsets_and_epoch_are_assigned_in_place(codec):
     buffer = bytearray(encode_batch([Record(0, NOW - index, b"k", b"v") for index in range(3)], compression=codec))
     view = memoryview(buffer)
     checked = check_thoroughly(view, ValidationRules(), now_ms=NOW)
-    header = checked.assign(2**40, 9)
+    header = assigned(checked, 2**40, 9).header
     assert checked.buffer is view
     assert header == read_header(buffer)
     assert crc_is_valid(buffer, 0, len(buffer))
     assert (header.base_offset, header.partition_leader_epoch, header.records_count) == (2**40, 9, 3)
     assert (header.last_offset, checked.max_timestamp, checked.log_append_time_ms) == (2**40 + 2, NOW, -1)
     assert [record.offset for record in decode_records(buffer)] == [2**40, 2**40 + 1, 2**40 + 2]
-
-
-def test_checking_needs_no_offsets_and_assigning_no_checks():
-    checked = check_thoroughly(memoryview(bytearray(batch())), ValidationRules(), now_ms=NOW)
-    for offset in (5, 6):
-        header = checked.assign(offset, 1)
-        assert read_header(checked.buffer).base_offset == header.base_offset == offset
 
 
 def test_an_ordinary_batch_is_checked_in_one_go():
@@ -329,8 +303,7 @@ def test_what_is_cut_off_behind_the_batch_is_not_appended():
 def test_a_read_only_buffer_is_copied():
     sent = batch()
     checked = check_thoroughly(memoryview(sent), ValidationRules(), now_ms=NOW)
-    checked.assign(5, 1)
-    assert read_header(checked.buffer).base_offset == 5
+    assert assigned(checked, 5, 1).header.base_offset == 5
     assert read_header(sent).base_offset == 0
 
 

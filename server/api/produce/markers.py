@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.groupcoord.runtime.coordinator_shard import TransactionEnd
 from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
-from ottla.replication.log.batch_checks import AppendOrigin, check_own
+from ottla.replication.log.batch_checks import AppendOrigin
 from ottla.server.ports import BrokerParts
 from ottla.wire.answers import Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -142,13 +142,11 @@ class _Markers(PendingAnswer[WriteTxnMarkersResponse]):
         now_ms = broker.now_ms()
         partition = broker.partition(place.topic, place.partition)
         # A buffer of its own, because the log writes offset and leader epoch into the header in place.
-        marker = memoryview(bytearray(end.marker(now_ms)))
         info = partition.append_as_leader(
-            marker,
+            memoryview(bytearray(end.marker(now_ms))),
             required_acks=ALL_REPLICAS,
             now_ms=now_ms,
             origin=AppendOrigin.COORDINATOR,
-            checked=check_own(marker, partition.log.validation_rules(AppendOrigin.COORDINATOR)),
             transaction_version=end.transaction_version,
         )
         next_offset = info.last_offset + 1

@@ -9,10 +9,11 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.replication.log.tests.logs import NOW_MS, batch, new_log
+from ottla.replication.log.tests.logs import NOW_MS, batch, new_log, read_batches
 from ottla.replication.partition.partition import Partition
 from ottla.server.coordinators.coordinator_log import InternalTopicLog
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.record_encoding import encode_pairs
 
 
 def led(*, isr: tuple[int, ...] = (1, 2), min_isr: int = 1) -> Partition:
@@ -55,6 +56,14 @@ async def test_a_log_is_committed_when_the_followers_in_sync_have_it(nursery: tr
 def test_only_a_member_of_a_cluster_can_have_been_replaced(is_in_cluster: bool) -> None:
     broker = {"is_in_cluster": is_in_cluster, "member": SimpleNamespace(is_fenced=True)}
     assert log_of(led(), **broker).is_fenced() is is_in_cluster
+
+
+def test_a_log_that_stamps_its_records_gives_a_batch_the_coordinator_s_time() -> None:
+    log = new_log(message_timestamp_type="LogAppendTime")
+    partition = Partition("__consumer_offsets", 0, log, local_id=1)
+    partition.make_leader(leader_epoch=3, partition_epoch=0, replicas=(1,), isr=(1,), now_ms=NOW_MS)
+    log_of(partition).append(0, encode_pairs([(b"key", b"value")], NOW_MS), NOW_MS + 5)
+    assert [each.max_timestamp for each in read_batches(log)] == [NOW_MS + 5]
 
 
 def test_the_only_replica_in_sync_has_committed_all_though_writes_are_refused() -> None:
