@@ -9,6 +9,7 @@ inspection/         looks into data directories
 generation/         generated test data
 bench.py            `ottla bench`: measures a cluster
 certificates.py     `ottla certificates`: makes certificates
+changes.py          changes by commands: dry runs, questions, the way back
 check.py            `ottla check`: examines data directories
 cluster.py          `ottla cluster`: several brokers on this machine
 completion.py       `ottla completion`: for shells
@@ -16,9 +17,10 @@ consume.py          `ottla consume`: prints records
 example.py          `ottla example`: example pipelines
 features.py         `ottla features`: levels of features
 generate.py         `ottla generate`: makes test data
-groups.py           `ottla groups`: groups and their offsets
+groups.py           `ottla groups`: groups and their offsets; group_members.py: their members
 logs.py             `ottla logs`: dumps log files
 ping.py             `ottla ping`: does a broker answer
+places.py           options that name partitions and offsets
 produce.py          `ottla produce`: sends records
 settings.py         `ottla settings`: explains settings
 spark.py            `ottla spark`: versions of Spark and of its connector
@@ -26,5 +28,5 @@ spark_submit.py     `ottla spark-submit`: runs Spark with its connector
 spread.py           `ottla spread`: moves partitions evenly over brokers
 start.py            `ottla start`: runs a broker
 status.py           `ottla status`: is the cluster well
-topics.py           `ottla topics`: lists, creates, deletes, describes
+topics.py           `ottla topics`: lists, creates, deletes, describes; topic_changes.py: alters and trims
 """

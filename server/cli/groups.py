@@ -1,42 +1,47 @@
-"""ottla groups [list | describe | reset]"""
+"""ottla groups [list | describe | members | reset | delete]"""
 
 from __future__ import annotations
 
 import argparse
-from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.cli.client.cluster import EARLIEST, LATEST, Partition, by_topic, offsets_at
+from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, report, undo_command
 from ottla.server.cli.client.groups import (
     SHARE,
     WITHOUT_MEMBERS,
+    Listed,
     Member,
     commit,
     committed_of,
+    delete_group,
     ends_of,
     find_group,
     list_groups,
     members_of,
     starts_of,
 )
-from ottla.server.cli.client.output import RequestFailed, UsageError, print_json, print_line, print_pairs, print_table
-from ottla.server.cli.command_line import EXIT_OK, is_number
+from ottla.server.cli.client.output import RequestFailed, print_json, print_line, print_pairs, print_table
+from ottla.server.cli.command_line import EXIT_OK
+from ottla.server.cli.group_members import add_action as add_members
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
-from ottla.wire.settings import parse_integer
+from ottla.server.cli.places import add_target, parse_target, place_words, places_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from ottla.server.cli.client.cluster import Cluster
+    from ottla.server.cli.client.cluster import Cluster, Partition
 
 DESCRIPTION = """\
-Lists the groups of a cluster, tells how far one is behind, or resets what it has committed.
+Lists the groups of a cluster, tells how far one is behind and who its members are, resets what it has committed, or deletes it.
 """
 
 EXAMPLES = """\
 examples:
   ottla groups                                   list them
   ottla groups describe billing                  members, offsets and lag
+  ottla groups members billing                   subscriptions and assignments
+  ottla groups delete billing                    asks first; --yes does not
   ottla groups reset billing --topic orders --to-earliest
                                                  tells what would change
   ottla groups reset billing --topic orders:0,1 --to-datetime 2026-01-31T12:00:00 --execute
@@ -57,15 +62,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--topic", action="append", default=[], metavar="TOPIC[:N,N]", help=topic)
     committed = "of all topics that the group has committed offsets of"
     which.add_argument("--all-topics", action="store_true", help=committed)
-    to = resetting.add_mutually_exclusive_group(required=True)
-    to.add_argument("--to-earliest", action="store_true", help="the first record that is there")
-    to.add_argument("--to-latest", action="store_true", help="the end, before the next record")
-    to.add_argument("--to-offset", metavar="N", help="this offset, or the nearest that is there")
-    since = "the first record since YYYY-MM-DDTHH:MM:SS, in UTC unless it says"
-    to.add_argument("--to-datetime", metavar="TIME", help=since)
+    add_target(
+        resetting,
+        earliest="the first record that is there",
+        latest="the end, before the next record",
+        offset="this offset, or the nearest that is there",
+        time="the first record since YYYY-MM-DDTHH:MM:SS, in UTC unless it says",
+    )
     mode = resetting.add_mutually_exclusive_group()
     mode.add_argument("--execute", action="store_true", help="do it")
     mode.add_argument("--dry-run", action="store_true", help="only tell what would change, as without --execute")
+
+    deleting = actions.add("delete", "delete groups without members, with what they have committed", _delete)
+    deleting.add_argument("names", nargs="+", metavar="GROUP")
+    add_dry_run(deleting)
+    add_yes(deleting)
+    add_members(actions)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -103,8 +115,7 @@ def _described(cluster: Cluster, name: str) -> dict[str, Any]:
     if listed is None:
         raise RequestFailed(f"group {name} does not exist: `ottla groups` lists those that do")
     members = members_of(cluster, listed)
-    # A share group has no committed offsets, and its coordinator says so by an error.
-    committed = starts_of(cluster, name) if listed.kind.lower() == SHARE else committed_of(cluster, name)
+    committed = _offsets_of(cluster, listed)
     readers = members.readers(committed)
     places = sorted(committed.keys() | readers.keys())
     ends = ends_of(cluster, places)
@@ -163,19 +174,90 @@ def _show(group: dict[str, Any]) -> None:
         print_table(headings, [[each[key] for key in keys] for each in group["offsets"]])
 
 
+# --- delete
+
+
+def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
+    names = list(dict.fromkeys(options.names))
+    groups = [_deletable(cluster, name) for name in names]
+    offsets = {each.group: _offsets_of(cluster, each) for each in groups}
+    if not options.dry_run:
+        told = ", ".join(f"{name} (offsets of {len(offsets[name])} partitions)" for name in names)
+        agree(options, f"Delete {told}")
+        carry_out([Step(f"{name} is deleted", partial(delete_group, cluster, name)) for name in names])
+    rows = [(name, *place, offset) for name in names for place, offset in sorted(offsets[name].items())]
+    value = {
+        "groups": [
+            {
+                "group": each.group,
+                "kind": each.kind,
+                "deleted": not options.dry_run,
+                "offsets": _as_list(offsets[each.group]),
+            }
+            for each in groups
+        ]
+    }
+
+    def show() -> None:
+        if rows:
+            print_table(("GROUP", "TOPIC", "PARTITION", "COMMITTED"), rows)
+        for name in names:
+            print_line(f"{name} {'would be' if options.dry_run else 'is'} deleted")
+
+    # What a share group or a streams group has beside its offsets is gone for good.
+    undo = [
+        line for each in groups if each.kind.lower() in _BEGUN_AGAIN for line in _commits(options, each.group, offsets)
+    ]
+    report(options, value, show, undo, "" if undo else "a group is made again by its members")
+    return EXIT_OK
+
+
+_BEGUN_AGAIN = ("classic", "consumer")
+
+
+def _deletable(cluster: Cluster, name: str) -> Listed:
+    listed = find_group(cluster, name)
+    if listed is None:
+        raise RequestFailed(f"group {name} does not exist: `ottla groups` lists those that do")
+    if listed.state not in WITHOUT_MEMBERS:
+        raise RequestFailed(f"group {name} has members (it is {listed.state}): stop them first")
+    return listed
+
+
+def _offsets_of(cluster: Cluster, listed: Listed) -> dict[Partition, int]:
+    # A share group has no committed offsets, and its coordinator says so by an error.
+    is_share = listed.kind.lower() == SHARE
+    return starts_of(cluster, listed.group) if is_share else committed_of(cluster, listed.group)
+
+
+def _as_list(offsets: dict[Partition, int]) -> list[dict[str, Any]]:
+    return [
+        {"topic": topic, "partition": number, "committed": offset}
+        for (topic, number), offset in sorted(offsets.items())
+    ]
+
+
+def _commits(options: argparse.Namespace, group: str, offsets: dict[str, dict[Partition, int]]) -> Iterator[str]:
+    """Yield the commands that commit a group's offsets again, one for each offset."""
+    for offset in sorted(set(offsets[group].values())):
+        words = place_words({place: None for place, each in offsets[group].items() if each == offset})
+        named = [word for each in words for word in ("--topic", each)]
+        yield undo_command(options, "groups", "reset", group, *named, "--to-offset", str(offset), "--execute")
+
+
 # --- reset
 
 
 def _reset(cluster: Cluster, options: argparse.Namespace) -> int:
     name = options.name
-    target = _target(options)
+    target = parse_target(options, is_strict=False)
     listed = find_group(cluster, name)
     if listed is not None and listed.state not in WITHOUT_MEMBERS:
         raise RequestFailed(f"group {name} has members (it is {listed.state}): stop them first")
     if listed is not None and listed.kind.lower() == SHARE:
         raise RequestFailed(f"group {name} is a share group, whose start is kafka-share-groups.sh's to reset")
     committed = {} if listed is None else committed_of(cluster, name)
-    places = sorted(committed) if options.all_topics else _places(cluster, options.topic)
+    places = sorted(committed) if options.all_topics else places_of(cluster, options.topic, "--topic")
     if not places:
         raise RequestFailed(f"group {name} has committed nothing: name what to reset by --topic")
     planned = target(cluster, places)
@@ -200,65 +282,3 @@ def _print_result(
     print_table(("TOPIC", "PARTITION", "COMMITTED", "NEW"), rows)
     if not options.execute:
         print_line("\nNothing is changed; --execute does it.")
-
-
-def _target(options: argparse.Namespace) -> Callable[[Cluster, Sequence[Partition]], dict[Partition, int]]:
-    """Return a function that computes the new offset of each partition from the options. Raises UsageError."""
-    if options.to_earliest:
-        return lambda cluster, places: offsets_at(cluster, by_topic(places), EARLIEST)
-    if options.to_latest:
-        return lambda cluster, places: offsets_at(cluster, by_topic(places), LATEST)
-    if options.to_offset is not None:
-        offset = parse_integer(options.to_offset, 64)
-        if offset is None or offset < 0:
-            raise UsageError(f"--to-offset {options.to_offset}: must be a number from 0 on")
-        return lambda cluster, places: _nearest(cluster, places, offset)
-    timestamp_ms = _milliseconds(options.to_datetime)
-    return lambda cluster, places: _since(cluster, places, timestamp_ms)
-
-
-def _nearest(cluster: Cluster, places: Sequence[Partition], offset: int) -> dict[Partition, int]:
-    first, last = (offsets_at(cluster, by_topic(places), each) for each in (EARLIEST, LATEST))
-    return {place: min(max(offset, first[place]), last[place]) for place in places}
-
-
-def _since(cluster: Cluster, places: Sequence[Partition], timestamp_ms: int) -> dict[Partition, int]:
-    found = offsets_at(cluster, by_topic(places), timestamp_ms)
-    last = offsets_at(cluster, by_topic(places), LATEST)
-    return {place: offset if offset >= 0 else last[place] for place, offset in found.items()}
-
-
-def _milliseconds(text: str) -> int:
-    try:
-        time = datetime.fromisoformat(text)
-        time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-        timestamp_ms = int(time.timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise UsageError(
-            f"--to-datetime {text}: must be a time such as 2026-01-31T12:00:00 or 2026-01-31T12:00:00+02:00"
-        ) from None
-    if timestamp_ms < 0:
-        raise UsageError(f"--to-datetime {text}: is before 1970")
-    return timestamp_ms
-
-
-def _places(cluster: Cluster, texts: Sequence[str]) -> list[Partition]:
-    """Parse the values of --topic: TOPIC for all partitions, TOPIC:N,N for some. Raises UsageError, RequestFailed."""
-    wanted: dict[str, set[int] | None] = {}
-    for text in texts:
-        topic, separator, numbers = text.partition(":")
-        parts = numbers.split(",") if separator else []
-        if not topic or not all(is_number(each) for each in parts):
-            raise UsageError(f"--topic {text}: must be TOPIC or TOPIC:N,N")
-        wanted[topic] = set(map(int, parts)) if separator else None
-    places = []
-    for found in cluster.topics(list(wanted)):
-        name = found.name or ""
-        known = [each.partition_index for each in found.partitions]
-        numbers_wanted = wanted[name]
-        chosen = known if numbers_wanted is None else sorted(numbers_wanted)
-        for number in chosen:
-            if number not in known:
-                raise RequestFailed(f"topic {name} has no partition {number}")
-            places.append((name, number))
-    return sorted(places)

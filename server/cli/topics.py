@@ -1,17 +1,17 @@
-"""ottla topics [list | create | delete | describe]"""
+"""ottla topics [list | create | delete | describe | alter | trim]"""
 
 from __future__ import annotations
 
 import argparse
 import base64
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ottla.server.cli.changes import add_yes, agree
 from ottla.server.cli.client.cluster import EARLIEST, LATEST, Cluster, TemporaryFailure, failed, offsets_at, only
+from ottla.server.cli.client.configs import assignment
 from ottla.server.cli.client.output import (
     RequestFailed,
-    UsageError,
     ids,
     print_json,
     print_line,
@@ -20,6 +20,7 @@ from ottla.server.cli.client.output import (
 )
 from ottla.server.cli.command_line import EXIT_OK, count
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
+from ottla.server.cli.topic_changes import add_actions
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from ottla.wire.messages.metadata import MetadataResponseTopic
 
 DESCRIPTION = """\
-Lists the topics of a cluster, creates and deletes some, or tells all of some.
+Lists the topics of a cluster, creates, changes and deletes some, deletes their oldest records, or tells all of some.
 """
 
 EXAMPLES = """\
@@ -37,6 +38,9 @@ examples:
   ottla topics                                   list them
   ottla topics create orders -p 6 -r 3 -c retention.ms=86400000
   ottla topics describe orders                   partitions, leaders, replicas, offsets, settings
+  ottla topics alter orders -c retention.ms=3600000 -d cleanup.policy
+  ottla topics alter orders -p 12 --dry-run      more partitions; says whether that would work
+  ottla topics trim orders:0 --to-offset 500     delete what is before offset 500 of partition 0; asks first
   ottla topics delete orders                     asks first; --yes does not
 """
 
@@ -57,10 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     creating.add_argument("--dry-run", action="store_true", help="have it checked, and create nothing")
     deleting = actions.add("delete", "delete topics with all their records", _delete)
     deleting.add_argument("names", nargs="+", metavar="TOPIC")
-    deleting.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    add_yes(deleting)
     describing = actions.add("describe", "tell all of topics", _describe)
     describing.add_argument("names", nargs="+", metavar="TOPIC")
     describing.add_argument("--all-configs", action="store_true", help="settings that have their defaults, too")
+    add_actions(actions)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -81,7 +86,7 @@ def _list(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def _create(cluster: Cluster, options: argparse.Namespace) -> int:
-    configs = dict(map(_pair, options.config))
+    configs = dict(assignment(each, "--config") for each in options.config)
     made = []
     for name in options.names:
         partitions, replicas = options.partitions or SERVERS_DEFAULT, options.replicas or SERVERS_DEFAULT
@@ -102,17 +107,10 @@ def _said(is_new: bool, only_checked: bool) -> str:
     return "could be created" if only_checked else "is created"
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        raise UsageError(f"--config {text}: must be NAME=VALUE")
-    return name, value
-
-
 def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
     topics = cluster.topics(options.names)
-    if not options.yes and not _agreed([f"{each.name} ({len(each.partitions)} partitions)" for each in topics]):
-        raise RequestFailed("nothing is deleted")
+    names = [f"{each.name} ({len(each.partitions)} partitions)" for each in topics]
+    agree(options, f"Delete {', '.join(names)} with all records")
     for name in options.names:
         delete_topic(cluster, name)
         if not wants_json(options):
@@ -120,13 +118,6 @@ def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
     if wants_json(options):
         print_json([{"name": name, "deleted": True} for name in options.names])
     return EXIT_OK
-
-
-def _agreed(what: list[str]) -> bool:
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise UsageError(f"there is nobody to ask whether to delete {', '.join(what)}: give --yes")
-    print(f"Delete {', '.join(what)} with all records? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _describe(cluster: Cluster, options: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ cluster.py       brokers, leaders, coordinators, offsets
 producer.py      producer; batches.py: batches from files and pipes
 consumer.py      consumer without a group
 formats.py       formats of `ottla consume`; printing.py: prints batches by them
+configs.py       settings in force, and their changes
 groups.py        requests about groups
 reassignment.py  plans moves of partitions, and has them carried out
 output.py        failures, tables, JSON and progress on a terminal

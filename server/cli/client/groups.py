@@ -10,8 +10,8 @@ from ottla.server.cli.client.cluster import LATEST, Cluster, Partition, by_topic
 from ottla.server.cli.client.output import RequestFailed
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
 from ottla.wire.messages.consumer_group import ConsumerGroupDescribeRequest
-from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
-from ottla.wire.messages.groups import DescribeGroupsRequest, ListGroupsRequest
+from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment, decode_subscription
+from ottla.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from ottla.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -236,6 +236,27 @@ def assigned(blob: bytes) -> tuple[Partition, ...]:
     except (KafkaError, ProtocolViolation, ValueError, IndexError):
         return ()
     return tuple((topic.topic, number) for topic in decoded.assigned_partitions for number in topic.partitions)
+
+
+def subscribed(blob: bytes) -> list[str]:
+    """Decode the topics in the metadata of a classic consumer; empty if malformed, because members may send any bytes."""
+    try:
+        return list(decode_subscription(blob).topics)
+    except (KafkaError, ProtocolViolation, ValueError, IndexError):
+        return []
+
+
+def delete_group(cluster: Cluster, group: str) -> None:
+    """Delete a group without members, with its offsets. Raises RequestFailed."""
+    request = DeleteGroupsRequest(groups_names=[group])
+
+    def ask() -> None:
+        found = only(cluster.coordinator(group).ask(request).results, f"group {group}")
+        if found.error_code == ErrorCode.NON_EMPTY_GROUP:
+            raise RequestFailed(f"group {group} has members: stop them first")
+        cluster.check(f"group {group}", found.error_code, found.error_message)
+
+    cluster.patiently(ask)
 
 
 def described(cluster: Cluster, group: str, request: Any) -> Any:

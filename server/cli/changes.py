@@ -1,0 +1,98 @@
+"""Changes by commands: --dry-run, the question before a deletion, steps of which one may fail, and results with the way back.
+
+A command checks everything before its first change. If a later step fails all the same, its one line of error says which
+steps were done before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ottla.server.cli.client.output import ConnectionLost, RequestFailed, UsageError, print_json, print_line, say
+from ottla.server.cli.on_cluster import wants_json
+
+
+def add_dry_run(parser: argparse.ArgumentParser) -> None:
+    """Add --dry-run, with which a command checks its change and makes none."""
+    parser.add_argument(
+        "--dry-run", action="store_true", help="have it checked, tell what would change, change nothing"
+    )
+
+
+def add_yes(parser: argparse.ArgumentParser) -> None:
+    """Add --yes, which answers the question before a deletion."""
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+
+
+def agree(options: argparse.Namespace, question: str) -> None:
+    """Ask before a change that loses something, unless --yes. Raises RequestFailed (no), UsageError (nobody to ask)."""
+    if options.yes:
+        return
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise UsageError(f"{question}? There is nobody to ask: give --yes")
+    say_question = " ".join(question.split())
+    print(f"{say_question}? [y/N] ".encode("utf-8", "backslashreplace").decode(), end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise RequestFailed("nothing is changed")
+
+
+class Step(NamedTuple):
+    """Part of a change. `done` says what is changed then, such as "orders has 6 partitions"."""
+
+    done: str
+    act: Callable[[], object]
+
+
+def carry_out(steps: Sequence[Step]) -> None:
+    """Run steps in order. If one fails, the error says which steps were done. Raises RequestFailed, KeyboardInterrupt."""
+    done: list[str] = []
+    for step in steps:
+        try:
+            step.act()
+        except ConnectionLost as error:
+            raise RequestFailed(f"{error}; it is not known whether {step.done}; {_done_before(done)}") from None
+        except (RequestFailed, UsageError) as error:
+            raise RequestFailed(f"{error}; {_done_before(done)}") from None
+        except KeyboardInterrupt:
+            say(f"interrupted; it is not known whether {step.done}; {_done_before(done)}")
+            raise
+        done.append(step.done)
+
+
+def _done_before(done: Sequence[str]) -> str:
+    return f"done before that: {', '.join(done)}" if done else "nothing else was changed"
+
+
+def undo_command(options: argparse.Namespace, *words: str) -> str:
+    """Return a command line that takes a change back, with the address and the settings file of this command's cluster."""
+    cluster = []
+    if address := getattr(options, "bootstrap_server", None):
+        cluster += ["-b", address]
+    if file := getattr(options, "command_config", None):
+        cluster += ["--command-config", str(file)]
+    return shlex.join(["ottla", *words, *cluster])
+
+
+def report(
+    options: argparse.Namespace, value: dict[str, Any], show: Callable[[], None], undo: Sequence[str], never: str = ""
+) -> None:
+    """Print a change as JSON, or by `show` and with the commands that take it back; `never`: why none does.
+
+    The commands are those of `undo_command`. A dry run has none.
+    """
+    undo = [] if options.dry_run else undo
+    if wants_json(options):
+        print_json(value | {"dry_run": options.dry_run, "undo": list(undo)})
+        return
+    show()
+    if options.dry_run:
+        print_line("Nothing is changed: this is a dry run.")
+        return
+    for each in undo:
+        print_line(f"To undo: {each}")
+    if never and not undo:
+        print_line(f"This cannot be undone: {never}.")

@@ -1,0 +1,105 @@
+"""Options that name partitions (TOPIC:N,N) and an offset in each of them: a number, a time, the beginning or the end."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ottla.server.cli.client.cluster import EARLIEST, LATEST, by_topic, offsets_at
+from ottla.server.cli.client.output import RequestFailed, UsageError
+from ottla.server.cli.command_line import is_number
+from ottla.wire.settings import parse_integer
+
+if TYPE_CHECKING:
+    from ottla.server.cli.client.cluster import Cluster, Partition
+
+Target = Callable[["Cluster", Sequence["Partition"]], dict["Partition", int]]
+"""Find an offset for each partition."""
+
+
+def add_target(parser: argparse.ArgumentParser, *, offset: str, time: str, latest: str, earliest: str = "") -> None:
+    """Add --to-offset, --to-datetime, --to-latest and, if it has a help text, --to-earliest, of which one is required."""
+    to = parser.add_mutually_exclusive_group(required=True)
+    if earliest:
+        to.add_argument("--to-earliest", action="store_true", help=earliest)
+    to.add_argument("--to-latest", action="store_true", help=latest)
+    to.add_argument("--to-offset", metavar="N", help=offset)
+    to.add_argument("--to-datetime", metavar="TIME", help=time)
+
+
+def parse_target(options: argparse.Namespace, *, is_strict: bool) -> Target:
+    """Return a function that finds the offsets for the option given. Raises UsageError.
+
+    `is_strict`: --to-offset is returned as it is; otherwise it becomes the nearest offset of the partition.
+    """
+    if getattr(options, "to_earliest", False):
+        return lambda cluster, places: offsets_at(cluster, by_topic(places), EARLIEST)
+    if options.to_latest:
+        return lambda cluster, places: offsets_at(cluster, by_topic(places), LATEST)
+    if options.to_offset is not None:
+        offset = parse_integer(options.to_offset, 64)
+        if offset is None or offset < 0:
+            raise UsageError(f"--to-offset {options.to_offset}: must be a number from 0 on")
+        if is_strict:
+            return lambda cluster, places: dict.fromkeys(places, offset)
+        return lambda cluster, places: _nearest(cluster, places, offset)
+    timestamp_ms = _milliseconds(options.to_datetime)
+    return lambda cluster, places: _since(cluster, places, timestamp_ms)
+
+
+def _nearest(cluster: Cluster, places: Sequence[Partition], offset: int) -> dict[Partition, int]:
+    first, last = (offsets_at(cluster, by_topic(places), each) for each in (EARLIEST, LATEST))
+    return {place: min(max(offset, first[place]), last[place]) for place in places}
+
+
+def _since(cluster: Cluster, places: Sequence[Partition], timestamp_ms: int) -> dict[Partition, int]:
+    found = offsets_at(cluster, by_topic(places), timestamp_ms)
+    last = offsets_at(cluster, by_topic(places), LATEST)
+    return {place: offset if offset >= 0 else last[place] for place, offset in found.items()}
+
+
+def _milliseconds(text: str) -> int:
+    try:
+        time = datetime.fromisoformat(text)
+        time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+        timestamp_ms = int(time.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise UsageError(
+            f"--to-datetime {text}: must be a time such as 2026-01-31T12:00:00 or 2026-01-31T12:00:00+02:00"
+        ) from None
+    if timestamp_ms < 0:
+        raise UsageError(f"--to-datetime {text}: is before 1970")
+    return timestamp_ms
+
+
+def places_of(cluster: Cluster, texts: Sequence[str], option: str = "") -> list[Partition]:
+    """Parse TOPIC (all its partitions) and TOPIC:N,N (some). Raises UsageError, RequestFailed.
+
+    `option`: name of the option that has the texts, for error messages.
+    """
+    wanted = {topic: numbers for topic, numbers in (_place(text, option) for text in texts)}
+    places = []
+    for found in cluster.topics(list(wanted)):
+        name = found.name or ""
+        known = [each.partition_index for each in found.partitions]
+        numbers = wanted[name]
+        for number in known if numbers is None else sorted(numbers):
+            if number not in known:
+                raise RequestFailed(f"topic {name} has no partition {number}")
+            places.append((name, number))
+    return sorted(places)
+
+
+def _place(text: str, option: str) -> tuple[str, set[int] | None]:
+    topic, separator, numbers = text.partition(":")
+    parts = numbers.split(",") if separator else []
+    if not topic or not all(is_number(each) for each in parts):
+        raise UsageError(f"{option} {text}: must be TOPIC or TOPIC:N,N".strip())
+    return topic, set(map(int, parts)) if separator else None
+
+
+def place_words(places: Mapping[Partition, object]) -> list[str]:
+    """Name partitions as TOPIC:N,N, a word for each topic."""
+    return [f"{topic}:{','.join(map(str, sorted(numbers)))}" for topic, numbers in by_topic(list(places)).items()]

@@ -1,0 +1,261 @@
+"""`ottla groups members` and `delete` beside a broker, with members that speak by single requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.server.broker import Broker
+from ottla.server.cli.client.cluster import Cluster, TemporaryFailure
+from ottla.server.cli.client.groups import commit, committed_of, list_groups, subscribed
+from ottla.server.tests.cli.commanded import Shell, broker_in_thread
+from ottla.server.tests.console_client import write
+from ottla.wire.messages.classic_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from ottla.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
+from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from ottla.wire.messages.consumer_protocol import TopicPartition as Assigned
+from ottla.wire.messages.share_group import ShareGroupHeartbeatRequest
+from ottla.wire.messages.streams_group import StreamsGroupHeartbeatRequest, Subtopology, Topology
+from ottla.wire.records import Record
+from ottla.wire.tests.effort import examples
+
+MEMBER = "BAFFKbAzTWCnqcuFWsTXng"
+TOPIC = "orders"
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, str]]:
+    with broker_in_thread(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture
+def ottla(serving: tuple[Broker, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    shell = Shell(serving[1], capsys, monkeypatch)
+    assert shell("topics", "create", TOPIC, "-p", "2", "--if-not-exists").code == 0
+    return shell
+
+
+@pytest.fixture
+def cluster(ottla: Shell) -> Iterator[Cluster]:
+    with ottla.cluster() as found:
+        yield found
+
+
+def asked(cluster: Cluster, group: str, request: Any, **versions: int) -> Any:
+    """The coordinator's answer to a member, once it has no error that passes."""
+
+    def ask() -> Any:
+        answer = cluster.coordinator(group).ask(request, **versions)
+        cluster.check("the member", answer.error_code, getattr(answer, "error_message", None))
+        return answer
+
+    return cluster.patiently(ask)
+
+
+def until_assigned(cluster: Cluster, group: str, request: Any, part: str) -> Any:
+    def ask() -> Any:
+        answer = cluster.coordinator(group).ask(request)
+        cluster.check("the member", answer.error_code, answer.error_message)
+        assignment = getattr(answer, part)
+        if not getattr(assignment, "topic_partitions", assignment):
+            raise TemporaryFailure("nothing is assigned")
+        return answer
+
+    return cluster.patiently(ask)
+
+
+def as_prefixed(message: Any, version: int) -> bytes:
+    return version.to_bytes(2, "big") + message.encode(version)
+
+
+def joined_classic(cluster: Cluster, group: str, *, instance: str | None = None) -> str:
+    """Join a classic group as a consumer of both partitions; return the member id."""
+    metadata = as_prefixed(ConsumerProtocolSubscription(topics=[TOPIC], user_data=None, owned_partitions=[]), 1)
+    join = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=30_000,
+        member_id="",
+        group_instance_id=instance,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=metadata)],
+    )
+    member = asked(cluster, group, join, at_most=3 if instance is None else 5)
+    parts = ConsumerProtocolAssignment(assigned_partitions=[Assigned(topic=TOPIC, partitions=[0, 1])], user_data=None)
+    assignment = SyncGroupRequestAssignment(member_id=member.member_id, assignment=as_prefixed(parts, 1))
+    sync = SyncGroupRequest(
+        group_id=group,
+        generation_id=member.generation_id,
+        member_id=member.member_id,
+        group_instance_id=instance,
+        assignments=[assignment],
+    )
+    asked(cluster, group, sync, at_most=3)
+    return str(member.member_id)
+
+
+def test_members_of_a_classic_group(ottla: Shell, cluster: Cluster) -> None:
+    member = joined_classic(cluster, "classic", instance="till-1")
+    [group] = ottla("groups", "members", "classic", "--json").json
+    [found] = group["members"]
+    assert (group["kind"].lower(), group["state"], group["assignor"]) == ("classic", "Stable", "range")
+    assert found == {
+        "member": member,
+        "instance": "till-1",
+        "client_id": "ottla",
+        "host": "/127.0.0.1",
+        "subscribed": [TOPIC],
+        "assigned": {TOPIC: [0, 1]},
+    }
+    shown = ottla("groups", "members", "classic").lines
+    assert shown[-2].split() == ["MEMBER", "INSTANCE", "CLIENT", "HOST", "SUBSCRIBED", "ASSIGNED"]
+    assert shown[-1].split() == [member, "till-1", "ottla", "/127.0.0.1", TOPIC, f"{TOPIC}:0,1"]
+
+
+def test_members_of_a_consumer_group(ottla: Shell, cluster: Cluster) -> None:
+    beat = ConsumerGroupHeartbeatRequest(
+        group_id="modern",
+        member_id=MEMBER,
+        member_epoch=0,
+        rack_id="here",
+        rebalance_timeout_ms=30_000,
+        subscribed_topic_names=[TOPIC],
+        topic_partitions=[],
+    )
+    until_assigned(cluster, "modern", beat, "assignment")
+    [group] = ottla("groups", "members", "modern", "--json").json
+    [found] = group["members"]
+    assert (group["kind"].lower(), group["assignor"], found["member"]) == ("consumer", "uniform", MEMBER)
+    assert (found["rack"], found["subscribed"], found["pattern"]) == ("here", [TOPIC], None)
+    assert found["target"] == {TOPIC: [0, 1]} and found["epoch"] > 0
+    assert ottla("groups", "members", "modern").lines[-1].split()[0] == MEMBER
+
+
+def test_members_of_a_share_group(ottla: Shell, cluster: Cluster) -> None:
+    beat = ShareGroupHeartbeatRequest(
+        group_id="shared", member_id=MEMBER, member_epoch=0, subscribed_topic_names=[TOPIC]
+    )
+    until_assigned(cluster, "shared", beat, "assignment")
+    [group] = ottla("groups", "members", "shared", "--json").json
+    assert (group["kind"].lower(), [each["assigned"] for each in group["members"]]) == ("share", [{TOPIC: [0, 1]}])
+    assert f"{TOPIC}:0,1" in ottla("groups", "members", "shared").lines[-1].split()
+
+
+def test_members_of_a_streams_group(ottla: Shell, cluster: Cluster) -> None:
+    subtopology = Subtopology(
+        subtopology_id="0",
+        source_topics=[TOPIC],
+        source_topic_regex=[],
+        state_changelog_topics=[],
+        repartition_sink_topics=[],
+        repartition_source_topics=[],
+        copartition_groups=[],
+    )
+    beat = StreamsGroupHeartbeatRequest(
+        group_id="streaming",
+        member_id="streams-member",
+        member_epoch=0,
+        endpoint_information_epoch=0,
+        rebalance_timeout_ms=60_000,
+        topology=Topology(epoch=0, subtopologies=[subtopology]),
+        process_id="process",
+        client_tags=[],
+        active_tasks=[],
+        standby_tasks=[],
+        warmup_tasks=[],
+    )
+    until_assigned(cluster, "streaming", beat, "active_tasks")
+    [group] = ottla("groups", "members", "streaming", "--json").json
+    [found] = group["members"]
+    assert (group["kind"].lower(), found["process"]) == ("streams", "process")
+    assert found["tasks"] == {"active": ["0_0", "0_1"], "standby": [], "warmup": []}
+    assert ottla("groups", "members", "streaming").lines[-1].endswith("0_0 0_1")
+
+
+def test_a_group_that_does_not_exist_has_no_members_and_is_not_deleted(ottla: Shell) -> None:
+    for action in ("members", "delete"):
+        assert ottla("groups", action, "nobody").refusal() == (
+            "group nobody does not exist: `ottla groups` lists those that do"
+        )
+
+
+def groups(cluster: Cluster) -> set[str]:
+    return {each.group for each in list_groups(cluster)}
+
+
+def test_groups_are_deleted_and_their_offsets_committed_again(
+    ottla: Shell, cluster: Cluster, serving: tuple[Broker, str]
+) -> None:
+    offsets = {(TOPIC, 0): 0, (TOPIC, 1): 0}
+    for _ in range(2):
+        write(serving[0], TOPIC, [Record(0, 0, None, b"x", ())], 1)
+    offsets[TOPIC, 1] = 2
+    for name in ("billing", "other"):
+        commit(cluster, name, offsets)
+    dry = ottla("groups", "delete", "billing", "other", "--dry-run")
+    assert dry.lines[-3:] == [
+        "billing would be deleted",
+        "other would be deleted",
+        "Nothing is changed: this is a dry run.",
+    ]
+    assert {"billing", "other"} <= groups(cluster)
+    told = ottla("groups", "delete", "billing", "--yes")
+    assert told.code == 0 and "billing is deleted" in told.lines
+    assert not {"billing"} & groups(cluster) and "other" in groups(cluster)
+    ottla.undo(told)
+    assert committed_of(cluster, "billing") == offsets
+    gone = ottla("groups", "delete", "billing", "other", "--yes", "--json").json
+    assert [each["offsets"][1] for each in gone["groups"]] == [{"topic": TOPIC, "partition": 1, "committed": 2}] * 2
+    assert len(gone["undo"]) == 4 and not {"billing", "other"} & groups(cluster)
+
+
+def test_deleting_asks_first(ottla: Shell, cluster: Cluster) -> None:
+    commit(cluster, "asked", {(TOPIC, 0): 0})
+    assert ottla("groups", "delete", "asked").refusal(2) == (
+        "Delete asked (offsets of 1 partitions)? There is nobody to ask: give --yes"
+    )
+    told = ottla("groups", "delete", "asked", answer="no\n")
+    assert (told.code, told.err.splitlines()[-1]) == (
+        1,
+        "Delete asked (offsets of 1 partitions)? [y/N] ottla: nothing is changed",
+    )
+    assert "asked" in groups(cluster)
+    assert ottla("groups", "delete", "asked", answer="yes\n").code == 0
+    assert "asked" not in groups(cluster)
+
+
+def test_a_group_with_members_is_not_deleted_and_neither_are_others(ottla: Shell, cluster: Cluster) -> None:
+    member = joined_classic(cluster, "living")
+    commit(cluster, "idle", {(TOPIC, 0): 0})
+    refusal = ottla("groups", "delete", "idle", "living", "--yes").refusal()
+    assert refusal == "group living has members (it is Stable): stop them first"
+    assert {"idle", "living"} <= groups(cluster)
+    leave = LeaveGroupRequest(
+        group_id="living", member_id=member, members=[MemberIdentity(member_id=member, group_instance_id=None)]
+    )
+    asked(cluster, "living", leave)
+    assert ottla("groups", "delete", "idle", "living", "--yes").code == 0
+    assert not {"idle", "living"} & groups(cluster)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.binary(max_size=60))
+def test_any_subscription_is_read_or_passed_over(blob: bytes) -> None:
+    assert len(subscribed(blob)) <= len(blob)
+
+
+def test_a_subscription_of_a_later_version_is_read() -> None:
+    body = ConsumerProtocolSubscription(topics=["a", "b"], user_data=None, owned_partitions=[]).encode(3)
+    assert subscribed(b"\0\x09" + body + b"more") == ["a", "b"]
