@@ -11,7 +11,7 @@ from ottla.wire.time_slice import TimeSlice
 
 
 class KeyedLock:
-    """Locks by key; a lock exists only while tasks hold or await it. Waiting tasks get it in order."""
+    """Locks by key. A lock exists only while tasks hold or await it; waiting tasks get it first come, first served."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, ParkingLot | None] = {}  # for each name that is held; None: no task has waited for it

@@ -27,7 +27,10 @@ def uuid_of(bits: int) -> bytes:
 
 
 class UuidSupply:
-    """Source of random UUIDs, about 1,000 per system call, because after a call the event loop may wait for threads."""
+    """Source of random UUIDs, which takes the bytes for about 1,000 of them from one system call.
+
+    After each call the event loop may have to wait for other threads.
+    """
 
     def __init__(self, asked_at_once: int = 1024) -> None:
         self._bytes_at_once = asked_at_once * _UUID_BYTES

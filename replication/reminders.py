@@ -53,11 +53,11 @@ class Reminders:
             log_with_count(untold, log, text, *arguments)
 
     def is_due(self, name: Hashable) -> bool:
-        """True if a line about `name` may be logged now, else count it; for lines that are costly to build."""
+        """Return True if a line about `name` may be logged now, else count it. Saves building a costly line in vain."""
         return self.untold(name) is not None
 
     def untold(self, name: Hashable, source: Hashable = None) -> int | None:
-        """Return the number of lines suppressed since `name` was last logged; None if this line is suppressed, too."""
+        """Return the number of lines suppressed since `name` was last logged; None if this line is to be suppressed."""
         now = self._clock_s()
         if name not in self._due:
             own = self._names_of.get(source, {})
@@ -78,7 +78,7 @@ class Reminders:
         return untold
 
     def _forgets_oldest(self, names: Iterable[Hashable], now: float) -> bool:
-        """Forget the oldest name if its minute is over; return True if so."""
+        """Forget the oldest name if its minute is over; return True if it was forgotten."""
         oldest = next(iter(names))
         if self._due[oldest] > now:
             return False

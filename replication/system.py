@@ -236,12 +236,12 @@ data_sync: Callable[[int], None] = _of_linux(os, "fdatasync", full_sync)
 
 
 def boot_time() -> float:
-    """Return the seconds of a clock that also counts while the machine is suspended, if the system has one."""
+    """Return the time in seconds of a clock that, if the system has one, runs while the machine is suspended, too."""
     return time.clock_gettime(_BOOTTIME)
 
 
 def has_closed_its_side(sock: socket.socket) -> bool:
-    """True if the peer has closed its sending side of a TCP connection; False if the system cannot tell."""
+    """Return True if a TCP peer has closed its sending side; False if it has not, or the system cannot tell."""
     if _TCP_INFO is None:
         return False
     try:
@@ -312,7 +312,10 @@ def memory_bytes() -> tuple[int, int] | None:
 
 
 def disk_bytes() -> tuple[int, int] | None:
-    """Return the bytes that this process has read from and written to disks; None if the system cannot tell."""
+    """Return the numbers of bytes that this process has read from disks and written to disks.
+
+    Returns None if the system cannot tell.
+    """
     if not IS_LINUX:
         return None
     try:
@@ -370,7 +373,10 @@ def dying_with_this_process() -> Callable[[], None]:
 
 @functools.cache
 def bounds_expected_input() -> bool:
-    """Tell whether a socket's buffer limits SO_RCVLOWAT (Linux 4.18+); otherwise the socket may never be readable."""
+    """Tell whether the system limits SO_RCVLOWAT to the size of the socket's buffer (Linux 4.18+).
+
+    Otherwise a socket that waits for more bytes than its buffer holds may never become readable.
+    """
     if not IS_LINUX:
         return False
     try:

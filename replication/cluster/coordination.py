@@ -157,10 +157,10 @@ class Coordination(Protocol):
     async def children(self, path: str) -> list[str]: ...
 
     async def children_data(self, path: str) -> Mapping[str, Node]:
-        """Names and data of all children of a node."""
+        """Return all children of a node as nodes by name."""
 
     async def multi(self, operations: Sequence[Operation]) -> list[str | int | None]:
-        """Apply all operations or none; return the path of each created node and the new version of each set node."""
+        """Apply all operations or none; return one result for each: a created path, a new version, or else None."""
 
     def watch_node(self, path: str, on_change: OnChange) -> Callable[[], None]:
         """Call `on_change` when the node is created, changed or deleted. Return a function that cancels the watch."""
@@ -174,9 +174,10 @@ class Coordination(Protocol):
 
     @property
     def session_sure_until(self) -> float:
-        """Time, by `session_now`, before which the session cannot end; each contact with the service moves it on.
+        """Time until which the session surely lasts, in s of `session_now`; each contact with the service extends it.
 
-        A broker stops then, before the service can delete its ephemeral nodes. After the session's end it is past.
+        A broker stops at this time, before the service can delete its ephemeral nodes.
+        After the session's end the time is past.
         """
 
     def session_now(self) -> float:

@@ -42,7 +42,7 @@ class BrokerEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """A live broker with its endpoint, and Kafka's id of the security protocol, for each listener.
+    """A live broker with its endpoint and Kafka's id of the security protocol, both by listener.
 
     `epoch`, the transaction that created the broker's node, identifies the incarnation (KIP-380). `features` are the
     newest supported levels; comparisons ignore them, because the controller does not send them to brokers.

@@ -23,7 +23,8 @@ class Peer(Protocol):
     async def ask(self, request: Message, version: int, *, timeout_s: float) -> Any:
         """Send a request and return its response. Several requests may be in flight; the broker answers them in order.
 
-        The response's bytes are views, valid until the next call. Losing the connection raises PeerUnavailable for all.
+        The response's bytes are views, valid until the next call. After a loss of the connection all requests in flight
+        raise PeerUnavailable.
         """
 
     async def aclose(self) -> None:

@@ -442,7 +442,7 @@ class KnownDirectory(NamedTuple):
 
 
 def encode_log_dirs(known: Mapping[bytes, KnownDirectory]) -> bytes:
-    """Encode a broker's log directories, given by their ids."""
+    """Encode a broker's log directories; `known` holds them by directory id."""
     directories = [
         {"id": encode_uuid(directory_id), "path": entry.path} | ({"is_new": True} if entry.is_new else {})
         for directory_id, entry in known.items()
@@ -470,7 +470,7 @@ def encode_producer_id_block(broker: int, first: int, last: int) -> bytes:
 
 
 def decode_producer_id_block(data: bytes) -> tuple[int, int]:
-    """Decode the first and the last id of the block of producer ids that was allocated last."""
+    """Decode the producer id block that was allocated last; return its first and its last id."""
     node = _decode(data)
     try:
         return int(node["block_start"]), int(node["block_end"])

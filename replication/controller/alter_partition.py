@@ -41,7 +41,7 @@ PartitionResponse = AlterPartitionResponse.TopicData.PartitionData
 
 
 def judge(states: PartitionStates, request: AlterPartitionRequest, version: int) -> Decision:
-    """Decide on each partition of an AlterPartition request. Raises KafkaError if the whole request is invalid."""
+    """Decide on the ISR changes of an AlterPartition request. Raises KafkaError if the whole request is invalid."""
     sender = states.brokers.get(request.broker_id)
     if sender is None or sender.epoch != request.broker_epoch:
         raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)

@@ -112,7 +112,10 @@ class ControlBatch:
             self.update_metadata.setdefault(broker, {})
 
     def introduce_brokers(self, brokers: Iterable[int]) -> None:
-        """Send the live brokers to receivers that do not know all of them, before their LeaderAndIsr request."""
+        """Send UpdateMetadata with all live brokers to `brokers`, before their LeaderAndIsr requests.
+
+        These receivers do not know all live brokers yet.
+        """
         for broker in brokers:
             self.update_metadata.setdefault(broker, {})
             self.introduced.add(broker)
@@ -403,7 +406,10 @@ class Decision:
     answers: Mapping[TopicPartition, Answer] = field(default_factory=dict)
 
     def operations(self, controller_epoch_version: int) -> list[Operation]:
-        """Return the writes of a multi, which fails if another controller was elected; empty without changes."""
+        """Return the writes of one multi, which fails if another controller was elected.
+
+        The list is empty if the decision changes nothing.
+        """
         operations = [operation for change in self.changes for operation in change.operations]
         # A controller that was replaced without hearing of it must not write: its successor has raised the epoch.
         fence = Check(znodes.CONTROLLER_EPOCH, controller_epoch_version)
@@ -411,11 +417,11 @@ class Decision:
 
     @property
     def is_refusable(self) -> bool:
-        """Tell whether the decision only creates topics or partitions; it may then be refused for lack of room."""
+        """True if the decision only creates topics or partitions; it may then be refused for lack of room."""
         return bool(self.changes) and all(isinstance(each, TopicCreation | TopicExtension) for each in self.changes)
 
     def parts(self, limit: int = OPERATIONS_PER_MULTI) -> Iterator[Decision]:
-        """Split the decision into parts of about `limit` operations; yields at least one part."""
+        """Split the decision into parts of about `limit` write operations; yields at least one part."""
         batch, changes, size = self.batch, list[Change](), 0
         for change in self.changes:
             changes.append(change)

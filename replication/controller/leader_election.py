@@ -40,7 +40,10 @@ def offline_election(state: PartitionState, online: Container[int], *, unclean: 
 
 
 def reassignment_election(state: PartitionState, online: Container[int]) -> PartitionState | None:
-    """Return the state after a reassignment, keeping an eligible leader; None while no target is in sync and online."""
+    """Return the state that completes a reassignment; the leader stays if it is eligible.
+
+    Returns None while no target replica is in sync and online.
+    """
     target = state.target_replicas
     in_sync = tuple(broker for broker in state.isr if broker in target)
     # Clients need not look for another leader where the present one may stay.
@@ -51,7 +54,7 @@ def reassignment_election(state: PartitionState, online: Container[int]) -> Part
 
 
 def is_complete(state: PartitionState) -> bool:
-    """Tell whether all target replicas of a reassignment are in sync, so that the old replicas can be removed."""
+    """Tell whether all target replicas of a reassignment are in sync; the old replicas can then be removed."""
     return state.is_being_reassigned and set(state.target_replicas) <= set(state.isr)
 
 
@@ -85,7 +88,7 @@ def after_loss(
 
 
 def without_replica(state: PartitionState, broker: int) -> PartitionState | None:
-    """Return the state without a follower in the ISR; None if the broker is not in the ISR, or alone in it."""
+    """Return the state after a follower has left the ISR; None if it is not in the ISR or is its only member."""
     assert broker != state.leader
     in_sync = tuple(each for each in state.isr if each != broker)
     # The last one in sync stays: it has every committed record.

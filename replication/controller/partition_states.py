@@ -84,7 +84,7 @@ Leads = Callable[[TopicPartition, int], bool]
 
 
 def leads_nothing(partition: TopicPartition, leader_epoch: int) -> bool:
-    """Return False: a `Leads` function for brokers that lead no partition."""
+    """Return False; stands in for `Leads` if the controller's own broker leads no partition."""
     return False
 
 
@@ -145,7 +145,7 @@ class PartitionStates(PartitionTable):
     # ------------------------------------------------------------------ brokers
 
     def compare(self, registrations: Mapping[int, BrokerRegistration]) -> BrokerChanges:
-        """Compare the live brokers in /brokers/ids with the known brokers."""
+        """Return the changes from the known live brokers to `registrations`, the live brokers in /brokers/ids."""
         changes = BrokerChanges([], [], [])
         for node_id, broker in sorted(registrations.items()):
             known = self.brokers.get(node_id)
@@ -206,9 +206,10 @@ class PartitionStates(PartitionTable):
         return self.decision([], batch)
 
     def controlled_shutdown(self, broker: int, broker_epoch: int) -> Steps[Decision]:
-        """Elect other leaders for a broker's partitions; after the commit `led_by` lists the partitions it still leads.
+        """Elect other leaders for the partitions of a broker that shuts down.
 
-        Raises KafkaError if the broker or its epoch is not current.
+        After the commit `led_by` lists the partitions that it still leads. Raises KafkaError if the broker or its epoch
+        is not current.
         """
         known = self.brokers.get(broker)
         if known is None:
@@ -311,7 +312,10 @@ class PartitionStates(PartitionTable):
     # ------------------------------------------------------------------ topics
 
     def topic(self, name: str) -> TopicState | None:
-        """Return a topic as of the last decision; raises KafkaError while it is being deleted or reassigned."""
+        """Return a topic as of the last decision; None if it is unknown.
+
+        Raises KafkaError while the topic is being deleted or reassigned.
+        """
         if (known := self.topics.get(name)) is None:
             return None
         if name in self.deletions:
@@ -364,7 +368,7 @@ class PartitionStates(PartitionTable):
         return self.decision(changes)
 
     def _first_states(self, name: str, new: Mapping[int, PartitionState]) -> tuple[StateChange, ...]:
-        """Return the first states of new partitions, without the partitions that have no live replica."""
+        """Return the changes that create new partitions; omit partitions that have no live replica."""
         made: set[str] = set()
         elected: dict[int, StateChange | None] = {}
         changes = []
@@ -377,7 +381,10 @@ class PartitionStates(PartitionTable):
         return tuple(changes)
 
     def topic_changed(self, name: str, assignment: TopicAssignment, version: int) -> Steps[Decision]:
-        """Load a changed topic node; elect leaders for new partitions. Only controllers reassign; ignore the rest."""
+        """Add the new partitions in a changed topic node and elect leaders for them.
+
+        Other changes in the node are ignored, because only controllers reassign partitions.
+        """
         topic = self.topics[name]
         topic.version = version
         if name in self.deletions:
@@ -387,7 +394,7 @@ class PartitionStates(PartitionTable):
         return self.elect_offline([name])  # those without a state have no leader either
 
     def elect_offline(self, topics: Iterable[str] | None = None) -> Steps[Decision]:
-        """Elect leaders for offline partitions of the topics (None: all), e.g. once unclean elections are allowed."""
+        """Elect leaders for offline partitions of the topics (None: all), e.g. after unclean elections were allowed."""
         wanted = None if topics is None else set(topics)
         changes = list[Change]()
         for partition, state in self.partitions():
@@ -408,7 +415,7 @@ class PartitionStates(PartitionTable):
         return self.decision([])
 
     def replicas_deleted(self, broker: int, errors: Mapping[TopicPartition, int]) -> Decision:
-        """Process a broker's response to StopReplica with deletion."""
+        """Process a broker's response to a StopReplica request that deletes replicas."""
         for partition, code in errors.items():
             # What could not be deleted holds the topic up until its broker comes up again.
             if code == ErrorCode.NONE:
@@ -416,7 +423,7 @@ class PartitionStates(PartitionTable):
         return self.decision([])
 
     def pending(self) -> Decision | None:
-        """Return the next decision that earlier decisions require, or None; call this after a decision's last part."""
+        """Return the next decision that follows from earlier ones, or None. Call this after a decision's last part."""
         if names := self.deletions.not_started():
             return self._deletion_start(self._some(names))
         # Each reassignment and each deletion takes one step: the topic's node follows a reassignment that is complete,
@@ -475,7 +482,10 @@ class PartitionStates(PartitionTable):
     # ------------------------------------------------------------------ parts of decisions
 
     def _elected(self, partition: TopicPartition, state: PartitionState) -> StateChange | None:
-        """Return the change of a partition that needs an election (new, leader not alive, back online), else None."""
+        """Elect a leader for a partition that is new, leaderless or has lost replicas; return the change.
+
+        Returns None if nothing can or must change.
+        """
         online = self.online(partition, state.replicas)
         # New: there are no records yet, so everybody who is online is in sync from the start.
         if state.partition_epoch == NO_PARTITION_EPOCH:
@@ -497,7 +507,7 @@ class PartitionStates(PartitionTable):
     def _losses(
         self, partitions: Iterable[tuple[TopicPartition, PartitionState]], others: Iterable[Change] = ()
     ) -> Steps[Decision]:
-        """Decide on partitions that lost live replicas; the changes in `others` become part of the decision."""
+        """Decide on partitions that lost live replicas; add the changes in `others` to the decision."""
         batch = ControlBatch()
         # Everybody hears which brokers are left, even if no leader changes.
         batch.announce_brokers(self.brokers)

@@ -81,7 +81,10 @@ class TopicDeletions:
     def announce(
         self, batch: ControlBatch, partition: TopicPartition, state: PartitionState, brokers: Iterable[int]
     ) -> None:
-        """Add to `batch` the news for `brokers` that a topic is deleted: no leader, and no epochs, as in Kafka."""
+        """Announce to `brokers` that a partition's topic is being deleted; the requests are added to `batch`.
+
+        The announced state has no leader and no epochs, as in Kafka.
+        """
         # Thousands of partitions of a topic have the same state.
         if self._announced is None or self._announced[0] is not state:
             gone = replace(state, leader=LEADER_DURING_DELETE, leader_epoch=0, partition_epoch=0)
@@ -267,7 +270,7 @@ class PartitionTable:
         self.forget_nodes(name)
 
     def forget_nodes(self, name: str) -> None:
-        """Forget the existence of a topic's nodes as recorded by `note_node`."""
+        """Forget which of a topic's nodes exist, as recorded by `note_node`."""
         self.nodes = {path: exists for path, exists in self.nodes.items() if not _belongs(path, name)}
 
     def _note_reassignment(self, partition: TopicPartition, state: PartitionState) -> None:
@@ -334,7 +337,10 @@ class PartitionTable:
         return Decision(changes=tuple(placed), batch=batch or ControlBatch())
 
     def _placed(self, change: StateChange, made: set[str], partition: TopicPartition | None = None) -> StateChange:
-        """Add the missing parent nodes to a change that writes a partition's first state."""
+        """Add the missing parent nodes to a change that writes a partition's first state.
+
+        `made` collects the parents of all changes, so that each node is created once.
+        """
         if change.state.partition_epoch:
             return change
         partition = partition or change.partition
@@ -360,7 +366,7 @@ def _belongs(path: str, topic: str) -> bool:
 
 
 def _arriving(state: PartitionState) -> tuple[int, ...]:
-    """Return the added replicas that are not in sync yet and may have no log of the partition."""
+    """Return the added replicas that are not in sync yet; they may have no log of the partition."""
     return tuple(broker for broker in state.adding_replicas if broker not in state.isr)
 
 
@@ -378,7 +384,10 @@ def assigned(assignment: TopicAssignment, index: int) -> PartitionState:
 
 
 def assigned_all(assignment: TopicAssignment, partitions: Iterable[int]) -> dict[int, PartitionState]:
-    """Return pre-election states, one object per distinct replica list: 10,000 objects would block the event loop."""
+    """Return states before the first election, by partition number; equal replica lists share one object.
+
+    Creating 10,000 objects would block the event loop.
+    """
     if assignment.adding_replicas or assignment.removing_replicas:
         return {index: assigned(assignment, index) for index in partitions}
     shared: dict[tuple[int, ...], PartitionState] = {}

@@ -124,7 +124,10 @@ def _check_target(states: PartitionStates, state: PartitionState | None, target:
 def _begun(
     states: PartitionStates, partition: TopicPartition, before: PartitionState, assignment: PartitionState
 ) -> StateChange | None:
-    """Return the state that tells the leader about the new replicas; None if the partition never had a leader."""
+    """Return the change that begins a reassignment by telling the leader the new replicas.
+
+    Returns None if the partition never had a leader.
+    """
     if before.partition_epoch == NO_PARTITION_EPOCH:
         return None
     # Added by the reassignment that is replaced, and not wanted any more.

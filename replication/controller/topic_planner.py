@@ -141,7 +141,7 @@ class TopicPlanner:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
 
     def check_batch(self, plans: Iterable[TopicPlan]) -> None:
-        """Raise KafkaError if the creations need too many records: one for each topic, setting and partition."""
+        """Raise KafkaError if creating the topics needs too many records: one per topic, setting and partition."""
         counts = (1 + len(plan.configs or ()) + len(plan.after.partitions) for plan in plans)
         if sum(counts) > RECORDS_PER_REQUEST_MAX:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
@@ -186,7 +186,7 @@ class TopicPlanner:
     def plan_partitions(
         self, topic: TopicState | None, count: int, assignments: Sequence[Sequence[int]] | None = None
     ) -> TopicPlan:
-        """Plan additional partitions for a topic; `topic` is None if it does not exist."""
+        """Plan more partitions, `count` in total, for a topic. Raises KafkaError, also if `topic` is None (missing)."""
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         present = len(topic.partitions)
@@ -266,7 +266,7 @@ class TopicPlanner:
         return placed
 
     def check_assignment(self, ids: Sequence[int], factor: int | None = None) -> None:
-        """Check the replicas assigned to one partition; `factor` is their required number, None: any number."""
+        """Check the replicas assigned to one partition. `factor` is their required number; None: any number."""
         problem = None
         ordered = sorted(ids)
         if not ordered:

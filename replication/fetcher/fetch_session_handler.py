@@ -103,7 +103,7 @@ class PartitionFetchState:
 
     @property
     def is_wanted(self) -> bool:
-        """Tell whether the partition is still to be fetched from this leader in this epoch."""
+        """True while the partition is to be fetched from this leader in this epoch."""
         partition = self.partition
         return (
             self.is_current
@@ -114,7 +114,7 @@ class PartitionFetchState:
 
     @property
     def awaits_answer(self) -> bool:
-        """Tell whether the response to the last request can still be used: the log ends where that request started."""
+        """True while the last request's response can be used: the log still ends at the offset that was requested."""
         # A log that was cut, or that another epoch has changed, must not get records that follow something else.
         requested = self.requested
         return requested is not None and self.partition.log.log_end_offset == requested.fetch_offset and self.is_wanted
@@ -128,7 +128,7 @@ class PartitionFetchState:
         )
 
     def wire_key(self, uses_topic_ids: bool) -> WireKey:
-        """Key of the partition in requests and in the session: topic id or topic name, and partition number."""
+        """Return the partition's key in requests and in the session: topic id or topic name, and partition number."""
         # The id is that of the time of `__init__`: the key must not change while the session holds it.
         topic_id = self.topic_id
         partition = self.partition
@@ -211,7 +211,7 @@ class FetchSessionHandler:
         return following in self._failed
 
     def note_fetched(self, following: PartitionFetchState, *, is_in_sync: bool) -> None:
-        """Record that a response has changed the partition's log."""
+        """Record that a response has changed the log; `is_in_sync`: the log has reached the leader's high watermark."""
         following.is_in_sync = is_in_sync
         following.complaint, following.refusals = None, 0
         key = (following.partition.topic, following.partition.index)
@@ -222,7 +222,7 @@ class FetchSessionHandler:
             self._changed[following] = None
 
     def note_unused(self, following: PartitionFetchState) -> None:
-        """Renew the session after a response was not used, so that the leader sends the data again."""
+        """Begin a new session after a response was not used, so that the leader sends the data again."""
         # A replacement counts as well: in the leader's session it has
         # the same key, and the leader believes that it was answered.
         if following.is_current or (following.partition.topic, following.partition.index) in self._followed:
@@ -254,7 +254,7 @@ class FetchSessionHandler:
         return self._request(changed, forgotten, config, broker_epoch), version
 
     def due_ms(self, now_ms: int, backoff_ms: int) -> int | None:
-        """Time in ms of the next check of delayed and throttled partitions; None if there are no such partitions."""
+        """Return the time in ms of the next check of delayed or throttled partitions; None if there are none."""
         # No event reports the end of a throttle, so it is polled.
         if self._throttled:
             return now_ms + backoff_ms
@@ -361,7 +361,10 @@ class FetchSessionHandler:
         self._session_epoch = INITIAL_EPOCH
 
     def take(self, response: FetchResponse) -> list[tuple[PartitionFetchState, PartitionData]] | None:
-        """Match a response with its partitions; None if unusable. Callers skip those without `awaits_answer`."""
+        """Return a response's data with the fetch states of its partitions; None if the response is unusable.
+
+        Callers must skip the fetch states whose `awaits_answer` is False.
+        """
         if response.error_code != ErrorCode.NONE:
             self._on_session_error(response.error_code)
             return None

@@ -220,7 +220,7 @@ class Fetcher:
             await self._find_place(out_of_range)
 
     async def _use_data(self, following: PartitionFetchState, data: PartitionData, slice_bytes: int) -> int:
-        """Apply a response's data to the partition; return the bytes of work done so far in this time slice."""
+        """Apply a response's data to the partition; return the bytes processed so far in this time slice."""
         records: Any = data.records
         size = len(records or b"")
         slice_bytes += PARTITION_BYTES + (size if size <= SLICE_BYTES else 0)
@@ -253,7 +253,7 @@ class Fetcher:
     async def _append_pieces(
         self, following: PartitionFetchState, records: memoryview, data: PartitionData, slice_bytes: int
     ) -> int:
-        """Append data too large for one time slice in pieces; return the bytes of work done in the last time slice."""
+        """Append data that is too large for one time slice in pieces; return the bytes processed in the last slice."""
         # The log refuses to write more than a segment holds in one go.
         for piece in pieces(records, min(SLICE_BYTES, following.partition.log.config.segment_bytes)):
             # Others had their turn at the checkpoint: the controller
@@ -314,7 +314,10 @@ class Fetcher:
         self._fetch.note_unused(following)  # the high watermark that came along
 
     async def _cut(self, following: PartitionFetchState, offset: int) -> bool:
-        """Truncate the log to `offset` in steps; False if the partition has left. Raises KafkaError if incomplete."""
+        """Truncate the log to `offset` in steps; return False if the partition has left this fetcher meanwhile.
+
+        Raises KafkaError if the truncation is incomplete.
+        """
         partition = following.partition
         while True:
             log, now_ms = partition.log, self._context.clock_ms()
@@ -357,7 +360,10 @@ class Fetcher:
     # --- out of range
 
     async def _find_place(self, out_of_range: list[PartitionFetchState]) -> None:
-        """Truncate logs to the leader's end, or restart them at its log start offset, after OFFSET_OUT_OF_RANGE."""
+        """Adapt logs to the leader's after OFFSET_OUT_OF_RANGE.
+
+        A longer log is truncated to the leader's end. A log that ends before the leader's log start restarts there.
+        """
         try:
             # Phase 1: replicas that are beyond the leader's end drop the rest.
             latest = await self._leader_offsets(out_of_range, LATEST_TIMESTAMP)
@@ -373,7 +379,10 @@ class Fetcher:
     async def _leader_offsets(
         self, wanted: list[PartitionFetchState], timestamp: int
     ) -> dict[PartitionFetchState, int]:
-        """Request the first or last offset of the leader's log for each partition; delay partitions with an error."""
+        """Return the first or last offset of the leader's log for each partition.
+
+        Partitions for which the leader returns an error are delayed, and missing in the result.
+        """
         offsets: dict[PartitionFetchState, int] = {}
         for each, (code, offset) in (await self._leader.list_offsets(wanted, timestamp)).items():
             if code == ErrorCode.NONE and offset >= 0:
@@ -440,7 +449,10 @@ _PASSING = _UNDER_WAY | {ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INCONSISTENT_T
 
 
 def cut_to_high_watermark(following: PartitionFetchState, *, now_ms: int) -> None:
-    """Truncate a log whose last records have no leader epoch to the high watermark. Raises KafkaError if this fails."""
+    """Truncate a log to the high watermark, because its last records have no leader epoch.
+
+    Raises KafkaError if this fails.
+    """
     partition = following.partition
     logger.info("Truncating %s-%d to its high watermark", partition.topic, partition.index)
     partition.truncate_to(partition.high_watermark, now_ms=now_ms)
@@ -466,7 +478,7 @@ def pieces(records: memoryview, size_max: int) -> Iterator[memoryview]:
 
 
 async def _until_synced(following: PartitionFetchState) -> None:
-    """Wait until the records fetched so far are synced, cannot be synced, or the partition left this fetcher.
+    """Wait until the records fetched so far are synced, cannot be synced, or are not wanted any more.
 
     Records appended later are not waited for: if this broker has become the leader, they may keep arriving forever.
     """

@@ -67,7 +67,7 @@ class LeaderEndPoint:
     async def list_offsets(
         self, wanted: Sequence[PartitionFetchState], timestamp: int
     ) -> dict[PartitionFetchState, tuple[ErrorCode, int]]:
-        """Request each partition's (error code, offset) at `timestamp` (first or last). Raises PeerUnavailable."""
+        """Return each partition's (error code, offset) at `timestamp` (first or last). Raises PeerUnavailable."""
         topics: dict[str, ListOffsetsTopic] = {}
         for each in wanted:
             topic = topics.setdefault(each.partition.topic, ListOffsetsTopic(name=each.partition.topic, partitions=[]))

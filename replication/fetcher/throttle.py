@@ -27,7 +27,7 @@ ALL_REPLICAS = "*"
 
 
 class Limit(NamedTuple):
-    """Limit in bytes per second, with the number and length of the windows over which the rate is measured."""
+    """Rate limit in bytes per second, with the number and length of the time windows in which bytes are counted."""
 
     bytes_per_second: int
     window_count: int

@@ -43,7 +43,7 @@ def keeps_directory(owner: HasDirectory) -> IsStill:
 
 
 def another_directory(path: str) -> FileNotFoundError:
-    """Return the error of a write to a directory whose name another directory has taken."""
+    """Return the error for a write after another directory has taken over the name of the log's directory."""
     return FileNotFoundError(errno.ENOENT, "Another directory has this name now", path)
 
 

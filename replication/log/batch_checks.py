@@ -79,7 +79,10 @@ class AppendOrigin(Enum):
 
 
 class TooManyForTheLoop(Exception):
-    """Error raised if a batch, unchanged, has too many records for the event loop; a thread must repeat the check."""
+    """Error raised if checking a batch takes too long on the event loop; a thread must repeat the check.
+
+    The batch is unchanged.
+    """
 
 
 class ValidationRules(NamedTuple):
@@ -139,7 +142,10 @@ DOUBTFUL = CheckedRecords(memoryview(b""), BatchHeader(*[0] * len(BatchHeader._f
 
 
 def check_produce_request_records(records: Buffer | None, api_version: int) -> None:
-    """Check that the number, magic and codec of a Produce request's batches fit its version. Raises KafkaError."""
+    """Check the number, magic and codec of a Produce request's batches against the request's version.
+
+    Raises KafkaError.
+    """
     # Older requests carry message sets, of which there may be many.
     if api_version < 3:
         return
@@ -194,7 +200,10 @@ def is_expensive(records: Buffer, rules: ValidationRules | None = None) -> bool:
 
 
 def is_long_gzip(area: memoryview) -> bool:
-    """Guess from stated sizes whether checking gzip data takes long; `check_thoroughly` gives up after a low guess."""
+    """Guess, from sizes that gzip data state, whether checking the data takes long.
+
+    If the guess is too low, `check_thoroughly` gives up.
+    """
     # Stored data are hardly longer than what they become, or else they are mostly empty blocks, which take time as well.
     if told_gzip_size(area) > INLINE_GZIP_BYTES_MAX or len(area) > INLINE_GZIP_BYTES_MAX * 9 // 8:
         return True
@@ -206,7 +215,7 @@ def is_long_gzip(area: memoryview) -> bool:
 
 
 def ordinary_fields_python(records: memoryview, flags: int, records_max: int, bytes_max: int) -> tuple[int, ...] | None:
-    """Return the header fields of an ordinary batch, else None; Python version of `ordinary_header` in C."""
+    """Return the header fields of a batch as `ordinary_header` requires it, else None; Python version of the C code."""
     if len(records) < RECORDS_OFFSET:
         return None
     # All fields at once: one call for the header costs less than a look at each field.
@@ -242,7 +251,7 @@ def ordinary_header(records: memoryview, flags: int = TRANSACTIONAL_FLAG | COMPR
 
 
 def is_intact_python(records: memoryview, earliest: int, latest: int) -> bool:
-    """Tell whether an uncompressed batch has a valid checksum, count, maximum timestamp and times within the bounds."""
+    """Tell whether an uncompressed batch has a valid checksum, record count and timestamps (within the bounds)."""
     if len(records) < RECORDS_OFFSET:
         return False
     header = unpack_header(records)
@@ -262,7 +271,10 @@ is_intact: Callable[[memoryview, int, int], bool] = native("is_intact", is_intac
 def check_quickly(
     records: memoryview, header: BatchHeader, rules: ValidationRules, *, now_ms: int
 ) -> CheckedRecords | None:
-    """Check an `ordinary_header` batch quickly; None: check it thoroughly; DOUBTFUL: do so in a thread."""
+    """Check a batch that has an `ordinary_header`; return it if it is valid.
+
+    Returns None if it must be checked thoroughly, and DOUBTFUL if a thread must do that.
+    """
     codec = header[5] & COMPRESSION_MASK
     # The topic wants something of the batch, or wants it changed. What reads all bytes comes last.
     if rules.timestamp_type or records.readonly or len(records) > rules.max_message_bytes:

@@ -44,7 +44,8 @@ def scan_batches(
 ) -> Iterator[tuple[BatchHeader, int]]:
     """Yield headers and positions of the batches in [position, end) of a file. Raises CorruptSegment at invalid bytes.
 
-    Reads `read_bytes` at a time, so that small batches do not cost a system call each; large batches are skipped.
+    Reads `read_bytes` at a time, so that small batches do not cost a system call each. The records of large batches are
+    not read.
     """
     data = b""
     start = position
@@ -92,8 +93,8 @@ def valid_batches(
 ) -> Iterator[tuple[BatchHeader, memoryview, int]]:
     """Yield header, bytes and position of the valid batches at the beginning of a file.
 
-    The checksum does not cover offsets. So a batch after a gap counts as valid only if all later batches, in this file
-    and the next one (which begins at offset `limit`), have higher offsets.
+    The checksum does not cover offsets. So a batch after a gap counts as valid only if all later batches have higher
+    offsets, in this file and in the next one, which begins at offset `limit`.
     """
     next_offset = base_offset
     held = None

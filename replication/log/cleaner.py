@@ -54,7 +54,10 @@ PAUSE_MAX_MS = 600_000
 
 
 class Cleanable(NamedTuple):
-    """Log to compact from `first_dirty_offset` to `uncleanable_offset`, a segment's end; void if `cuts` has changed."""
+    """Part of a log to compact, from `first_dirty_offset` to `uncleanable_offset`, where a segment ends.
+
+    The object is invalid if the log's own `cuts` is another number: the log was truncated since.
+    """
 
     log: PartitionLog
     first_dirty_offset: int
@@ -99,7 +102,7 @@ def _is_overdue(dirty: Iterable[Segment], lag_ms: int, now_ms: int) -> bool:
 
 
 class _Pause(NamedTuple):
-    """Pause in the cleaning of a log after a failure; holds the log, because a new log may get the same directory."""
+    """Pause in the cleaning of a log after a failure. It holds the log, because a new log may get the directory."""
 
     log: PartitionLog
     until_ms: float
@@ -112,7 +115,7 @@ class _Aborted(Exception):
 
 @contextlib.contextmanager
 def _in_vain_unless(check: Callable[[], None]) -> Iterator[None]:
-    """Call `check` after a file error: `check` raises if the log was replaced; otherwise the file error is raised."""
+    """Context that calls `check` on a file error, then raises the error; `check` raises if the log was replaced."""
     try:
         yield
     except (FileNotFoundError, CorruptSegment, CorruptIndex, KafkaError):
@@ -121,7 +124,7 @@ def _in_vain_unless(check: Callable[[], None]) -> Iterator[None]:
 
 
 async def _at_once(size: int) -> None:
-    """Return immediately: a `pay` function without throttling."""
+    """Do nothing; stands in for `pay` if compaction is not throttled."""
 
 
 class LogCleaner:
@@ -268,7 +271,10 @@ class LogCleaner:
         await self._run_in_thread(log.log_directory.storage.sync_directory, log.directory)
 
     async def _work(self, pieces: Iterator[int], check: Callable[[], None]) -> None:
-        """Run the steps of `pieces` in threads, one by one at the permitted rate. Raises the error of `check`."""
+        """Run the generator `pieces` step by step in threads, throttled by the bytes that each step yields.
+
+        Calls `check` after each step; its errors are raised.
+        """
         while (size := await self._run_in_thread(next, pieces, None)) is not None:
             await self._pay(size)
             check()

@@ -47,7 +47,7 @@ BYTES_PER_KEY = 160  # of bookkeeping, beside the key itself
 
 
 class OffsetMap:
-    """Map from each key in a log's dirty part, up to `latest_offset`, to its last offset; memory is limited."""
+    """Map from each key to its last offset, in a log's dirty part up to `latest_offset`; memory is limited."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_left = bytes_max
@@ -107,7 +107,7 @@ class Source(NamedTuple):
 
 
 class LastBatch(NamedTuple):
-    """A producer's last batch; `offset` is -1 if the last one is a transaction marker."""
+    """Last offset and epoch of a producer's last data batch; `offset` is -1 if there is only a transaction marker."""
 
     offset: int
     epoch: int
@@ -152,7 +152,10 @@ class Compaction:
     # --- the map ------------------------------------------------------------------------------------------------------
 
     def build_map(self) -> Iterator[int]:
-        """Map each dirty key to its last offset; yield bytes read. Raises OSError, CorruptSegment or KafkaError."""
+        """Map each key in the dirty part to its last offset; yield the number of bytes read in each step.
+
+        Raises OSError, CorruptSegment or KafkaError.
+        """
         self._remove_leftovers()
         start = self._task.first_dirty_offset
         clean = [source for source in self._task.sources if source.base_offset < start]
@@ -270,7 +273,10 @@ class Compaction:
         return Segment.create(files, self._task.directory, base_offset, created_ms=self._now_ms, suffix=CLEANED_SUFFIX)
 
     def clean(self, group: Sequence[Source], cleaned: Segment) -> Iterator[int]:
-        """Copy a group's retained records to a new, synced segment; yield bytes. Call this per group, in order."""
+        """Copy a group's retained records to a new, synced segment; call this for each group, in order.
+
+        Yields the number of bytes read and written in each step.
+        """
         for source in group:
             self._transactions.reach(source.end_offset)
             modified_ms = self._storage.modified_ms(source.path)
@@ -326,7 +332,7 @@ class Compaction:
         return _rebuilt(header, compress(self._records(header, data), kept), horizon_ms)
 
     def _kept_of_marker(self, header: BatchHeader, data: memoryview, cleaned: Segment) -> tuple[bytearray, bool]:
-        """Select which records of a control batch to retain; also tell whether they are retained only for a while."""
+        """Return which records of a control batch to keep (one byte each), and if they are kept only for a while."""
         records = list(decode_records(data))
         is_obsolete, aborted = self._transactions.end(header, records)
         if aborted is not None:
@@ -337,7 +343,7 @@ class Compaction:
         return bytearray([not is_over] * len(records)), is_obsolete
 
     def _kept_of_data(self, header: BatchHeader, data: memoryview, modified_ms: int) -> tuple[bytearray, bool]:
-        """Select which records of a data batch to retain, one byte each; also tell whether any is a tombstone."""
+        """Return which records of a data batch to keep (one byte each), and whether a kept one is a tombstone."""
         retains_deletes, has_deletes = self._retains_deletes(header, modified_ms), False
         kept = bytearray()
         for record in self._records(header, data):
@@ -362,7 +368,7 @@ class Compaction:
         return horizon_ms is None or self._now_ms < horizon_ms
 
     def _is_needed(self, header: BatchHeader) -> bool:
-        """Tell whether an empty batch must remain without its records, for the producer or the high watermark."""
+        """Tell whether a batch without kept records must stay, for its producer or the high watermark."""
         last = self._task.last_batches.get(header.producer_id) if header.producer_id >= 0 else None
         if last is not None:
             is_last = header.last_offset == last.offset

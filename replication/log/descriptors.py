@@ -38,7 +38,7 @@ class FilesKeptOpen(Protocol):
 
 
 class Descriptors:
-    """Budget of file descriptors, counted on the event loop only; threads read `files_max`."""
+    """Budget of file descriptors. It is counted on the event loop only; threads may read `files_max`."""
 
     def __init__(self, limit: int = UNLIMITED) -> None:
         self.limit = limit
@@ -66,7 +66,7 @@ class Descriptors:
 
     @property
     def flushed_files_max(self) -> int:
-        """Maximum number of files open for a flush, give or take the files of one log."""
+        """Maximum number of files open for a flush; the last log's files may exceed it."""
         return max(FLUSHED_FILES_MIN, self.reserve // 2)
 
     @property

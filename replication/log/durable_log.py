@@ -216,7 +216,10 @@ class DurableLog(LogReader):
 
     @guarded
     def prepare_flush(self, *, include_active: bool = True) -> FlushJob | None:
-        """Return the next job to sync the log to its end, or to the last segment's start; None if nothing is left."""
+        """Return the next job that syncs the log to its end; None if nothing is left to sync.
+
+        Without `include_active` the log is synced only to the start of the last segment.
+        """
         active = self._segments[-1]
         offset = self.log_end_offset if include_active else active.base_offset
         snapshot = self._snapshots.pending
@@ -252,7 +255,10 @@ class DurableLog(LogReader):
         return [] if file is None else [file]
 
     def _topic_id_to_sync(self) -> list[StorageFile]:
-        """Return the file with the topic id if unsynced; without this file any topic of the name would get the log."""
+        """Return the file with the topic id if it is unsynced, else an empty list.
+
+        Without this file any topic of the same name would get the log.
+        """
         with contextlib.suppress(FileNotFoundError):
             if self._name_changes > self._names_synced:
                 return [self.log_directory.storage.open(path_in(self.directory, PARTITION_METADATA))]
@@ -265,7 +271,10 @@ class DurableLog(LogReader):
         return self._segments[first:-1]
 
     def finish_flush(self, job: FlushJob) -> bool:
-        """Raise the recovery point after `job`, unless the log was truncated since; return False if a job is left."""
+        """Raise the recovery point after `job`, unless the log was truncated since.
+
+        Returns False if another job is needed.
+        """
         if job.snapshot is not None:
             self._snapshots.finish(job.snapshot)
         # Offsets that were cut off and rewritten are other records, which the job has not synced.
@@ -280,7 +289,7 @@ class DurableLog(LogReader):
 
     @guarded
     def flush(self, *, include_active: bool = True) -> None:
-        """Make the log durable to its end, or to the start of the last segment; blocks on the disk."""
+        """Make the log durable to its end, or without `include_active` up to the last segment; blocks on the disk."""
         is_over = False
         while not is_over and (job := self.prepare_flush(include_active=include_active)) is not None:
             job.run()
@@ -299,7 +308,7 @@ class DurableLog(LogReader):
         return EpochsJob(self._epochs, path, encode_epochs(self._epochs.entries), keeps_directory(self))
 
     def save_indexes(self) -> None:
-        """Write the active segment's index entries that exist only in memory; for idle logs."""
+        """Write the active segment's index entries that exist only in memory. Called for logs that are idle."""
         with contextlib.suppress(OSError):  # not needed before the segment is finished
             self._segments[-1].save_indexes()
 

@@ -70,7 +70,10 @@ class IndexFile:
 
 
 class SparseIndex(IndexFile, ABC):
-    """Sorted array of fixed-size entries; `_is_stale` until `save` makes the file equal the first `_saved` entries."""
+    """Sorted array of fixed-size entries: the first `_saved` ones are in the file, the others in memory.
+
+    While `_is_stale`, the file may differ from the first `_saved` entries; `save` corrects that.
+    """
 
     ENTRY: ClassVar[Struct]
     __slots__ = ("_is_snapshot", "_is_stale", "_last_page", "_saved", "_tail", "base_offset")
@@ -94,7 +97,7 @@ class SparseIndex(IndexFile, ABC):
         return self._saved + len(self._tail) // self.ENTRY.size
 
     def copied(self, files: FileCache, *, is_snapshot: bool = False) -> Self:
-        """Return a copy of this index with its own open file; the copy of a snapshot never writes to the file."""
+        """Return a copy of this index that opens its own file; with `is_snapshot` the copy never writes to the file."""
         other = copy(self)
         other._file = LazyFile(files, self.path)
         # A copy, because a thread may read the snapshot while the event loop appends.
@@ -188,7 +191,7 @@ class SparseIndex(IndexFile, ABC):
     def _saved_entries_around(self, field: int, target: int) -> tuple[int, bytes | bytearray]:
         """Read entries around the last one whose `field` is at most `target`; return their first slot and their bytes.
 
-        Without such an entry the bytes are empty. Entries after the last result come first: readers continue there.
+        Returns (0, empty bytes) if there is no such entry. Tries the last result's page first: readers continue there.
         """
         unpack_from, size, saved = self.ENTRY.unpack_from, self.ENTRY.size, self._saved
         start = self._last_page * PAGE_ENTRIES
@@ -229,8 +232,8 @@ class SparseIndex(IndexFile, ABC):
 class OffsetIndex(SparseIndex):
     """Index file `.index`: from offsets to file positions at which to start reading.
 
-    `saved_first` is the segment's time index. Its file is never behind this index's file, because a search for a
-    timestamp relies on the time index for all batches up to the last entry of this index.
+    `saved_first` is the segment's time index. Its file is never behind this index's file: a search for a timestamp
+    relies on the time index for all batches up to the last entry of this index.
     """
 
     ENTRY = Struct(">ii")

@@ -21,7 +21,7 @@ class FileLock:
         self._descriptor = descriptor
 
     def take(self, kind: int) -> bool:
-        """Take the lock as LOCK_EX or LOCK_SH; return False if another process excludes that. Raises OSError."""
+        """Take the lock; `kind` is LOCK_EX or LOCK_SH. Returns False if another process has it. Raises OSError."""
         try:
             fcntl.lockf(self._descriptor, kind | fcntl.LOCK_NB)
         except OSError as error:
@@ -45,7 +45,8 @@ class FileLock:
 def lock_file(path: str) -> FileLock | None:
     """Take an exclusive lock on a file and create the file if missing; None if another process has the lock.
 
-    Raises OSError. Whoever can read the file can lock it and keep a broker from starting: only its user may read it.
+    Raises OSError. Whoever can read the file can lock it and keep a broker from starting. So only the broker's user may
+    read it.
     """
     lock = FileLock(open_to_lock(path))
     try:
@@ -68,7 +69,7 @@ def open_to_lock(path: str, flags: int = os.O_RDWR) -> int:
 def share_lock(path: str) -> FileLock | None:
     """Take a shared lock, which needs no write permission; None if another process has an exclusive lock.
 
-    Without a file that can be locked, returns a lock without effect: nothing shows if the directory is in use.
+    If the file cannot be opened or locked, the returned lock has no effect, and the directory may be in use.
     """
     try:
         # Not blocking, as whatever lies there under that name may be a pipe.

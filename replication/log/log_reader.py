@@ -24,9 +24,10 @@ new_tuple = tuple.__new__  # past NamedTuple's keyword handling
 
 
 class LogRead(NamedTuple):
-    """Part of a log; all records in `region` are below `end_offset`.
+    """Part of a log, as read; all records in `region` are below `end_offset`.
 
-    Without a limit a reader would get `bytes_available` from this segment, and more from later ones if `is_behind`.
+    `bytes_available` is the number of bytes that a read without limit would get from this segment.
+    `is_behind` is True if later segments have more.
     """
 
     region: FileRegion | bytes
@@ -48,7 +49,7 @@ def _ignore(log: LogReader, segment: Segment) -> None:
 def guarded(method: Method) -> Method:
     """Convert file errors of a method into KafkaError; take the directory offline if the disk is broken.
 
-    Transient errors occur before or after a step, so files and memory agree; elsewhere methods raise `Irreparable`.
+    After a transient error files and memory agree; a method that cannot ensure this raises `Irreparable`.
     """
 
     @wraps(method)
@@ -186,7 +187,10 @@ class LogReader:
 
     @guarded
     def aborted_transactions(self, start_offset: int, end_offset: int, at_most: int = LONG_MAX) -> AbortedInRange:
-        """Return aborted transactions with records in [start_offset, end_offset); the range shrinks if too many."""
+        """Return the aborted transactions with records in [start_offset, end_offset).
+
+        If there are more than `at_most`, the result covers a shorter range; see `AbortedInRange`.
+        """
         found = AbortedInRange(start_offset, end_offset, at_most)
         index = max(0, bisect_right(self._segments, start_offset, key=base_offset_of) - 1)
         # The marker of a transaction, and with it the entry, may lie in a later segment than its records.

@@ -66,7 +66,7 @@ new_tuple = tuple.__new__  # past NamedTuple's keyword handling
 
 
 class AppendInfo(NamedTuple):
-    """Result of an append; if `flush_due`, acknowledge it only after the partition reports that it is on disk."""
+    """Result of an append. If `flush_due`, acknowledge it only after the partition reports that it is on disk."""
 
     first_offset: int
     last_offset: int
@@ -245,7 +245,10 @@ class PartitionLog(SegmentedLog):
     def check_thoroughly(
         self, records: memoryview, *, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT, at_once: bool = False
     ) -> CheckedRecords:
-        """Check everything in a batch that does not depend on offsets; thread-safe, because it does not use the log."""
+        """Check everything in a batch that does not depend on offsets; thread-safe, because it does not use the log.
+
+        With `at_once` raises `TooManyForTheLoop` if the check would take too long on the event loop.
+        """
         rules = self.validation_rules(origin)
         return check_thoroughly(records, rules, now_ms=now_ms, topic_partition=self.name, at_once=at_once)
 
@@ -415,7 +418,10 @@ class PartitionLog(SegmentedLog):
 
     @guarded
     def note_producers_of(self, log: PartitionLog) -> None:
-        """Save the producer state of `log` before this log replaces it; some producers' records may be deleted."""
+        """Save the producer state of `log`, which this log replaces.
+
+        Some producers' records may be deleted, so that this log could not restore their states.
+        """
         if log._producers is not None:
             self._snapshots.take(log.log_end_offset, log._producers, may_wait=True)
 

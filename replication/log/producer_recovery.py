@@ -76,7 +76,10 @@ def producers_at(
 
 
 def _fill_windows(producers: ProducerStateManager, segments: Sequence[Segment], now_ms: int) -> None:
-    """Restore producers' batches older than a snapshot's, for resends; as in Kafka, batches not found are unknown."""
+    """Restore each producer's batches from before the snapshot, so that resent ones are recognized.
+
+    As in Kafka, batches that are not found count as unknown.
+    """
     end, left = producers.map_end_offset, EARLIER_BYTES
     # With their default settings clients have given up by now, so a start need not read for them.
     if now_ms - max([each.last_timestamp for each in producers.producers.values()], default=0) > RETRIES_MS:

@@ -81,7 +81,7 @@ class ProducerSnapshots:
         self.pending: PendingSnapshot | None = None
 
     def copied(self) -> ProducerSnapshots:
-        """Return a copy for a thread to read; it never removes files, because the log may have replaced them."""
+        """Return a copy for a thread. It never removes files, because the log may have replaced them meanwhile."""
         return ProducerSnapshots(self._storage, self.directory, self.offsets, is_copy=True)
 
     def up_to(self, end: int) -> ProducerSnapshots:
@@ -104,7 +104,10 @@ class ProducerSnapshots:
         return segment_path(self.directory, offset, SNAPSHOT_SUFFIX)
 
     def take(self, offset: int, producers: ProducerStateManager | None, *, may_wait: bool = False) -> None:
-        """Write a snapshot of a log that ends at `offset`; with `may_wait` the next flush writes a large one."""
+        """Write a snapshot of `producers` (None: no producers) for a log that ends at `offset`.
+
+        With `may_wait` a large snapshot is left to the next flush.
+        """
         # The newer one takes its place: at most one is pending.
         self._give_up_pending()
         if may_wait and producers is not None and len(producers.producers) > PRODUCERS_AT_ONCE:
@@ -188,7 +191,10 @@ class ProducerSnapshots:
         return None
 
     def mark_deleted(self, offset: int) -> str | None:
-        """Rename a snapshot to a deleted name; return the path to remove later, or None. A failure is harmless."""
+        """Rename the snapshot at `offset` to a deleted name; return the path to remove later.
+
+        Returns None if there is no snapshot or the rename failed, which is harmless.
+        """
         if self.pending is not None and self.pending.offset == offset:
             self._give_up_pending()
         if offset not in self.offsets:

@@ -94,7 +94,7 @@ class BatchMetadata(NamedTuple):
 
 
 class MarkerVersion(IntEnum):
-    """Rule for a marker's producer epoch: from transaction version 2 on it must be higher than before."""
+    """Rule for a marker's producer epoch: from transaction version 2 on a marker must raise the epoch."""
 
     TV_0 = 0
     TV_2 = 2
@@ -168,7 +168,7 @@ class ProducerEntry:
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction that ends with a marker in the append."""
+    """A transaction that is completed by a marker in the append."""
 
     producer_id: int
     first_offset: int
@@ -214,7 +214,7 @@ class ProducerStateManager:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether there are no producers and no unstable transactions."""
+        """True if there are no producers and no unstable transactions."""
         return not self.producers and not self._unreplicated
 
     @property
@@ -228,7 +228,7 @@ class ProducerStateManager:
         return first if ongoing is None else min(ongoing, first)
 
     def in_order(self, batch: BatchHeader) -> ProducerEntry | None:
-        """Return the producer's entry if a client's batch is next in sequence and within its transaction, if any.
+        """Return the producer's entry if a client's batch continues its sequence and its open transaction, if any.
 
         Otherwise returns None. This fast path saves a `ProducerUpdate` in nearly every idempotent producer's append.
         """
@@ -253,7 +253,7 @@ class ProducerStateManager:
         return None
 
     def _goes_on(self, batch: BatchHeader) -> bool:
-        """Tell whether a batch continues the producer's open transaction and no verification is pending."""
+        """Tell whether a batch continues the producer's open transaction, for which no verification is pending."""
         is_data = batch.attributes & _TRANSACTION_FLAGS == TRANSACTIONAL_FLAG
         return is_data and batch.producer_id not in self.verifications.by_producer
 
@@ -263,14 +263,20 @@ class ProducerStateManager:
         return None if entry is None else entry.duplicate_of(batch)
 
     def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Tell whether a producer's transaction of this epoch is open; others may have ended without a marker here."""
+        """Tell whether a producer's transaction of this epoch is open.
+
+        A transaction of another epoch may have ended without a marker in this log.
+        """
         entry = self.producers.get(producer_id)
         return entry is not None and entry.current_txn_first_offset >= 0 and entry.epoch == epoch
 
     def start_verification(
         self, producer_id: int, sequence: int, epoch: int, *, supports_epoch_bump: bool, now_ms: int
     ) -> VerificationGuard | None:
-        """Return a guard for a transaction's first batch, None if open already. Raises KafkaError on an old epoch."""
+        """Return a guard for a transaction's first batch; None if the transaction is open already.
+
+        Raises KafkaError if the epoch is too old.
+        """
         _check_epoch(self.producers.get(producer_id) or ProducerEntry(producer_id), epoch)
         if self.is_in_transaction(producer_id, epoch):
             return None
@@ -324,7 +330,7 @@ class ProducerStateManager:
         return update
 
     def note(self, batch: BatchHeader, marker: EndTxnMarker | None = None) -> ProducerUpdate:
-        """Return a batch's changes to its producer; the leader, or this log earlier, has checked the batch."""
+        """Return the changes that a batch makes to its producer; the leader, or this log earlier, has checked it."""
         update = ProducerUpdate()
         if batch.producer_id >= 0:
             entry = self._staged(update, batch.producer_id)
@@ -384,7 +390,7 @@ class ProducerStateManager:
             update.started.append((batch.base_offset, entry.producer_id))
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Make transactions stable whose marker is below the high watermark."""
+        """Mark transactions as stable if their marker is below the high watermark."""
         unreplicated, firsts = self._unreplicated, self._unreplicated_firsts
         while unreplicated and next(iter(unreplicated.values())) < high_watermark:
             unreplicated.popitem(last=False)
@@ -399,7 +405,10 @@ class ProducerStateManager:
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
-        """Forget producers silent for `expiration_ms` without an open transaction; yield the number after each step."""
+        """Forget producers that were silent for `expiration_ms` and have no open transaction.
+
+        Works in steps; yields after each step the number of producers forgotten in it.
+        """
         # The ids as they are now: the dict may change between two pieces.
         producer_ids = list(self.producers)
         for start in range(0, len(producer_ids), EXPIRED_PER_PIECE):
@@ -432,7 +441,10 @@ class ProducerStateManager:
                 self._ongoing[entry.current_txn_first_offset] = entry.producer_id
 
     def remember_earlier(self, headers: Iterable[BatchHeader]) -> None:
-        """Restore from the log the batches before a snapshot's batches, if both are contiguous."""
+        """Restore batches from before a snapshot; `headers` are those of the log below the snapshot, in order.
+
+        Skips a producer if its last batch in `headers` is not its last batch in the snapshot.
+        """
         earlier: dict[int, ProducerEntry] = {}
         for header in headers:
             # A producer that the snapshot does not have is forgotten, and stays so.
@@ -450,7 +462,7 @@ class ProducerStateManager:
         return encode_producers(self.producers.values())
 
     def hold(self) -> dict[int, ProducerEntry]:
-        """Return the entries for a thread; until `release` they are replaced instead of changed."""
+        """Return the entries for a thread to read; until `release` changes go to copies of the entries."""
         self._holds += 1
         # The dict is copied, because producers come and go; the entries are not, see `in_order`.
         return self.producers.copy()

@@ -291,7 +291,7 @@ class _Loader:
         del self._segments[index:]
 
     def _first_to_recover(self, recovery_point: int) -> int:
-        """Return the index of the segment with the recovery point; skip back over empty segments."""
+        """Return the index of the segment with the recovery point; if the segment is empty, that of an earlier one."""
         first = bisect_right(self._segments, recovery_point, key=base_offset_of) - 1
         while first > 0 and not self._segments[first].size:
             first -= 1
@@ -300,7 +300,10 @@ class _Loader:
     def _recover_segment(
         self, segment: Segment, producers: ProducerStateManager, *, gives_up_later_ones: bool = False
     ) -> bool:
-        """Rebuild all files of a segment from its batches; return True if all batches were valid."""
+        """Rebuild all files of a segment from its batches; return True if all batches were valid.
+
+        Truncates the segment at the first invalid batch; `gives_up_later_ones`: then give up all later segments, too.
+        """
         file = segment.log_file.open()
         size = file.size()
         segment.size = size

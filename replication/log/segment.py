@@ -194,7 +194,7 @@ class Segment(SegmentFiles):
         return self._adopt(made)
 
     def _adopt(self, made: Segment) -> tuple[OffsetIndex, TimeIndex]:
-        """Adopt the indexes of `made`, a rebuilt copy of this segment, and write their files."""
+        """Adopt the indexes of `made`, a rebuilt copy of this segment; write their files and return the indexes."""
         # Copied, because the open files of `made` may belong to another cache.
         indexes = self._set_indexes(made.offset_index.copied(self._files), made.time_index.copied(self._files))
         self._max_timestamp, self.offset_of_max_timestamp = made._max_timestamp, made.offset_of_max_timestamp
@@ -236,7 +236,7 @@ class Segment(SegmentFiles):
         return self.known_first_timestamp
 
     def append(self, buffer: Buffer, batches: Sequence[BatchHeader], config: LogConfig) -> None:
-        """Append batches. After OSError or CorruptSegment nothing is appended, except after `Irreparable`."""
+        """Append batches. After CorruptSegment or an OSError other than `Irreparable` nothing is appended."""
         if self._max_timestamp is None:
             # Plan: after the write nothing may be read any more, as a failure then could not be undone.
             self._make_ready(batches[0].base_offset)
@@ -364,9 +364,10 @@ class Segment(SegmentFiles):
     def read(
         self, position: int, max_bytes: int, end: int, *, at_least_one_batch: bool
     ) -> tuple[FileRegion | None, int | None]:
-        """Return a region of complete batches from `position` to at most `end`, a batch border; None if no batch fits.
+        """Return a region of complete batches from `position` on, and the offset of the next batch.
 
-        Also return the offset of the next batch if `max_bytes` limited the read, None if `end` did.
+        The region ends at most at `end`, a batch border; it is None if no batch fits. The offset is None if the read
+        was limited by `end` and not by `max_bytes`.
         """
         next_offset = None
         # Most reads at the tail want all there is, and need no header for that.
@@ -447,7 +448,7 @@ class Segment(SegmentFiles):
 
     @property
     def knows_its_times(self) -> bool:
-        """Tell whether `max_timestamp` is known without reading the file."""
+        """True if `max_timestamp` is known without reading the file."""
         return self._max_timestamp is not None or not self.size
 
     def end_of_known_times(self) -> int:
@@ -479,7 +480,7 @@ class Segment(SegmentFiles):
         return snapshot
 
     def learn(self, snapshot: Segment) -> None:
-        """Adopt a snapshot's indexes and timestamps; since then the segment may have grown, but not been truncated."""
+        """Adopt the indexes and timestamps of `snapshot`, a copy of this segment that may lack later appends."""
         if snapshot._was_rebuilt:
             self._learn_indexes(snapshot)
         elif self._offset_index is None and snapshot._offset_index is not None and snapshot._time_index is not None:

@@ -201,7 +201,10 @@ class SegmentFiles:
                 index.save()
 
     def files_to_sync(self, *, is_active: bool = False) -> list[LazyFile]:
-        """Save index entries; return files to sync, without an active segment's rebuildable offset and time index."""
+        """Save index entries; return the files to sync.
+
+        An active segment's offset index and time index are left out, because they can be rebuilt.
+        """
         files = [self._log]
         for index in (self.txn_index,) if is_active else (self._offset_index, self._time_index, self.txn_index):
             lazy = index.file_to_sync() if index is not None else None
@@ -218,7 +221,7 @@ class SegmentFiles:
 
 
 def check_indexes(offset_index: OffsetIndex, time_index: TimeIndex, log: LazyFile, size: int) -> None:
-    """Raise CorruptIndex or CorruptSegment if an index's last entry is zero, of another log or ahead of its log."""
+    """Raise CorruptIndex or CorruptSegment if an index ends with zeros, is ahead of its log or fits another log."""
     offset, position = offset_index.last_entry()
     base_offset = offset_index.base_offset
     if offset_index.entries:

@@ -58,7 +58,7 @@ class SnapshotJob(ABC):
         """Read the snapshot of one segment."""
 
     def finish(self) -> bool:
-        """Give the results to the log, or raise the thread's error; return False if the log has changed since."""
+        """Give the results to the log, or raise the thread's error; return False if the log has changed meanwhile."""
         # This comes before the failure: files that were removed meanwhile cannot be read, and that is no fault of the
         # disk.
         if self._log.layout != self._layout:
@@ -70,7 +70,10 @@ class SnapshotJob(ABC):
 
 
 class Survey(SnapshotJob):
-    """Job that opens or rebuilds segments' indexes and reads their timestamps; if many, only of the first segments."""
+    """Job that opens or rebuilds segments' indexes and reads their timestamps.
+
+    If there are many segments, it reads only the first ones.
+    """
 
     def work(self, snapshot: Segment) -> None:
         _ = snapshot.offset_index, snapshot.max_timestamp, snapshot.first_batch_timestamp()
@@ -143,7 +146,10 @@ class Truncation:
         return self._log.layout == self._layout
 
     def producers_at(self, offset: int) -> ProducerStateManager | None:
-        """Return the thread's producer state at `offset`, None if inapplicable. Raises OSError if it was unreadable."""
+        """Return the producer state that the thread has read; None if `offset` differs or the log has changed.
+
+        Raises OSError if the state could not be read.
+        """
         # A state of another moment must not get into the log: with it the log would refuse records, or take them twice.
         if offset != self.offset or not self.is_current:
             return None

@@ -61,11 +61,14 @@ class SegmentedLog(DurableLog):
 
     @guarded
     def roll(self, now_ms: int) -> bool:
-        """Begin a new segment unless the last one is empty; return True if so."""
+        """Begin a new segment unless the last one is empty; return True if one was begun."""
         return self._roll(now_ms, self.log_end_offset)
 
     def _roll(self, now_ms: int, base_offset: int) -> bool:
-        """Begin a new segment; return True if so. After an OSError the last segment stays active."""
+        """Begin a new segment at `base_offset` unless the last one begins there; return True if one was begun.
+
+        After an OSError the last segment stays active.
+        """
         active = self._segments[-1]
         if base_offset == active.base_offset:
             return False
@@ -178,7 +181,7 @@ class SegmentedLog(DurableLog):
         return True
 
     def _drop_segments(self, keep: int, now_ms: int) -> bool:
-        """Remove segments after the first `keep`, from the end, so that a prefix remains; return True if any."""
+        """Remove all segments after the first `keep`, the last one first; return True if any were removed."""
         is_cut = False
         while len(self._segments) > keep:
             try:
@@ -207,7 +210,10 @@ class SegmentedLog(DurableLog):
 
     @guarded
     def truncate_fully_and_start_at(self, offset: int, *, log_start_offset: int | None = None, now_ms: int) -> None:
-        """Remove all records; restart as an empty log at `offset`. Records below `log_start_offset` are unreadable."""
+        """Remove all records; restart as an empty log at `offset`.
+
+        Records below `log_start_offset` (None: `offset`) will be unreadable.
+        """
         # An old segment may have the new one's name, so that is made beside it. What is called so does not count at a
         # start, and no thread knows the name.
         files = self.log_directory.files
@@ -270,7 +276,10 @@ class SegmentedLog(DurableLog):
         return True
 
     def _announce(self, cleaned: Segment) -> bool:
-        """Rename a compacted segment so that a restart completes the replacement; False if its files are gone."""
+        """Rename a compacted segment, so that from now on a restart completes the replacement.
+
+        Returns False if the segment's files are gone.
+        """
         try:
             cleaned.change_suffix(SWAP_SUFFIX)
         except FileNotFoundError:

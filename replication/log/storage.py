@@ -114,7 +114,7 @@ class Storage(Protocol):
         """Read a small file."""
 
     def write(self, path: str, data: bytes, *, sync: bool = False, is_still: IsStill | None = None) -> None:
-        """Overwrite a file in place. Raises FileNotFoundError; also if `is_still` says the directory was replaced."""
+        """Overwrite a file in place. Raises FileNotFoundError if the directory is gone or was replaced (`is_still`)."""
 
     def replace(self, path: str, data: bytes, is_still: IsStill = always) -> None:
         """Replace a file atomically and durably. Raises FileNotFoundError if the directory is gone or was replaced."""
@@ -248,7 +248,7 @@ class OsFile:
 
 
 def _close(fd: int) -> None:
-    """Close a file; a thread closes a large one removed while being sent, as freeing a gigabyte takes 100 ms."""
+    """Close a file; a large deleted one is closed by a thread, because freeing a gigabyte takes 100 ms."""
     # OSError: the disk does not tell. RuntimeError: the process ends, or can have no more threads.
     with contextlib.suppress(OSError, RuntimeError):
         about = os.fstat(fd)
@@ -259,7 +259,7 @@ def _close(fd: int) -> None:
 
 
 class Access(NamedTuple):
-    """Permission modes of new files and new directories, before the process's umask."""
+    """Permission modes of new files and new directories, from which the process's umask is still removed."""
 
     file: int
     directory: int
@@ -361,7 +361,7 @@ class OsStorage:
 
 
 class FileCache:
-    """Cache that limits open `LazyFile`s: by a number, or by its share of the descriptor budget."""
+    """Cache of open `LazyFile`s; their number is limited by `open_files_max`, or by a share of `descriptors`."""
 
     def __init__(
         self, storage: Storage, open_files_max: int = CACHED_FILES_MAX, descriptors: Descriptors | None = None
@@ -409,7 +409,10 @@ class FileCache:
 
 
 class LazyFile:
-    """File open only while in use; hot paths call `lazy.file or lazy.open()` (`file` None: closed) and set `used`."""
+    """File that is open only while in use; `file` is None while closed.
+
+    Hot paths call `lazy.file or lazy.open()`, and set `used`.
+    """
 
     __slots__ = ("_cache", "file", "path", "used")
 
@@ -508,7 +511,10 @@ class LogDirectory:
         return self.failure is None
 
     def take_offline(self, error: OSError) -> KafkaError:
-        """Take the directory offline after an error that cannot be undone, else use `judge`; return the KafkaError."""
+        """Take the directory offline because of `error`, which cannot be undone; return the KafkaError to raise.
+
+        For other errors call `judge`.
+        """
         # The first failure is the cause. Failures that follow from it are not reported again.
         if self.failure is None:
             self.failure = error
@@ -543,7 +549,7 @@ class LogDirectory:
         return due
 
     def apart(self) -> LogDirectory:
-        """Return a copy of this directory, for a log that a thread uses, with its own failures and removals."""
+        """Return a copy of this directory for a log that a thread uses; the copy has its own failures and removals."""
         # The thread must not call `on_failure`, nor change the heap of removals, which belong to the event loop.
         apart = LogDirectory(self.path, self.storage)
         apart.files = self.files

@@ -66,7 +66,10 @@ class TimestampSearch:
         self._job: SnapshotJob | None = None
 
     def advance(self) -> bool:
-        """Continue the search while quick; return True if complete, else a thread must `run` before the next call."""
+        """Continue the search as long as that is quick; return True if the search is complete.
+
+        If it returns False, a thread must call `run` before the next call.
+        """
         log = self.log
         log.log_directory.check_online()
         if self._job is not None and not self._job.has_run:
@@ -144,7 +147,7 @@ class TimestampSearch:
 
 
 class _Find(SnapshotJob):
-    """Job that searches one segment for the record."""
+    """Job that searches one segment for the wanted record in a thread; `found` is the record, or None."""
 
     def __init__(self, log: LogReader, segment: Segment, timestamp: int, record_bytes_max: int) -> None:
         super().__init__(log, [segment])
@@ -161,7 +164,10 @@ class _Find(SnapshotJob):
 def find_in(
     segment: Segment, timestamp: int, start_offset: int, record_bytes_max: int = UNLIMITED, *, is_at_once: bool = False
 ) -> TimestampedOffset | None:
-    """Find the record in a segment; None if there is none. Raises TooLarge if `is_at_once` and this would take long."""
+    """Find the record for `timestamp` in a segment; None if there is none.
+
+    With `is_at_once` raises TooLarge if the search would take long.
+    """
     # An index that contradicts the log is made again, and the search done again, once. A second contradiction is
     # damage of the log itself.
     for is_repaired in (False, True):

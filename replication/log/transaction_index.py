@@ -48,9 +48,10 @@ _Row = tuple[int, int, int, int]
 
 
 class AbortedInRange:
-    """Aborted transactions that overlap [start_offset, end_offset); the range shrinks if they are too many.
+    """Aborted transactions that overlap [start_offset, end_offset).
 
-    Transactions that begin below `start_offset` are always kept, so there may be more than `at_most`.
+    If there are more than `at_most`, `end_offset` is lowered to omit the ones that begin last. Transactions that begin
+    at or before `start_offset` are always kept, so there may still be more.
     """
 
     __slots__ = ("_at_most", "_heap", "end_offset", "start_offset")
@@ -62,7 +63,7 @@ class AbortedInRange:
         self._heap: list[tuple[int, int, AbortedTransaction]] = []  # the one that begins last is on top
 
     def add(self, row: _Row) -> None:
-        """Add an aborted transaction; if there are too many then, end the range before the one that begins last."""
+        """Add an aborted transaction; if there are too many, drop the one that begins last and end the range there."""
         transaction: AbortedTransaction = new_tuple(AbortedTransaction, row)
         heappush(self._heap, (-transaction.first_offset, transaction.last_offset, transaction))
         if len(self._heap) > self._at_most and -self._heap[0][0] > self.start_offset:
@@ -121,7 +122,7 @@ class TransactionIndex(IndexFile):
         self._tail.clear()
 
     def collect(self, found: AbortedInRange) -> bool:
-        """Add the transactions that overlap the range to `found`; return True if later segments have none."""
+        """Add the transactions that overlap the range to `found`; return True if no later segment can have any."""
         self._survey()
         # Entries are in the order of their markers. A transaction whose marker is below the start has no records there.
         slots = range(self.entries)
@@ -145,7 +146,10 @@ class TransactionIndex(IndexFile):
         return False
 
     def _behind_later_ones(self, block: int, end_offset: int) -> int:
-        """Return the first slot of the next block, from `block` on, with a transaction beginning below `end_offset`."""
+        """Return the first slot of the next block that has a transaction which begins below `end_offset`.
+
+        Searches from `block` on; returns the number of entries if there is none.
+        """
         for number in range(block, len(self._least)):
             if self._least[number] < end_offset:
                 return number * _BLOCK
@@ -245,7 +249,7 @@ class AbortedAhead:
         self._seen_to = -1
 
     def up_to(self, end_offset: int) -> Iterator[AbortedTransaction]:
-        """Yield further transactions until all that have records below `end_offset` were yielded."""
+        """Yield the next transactions, at least all with records below `end_offset`; a later call continues there."""
         if not self._has_begun:
             self._has_begun, self._next = True, next(self._entries, None)
         # What completed after a transaction began at its last stable offset or behind it. The entries of a segment are read
@@ -309,7 +313,7 @@ class TransactionFilter:
         return False
 
     def end(self, batch: BatchHeader, records: Sequence[Record]) -> tuple[bool, AbortedTransaction | None]:
-        """Process a control batch; return whether it is obsolete, and the aborted transaction to index or None."""
+        """Process a control batch; return (whether it is obsolete, the aborted transaction to index or None)."""
         self._advance(batch.last_offset)
         # An earlier pass has emptied the batch, so what it said is not there any more.
         if not records:

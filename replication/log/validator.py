@@ -87,8 +87,8 @@ def check_thoroughly(
 ) -> CheckedRecords:
     """Check everything in a batch except offsets. Raises KafkaError if the batch is refused.
 
-    A writable buffer is changed in place, a read-only one is copied. With `at_once` raises `TooManyForTheLoop` for
-    records to decompress twice, or very many to check one by one; never for coordinators' batches.
+    A writable buffer is changed in place, a read-only one is copied. With `at_once` raises `TooManyForTheLoop` if
+    records must be decompressed twice, or very many checked one by one; coordinators' batches never raise it.
     """
     at_once = at_once and rules.origin is AppendOrigin.CLIENT
     size = batch_size(records, 0, len(records))
@@ -110,7 +110,10 @@ def check_thoroughly(
 def _checked_while_decompressed(
     records: memoryview, size: int, header: BatchHeader, rules: ValidationRules, now_ms: int, at_once: bool
 ) -> int | None:
-    """Return a compressed batch's highest timestamp; None if invalid or to be changed (`_check_area` finds out)."""
+    """Check a compressed batch while decompressing it; return its highest timestamp.
+
+    Returns None if the batch is invalid or must be changed; `_check_area` then finds out which.
+    """
     codec = Compression(header.attributes & COMPRESSION_MASK)
     if rules.compression not in (None, codec):
         return None
@@ -239,7 +242,7 @@ def _check_record_sizes(area: Buffer, rules: ValidationRules) -> None:
 
 
 def _highest_timestamp(header: BatchHeader, summary: RecordsSummary, rules: ValidationRules, now_ms: int) -> int | None:
-    """Return the highest timestamp if the summary proves all records valid; None: each record must be checked."""
+    """Return the batch's highest timestamp if `summary` proves all records valid; None: check each record."""
     is_log_append_time = header.attributes & LOG_APPEND_TIME_FLAG
     if is_log_append_time:
         # With this flag the header's time is that of all records, whatever their deltas say.
@@ -435,7 +438,7 @@ def _check_messages(
     errors: RecordErrors,
     rules: ValidationRules,
 ) -> list[Record]:
-    """Return the checked messages of one entry; messages in a wrapper have their own checksums."""
+    """Check one entry of a message set; return its messages, several if it is a wrapper (each has a checksum)."""
     from ottla.wire.legacy_records import read_inner_messages
 
     messages = read_inner_messages(records, start, end, rules.decompressed_bytes_max, in_place=True)

@@ -78,7 +78,10 @@ class Verification:
             self.lowest_sequence = sequence
 
     def check_sequence(self, batch: BatchHeader, *, is_known: bool) -> None:
-        """Raise KafkaError if `batch` cannot be the producer's first; `is_known`: the log has its other batches."""
+        """Raise KafkaError if `batch` cannot be the producer's first batch here.
+
+        `is_known` is True if the log has other batches of the producer.
+        """
         sequence = batch.base_sequence
         if self.supports_epoch_bump and sequence and not is_known:
             raise KafkaError(
@@ -107,7 +110,10 @@ class Verifications:
     def start(
         self, producer_id: int, sequence: int, epoch: int, *, supports_epoch_bump: bool, now_ms: int
     ) -> VerificationGuard:
-        """Return the guard to pass with a batch after the coordinator has confirmed the transaction."""
+        """Begin or join the verification of a producer's transaction; return its guard.
+
+        Append the batch with the guard after the coordinator has confirmed the transaction.
+        """
         known = self.by_producer.get(producer_id)
         if known is None:
             known = Verification(sequence, epoch, supports_epoch_bump=supports_epoch_bump, timestamp=now_ms)

@@ -22,7 +22,7 @@ Settle = Callable[["ErrorCode"], None]
 
 
 class DelayedProduce:
-    """A produce request that waits for one partition; `settle` is None after its call or a cancellation."""
+    """A produce request that waits for one partition; `settle` is None after it was called or the wait cancelled."""
 
     __slots__ = ("_queue", "next_offset", "settle")
 
@@ -61,7 +61,7 @@ class ProducePurgatory:
 
 
 class _Queue:
-    """Produce requests that wait for one partition with equal acks; watches the partition while requests wait."""
+    """Queue of produce requests that wait for one partition with equal acks; it watches the partition meanwhile."""
 
     __slots__ = ("_acks", "_is_over", "_numbers", "_on_empty", "_partition", "_waits")
 
@@ -85,7 +85,7 @@ class _Queue:
         heapq.heappush(self._waits, (wait.next_offset, next(self._numbers), wait))
 
     def look(self) -> None:
-        """Call `settle` of requests whose records are committed, or can no longer be committed."""
+        """Call `settle` of each request whose records are committed, or can no longer be committed."""
         waits = self._waits
         while waits:
             wait = waits[0][2]

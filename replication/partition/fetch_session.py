@@ -204,7 +204,10 @@ class FetchContext:
         return self.session.session_id if self.session is not None else NO_SESSION
 
     def begin(self, answers: list[tuple[FetchTarget, PartitionData]]) -> bool:
-        """Create a full fetch's session with the targets of `answers`; return False if `answers` must not be sent."""
+        """Create the session of a full fetch, with the targets of `answers`; return True.
+
+        For an incremental fetch return False if the session has a newer request; `answers` must not be sent then.
+        """
         if self._begin is not None:
             # The session holds the partitions in the order of the answer.
             self.session = session = self._begin([target for target, _ in answers])
@@ -213,7 +216,7 @@ class FetchContext:
         return self.goes_on()
 
     def goes_on(self) -> bool:
-        """True if the session has no newer request; otherwise the response becomes an error."""
+        """Return True if the session has no newer request; otherwise turn the response into an error."""
         if self.session is not None and self.session.epoch != self._epoch:
             self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
             return False
@@ -239,18 +242,18 @@ class FetchContext:
 
     @property
     def has_idle(self) -> bool:
-        """Tell whether the session has idle partitions, which are not in `targets`."""
+        """True if the session has idle partitions, which are not in `targets`."""
         return self.session is not None and self.session.has_idle
 
     @property
     def may_look_at_idle(self) -> bool:
-        """Tell whether the session has idle partitions, and few enough partitions to read all of them."""
+        """True if the session has idle partitions, and few enough partitions to read all of them."""
         session = self.session
         return session is not None and self.may_let_idle and session.has_idle and len(session.targets) <= IDLE_READ_MAX
 
     @property
     def may_let_idle(self) -> bool:
-        """Tell whether the session is large enough for idle partitions and this request is its latest."""
+        """True if the session is large enough for idle partitions and this request is its latest."""
         session = self.session
         return (
             session is not None
@@ -260,7 +263,10 @@ class FetchContext:
         )
 
     def confirm(self, circumstances: object, now_ms: int) -> None:
-        """Wake all idle partitions if `circumstances` is None or differs from the last fetch's circumstances."""
+        """Record a fetch at `now_ms` as a fetch of all idle followers.
+
+        If `circumstances` is None or differs from the last fetch's, wake all idle partitions instead.
+        """
         session = self.session
         if session is not None and session.has_idle:
             if circumstances is None or circumstances != session.circumstances:
@@ -332,7 +338,10 @@ class FetchSessionCache:
         principal: str,
         named: NamedPartitions | None = None,
     ) -> FetchContext:
-        """Return a fetch request's context (table in the module's docstring); `named` holds partitions read already."""
+        """Return the context of a fetch request, by the table in the module's docstring.
+
+        `named` holds the request's partitions if they have been read already.
+        """
         changed = _targets(request, version, cluster) if named is None else named.targets
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             # A client that begins again does not come back to its old session. Without this it would keep a slot for
@@ -389,7 +398,7 @@ class FetchSessionCache:
         return FetchContext(targets, session=session)
 
     def _has_room(self, size: int, more: int) -> bool:
-        """Tell whether a session may have `size` partitions and the cache can take `more` additional partitions."""
+        """Tell whether a session may have `size` partitions, and all sessions together `more` additional ones."""
         # Counted again each time, because sessions begin and grow seldom.
         held = sum([len(session.targets) for session in self._sessions.values()])
         return size <= self._session_partitions_max and held + more <= self._partitions_max
@@ -420,7 +429,8 @@ class FetchSessionCache:
     def _evict(self, size: int, is_follower: bool, now_ms: int) -> bool:
         """Make room for a session of `size` partitions; return False if no session may be evicted.
 
-        Evicts the least recently used session if stale, else an old one of lower rank: a consumer's, or a smaller one.
+        Evicts the least recently used session if it is stale. Otherwise evicts the session of the lowest rank, if it is
+        not new and the new session ranks higher. Followers rank above consumers, then large sessions above small ones.
         """
         if not self._sessions:
             return False

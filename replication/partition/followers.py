@@ -45,7 +45,7 @@ class Holder(NamedTuple):
 
 
 class LastFetch:
-    """Time of the last fetch in a session; it counts for followers with idle partitions (see `idle_partitions.py`)."""
+    """Time of a session's last fetch, in ms; it counts for followers of idle partitions (see `idle_partitions.py`)."""
 
     __slots__ = ("at_ms",)
 
@@ -91,7 +91,7 @@ class Follower:
             self.rests_on = None
 
     def begin_epoch(self, leader_end_offset: int, *, is_in_sync: bool, now_ms: int) -> None:
-        """Begin a leader epoch; an in-sync replica gets time to fetch, another one counts only after a fetch."""
+        """Begin a leader epoch. An in-sync follower gets the full lag time again; another one must fetch first."""
         # A follower that has not fetched from this leader has no earlier fetch that could count.
         if self.log_end_offset != UNKNOWN_OFFSET:
             self.leader_end_at_fetch = leader_end_offset
@@ -131,7 +131,10 @@ class Follower:
 
 
 class Followers:
-    """Followers and ISR of a led partition; `is_eligible(broker, broker_epoch)`: it lives and may be in sync."""
+    """Followers and ISR of a partition that this broker leads.
+
+    `is_eligible(broker, broker_epoch)` tells whether a broker is alive and may be in sync.
+    """
 
     __slots__ = ("_is_eligible", "_lag_ms", "_local_id", "by_id", "isr", "now_ms", "proposed")
 
@@ -172,7 +175,8 @@ class Followers:
     ) -> bool:
         """Record that a follower holds everything below `fetch_offset`; return True if that is new.
 
-        Ignores fetches from before the broker's restart. Raises KafkaError (UNKNOWN_LEADER_EPOCH) if it has no replica.
+        Ignores fetches from before the broker's restart. Raises KafkaError (UNKNOWN_LEADER_EPOCH) if the broker has no
+        replica.
         """
         follower = self.by_id.get(broker)
         if follower is None:
@@ -283,8 +287,8 @@ class Followers:
     def withdraw(self, *, are_ineligible: bool = False) -> None:
         """Withdraw an ISR proposal that the controller refused and that no other controller can have applied.
 
-        `are_ineligible`: for a while the proposed followers do not hold back the high watermark and are not proposed
-        again, because the controller may be the first to know that a broker is shutting down.
+        If `are_ineligible`, for a while the proposed followers do not hold back the high watermark and are not proposed
+        again. The controller may have been the first to know that a broker is shutting down.
         """
         if are_ineligible:
             for broker in set(self.proposed or ()) - set(self.isr):

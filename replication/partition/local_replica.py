@@ -33,7 +33,7 @@ Watcher = Callable[[], None]
 class Watchers:
     """Ordered set of callbacks; callbacks may be added and removed while the set is called.
 
-    Calls nest when a watcher's response leads to another change; the outer call skips what the inner one removed.
+    Calls nest if a watcher makes another change. The outer call skips the watchers that the inner call removed.
     """
 
     __slots__ = ("_functions",)
@@ -132,12 +132,11 @@ class LocalReplica:
         return high_watermark if unstable is None or unstable > high_watermark else unstable
 
     def _local_offset(self) -> int:
-        """Return the offset up to which this replica holds the log for certain: synced, if flushes are required."""
+        """Return the offset below which this replica surely holds all records: on disk, if flushes are required."""
         log = self.log
         return min(log.recovery_point, self.durability_limit) if log.is_flush_required else log.log_end_offset
 
     def _check_offsets(self) -> None:
-        """Assert that the high watermark is within the log."""
         start = self.log.log_start_offset
         assert start <= self.high_watermark <= max(start, self.log.log_end_offset), self
 
@@ -201,7 +200,7 @@ class LocalReplica:
     def divergence(self, epoch: int, end_offset: int) -> int:
         """Return the offset from which this log must be truncated to match the leader's log.
 
-        `epoch` is the leader's largest epoch that is not above this log's last one, and `end_offset` its end there.
+        `epoch` is the leader's largest epoch up to this log's last one; it ends at `end_offset` in the leader's log.
         Records beyond the result are dropped and fetched again, whatever the high watermark is (KIP-595).
         """
         return divergence_from_leader(self.log, epoch, end_offset)
@@ -215,7 +214,7 @@ class LocalReplica:
             self.notify_watchers()
 
     def restart_at(self, offset: int, *, now_ms: int) -> None:
-        """Empty the log and restart it at `offset`, the leader's log start offset, which is beyond this log's end."""
+        """Empty the log and restart it at `offset`, the leader's log start offset, because the log ends below it."""
         self.log.truncate_fully_and_start_at(offset, now_ms=now_ms)
         # The log is empty and begins there, so both of its ends are this offset.
         self.high_watermark = offset

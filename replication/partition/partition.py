@@ -119,12 +119,12 @@ class Partition(LocalReplica):
 
     @property
     def is_leader(self) -> bool:
-        """Tell whether this broker is the partition's leader."""
+        """True if this broker is the partition's leader."""
         return self.leader_id == self._local_id and not self.is_deleted
 
     @property
     def is_under_min_isr(self) -> bool:
-        """Tell whether the ISR is smaller than min.insync.replicas."""
+        """True if the ISR is smaller than min.insync.replicas."""
         return len(self.isr) < self.min_isr
 
     # --- roles --------------------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class Partition(LocalReplica):
         isr: tuple[int, ...],
         now_ms: int = 0,
     ) -> bool:
-        """Make this broker the leader; return True if it was not. A broker without followers may omit `now_ms`."""
+        """Make this broker the leader; return True if it was not before. Without followers `now_ms` may be omitted."""
         self._check_offsets()
         if partition_epoch < self.partition_epoch:
             return False
@@ -347,7 +347,7 @@ class Partition(LocalReplica):
         return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if len(in_sync) < self.min_isr else ErrorCode.NONE
 
     def is_held_in_sync(self, next_offset: int) -> bool:
-        """True if all in-sync replicas hold everything below `next_offset`, even if the ISR is below min ISR.
+        """Tell whether all in-sync replicas hold everything below `next_offset`, even if they are too few (min ISR).
 
         No leader elected from the ISR will truncate these records. Raises KafkaError if this broker does not lead.
         """
@@ -364,7 +364,10 @@ class Partition(LocalReplica):
     def on_follower_fetch(
         self, broker: int, fetch_offset: int, log_start_offset: int, *, broker_epoch: int = -1, now_ms: int
     ) -> None:
-        """Record that a follower holds everything below `fetch_offset`. Raises KafkaError if it is no follower."""
+        """Record that a follower holds everything below `fetch_offset`.
+
+        Raises KafkaError if `broker` is no follower.
+        """
         log = self.leading_log()
         if self.followers is None:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"Nobody follows {self.topic}-{self.index}")
@@ -470,7 +473,7 @@ class Partition(LocalReplica):
         only_from_leader: bool = True,
         search: TimestampSearch | None = None,
     ) -> TimestampedOffset | TimestampSearch:
-        """Look up an offset like `look_up`, which may return a search; a replica's latest offset is the log end."""
+        """Look up an offset, or return a search, as `look_up` does. `for_replica`: the latest offset is the log end."""
         log = self._readable_log(current_leader_epoch, only_from_leader=only_from_leader)
         log.log_directory.check_online()
         # A replica asks where the log ends, not what is committed.
@@ -494,7 +497,10 @@ class Partition(LocalReplica):
         return start if self.followers is None else self.followers.common_start(start, is_alive)
 
     def end_offset_for_epoch(self, epoch: int, *, current_leader_epoch: int = NO_LEADER_EPOCH) -> tuple[int, int]:
-        """Return the largest epoch <= `epoch` and its end offset, or (-1, -1). Raises KafkaError if not the leader."""
+        """Return the largest known epoch up to `epoch` and its end offset; (-1, -1) if unknown.
+
+        Raises KafkaError if this broker does not lead.
+        """
         log = self.leading_log(current_leader_epoch)
         log.log_directory.check_online()
         return log.end_offset_for_epoch(epoch)

@@ -112,7 +112,7 @@ def diverging_epoch_of(log: PartitionLog, fetch_offset: int, last_fetched_epoch:
 
 
 def divergence_from_leader(log: PartitionLog, epoch: int, end_offset: int) -> int:
-    """Return the offset from which this log must be truncated; the leader's log ends at `end_offset` in `epoch`."""
+    """Return the offset from which to truncate this log; in the leader's log `epoch` ends at `end_offset`."""
     local_epoch, local_end = log.end_offset_for_epoch(epoch)
     # An epoch this replica never saw: it parts where its own last epoch before that one ends, and asks again.
     known_end = log.log_end_offset if local_epoch == UNDEFINED_EPOCH else local_end

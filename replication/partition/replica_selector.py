@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 def in_same_rack(rack: str, leader: int, holders: Iterable[Holder], rack_of: Callable[[int], str | None]) -> int | None:
-    """Return the in-sync follower in the consumer's rack with the highest offset (KIP-392); None: the leader."""
+    """Return the in-sync follower with the highest offset in the consumer's rack (KIP-392).
+
+    Returns None if the consumer should fetch from the leader.
+    """
     if not rack or rack_of(leader) == rack:
         return None
     near = [each for each in holders if rack_of(each.broker) == rack]

@@ -71,7 +71,10 @@ Place = tuple[str, bytes, int]
 
 
 class _Gap(NamedTuple):
-    """Missing sequence numbers of a producer silent in this leader epoch; may still arrive until `unproven_until`."""
+    """Missing batches of a producer that has not written in this leader epoch yet.
+
+    They may still arrive until `unproven_until`, in seconds.
+    """
 
     producer_epoch: int
     leader_epoch: int
@@ -136,14 +139,17 @@ class RetryWindow:
             run.insert(batch.base_sequence, code)
 
     def note_late(self, place: Place, batch: BatchHeader, code: ErrorCode) -> None:
-        """Record an appended batch whose acknowledgement has failed; later batches may have been refused already."""
+        """Record an appended batch whose acknowledgement has failed; batches after it may have been refused already."""
         run = self._run(place, batch)
         # Nothing is dropped here: the batches behind this one may have been refused while it waited for its commit.
         if run is not None:
             run.insert(batch.base_sequence, code)
 
     def missing(self, place: Place, batch: BatchHeader, entry: ProducerEntry | None) -> ErrorCode | None:
-        """Return the error of a refused batch to resend before `batch`, or None; `entry` is the producer's state."""
+        """Return the error of an earlier refused batch that must be sent again before `batch`; None if there is none.
+
+        `entry` is the producer's state in the log.
+        """
         # Three cases in which the run says nothing: none, a batch of an older epoch, which the log refuses, and a newer
         # one.
         run = self.by_producer.get(batch.producer_id, {}).get(place)
@@ -170,7 +176,7 @@ class RetryWindow:
     def may_come_yet(
         self, place: Place, batch: BatchHeader, entry: ProducerEntry | None, leader_epoch: int, start: int, now_s: float
     ) -> bool:
-        """True if earlier batches that this log lacks may still be sent again, after the previous leader refused them.
+        """Tell whether missing batches before `batch` may still come, because the previous leader refused them.
 
         `start` is the offset at which this leader's epoch begins in the log.
         """
@@ -194,7 +200,10 @@ class RetryWindow:
         return now_s < gap.unproven_until
 
     def _run(self, place: Place, batch: BatchHeader) -> _Run | None:
-        """Return the run for a batch's producer epoch; None if a newer epoch has a run or the topic name is invalid."""
+        """Return the `_Run` of the batch's producer epoch, created if missing.
+
+        Returns None if a newer epoch has one, or if the topic name is too long.
+        """
         # A name is kept here although no topic may have it, so its length is bounded.
         if len(place[0]) > TOPIC_NAME_LENGTH_MAX:
             return None

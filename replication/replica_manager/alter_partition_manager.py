@@ -85,7 +85,7 @@ class Proposal(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """True if the controller's answer to this proposal still matters: the proposal is the partition's latest."""
+        """True while this is the partition's latest proposal, so that the controller's answer to it still matters."""
         # By identity: a new term as leader has other followers, and an equal proposal can be made later.
         return self.partition.followers is self.followers and self.followers.proposed is self.proposed
 

@@ -72,7 +72,7 @@ NO_TOPIC = KnownTopic(ZERO_UUID, 0)
 
 
 class Claim(NamedTuple):
-    """A topic id and highest partition number that a request claims for a topic."""
+    """Claim of a request about a topic: its id, and the highest partition number that the request names."""
 
     topic_id: bytes
     highest_index: int
@@ -97,7 +97,7 @@ class ControllerFencing:
     # ------------------------------------------------------------------ the controller
 
     async def is_controller(self, controller_id: int, epoch: int, *, since: float) -> bool:
-        """True if `controller_id` is the elected controller of `epoch`; `since` is the request's arrival time."""
+        """Tell whether `controller_id` was elected in `epoch`; `since` is the time at which the request arrived."""
         # 1. What was verified before costs no read.
         if self._is_elected(controller_id, epoch):
             return True
@@ -135,7 +135,7 @@ class ControllerFencing:
     async def live_brokers(
         self, received: Mapping[int, BrokerRegistration], known: Collection[int]
     ) -> Mapping[int, BrokerRegistration]:
-        """Return the brokers in `received` or `known` that the tree lists; `known` are brokers of earlier requests."""
+        """Return the live brokers in the tree that are in `received` or `known` (named by earlier requests)."""
         # The tree may have brokers that no controller has introduced. They do not count before one does.
         named = {*received, *known}
         # First what was read before, then a plain look, then one behind a barrier. What agrees ends it.
@@ -164,7 +164,10 @@ class ControllerFencing:
     # ------------------------------------------------------------------ topics
 
     async def topics(self, claims: Mapping[str, Claim]) -> Mapping[str, KnownTopic]:
-        """Return topics from the cache where it agrees with the claims, else from the tree; NO_TOPIC if missing."""
+        """Return the claimed topics; NO_TOPIC stands for a missing topic.
+
+        Reads a topic from the tree if the cached topic contradicts the claim.
+        """
         # First a look that may be out of date. Topics that do not agree with it get a second one, behind a barrier.
         await self._learn([name for name, claim in claims.items() if not claim.agrees(self._known(name))])
         doubtful = [name for name, claim in claims.items() if not claim.agrees(self._known(name))]

@@ -94,7 +94,7 @@ class Fetchers(Protocol):
 
 
 class NoFetchers:
-    """Fetchers of a broker without peers, which never follows: no-ops."""
+    """No-op fetchers of a broker without peers, which never follows another broker."""
 
     def follow(self, partition: Partition) -> None:
         pass
@@ -104,7 +104,7 @@ class NoFetchers:
 
 
 class LeadershipListener(Protocol):
-    """Coordinators to notify when this broker becomes leader of a partition or stops being its leader."""
+    """Interface of the coordinators, which are told when this broker starts and stops leading a partition."""
 
     def on_election(self, partition: Partition) -> None: ...
 
@@ -117,7 +117,7 @@ class LeadershipListener(Protocol):
 
 
 class ControllerRequests:
-    """Handler of controller requests; requests wait until `registered` is set, with the first broker epoch."""
+    """Handler of controller requests. They wait until `registered` is set, when this broker has its first epoch."""
 
     def __init__(
         self,
@@ -380,7 +380,7 @@ class ControllerRequests:
             self._fetchers.follow(partition)
 
     def _resign(self, partition: Partition) -> None:
-        """Stop fetching and coordinating a partition that another broker leads or that has no replica here any more."""
+        """Stop fetching and coordinating a partition that this broker neither leads nor follows any more."""
         self._fetchers.forget(partition)
         self._listener.on_resignation(partition.topic, partition.index)
 

@@ -69,7 +69,7 @@ class FoundPartition(NamedTuple):
 class OffsetCheckpoints(NamedTuple):
     """Contents of a log directory's checkpoint files, by (topic, partition).
 
-    If the recovery points are readable, a log without one is new; otherwise every log's recovery point is unknown.
+    If `are_recovery_points_known`, a log without a recovery point is new; otherwise no log's recovery point is known.
     """
 
     are_recovery_points_known: bool
@@ -207,7 +207,10 @@ class HeldDirectory:
 def hold_directories(
     paths: Iterable[str], storage: Storage, *, node_id: int, descriptors: Descriptors | None = None
 ) -> list[HeldDirectory]:
-    """Lock log directories, made if missing; broken ones are offline. Raises LogDirectoryProblem, also if all are."""
+    """Lock the log directories, created if missing; a broken directory is returned as offline.
+
+    Raises LogDirectoryProblem if a directory must not be used, or if all are broken.
+    """
     # Phase 1: each directory by itself. One bad disk must not keep a broker from starting on the others.
     held: list[HeldDirectory] = []
     try:

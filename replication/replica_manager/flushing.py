@@ -94,7 +94,10 @@ class Flusher:
             self.request(partition)
 
     async def flush(self, partitions: Sequence[Partition], *, include_active: bool | None = None) -> None:
-        """Sync logs to their end and advance the high watermarks; skip logs that cannot be synced now."""
+        """Sync logs and advance the high watermarks; skip logs that cannot be synced now.
+
+        `include_active`: sync the last segments, too; None: only those of logs that require flushes.
+        """
         while partitions:
             partitions = await self._flush_some(partitions, include_active)
 
@@ -110,7 +113,7 @@ class Flusher:
         return unfinished
 
     def _prepare(self, waiting: deque[Partition], include_active: bool | None) -> list[_Flush]:
-        """Remove partitions from `waiting` and prepare their flushes, as many as may have their files open together."""
+        """Take partitions from `waiting` and prepare their flushes, until the open files reach the limit."""
         flushes: list[_Flush] = []
         files = 0
         for _ in range(min(LOGS_PER_ROUND, len(waiting))):
@@ -169,7 +172,7 @@ _shortage = Reminder()
 
 
 class NotedLog(NamedTuple):
-    """A log whose offsets go into its directory's checkpoints; a thread may be writing to a future log meanwhile."""
+    """A log whose offsets go into its directory's checkpoints; if `is_future`, a thread may be writing to it."""
 
     log: PartitionLog
     high_watermark: int
@@ -215,7 +218,7 @@ class CheckpointWriter:
     async def forget(self, logs: Collection[tuple[str, int]], directories: Iterable[HeldDirectory]) -> None:
         """Remove deleted logs from the checkpoints. Raises OSError if a checkpoint cannot be written.
 
-        Otherwise, after a crash, a new log of the name would begin at the old start offset and lose records below it.
+        Without this, after a crash a new log of the name would begin at the old start offset and lose records below it.
         """
         # A thread that is about to write a checkpoint may not have begun, so that nothing tells of these logs yet.
         if not self._under_way.keys().isdisjoint(logs):

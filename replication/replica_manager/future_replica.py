@@ -99,7 +99,7 @@ class FutureReplica:
 
     @property
     def was_cut(self) -> bool:
-        """Tell whether the current log lost records that are copied already or being copied."""
+        """True if the current log has lost records that are copied already or being copied."""
         return self._cut_to is not None
 
     def _look_at_current(self) -> None:
@@ -183,7 +183,10 @@ class FutureReplica:
         self.partition.on_flushed()
 
     def take_over(self, name_of_deleted: str) -> PartitionLog:
-        """Replace the current log by the future log; return the old log. Raises KafkaError if nothing has changed."""
+        """Replace the current log by the future log; return the former current log.
+
+        Raises KafkaError if this fails; the current log stays in use then.
+        """
         partition, log, old = self.partition, self.log, self.partition.log
         # Phase 1: what may fail. Until the old log has its new name
         # the move can go on later, as if nothing had happened.

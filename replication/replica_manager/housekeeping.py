@@ -103,7 +103,7 @@ SEGMENTS_PER_SLICE = 16  # that are looked at, or given up
 async def apply_retention(partitions: Iterable[Partition], repairer: Repairer, clock_ms: Callable[[], int]) -> None:
     """Delete old segments of all partitions, a few segments at a time.
 
-    The repairer's thread first reads a segment without time index once; its partition's retention waits for that.
+    A segment without a time index is first read by the repairer's thread; its partition's retention waits for that.
     """
     # One budget for all partitions: ten thousand that each take a little would else hold the event loop.
     time_slice = TimeSlice()
@@ -229,7 +229,10 @@ class Housekeeping:
         await apply_retention(partitions, self._repairer, self._clock_ms)
 
     async def _compact_dirtiest(self, number: int, put_off: set[Partition]) -> None:
-        """Compact logs, dirtiest first, until none needs it or thread `number` is gone; `put_off` gets the rest."""
+        """Compact logs, dirtiest first, until none needs it or this task's `number` is log.cleaner.threads or more.
+
+        Partitions whose logs could not be compacted completely are added to `put_off`.
+        """
         while self._config().log_cleaner_enable and number < self._config().log_cleaner_threads:
             # Looked for again after each log, because a round over many logs takes long and the dirtiest one changes.
             found = [each for each in await self._cleanable() if each[0] not in put_off]

@@ -45,7 +45,7 @@ STRAYS_NAMED = 5  # in the one log line that tells of them
 
 @dataclass(frozen=True, slots=True)
 class HostedPartition:
-    """Partition of this broker, not yet leader or follower, with the settings to open or create its log."""
+    """A partition on this broker before it becomes leader or follower, with the settings to open or create its log."""
 
     topic: str
     index: int

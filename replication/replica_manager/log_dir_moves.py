@@ -91,7 +91,10 @@ class LogDirMoves:
         return [move for move in self._moves.values() if move.target is directory]
 
     def take_preferred(self, topic: str, index: int) -> LogDirectory | None:
-        """Return and forget the directory that an operator chose for a new replica; None if none is usable."""
+        """Return and forget the directory that an operator chose for a new replica.
+
+        Returns None if no directory was chosen, or if it has failed.
+        """
         path = self._preferred.pop((topic, index), None)
         found = next((each for each in self._directories() if each.path == path), None)
         # A directory that has failed since is no reason to refuse the replica: it goes where there are fewest.
@@ -121,7 +124,10 @@ class LogDirMoves:
         self._preferred[topic, index] = directory.path
 
     async def move(self, partition: Partition, target: LogDirectory) -> None:
-        """Begin a move, or end it if the target is the current directory. Raises KafkaError if the replica stays."""
+        """Begin to move a replica to `target`; if it is there already, only cancel its move elsewhere.
+
+        Raises KafkaError if the replica cannot move.
+        """
         async with self._lock:
             key = (partition.topic, partition.index)
             # The former move still renames directories of this partition. Another one would look for names that change.
@@ -194,7 +200,10 @@ class LogDirMoves:
         self._work.set()
 
     def promote(self, log: PartitionLog, directory: LogDirectory) -> None:
-        """Rename a future log to its missing current log's name; blocks on the disk. Raises OSError or KafkaError."""
+        """Make a future log the current log by renaming it, if the current one is missing; blocks on the disk.
+
+        Raises OSError or KafkaError.
+        """
         logger.info("%s had taken over when the broker stopped", log.directory)
         log.rename_directory(partition_directory_name(log.topic, log.partition))
         directory.storage.sync_directory(directory.path)
@@ -322,7 +331,10 @@ class LogDirMoves:
         await self._note_offsets([old.log_directory, move.target])
 
     async def _settle(self, move: FutureReplica, old: PartitionLog) -> None:
-        """Rename the future log to the current log's name, after the old log's new name is durable."""
+        """Give the future log the current log's name, after the old log's new name is durable.
+
+        The old log's files are removed later.
+        """
         # Phase 1: as long as the old name may come back after a power cut, the old log
         # would count. Where the topic asks for flushes, acknowledgements wait for that.
         await self._sync_names(old.log_directory)

@@ -143,7 +143,10 @@ def _refuse_copies(seen: Sequence[SeenDirectory]) -> None:
 
 
 def _refuse_empty_beside_known(seen: Sequence[SeenDirectory], accepted: Collection[str]) -> None:
-    """Raise LogDirectoryProblem for a new or emptied directory beside one with an id, unless it is `accepted`."""
+    """Raise LogDirectoryProblem if a directory is empty although another one has an id: its disk may be missing.
+
+    Directories in `accepted` may be empty.
+    """
     with_id = next(
         (each for each in seen if each.meta is not None and not each.meta.version and each.directory_id), None
     )

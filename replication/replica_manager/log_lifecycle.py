@@ -78,7 +78,10 @@ class LogCreation:
     async def make(
         self, wanted: Sequence[HostedPartition], on_made: Callable[[Sequence[MadeLog]], None]
     ) -> Mapping[str, OSError | KafkaError]:
-        """Create logs, pass them to `on_made` in groups; return errors by topic, whose other logs are then skipped."""
+        """Create logs and pass them to `on_made` in groups; return the errors by topic.
+
+        After a topic's first error its remaining logs are not created.
+        """
         try:
             # Before any file is made: after a kill the next start must
             # not load a new log with the checkpoints of an old one.
@@ -135,7 +138,10 @@ class LogCreation:
         failures: dict[str, OSError | KafkaError],
         blamed: dict[str, LogDirectory],
     ) -> None:
-        """Create some logs; called in a thread. `blamed` gets the directory in which a topic's log failed."""
+        """Create some logs; called in a thread.
+
+        For each topic with an error, `failures` gets the error and `blamed` the directory in which it occurred.
+        """
         for hosted, directory in places:
             if hosted.topic in failures:
                 continue
@@ -193,7 +199,10 @@ class LogCreation:
 
 
 def _reason(failure: OSError) -> OSError:
-    """Return the disk error behind a failure; a leftover that could not be removed is harmless (`_clear_name`)."""
+    """Return the disk error that caused `failure`.
+
+    A leftover that could not be removed as well is harmless (`_clear_name`).
+    """
     cause = failure.__cause__ or failure.__context__
     return cause if isinstance(failure, Irreparable) and isinstance(cause, OSError) else failure
 
@@ -258,7 +267,10 @@ class LogDeletion:
                         await self._rename(directory, in_directory[start : start + RENAMED_AT_ONCE])
 
     async def free_names_for_new_logs(self, names: Sequence[Name]) -> None:
-        """Like `free_names`, but do not retry a failed rename, because a new log needs the name."""
+        """Rename deleted logs that occupy the names of new logs.
+
+        A failed rename is not retried later, because the new log takes the name.
+        """
         logs = [log for name in names if (log := self._unrenamed.get(name)) is not None]
         await self.free_names(names)
         # Nothing may rename the directory of that name any more: it is going to be the new log's.
@@ -293,7 +305,7 @@ class LogDeletion:
             self._reminder.tell(logger.error, "%s cannot be deleted yet: %s", log.directory, refusal)
 
     def _path_of_deleted(self, log: PartitionLog) -> str:
-        """Return an unused path for a deleted log."""
+        """Return an unused path to which a deleted log can be renamed."""
         name = marked_directory_name(log.topic, log.partition, self._new_uuid().hex(), DELETE_MARK)
         return partition_path(log.log_directory.path, name)
 

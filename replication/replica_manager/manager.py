@@ -150,7 +150,10 @@ class ReplicaManager:
                 self.cluster_id = held.meta.cluster_id
 
     async def load(self, hosted: Iterable[HostedPartition], *, cluster_id: str) -> None:
-        """Load the logs of all hosted partitions, without roles; set aside logs of other partitions."""
+        """Load the logs of all hosted partitions; the partitions get their roles later.
+
+        Missing logs are created, unless a directory has failed. Logs of partitions that are not hosted are set aside.
+        """
         # Phase 1: every directory loads what it has.
         wanted = {(each.topic, each.index): each for each in hosted}
         futures: list[PartitionLog] = []
@@ -257,7 +260,10 @@ class ReplicaManager:
     # --- partitions ---------------------------------------------------------------------------------------------------
 
     def is_offline(self, topic: str, index: int) -> bool:
-        """Tell whether the partition is on a failed log directory, or is unknown and a directory has failed."""
+        """Tell whether the partition's log directory has failed.
+
+        For a partition that is unknown here: whether any log directory has failed.
+        """
         partition = self.partition(topic, index)
         if partition is not None:
             return not partition.log.log_directory.is_online
@@ -282,7 +288,7 @@ class ReplicaManager:
         return self.directories.log_directories()
 
     async def create_partitions(self, hosted: Sequence[HostedPartition]) -> None:
-        """Create the logs of new partitions. Raises KafkaError, before any is created, if a name is impossible.
+        """Create the logs of new partitions. Raises KafkaError, and creates nothing, if a name is impossible.
 
         Raises OSError if the disk fails for some logs; the remaining logs of their topics are not created then.
         """
@@ -304,7 +310,7 @@ class ReplicaManager:
             raise failure
 
     async def _free_names(self, wanted: Sequence[HostedPartition]) -> None:
-        """Free the names of new logs; the caller holds the locks of their topics."""
+        """Make the directory names of new logs available; the caller holds the locks of their topics."""
         names = [(each.topic, each.index) for each in wanted]
         # Logs that were prepared for another topic of the same name, or in vain: nobody has come for them.
         await self._creation.discard([each for name in names if (each := self._prepared.pop(name, None)) is not None])
@@ -408,7 +414,7 @@ class ReplicaManager:
     ) -> ErrorCode:
         """Wait until all records below `next_offset` are committed or cannot be; return the error code.
 
-        Returns REQUEST_TIMED_OUT after `timeout_s`; None means no limit.
+        Returns REQUEST_TIMED_OUT after `timeout_s` seconds; without `timeout_s` the wait has no limit.
         """
         outcome = partition.acknowledgement(next_offset, required_acks)
         if outcome is not None:

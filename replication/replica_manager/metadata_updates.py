@@ -59,7 +59,7 @@ class MetadataUpdates:
         self._resign = resign
 
     async def update(self, request: UpdateMetadataRequest) -> Mapping[str, bytes]:
-        """Apply a request; return the deleted topics: ids by name."""
+        """Apply a request; return the ids of the deleted topics by name."""
         deleted: dict[str, bytes] = {}
         time_slice = TimeSlice()
         await self._update_brokers(request, time_slice)
@@ -89,7 +89,7 @@ class MetadataUpdates:
                 partition.reconsider()
 
     async def _bounds(self, request: UpdateMetadataRequest, time_slice: TimeSlice) -> Mapping[str, KnownTopic]:
-        """Read topics from the tree if the request has more of their partitions than the metadata cache."""
+        """Read topics from the tree if the request has partitions new to the metadata cache; return them by name."""
         claims: dict[str, Claim] = {}
         for topic in request.topic_states:
             known = self._cluster.topics.get(topic.topic_name)
@@ -106,7 +106,10 @@ class MetadataUpdates:
     async def _possible(
         self, topic: UpdateMetadataTopicState, bound: KnownTopic | None, time_slice: TimeSlice
     ) -> list[UpdateMetadataPartitionState]:
-        """Drop the states of partitions that do not exist according to the tree."""
+        """Return the states of a topic's partitions that can exist; log how many were dropped.
+
+        `bound` is the topic in the tree; None: the partitions are not compared with the tree.
+        """
         possible = []
         for state in topic.partition_states:
             index = state.partition_index

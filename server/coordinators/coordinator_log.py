@@ -29,7 +29,7 @@ TRANSACTION_COMMIT_TIMEOUT_MS = 60_000
 
 
 class InternalTopicLog:
-    """Log of a coordinator: the partitions of an internal topic that this broker leads, for reads and appends."""
+    """Log of a coordinator, to read and append: the partitions that this broker leads of one internal topic."""
 
     def __init__(
         self,
@@ -60,7 +60,10 @@ class InternalTopicLog:
     def append(
         self, partition: int, batch: bytes, now_ms: int, *, transaction_version: int = 0, guard: object | None = None
     ) -> Appended:
-        """Append a batch to a partition with acks=all. Raises KafkaError."""
+        """Append a batch to a partition with acks=all. Raises KafkaError.
+
+        Returns the batch's first offset, and its commit to await; the commit is None if the batch is committed already.
+        """
         found = self._broker.partition(self.topic, partition)
         # A buffer of its own, because the log writes offset and leader epoch into the header in place.
         info = found.append_as_leader(
@@ -95,7 +98,10 @@ class InternalTopicLog:
         return None if found.is_held_in_sync(next_offset) else self._until_held(found, next_offset)
 
     async def _until_held(self, partition: Partition, next_offset: int) -> None:
-        """Wait until all in-sync replicas hold the records before `next_offset`, even below min.insync.replicas."""
+        """Wait until all in-sync replicas hold the records before `next_offset`.
+
+        The in-sync replicas may be fewer than min.insync.replicas.
+        """
         while True:
             changed = trio.Event()
             partition.watchers.add(changed.set)
@@ -107,7 +113,7 @@ class InternalTopicLog:
                 partition.watchers.discard(changed.set)
 
     async def read_batches(self, partition: int) -> AsyncIterator[bytes]:
-        """Yield a partition's batches up to its present end; reads about 1 MB in a thread. Raises KafkaError."""
+        """Yield a partition's batches up to its present end; threads read about 1 MB at a time. Raises KafkaError."""
         # Only once, and before the first load. It reads files or generates code, which would hold the event loop.
         if not self._can_read:
             await self._broker.environment.run_in_thread(self._load_codecs)

@@ -164,13 +164,13 @@ BLOCK_SIZE = 1000
 
 
 class ProducerIdBlocks:
-    """Allocates producer id blocks by advancing /latest_producer_id_block, as Kafka's controller does."""
+    """Allocator of producer id blocks; it advances /latest_producer_id_block, as Kafka's controller does."""
 
     def __init__(self, coordination: Coordination, node_id: int) -> None:
         self._coordination, self._node_id = coordination, node_id
 
     async def allocate_block(self) -> range:
-        """Reserve a block of producer ids that no other broker uses; return it once that is durable.
+        """Reserve a block of producer ids that no other broker uses; return it when the reservation is durable.
 
         Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS, which producers retry, while the tree is unavailable.
         """

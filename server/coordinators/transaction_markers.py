@@ -122,7 +122,10 @@ class TransactionMarkers:
         self._knows_topics = False
 
     def send(self, partition: int, owed: Sequence[MarkersOwed]) -> None:
-        """Queue the markers owed by `partition` of the transaction topic, which this broker leads."""
+        """Queue markers that transactions in `partition` of the transaction topic still have to write.
+
+        This broker leads the partition.
+        """
         # Not by `broker.partition`, which refuses what a broker leads that is cut off.
         held = self._broker.replicas.partition(TRANSACTION_STATE_TOPIC, partition)
         if held is None:
@@ -141,7 +144,7 @@ class TransactionMarkers:
                 self._wake.set()
 
     def forget(self, partition: int) -> None:
-        """Cancel an unloaded transaction partition's jobs; its coordinator queues them again once it is loaded."""
+        """Cancel the jobs of a transaction partition that was unloaded; its next load queues them again."""
         for job in self._jobs.pop(partition, {}).values():
             job.is_over = True
 

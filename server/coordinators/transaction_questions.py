@@ -122,7 +122,7 @@ class Question:
 
 
 class Verifier(Protocol):
-    """Port to the verifier, which sends questions to transaction coordinators."""
+    """Interface of the verifier of transactions, which sends questions to transaction coordinators."""
 
     def ask(self, question: Question) -> Worked[Errors]:
         """Return the answer to a question; it is ready immediately if the coordinator on this broker knows it."""

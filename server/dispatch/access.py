@@ -156,7 +156,7 @@ class Authorizer(Protocol):
 
 
 class Guarded(Protocol):
-    """Broker with an authorizer. This protocol is declared here because `server/ports.py` imports this module."""
+    """Broker with an authorizer. This protocol is declared here, because `server/ports.py` imports this module."""
 
     @property
     def authorizer(self) -> Authorizer | None: ...
@@ -170,7 +170,7 @@ def may(
     *,
     quietly: bool = False,
 ) -> bool:
-    """True if the client may do this operation on the named resource. `quietly`: do not log the decision."""
+    """Tell whether the client may do this operation on the named resource. `quietly`: do not log the decision."""
     authorizer = context.broker.authorizer
     if authorizer is None:
         return True
@@ -178,13 +178,13 @@ def may(
 
 
 def require(context: RequestContext[Guarded], operation: AclOperation, resource_type: ResourceType, name: str) -> None:
-    """Raise the KafkaError for this type of resource if the client may not do the operation."""
+    """Raise the authorization error of this type of resource if the client may not do the operation."""
     if not may(context, operation, resource_type, name):
         raise KafkaError(REFUSALS[resource_type])
 
 
 def may_on_cluster(context: RequestContext[Guarded], operation: AclOperation, *, quietly: bool = False) -> bool:
-    """True if the client may do this operation on the cluster."""
+    """Tell whether the client may do this operation on the cluster. `quietly`: do not log the decision."""
     if may(context, operation, ResourceType.CLUSTER, CLUSTER_NAME, quietly=quietly):
         return True
     # What brokers ask costs them nothing. Who only says that it is one is no broker, and its quota holds (as in Kafka).
@@ -241,7 +241,7 @@ def allowed_names(
 
 
 def may_on_any(context: RequestContext[Guarded], operation: AclOperation, resource_type: ResourceType) -> bool:
-    """True if the client may do this operation on at least one resource of this type, existing or not."""
+    """Tell whether the client may do this operation on at least one resource of this type, existing or not."""
     authorizer = context.broker.authorizer
     if authorizer is None:
         return True
@@ -249,7 +249,10 @@ def may_on_any(context: RequestContext[Guarded], operation: AclOperation, resour
 
 
 def authorized_operations(context: RequestContext[Guarded], resource_type: ResourceType, name: str) -> int:
-    """Return the operations that the client may do on the resource as a bit set: bit n stands for operation n."""
+    """Return the operations that the client may do on the resource.
+
+    The result is a bit set: bit n stands for operation n.
+    """
     everything = OPERATIONS[resource_type]
     authorizer = context.broker.authorizer
     if authorizer is None:

@@ -15,7 +15,7 @@ from ottla.wire.schema import VersionRange
 
 @dataclass(eq=False)
 class Api:
-    """Kafka request that this broker serves."""
+    """A Kafka API (type of request) that this broker serves: its versions, its handler's module, where it is served."""
 
     name: str
     """Kafka's, such as `ListOffsets`."""

@@ -48,7 +48,7 @@ ALL_TIMED, STANDS_FOR = 1024, 16
 
 
 class CloseConnection(Exception):
-    """Raised by a handler to close the connection without a response, as Kafka does for errors with acks=0."""
+    """Error raised by a handler to close the connection without a response, as Kafka does for errors with acks=0."""
 
 
 class Code(NamedTuple):
@@ -62,7 +62,7 @@ class Code(NamedTuple):
 
 
 class Route(Api):
-    """Served request with its code, which is imported at first use, and with counters for metrics."""
+    """An API that this broker serves, with its code (imported at first use) and its counters for metrics."""
 
     def __init__(self, api: Api, load: Callable[[], Code]) -> None:
         super().__init__(**vars(api))
@@ -97,7 +97,10 @@ class Route(Api):
         return self.code.handler
 
     def note_time(self, seconds: float, *, is_answered: bool = True) -> None:
-        """Add to the time of a waiting request. `is_answered` False: a later call adds more of this request's time."""
+        """Add to the time of a request that had to wait.
+
+        `is_answered` is False if a later call will add more time of this request.
+        """
         self.seconds += seconds
         if is_answered:
             self._waited += 1
@@ -198,9 +201,10 @@ def api_name(api_key: int) -> str:
 def served_routes(
     *, is_in_cluster: bool, is_between_brokers: bool = True, has_receiver: bool = False
 ) -> dict[int, Route]:
-    """Return the routes, by API key, for a broker in a cluster or alone, and for inter-broker or client listeners.
+    """Return the routes, by API key, that a broker serves in a cluster or alone.
 
-    `has_receiver`: True if this broker has a receiver for clients' metrics (KIP-714).
+    `is_between_brokers` is False for client listeners, True for inter-broker listeners.
+    `has_receiver` is True if this broker has a receiver for clients' metrics (KIP-714).
     """
     return {
         key: route
