@@ -54,7 +54,7 @@ EntriesChange = Callable[[Pattern, frozenset[Entry]], frozenset[Entry]]
 
 
 class _Known(NamedTuple):
-    """ACL rules of a pattern, read from its node in the coordination tree; `version` None: there is no node."""
+    """ACL rules of one pattern as last read from the tree. `version`: version of its node, None without a node."""
 
     entries: frozenset[Entry]
     version: int | None
@@ -62,7 +62,7 @@ class _Known(NamedTuple):
 
 
 class AclStore:
-    """Store of the authorizer's ACLs in the coordination tree; `refusal` maps write errors to client errors."""
+    """Store of the authorizer's ACLs in the coordination tree. `refusal` converts write errors for the client."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class AclStore:
         return [errors.get(acl.pattern) for acl in acls]
 
     async def remove(self, filters: Sequence[AclFilter], limit: int) -> list[list[tuple[Acl, KafkaError | None]]]:
-        """Remove the rules that `filters` match; return each filter's matched rules, each with None or an error.
+        """Remove the rules that `filters` match; return the removed rules by filter, each rule with None or an error.
 
         Raises KafkaError if the filters match more than `limit` different rules, or the same rules too many times.
         """
@@ -146,7 +146,7 @@ class AclStore:
         return removed
 
     async def _meant_by(self, filters: Sequence[AclFilter], limit: int) -> dict[Pattern, list[int]]:
-        """Map each pattern that `filters` select to those filters' indexes. Raises KafkaError if too many match."""
+        """Return the patterns that `filters` select, with those filters' indexes. Raises KafkaError if too many."""
         meant: dict[Pattern, list[int]] = {}
         matched: set[Acl] = set()
         known: dict[AclFilter, Mapping[Pattern, list[Entry]]] = {}
@@ -171,9 +171,9 @@ class AclStore:
     async def _change(
         self, patterns: Sequence[Pattern], change: EntriesChange, forget: Callable[[], None] = lambda: None
     ) -> KafkaError | None:
-        """Change the rules of `patterns` in one multi (an atomic write); return an error, or None.
+        """Change the rules of `patterns` in one multi (an atomic write); return None or an error.
 
-        `change` returns a pattern's new rules. `forget` is called before each try; it discards the state of `change`.
+        `change` returns a pattern's new rules. `forget` is called before each try, to discard results of the last try.
         """
         for attempt in range(TRIES):
             if attempt:
@@ -226,7 +226,7 @@ class AclStore:
     # ------------------------------------------------------------------ reading, and hearing of changes
 
     async def read_all(self) -> None:
-        """Load all rules. Raises CoordinationError; raises MalformedNode because an unreadable rule may be a deny."""
+        """Load all rules. Raises CoordinationError, and MalformedNode for an unreadable rule (it may be a deny)."""
         await make_missing(self._coordination, acl_znodes.all_paths())
         async with self._lock:
             found: set[Pattern] = set()
@@ -305,7 +305,7 @@ def _named_by(kind: PatternType, notice: bytes) -> Pattern | None:
 
 
 def _pieces(nodes: Mapping[Pattern, Iterable[Entry]]) -> Iterator[list[Pattern]]:
-    """Split patterns into groups whose nodes fit into one multi (an atomic write of several nodes)."""
+    """Split `nodes` into groups small enough for one multi (an atomic write of several nodes)."""
     piece: list[Pattern] = []
     size = 0
     for pattern, entries in nodes.items():

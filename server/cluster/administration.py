@@ -88,7 +88,7 @@ def _kept_passwords(zookeeper: ZooKeeperConfig) -> KeptPasswords:
 
 
 class Administration:
-    """Service that creates, extends and deletes topics; `settings` changes the settings of topics and brokers.
+    """Service that creates, extends and deletes topics. Its attribute `settings` changes topic and broker settings.
 
     REQUEST_TIMED_OUT: the change was made, but within `timeout_s` it did not become visible in this broker's metadata.
     """
@@ -104,7 +104,7 @@ class Administration:
         prepared_logs: PreparedLogs | None = None,
         make_topic_id: Callable[[], bytes] = random_topic_id,
     ) -> None:
-        """Create the service; `prepared_logs` is given only to a lone broker."""
+        """Create the service. `prepared_logs`: given for a lone broker only; None in a cluster."""
         self.planner, self.configs, self._member = planner, configs, member
         self._cluster = planner.cluster
         self._coordination, self._prepared_logs = coordination, prepared_logs
@@ -152,8 +152,8 @@ class Administration:
     ) -> list[PlanOrError]:
         """Create topics; return a plan or an error for each.
 
-        `take` gets each creatable topic's number of partitions, even if `validate_only`; its KafkaError refuses the
-        topic.
+        `take` gets each creatable topic's number of partitions, even if `validate_only`. If `take` raises KafkaError,
+        the topic is refused with that error.
         """
         if (controller := self._member.controller) is None:
             return [KafkaError(ErrorCode.NOT_CONTROLLER) for _ in topics]
@@ -195,7 +195,7 @@ class Administration:
             return bare(error)
 
     async def _refuse_what_is_marked(self, outcomes: list[PlanOrError]) -> None:
-        """Refuse new topics whose name belongs to a topic under deletion, after a short wait for the deletion.
+        """Refuse new topics that have the name of a topic under deletion. First wait briefly for the deletion to end.
 
         Kafka refuses without a wait. But metadata omits a topic shortly before its deletion is complete, and a client
         that no longer finds the topic may create it again immediately.
@@ -247,7 +247,7 @@ class Administration:
     ) -> list[TopicPlan]:
         """Let the controller carry out `plans`; put errors into `outcomes` and return the plans that failed.
 
-        In a cluster a plan may still succeed after the timeout.
+        A plan that failed by a timeout may still succeed later if this broker is in a cluster.
         """
         names = [plan.name for plan in plans]
         errors: Mapping[str, KafkaError | None] = {}
@@ -263,14 +263,14 @@ class Administration:
         return [plan for plan in plans if plan.name in refused]
 
     def _resigned(self, error: KafkaError) -> KafkaError:
-        """Return the client's error for a request that failed with `error` because the controller resigned."""
+        """Return the client's error for a request that the controller refused with `error`."""
         # A broker that is alone is the controller until it has lost its tree.
         if self._is_alone and error.code is ErrorCode.NOT_CONTROLLER:
             return not_stored()
         return bare(error)
 
     async def _await_leaders(self, outcomes: list[PlanOrError], timeout_s: float) -> None:
-        """Wait until all created partitions have leaders; after `timeout_s`, topics without get REQUEST_TIMED_OUT."""
+        """Wait until all created partitions have leaders. After `timeout_s`, the other topics get REQUEST_TIMED_OUT."""
         awaited = {plan.name: plan for plan in outcomes if isinstance(plan, TopicPlan)}
 
         def are_led() -> bool:
@@ -301,7 +301,7 @@ class Administration:
         timeout_s: float = math.inf,
         take: Callable[[int], None] = lambda partitions: None,
     ) -> None:
-        """Increase a topic's partitions to `count`; `take` gets the number of new ones and may raise KafkaError."""
+        """Increase a topic's partitions to `count`. `take` gets the number of new ones, and may raise KafkaError."""
         if (controller := self._member.controller) is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         if topic_name_problem(name) is not None:
@@ -357,7 +357,7 @@ class Administration:
     async def delete_topics(
         self, names: Sequence[str], *, wanted_ids: Mapping[str, bytes] | None = None, timeout_s: float = math.inf
     ) -> list[KafkaError | None]:
-        """Delete topics; return None or an error for each. `wanted_ids` has the ids of topics requested by id."""
+        """Delete topics; return None or an error for each. `wanted_ids`: by name, the ids of topics requested by id."""
         if not self.is_controller:
             return [KafkaError(ErrorCode.NOT_CONTROLLER) for _ in names]
         # A topic that is made again meanwhile does not count as the one that is to go.
@@ -383,7 +383,7 @@ class Administration:
         return [results[name] for name in names]
 
     async def _mark_deleted(self, name: str, results: dict[str, KafkaError | None], wanted_id: bytes | None) -> None:
-        """Mark a topic for deletion and put None or an error into `results`; a marked topic counts as deleted.
+        """Mark a topic for deletion and put None or an error into `results`. An already marked topic is no error.
 
         `wanted_id`: topic id that the client requested, None if it gave a name.
         """
@@ -445,7 +445,7 @@ class Administration:
             self._wakeup.set()
 
     def request_topics(self, topics: Sequence[NewTopic], on_outcome: OnOutcome) -> None:
-        """Request the creation of topics in the background, as a client would; call `on_outcome` with each outcome."""
+        """Request the creation of topics in the background. `on_outcome` is called with each topic's outcome."""
         self._ordered.append((topics, on_outcome))
         self._wakeup.set()
 
@@ -485,7 +485,7 @@ class Administration:
     async def _created_somewhere(
         self, topics: Sequence[NewTopic], timeout_s: float, *, is_internal: bool = True
     ) -> Sequence[PlanOrError | None]:
-        """Create topics: directly if this broker is the controller, otherwise by a request to the controller."""
+        """Create topics on this broker if it is the controller; otherwise send the controller a request."""
         if not self.is_controller:
             return await self._created_elsewhere(topics, timeout_s)
         try:
@@ -512,7 +512,7 @@ class Administration:
         return [errors.get(topic.name) for topic in topics]
 
     async def ensure_topic(self, name: str) -> None:
-        """Wait until topic `name` exists, created by the rules for internal topics if missing. Raises KafkaError."""
+        """Wait until the internal topic `name` exists; create it if it is missing. Raises KafkaError."""
         if name in self._cluster.topics:
             return
         async with self._locks.hold([f"ensure/{name}"]):  # not the topic's own turn, which its creation here takes
@@ -529,7 +529,7 @@ class Administration:
 
 
 def _refuse(outcomes: list[PlanOrError], errors: Mapping[str, KafkaError]) -> None:
-    """Replace, in `outcomes`, the plans of the topics in `errors` by their errors."""
+    """Replace plans in `outcomes` by errors; `errors` has the errors by topic name."""
     if errors:
         for number, each in enumerate(outcomes):
             if isinstance(each, TopicPlan) and each.name in errors:
@@ -544,7 +544,7 @@ def _still(planned: TopicPlan, topic: TopicState | None) -> TopicPlan:
 
 
 def _log_refusals(outcomes: Mapping[str, PlanOrError | None]) -> None:
-    """Log refused topics in one line, however many the client named."""
+    """Log one warning that counts the topics that could not be created, with the first one's error."""
     refused = {
         name: outcome
         for name, outcome in outcomes.items()

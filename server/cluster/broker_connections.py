@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class LocalPeer:
-    """Peer that stands for this broker itself; it calls the request handlers without a socket."""
+    """Peer object for this broker itself. It calls the request handlers directly, without a socket."""
 
     def __init__(self, broker: BrokerParts, client_id: str) -> None:
         self._broker, self._client_id = broker, client_id
@@ -52,7 +52,7 @@ class LocalPeer:
 
 
 class BrokerPort(BrokerParts, Protocol):
-    """Parts of the broker that the cluster package uses."""
+    """Interface of the broker for the cluster package: the parts of the broker that the package uses."""
 
     @property
     def authorizer(self) -> AclAuthorizer | None: ...
@@ -102,11 +102,11 @@ class BrokerConnections:
         return self._connect(broker_id, self.endpoint_of_controller(broker_id), self._control_plane, "to-controller")
 
     def controller_channel(self) -> ControllerChannel:
-        """Return a new channel that always connects to the current controller."""
+        """Return a new channel to the controller. The channel connects anew when another broker becomes controller."""
         return ControllerChannel(self.endpoint_of_controller, self.to_controller)
 
     def from_controller(self, registration: BrokerRegistration) -> Peer:
-        """Connect, as the controller, to a broker. Raises PeerUnavailable if it lacks the controller's listener."""
+        """Connect the controller to a broker. Raises PeerUnavailable if the broker lacks the controller's listener."""
         endpoint = registration.endpoints.get(self._control_plane)
         return self._connect(registration.node_id, endpoint, self._control_plane, str(self._broker.node_id))
 

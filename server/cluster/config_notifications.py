@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 async def persistently(coordination: Coordination, action: Callable[[], Awaitable[T]]) -> T:
-    """Repeat an idempotent action while the coordination tree is unavailable. Raises SessionExpired."""
+    """Return the result of an idempotent `action`. Retry it while the tree is unavailable. Raises SessionExpired."""
     while True:
         try:
             return await action()
@@ -54,7 +54,7 @@ async def persistently(coordination: Coordination, action: Callable[[], Awaitabl
 
 
 class Signal:
-    """Event that one task awaits and that may be set any number of times; `set` can serve as a watch's callback."""
+    """Event for one waiting task; it can be set again and again. `set` fits as the callback of a watch."""
 
     def __init__(self) -> None:
         self._event = trio.Event()
@@ -77,9 +77,9 @@ async def follow(
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
-    """Call `read_everything`, then `read_what_changed` after each change, until the session ends.
+    """Call `read_everything` once, then `read_what_changed` after each change. Raises SessionExpired at the end.
 
-    At the end call `ends`, which cancel the watches. Raises SessionExpired.
+    At the end, call each function in `ends`; these functions cancel the watches.
     """
     try:
         await persistently(coordination, read_everything)
@@ -93,9 +93,9 @@ async def follow(
 
 
 class ChangeNotices:
-    """Change notifications to other brokers: sequential nodes below `parent` in the coordination tree.
+    """Change notifications between brokers: sequential nodes below `parent` in the coordination tree.
 
-    A notification names the entity that changed, which its reader then reads (as Kafka's
+    A notification names an entity; the broker that reads the notification then reads the entity (as Kafka's
     ZkNodeChangeNotificationListener). Any broker deletes notifications after 15 minutes. *Heeded*: processed by this
     broker. Times are in ms.
     """
@@ -115,7 +115,7 @@ class ChangeNotices:
         self._heeded = max((await self._numbers()).values(), default=-1)
 
     async def read(self) -> tuple[list[bytes], int]:
-        """Return the unprocessed notifications, and the number to pass to `heeded` later. Raises CoordinationError."""
+        """Return the unprocessed notifications, and the number to pass to `heeded`. Raises CoordinationError."""
         numbers = await self._numbers()
         self._created_ms = {name: self._created_ms[name] for name in numbers if name in self._created_ms}
         # Those from before are read once, too, to know their age.
@@ -158,7 +158,7 @@ TOPICS, BROKERS = "topics/", "brokers/"
 
 
 class ConfigNotifications:
-    """Listener that applies settings changed in the coordination tree to this broker.
+    """Listener for changes of settings in the coordination tree; it applies them to this broker.
 
     `on_unclean_allowed` gets the topics (None: all) whose offline partitions may now elect out-of-sync leaders. A lone
     broker (`is_alone`) reads a topic's settings before the topic becomes visible.

@@ -27,13 +27,13 @@ VERSION = 3
 
 
 class ControlledShutdown:
-    """Controlled shutdown of this broker. `broker_epoch` returns the epoch of the broker's current registration."""
+    """Controlled shutdown of this broker: it hands leaderships over. `broker_epoch` returns the broker's epoch."""
 
     def __init__(self, broker: BrokerParts, member: Member, broker_epoch: Callable[[], int]) -> None:
         self._broker, self._member, self._broker_epoch = broker, member, broker_epoch
 
     async def run(self) -> None:
-        """Move leadership to other brokers within controlled.shutdown.timeout.ms, and log the partitions still led."""
+        """Move leadership to other brokers within controlled.shutdown.timeout.ms; log partitions that are still led."""
         is_done = False
         try:
             with trio.move_on_after(self._broker.config.member.controlled_shutdown_timeout_ms / 1000):
@@ -55,14 +55,14 @@ class ControlledShutdown:
         return False
 
     async def _until_worth_asking(self, asked: int, backoff_s: float) -> None:
-        """Wait for `backoff_s` seconds, or until a broker other than `asked` is the controller."""
+        """Wait until a broker other than `asked` is the controller, at most `backoff_s` seconds."""
         with trio.move_on_after(backoff_s):
             # Where all brokers of a cluster stop together, so does the controller.
             while self._member.controller_id in (asked, NO_CONTROLLER):
                 await trio.sleep(ASK_AGAIN_S)
 
     def _log_what_is_left(self, *, is_done: bool) -> None:
-        """Log the partitions that this broker still leads. `is_done`: the controller reported that none remain."""
+        """Log the partitions that this broker still leads. `is_done`: the controller reported that there are none."""
         node_id = self._broker.node_id
         if is_done:
             logger.info("Everything that broker %d led is handed over", node_id)
@@ -78,7 +78,7 @@ class ControlledShutdown:
         )
 
     async def _hand_over(self) -> int | None:
-        """Send one ControlledShutdown request; return the number of partitions still led here, None if unknown."""
+        """Send one ControlledShutdown request; return the number of partitions still led, None after a failure."""
         # A session that expired since the last request has led to another registration.
         request = ControlledShutdownRequest(broker_id=self._broker.node_id, broker_epoch=self._broker_epoch())
         try:

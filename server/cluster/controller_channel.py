@@ -24,7 +24,7 @@ async def ask_active_controller(
 ) -> Any:
     """Send one request to the controller and return its response. Raises PeerUnavailable.
 
-    If another broker becomes controller meanwhile, the request fails after MOVE_GRACE_S seconds; it is not sent again.
+    If another broker becomes controller meanwhile, the request fails after MOVE_GRACE_S seconds, without a retry.
     """
     answer: Any = None
     controller_id = election.controller_id
@@ -48,7 +48,7 @@ async def ask_active_controller(
 
 
 class ControllerChannel:
-    """Connection to the active controller, also after a change (Kafka's NodeToControllerChannelManager).
+    """Connection to the active controller; it follows the controller (Kafka's NodeToControllerChannelManager).
 
     `endpoint` returns a broker's address, None if unknown; `connect` opens a connection. Tasks may send concurrently.
     """

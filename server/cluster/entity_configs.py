@@ -52,7 +52,7 @@ Listener = Callable[[str, Texts], None]
 
 
 class EntityConfigs:
-    """Settings of users, clients, addresses in the coordination tree; `refusal` maps write errors to client errors."""
+    """Settings of users, clients and addresses in the coordination tree. `refusal` converts write errors."""
 
     def __init__(
         self, coordination: Coordination, refusal: Callable[[CoordinationError], KafkaError], *, has_readers: bool
@@ -64,7 +64,7 @@ class EntityConfigs:
         self._locks = KeyedLock()
 
     def on_change(self, listener: Listener) -> None:
-        """Call `listener` with each entity's settings now and after every change, with empty ones after the last."""
+        """Call `listener` with each entity's settings, now and after every change. Removed settings come as empty."""
         self._listeners.append(listener)
         for entity, overrides in self._known.items():
             listener(entity, overrides.texts)
@@ -79,7 +79,7 @@ class EntityConfigs:
     # ------------------------------------------------------------------ changing
 
     async def alter(self, entity: str, change: Callable[[Texts], Texts]) -> None:
-        """Change an entity's settings to the result of `change`, a function of the present settings.
+        """Change an entity's settings. `change` gets the present settings and returns the new ones.
 
         Raises KafkaError if `change` does, or if the write fails. `change` is called again if another broker wrote
         meanwhile.
@@ -107,7 +107,7 @@ class EntityConfigs:
         return _overrides(node)
 
     async def _write(self, entity: str, known: Overrides, texts: Texts) -> Overrides | None:
-        """Write settings; return None if another broker has changed the node, or a parent, since it was read."""
+        """Write settings; return None if another broker has changed the node or a parent since it was read."""
         path = znodes.entity_path(entity)
         try:
             if not texts and known.version is not None:
@@ -141,7 +141,7 @@ class EntityConfigs:
         return [Create(path) for path, node in zip(paths, nodes, strict=True) if node is None]
 
     async def _tidy_above(self, entity: str) -> None:
-        """Delete the empty parent nodes that remain after a user's last client entity was removed."""
+        """Delete parent nodes that became empty because the last client entity of a user was removed."""
         user, separator, _ = entity.partition(f"{_CLIENTS_OF_USER}/")
         if not separator:
             return

@@ -51,10 +51,10 @@ UNKNOWN_EPOCH = -1
 
 
 class Feature(NamedTuple):
-    """Feature with versioned levels (KIP-584); `is_alone_only`: members of a cluster do not support it.
+    """Feature with versioned levels (KIP-584). `is_alone_only`: only lone brokers support the feature.
 
-    `keys`: API keys that a broker must serve to advertise the feature. `unfinalized`: level in a cluster while none is
-    finalized; 0 if every broker has to support the feature first.
+    `keys`: API keys that a broker must serve to advertise the feature. `unfinalized`: level in a cluster that has not
+    finalized one; 0 if every broker has to support the feature first.
     """
 
     name: str
@@ -89,10 +89,10 @@ _ALONE_ONLY = frozenset(each.name for each in FEATURES if each.is_alone_only)
 
 
 class Levels(NamedTuple):
-    """Content of the node /feature; `finalized`: levels above 0.
+    """Feature levels in the node /feature. `finalized`: the levels above 0.
 
-    `settled`: features whose level a client has set; the controller does not change these. `is_ours`: the controller
-    may raise other levels; in a node that Kafka wrote, only the operator may.
+    `settled`: features whose level a client has set; the controller does not change these. `is_ours`: Ottla wrote the
+    node, so the controller may raise the other levels; if Kafka wrote it, only the operator may.
     """
 
     finalized: Mapping[str, int] = {}
@@ -100,7 +100,7 @@ class Levels(NamedTuple):
     is_ours: bool = True
 
     def unsupported(self, supported: Mapping[str, int]) -> dict[str, int]:
-        """Return the finalized levels that exceed a broker's `supported` levels."""
+        """Return those finalized levels that are higher than a broker's levels in `supported`."""
         lacking = {name: level for name, level in self.finalized.items() if level > supported.get(name, 0)}
         # A broker that was alone may have left its own here. The others mean nothing by it.
         return {name: level for name, level in lacking.items() if name not in _ALONE_ONLY}
@@ -115,7 +115,7 @@ class Update(NamedTuple):
 
 
 class InvalidUpdate(KafkaError):
-    """Error for an invalid feature update, with Kafka's text. The error rejects all updates of the request."""
+    """Error for an invalid feature update, with Kafka's text. It rejects all updates in the request."""
 
     def __init__(self, update: Update, reason: str) -> None:
         message = f"Invalid update version {update.level} for feature {update.name}. {reason}"
@@ -133,7 +133,7 @@ class Features:
         kinds_of_groups: Iterable[str] = KINDS_OF_GROUPS,
         beside_kafka: str | None = None,
     ) -> None:
-        """Create this broker's levels; `kinds_of_groups`: group types that it serves.
+        """Create this broker's feature levels. `kinds_of_groups`: group types that this broker serves.
 
         `beside_kafka`: release of the cluster's Apache Kafka brokers, None if there are none.
         """
@@ -155,14 +155,14 @@ class Features:
         return self._in_use[name]
 
     def is_served(self, name: str) -> bool:
-        """Tell whether this broker serves the feature's requests: its level is above 0, and no setting disables it.
+        """Return True if the feature's level is above 0 and no setting disables the feature on this broker.
 
         As in Kafka, features that a setting disables are still advertised.
         """
         return self._in_use[name] > 0 and name not in self._not_served
 
     def supported(self, served_keys: Container[int]) -> list[Feature]:
-        """Return the features to advertise, from level 0 on, for a broker that serves the requests `served_keys`."""
+        """Return the features to advertise: those whose API keys are all in `served_keys`. Their lowest level is 0."""
         if not self._are_announced:
             return []
         possible = (each for each in FEATURES if self._is_alone or not each.is_alone_only)
@@ -183,7 +183,7 @@ class Features:
     # ------------------------------------------------------------------ reading
 
     async def read(self) -> None:
-        """Load the levels. Raises CoordinationError, or JoinProblem if a level exceeds those supported here."""
+        """Load the levels. Raises CoordinationError, or JoinProblem if this release does not support a level."""
         (node,) = await self._coordination.get_all([znodes.FEATURE])
         known = self._node
         # A server of the tree may be behind the one that was asked before.
@@ -245,7 +245,7 @@ class Features:
             self._has_problem.set()
 
     async def until_broken(self, until_other: Callable[[], Awaitable[str]]) -> str:
-        """Wait until a finalized level exceeds this release's levels, or `until_other` returns; return the reason."""
+        """Wait until this release does not support a finalized level, or `until_other` returns; return the reason."""
         reasons: list[str] = []
         async with trio.open_nursery() as nursery:
 
@@ -274,7 +274,7 @@ def encode_levels(levels: Levels) -> bytes:
 
 
 def decode_levels(data: bytes) -> Levels:
-    """Return the levels in a node; no levels if the node is unreadable, which only the operator can repair."""
+    """Decode the levels in a node. For an unreadable node, return no levels; only the operator can repair it."""
     try:
         node = json.loads(data)
         features: dict[str, Any] = dict(node["features"]) if node["status"] == 1 else {}

@@ -69,7 +69,7 @@ NO_ADDRESS = bytes(4)
 
 
 class _Refused(Exception):
-    """The controller has refused a request, and a retry would not help."""
+    """Error: the controller has refused a request, and a retry would not help."""
 
 
 class ForwardingManager:
@@ -86,7 +86,7 @@ class ForwardingManager:
         self._refusals = Reminder()
 
     def answer(self, handler: Handler, request: Any, context: RequestContext[Any]) -> Answer[Any]:
-        """Return the controller's response; if this broker is the controller, `handler` makes it."""
+        """Return the controller's response to a request. If this broker is the controller, call `handler` for it."""
         if context.principal == THIS_BROKER or not self._election.takes_envelopes:
             return handler(request, context)
         return self._answer(handler, request, context)
@@ -102,7 +102,7 @@ class ForwardingManager:
         return await finished(handler(request, context)) if response is None else response
 
     async def _tried(self, handler: Handler, request: Any, context: RequestContext[Any]) -> Any:
-        """Handle a request here or at the controller; retry until the deadline, then return None. Raises _Refused."""
+        """Handle a request here or at the controller, with retries; None after the deadline. Raises _Refused."""
         election, requested_ms = self._election, getattr(request, "timeout_ms", None)
         timeout_ms = self._timeout_ms() if requested_ms is None else min(max(requested_ms, 0), TIMEOUT_MAX_MS)
         deadline, pause_s = trio.current_time() + timeout_ms / 1000, RETRY_S
@@ -126,7 +126,7 @@ class ForwardingManager:
             _shorten(request, deadline)
 
     async def _forwarded(self, request: Any, context: RequestContext[Any], deadline: float) -> EncodedAnswer | None:
-        """Return the controller's response; None without one, or if the receiver is not controller. Raises _Refused."""
+        """Return the controller's response; None if there was none, or it was NOT_CONTROLLER. Raises _Refused."""
         answered, given_up_at = None, deadline + GRACE_S
         with trio.move_on_at(given_up_at):
             exchange = await self._exchanges.get(type(request), context.api_version)
@@ -151,7 +151,7 @@ class ForwardingManager:
         return EncodedAnswer(data[start:])
 
     async def _is_large(self, request: Any, context: RequestContext[Any]) -> bool:
-        """Return True if the request is so large that it counts against the memory budget.
+        """Return True if the request counts against the memory budget because of its size.
 
         A large request is sent once; it does not wait for the controller.
         """
@@ -162,7 +162,7 @@ class ForwardingManager:
 
     @asynccontextmanager
     async def _place(self, address: str) -> AsyncIterator[None]:
-        """Hold a slot among the forwarded requests of client address `address` during the context; wait for it first.
+        """Hold one of the slots for forwarded requests of client address `address`; if none is free, wait for one.
 
         The limit for each address keeps a hanging controller from delaying other clients.
         """
@@ -196,7 +196,7 @@ class ForwardingManager:
 
 
 def _shorten(request: Any, deadline: float) -> None:
-    """Reduce the request's timeout so that it ends at `deadline`; a timeout of 0 stays 0."""
+    """Reduce the request's timeout so that it ends at `deadline`. A timeout of 0 stays 0."""
     if getattr(request, "timeout_ms", 0) > 0:
         request.timeout_ms = min(request.timeout_ms, max(round((deadline - trio.current_time()) * 1000), 1))
 
@@ -228,7 +228,7 @@ def _envelope(exchange: Exchange, body: bytes, context: RequestContext[Any]) -> 
 
 
 def _packed(host: str) -> bytes:
-    """Return a client address as bytes, without the interface (%...) of an IPv6 address, which only its host knows."""
+    """Encode a client's IP address, without the interface (%...) of IPv6, which only the client's host knows."""
     try:
         return socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host.partition("%")[0])
     except OSError:  # the hosts of a simulation have names
@@ -236,7 +236,7 @@ def _packed(host: str) -> bytes:
 
 
 async def carried_out(work: Callable[[], Answer[Any]]) -> Any:
-    """Do the controller's work; return the response, or None if this broker is not the controller, or resigns."""
+    """Call `work`, a request for the controller; return the response, or None if this broker is not the controller."""
     try:
         response: Any = await finished(work())
     except KafkaError as error:

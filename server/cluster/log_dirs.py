@@ -33,9 +33,9 @@ async def settle_identities(
 ) -> None:
     """Assign an id to every log directory and record it in the coordination tree. Raises LogDirectoryProblem.
 
-    The node is /ottla/log_dirs/<node id>, which Apache Kafka ignores; `log_directory_registry.py` has the rules. A lone
-    broker's tree can be lost with a log directory's disk; `check_journal` detects some of these losses. `keep` returns
-    when the tree's changes would survive a power cut (`CoordinationTree.keep`).
+    The node is /ottla/log_dirs/<node id>, which Apache Kafka ignores; `log_directory_registry.py` has the rules. The
+    tree of a lone broker is lost if its disk is lost; `check_journal` detects some of these losses. `keep` returns when
+    the tree's changes would survive a power cut (`CoordinationTree.keep`).
     """
     path = znodes.log_dirs_path(replicas.node_id)
     (node,) = await coordination.get_all([path])
@@ -68,7 +68,7 @@ async def _write(coordination: Coordination, path: str, node: Node | None, known
 
 
 def check_journal(held: Sequence[HeldDirectory], accepted: Collection[str]) -> None:
-    """Raise LogDirectoryProblem if the coordination journal existed earlier and is missing now. Reads the disk."""
+    """Raise LogDirectoryProblem if a coordination journal was there earlier and is missing now. Reads the disk."""
     first = held[0]
     if not first.log_directory.is_online or _has_journal(first):
         return
@@ -96,13 +96,13 @@ NOTIFY_AGAIN_S = 5.0
 
 
 class LogDirFailures:
-    """Notifier of the controller about failed log directories, by nodes below /log_dir_event_notification (KIP-112).
+    """Reporter of failed log directories to the controller, by nodes below /log_dir_event_notification (KIP-112).
 
-    A node names the broker. The controller then sends it LeaderAndIsr; replicas answered with KAFKA_STORAGE_ERROR are
-    offline from then on. Directories that failed before the broker registered need no node: at a registration the
-    controller sends LeaderAndIsr anyway. A log that could not be created for a transient reason counts as offline until
-    the next LeaderAndIsr, so nodes are written repeatedly, with pauses, until all logs are created. `session` stays
-    valid when the broker's session with the tree is replaced.
+    A node names the broker. The controller then sends LeaderAndIsr to this broker; replicas that the broker answers
+    with KAFKA_STORAGE_ERROR are offline from then on. Directories that failed before the broker registered need no
+    node: at a registration the controller sends LeaderAndIsr anyway. A log that could not be created for a transient
+    reason counts as offline until the next LeaderAndIsr, so nodes are written repeatedly, with pauses, until all logs
+    are created. `session` stays valid when the broker gets another session with the tree.
     """
 
     def __init__(self, session: Coordination, node_id: int) -> None:
@@ -114,7 +114,7 @@ class LogDirFailures:
         self._missing = trio.Event()
 
     def note_missing(self) -> None:
-        """Record that logs could not be created although the disks work; `run` will notify the controller."""
+        """Record that logs could not be created although the disks work. `run` then notifies the controller."""
         self._missing.set()
 
     def note(self, directory: LogDirectory) -> None:

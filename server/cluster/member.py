@@ -164,7 +164,7 @@ class ClusterMember:
 
     @cached_property
     def alter_partition_manager(self) -> AlterPartitionManager:
-        """Sender of AlterPartition requests: changes of the in-sync replicas of partitions that this broker leads."""
+        """Sender of AlterPartition requests, which change the in-sync replicas of partitions that this broker leads."""
         from ottla.replication.replica_manager.alter_partition_manager import (
             AlterPartitionManager,  # here, because most brokers are alone
         )
@@ -227,7 +227,7 @@ class ClusterMember:
 
     @property
     def is_fenced(self) -> bool:
-        """True if another broker may have taken this broker's place: the registration is not certainly valid."""
+        """True if this broker's registration is not certainly valid: another broker may have taken its place."""
         # The session may have ended unheard, or no controller has spoken to this registration yet.
         return not self.session.is_sure or self.controller_requests.confirmed_epoch < self.broker_epoch
 
@@ -254,11 +254,14 @@ class ClusterMember:
     # ------------------------------------------------------------------ sessions
 
     def register(self, registration: BrokerRegistration) -> None:
-        """Set the endpoints with which this broker registers; the registration itself follows in `hold`."""
+        """Set the endpoints for this broker's registration. The registration itself happens in `hold`."""
         self._registration = replace(registration, features=self.features.supported_levels)
 
     async def hold(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hold sessions with the tree, one after another. Raises JoinProblem if one cannot begin before the join."""
+        """Hold sessions with the tree, one after another. Raises JoinProblem if one cannot begin before the join.
+
+        The join is this broker's first registration. Later, the broker waits for a new session as long as necessary.
+        """
         problem = await self._hold_one(task_status)
         # Until it has joined, a broker without a session cannot start. Later it waits for one as long as it takes.
         while problem is None or self._has_joined.is_set():
@@ -320,7 +323,7 @@ class ClusterMember:
             self._has_joined.set()  # the election has begun: the controller is known
 
     async def _listen(self, what: str, listen: Callable[[], Awaitable[None]]) -> None:
-        """Run `listen`, which applies changes, until the session ends; restart it after errors. `what`: for the log."""
+        """Run `listen`, which applies changes, until the session ends. After an error, log `what` and run it again."""
         while True:
             try:
                 await listen()
@@ -331,7 +334,7 @@ class ClusterMember:
                 await trio.sleep(SETTINGS_RETRY_S)
 
     async def _register(self, session: Session) -> int:
-        """Create the registration node; return its id, the broker epoch. Raises JoinProblem or SessionExpired."""
+        """Create this broker's registration node; return its broker epoch. Raises JoinProblem or SessionExpired."""
         assert self._registration is not None
         path = znodes.broker_path(self._broker.node_id)
         patience = trio.current_time() + self._tree.patience_s
@@ -357,7 +360,7 @@ class ClusterMember:
                 cancel_watch()
 
     async def _wait_for_namesake(self, gone: trio.Event, patience: float) -> None:
-        """Wait until the registration node of another broker, or of a former session, with this id is deleted (`gone`).
+        """Wait for `gone`: the deletion of a registration node with this broker's id, but not of this session.
 
         Raises JoinProblem at the time `patience` if this broker has never been a member.
         """
@@ -385,7 +388,7 @@ class ClusterMember:
         await broker.replicas.load(hosted, cluster_id=cluster_id)
 
     async def _learn_of_cluster(self) -> str:
-        """Read what a start needs from the tree; return the cluster's id. Retry while a shared tree is unavailable."""
+        """Read from the tree what a start needs; return the cluster's id. Retry while a shared tree is unavailable."""
         while True:
             try:
                 return await self._read_tree()
@@ -426,7 +429,7 @@ class ClusterMember:
             raise JoinProblem(f"the ACLs of the cluster cannot be read: {problem}") from None
 
     async def _settle_identities(self, cluster_id: str) -> None:
-        """Assign ids to the log directories, unless another broker with the same node id may own them (JoinProblem)."""
+        """Assign ids to the log directories. Raises JoinProblem if another registered broker has this node id."""
         broker = self._broker
         accepted = broker.configs.started_with.accepted_log_dirs
         (namesake,) = await self.session.get_all([znodes.broker_path(broker.node_id)])
@@ -474,19 +477,19 @@ class ClusterMember:
         await trio.lowlevel.checkpoint()
 
     async def keep(self) -> None:
-        """Make this start's changes to the coordination tree durable. Raises CoordinationUnavailable."""
+        """Make the changes of this start to the coordination tree durable. Raises CoordinationUnavailable."""
         await self._tree.keep()
 
     async def until_started(self) -> None:
-        """Wait until clients may be served: the cluster's metadata is known, and this start's changes are durable."""
+        """Wait until clients may be served: metadata is known, and this start's changes to the tree are durable."""
         await self.await_metadata()
         await self._has_started.wait()
 
     async def await_metadata(self) -> None:
         """Wait until a controller has sent this broker the topics and the live brokers, including this broker.
 
-        A new controller sends topics after brokers. UNKNOWN_TOPIC_OR_PARTITION before that may make clients drop
-        records.
+        A new controller sends brokers first, then topics. If clients got UNKNOWN_TOPIC_OR_PARTITION in between, they
+        might drop records.
         """
         cluster, node_id = self._broker.cluster, self._broker.node_id
         await until_shown(cluster, lambda: node_id in cluster.brokers, timeout_s=math.inf)
@@ -514,7 +517,7 @@ class ClusterMember:
             await trio.sleep(ASK_AGAIN_S)
 
     async def leave(self) -> None:
-        """Move leadership to other brokers (controlled shutdown) as far as the time limit allows."""
+        """Move leadership to other brokers (controlled shutdown), as far as possible within the time limit."""
         config = self._broker.config.member
         if not self._tree.is_shared:  # no other broker can take over
             return
@@ -532,7 +535,7 @@ class ClusterMember:
     # ------------------------------------------------------------------ what the controller's word leads to
 
     async def _learn_settings(self, topics: Sequence[str]) -> None:
-        """Read the settings of new topics before their logs are created, and import the coordinators that they need."""
+        """Read settings of new topics before their logs are created; import the coordinators of internal topics."""
         await self._broker.coordinators.ensure_code(topics, self._broker.environment.run_in_thread)
         try:
             await self.administration.settings.read_topics(topics)
@@ -553,7 +556,7 @@ class ClusterMember:
         self._broker.coordinators.on_resignation(topic, index)
 
     def on_logs_missing(self) -> None:
-        """Notify the controller that logs could not be created for a transient reason."""
+        """Notify the controller that logs could not be created, for a reason that may pass."""
         self.log_dir_failures.note_missing()
 
     def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Member(Protocol):
-    """This broker as a member of its cluster."""
+    """Interface of this broker's membership in its cluster."""
 
     @property
     def controller(self) -> ActiveController | None:
-        """Active controller on this broker; None while another broker, or none, is the controller."""
+        """Active controller if it runs on this broker; None if another broker is the controller, or there is none."""
 
     @property
     def controller_id(self) -> int:
@@ -45,11 +45,11 @@ class Member(Protocol):
 
     @property
     def forwarding(self) -> ForwardingManager:
-        """Forwarder of requests that only the controller carries out; only for brokers in a cluster of several."""
+        """Forwarder of requests to the controller. Use it only in a cluster of several brokers."""
 
     @property
     def is_fenced(self) -> bool:
-        """True if another broker may have taken this broker's place: the registration is not certainly valid."""
+        """True if this broker's registration is not certainly valid: another broker may have taken its place."""
 
     @property
     def controller_requests(self) -> ControllerRequests:

@@ -22,13 +22,16 @@ logger = logging.getLogger("ottla.administration")
 
 
 class PreparedLogs:
-    """Creator of a lone broker's logs before their topic is in the tree; hidden until this broker leads them."""
+    """Creator of logs for a lone broker's new topics. It creates them before the topic is in the tree.
+
+    The logs are hidden until this broker leads them.
+    """
 
     def __init__(self, replicas: ReplicaManager, configs: ConfigRepository) -> None:
         self._replicas, self._configs = replicas, configs
 
     async def make(self, plans: Sequence[TopicPlan]) -> Mapping[str, OSError | KafkaError]:
-        """Create the logs of new partitions; return an error for each failed topic, none of whose logs remain."""
+        """Create logs of new partitions; return the errors by topic. A topic with an error keeps no new logs."""
         # A client that leaves must not leave unknown logs behind.
         with trio.CancelScope(shield=True):
             failures = await self._replicas.prepare_logs([each for plan in plans for each in self._added(plan)])
@@ -38,7 +41,7 @@ class PreparedLogs:
         return failures
 
     async def discard(self, plans: Sequence[TopicPlan]) -> None:
-        """Delete the logs created for plans that failed later."""
+        """Delete the logs of `plans`, because the plans failed after the logs were created."""
         if not plans:
             return
         with trio.CancelScope(shield=True):

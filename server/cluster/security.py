@@ -25,7 +25,7 @@ SECRET_BYTES = 32
 
 
 async def settle_login_secret(coordination: Coordination) -> bytes:
-    """Return the login secret in the coordination tree; create it if there is none. Raises CoordinationError."""
+    """Return the login secret from the coordination tree; create one if there is none. Raises CoordinationError."""
     while True:
         (node,) = await coordination.get_all([LOGIN_SECRET])
         # Whatever somebody has written there will do, if it can be a secret.
@@ -43,7 +43,7 @@ async def settle_login_secret(coordination: Coordination) -> bytes:
 
 
 class Security:
-    """ACLs, delegation tokens, login secret in the coordination tree; `refusal` maps write errors to client errors."""
+    """ACLs, delegation tokens and login secret in the coordination tree. `refusal` converts write errors."""
 
     def __init__(
         self,
@@ -96,7 +96,10 @@ class Security:
         )
 
     async def read_all(self) -> None:
-        """Load ACLs, tokens and secret. Raises CoordinationError; MalformedNode for an unreadable ACL, maybe a deny."""
+        """Load ACLs, tokens and login secret. Raises CoordinationError, or MalformedNode for an unreadable ACL.
+
+        An unreadable ACL may be a deny.
+        """
         if self._broker.configs.started_with.sasl and self.login_secret is None:
             self.login_secret = await settle_login_secret(self._coordination)
         if self.acls is not None:
@@ -109,7 +112,7 @@ class Security:
             await self.tokens.read_all()
 
     def listeners(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """Return the tasks that apply other brokers' changes until the session ends, by their names for the log."""
+        """Return tasks by name (for the log). Each applies changes of other brokers until the session ends."""
         found: dict[str, Callable[[], Awaitable[None]]] = {}
         if self._has_readers and self.acls is not None:
             found["ACLs"] = self.acls.run

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class JoinProblem(Exception):
-    """The broker cannot join its cluster. The text is one line for the operator."""
+    """Error: the broker cannot join its cluster. The text is one line for the operator."""
 
 
 class Session(Coordination, Protocol):
@@ -47,7 +47,7 @@ class Session(Coordination, Protocol):
 
 
 class CoordinationTree(Protocol):
-    """A broker's coordination tree, with the steps of a start that depend on the tree's kind."""
+    """Coordination tree of a broker, with those steps of a start that depend on the kind of tree."""
 
     is_shared: bool
     """Whether other brokers use it, too."""
@@ -70,7 +70,7 @@ class CoordinationTree(Protocol):
     async def keep(self) -> None:
         """Wait until all writes to the tree would survive a power cut. Raises CoordinationUnavailable.
 
-        During the start this must return before anything outside of the tree may depend on the tree's content.
+        During a start, await this before writing anything outside of the tree that depends on the tree's content.
         """
 
     async def end_start(self) -> None:
@@ -109,7 +109,7 @@ class ClusterSession:
 
     @property
     def is_sure(self) -> bool:
-        """True if this broker's registration is certainly valid; read for every batch of records."""
+        """True if this broker's registration is certainly valid. It is read for every batch, so it must be fast."""
         session = self._registered
         if session is None:
             return False
@@ -154,9 +154,9 @@ NOTHING: Mapping[str, bytes] = MappingProxyType({})
 async def settle_cluster_id(
     coordination: Coordination, make_cluster_id: Callable[[], str], fill: Callable[[], Awaitable[None]] | None = None
 ) -> str:
-    """Return the cluster's id from the tree; store a new one from `make_cluster_id` if there is none.
+    """Return the cluster's id from the tree. If there is none, store a new one from `make_cluster_id`.
 
-    `fill` copies existing state into a new tree before that; after a crash the next start calls it again.
+    `fill` copies existing state into the new tree before the id is stored; the next start after a crash repeats it.
     """
     # The epoch as well, which a candidate for controller would make: another write, and another wait for the disk.
     epoch = {znodes.CONTROLLER_EPOCH: znodes.encode_controller_epoch(0)}
@@ -178,7 +178,7 @@ async def settle_cluster_id(
 async def make_missing(
     coordination: Coordination, paths: Iterable[str], contents: Mapping[str, bytes] = NOTHING
 ) -> None:
-    """Create the missing nodes among `paths`, which must have parents first; `contents` has the data of some nodes."""
+    """Create the nodes of `paths` that do not exist; parents come first. `contents`: data of some nodes, by path."""
     wanted = list(paths)
     while True:
         found = await coordination.get_all(wanted)

@@ -59,11 +59,11 @@ SettingsChange = Callable[[Texts], Texts]
 
 
 class OutdatedSettings(KafkaError):
-    """Another writer has changed the settings since they were read."""
+    """Error: another writer has changed the settings since they were read."""
 
 
 class _Kind(NamedTuple):
-    """Kind of settings, such as groups'; `above`: parent node of the kind's nodes, written with every change."""
+    """Kind of settings, such as those of groups. `above`: parent of the settings' nodes; each change writes it."""
 
     above: str
     path: Callable[[str], str]
@@ -74,7 +74,7 @@ class _Kind(NamedTuple):
 
 
 class SettingsAdministration:
-    """Changes settings of topics, brokers, groups and client metrics; `refusal` maps write errors to client errors."""
+    """Service that changes settings of topics, brokers, groups and client metrics. `refusal` converts write errors."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class SettingsAdministration:
     async def alter_topic(
         self, name: str, change: SettingsChange, *, validate_only: bool = False, in_thread: bool = False
     ) -> None:
-        """Change a topic's settings. `in_thread`: compute the change in a thread, because that takes long."""
+        """Change a topic's settings. `in_thread`: compute a slow change in a thread."""
 
         async def read() -> None:
             if name in self._cluster.topics:
@@ -166,7 +166,7 @@ class SettingsAdministration:
         refusal: KafkaError | None = None,
         names_min_insync_replicas: bool = False,
     ) -> None:
-        """Change this broker's settings or (`for_all`) all brokers' defaults; `in_thread`: compute in a thread (slow).
+        """Change this broker's settings or, if `for_all`, all brokers' defaults. `in_thread`: as in `alter_topic`.
 
         `refusal`: error to raise even if the change is valid by itself; then only the names and values are checked.
         """
@@ -201,14 +201,14 @@ class SettingsAdministration:
     async def alter_group(
         self, group_id: str, change: SettingsChange, *, validate_only: bool = False, in_thread: bool = False
     ) -> None:
-        """Change a group's settings; the group need not exist. `in_thread`: compute the change in a thread (slow)."""
+        """Change a group's settings; the group need not exist. `in_thread`: compute a slow change in a thread."""
         alter = partial(self._alter_named, self._groups, group_id, change, validate_only, in_thread)
         await self._until_altered(partial(self.read_groups, [group_id]), alter)
 
     async def alter_client_metrics(
         self, name: str, change: SettingsChange, *, validate_only: bool = False, in_thread: bool = False
     ) -> None:
-        """Change a client metrics subscription; `in_thread`: compute the change in a thread (slow)."""
+        """Change a client metrics subscription. `in_thread`: compute a slow change in a thread."""
         alter = partial(self._alter_named, self._subscriptions, name, change, validate_only, in_thread)
         await self._until_altered(partial(self._read_named, self._subscriptions, [name]), alter)
 
@@ -228,7 +228,7 @@ class SettingsAdministration:
             kind.put(name, await self._write(notice, path, known, texts, keeps_empty=False))
 
     async def _kept(self, texts: Texts, *, for_all: bool) -> Texts:
-        """Return broker settings as the coordination tree stores them; passwords are encrypted if an encoder is set."""
+        """Return broker settings in the form for the tree: with encrypted passwords, if the store encrypts them."""
         if self._passwords is None:
             return texts
         from ottla.server.config.passwords import has_passwords  # here, because most brokers are alone
@@ -246,9 +246,10 @@ class SettingsAdministration:
         *,
         keeps_empty: bool = True,
     ) -> Overrides:
-        """Write settings and their notification in one multi; `kept`: the settings as stored, if they differ.
+        """Write settings and their notification in one multi (an atomic write); return the settings written.
 
-        Raises OutdatedSettings if another broker has changed the settings meanwhile.
+        `kept`: the settings in the form for the tree; None: as in `texts`. Raises OutdatedSettings if another broker
+        has changed the settings meanwhile.
         """
         written = Overrides(dict(texts), 0 if known.version is None else known.version + 1)
         data = znodes.encode_config(texts if kept is None else kept)
@@ -302,7 +303,7 @@ class SettingsAdministration:
             await self._up_to_date(partial(self.read_broker, for_all=for_all))
 
     async def _up_to_date(self, read: Callable[[], Awaitable[None]]) -> None:
-        """Call `read`, which loads settings from the tree; turn its CoordinationError into a KafkaError."""
+        """Call `read`, which loads settings from the tree, and convert its CoordinationError to KafkaError."""
         try:
             await read()
         except CoordinationError as error:

@@ -27,7 +27,10 @@ class StreamsTopics:
         self._failures: dict[str, tuple[str, int]] = {}  # why, and until when it is told
 
     def create(self, topics: Sequence[CreatableTopic], *, pause_ms: int) -> dict[str, str]:
-        """Request missing topics; return errors of recent attempts by topic. A failed topic waits `pause_ms` ms."""
+        """Request the creation of missing topics; return recent errors by topic.
+
+        After an error, a topic is not requested again for `pause_ms` ms.
+        """
         failures = self._failures_of(topics)
         note_outcome = partial(self._note_outcome, pause_ms)
         new = []

@@ -70,7 +70,7 @@ Change = Callable[[DelegationToken], DelegationToken | None]
 
 
 class TokenStore:
-    """Delegation tokens in the coordination tree; `refusal` maps write errors to client errors."""
+    """Store of delegation tokens in the coordination tree. `refusal` converts write errors for the client."""
 
     def __init__(
         self,
@@ -113,14 +113,20 @@ class TokenStore:
         return token, self.table.hmac(token.token_id)
 
     async def renew(self, hmac: bytes, principal: str, period_ms: int) -> int:
-        """Set a token's expiry to `period_ms` (0 or less: configured) from now; return it in ms. Raises KafkaError."""
+        """Set a token's expiry to `period_ms` from now, and return it in ms. Raises KafkaError.
+
+        `period_ms` 0 or less: the configured period.
+        """
         now_ms = self._clock_ms()
         changed = await self._change(hmac, lambda token: renewed(token, principal, period_ms, self._config, now_ms))
         assert changed is not None
         return changed.expires_ms
 
     async def expire(self, hmac: bytes, principal: str, period_ms: int) -> int:
-        """Set a token's expiry to `period_ms` from now (negative: expire now); return it in ms. Raises KafkaError."""
+        """Set a token's expiry to `period_ms` from now, and return it in ms. Raises KafkaError.
+
+        `period_ms` negative: remove the token now.
+        """
         now_ms = self._clock_ms()
         changed = await self._change(hmac, lambda token: expired(token, principal, period_ms, now_ms))
         return now_ms if changed is None else changed.expires_ms
@@ -237,7 +243,7 @@ class TokenStore:
     # ------------------------------------------------------------------ in the background
 
     async def work(self) -> None:
-        """Delete expired tokens and prepare login credentials, as long as the broker runs."""
+        """Delete expired tokens and prepare login credentials, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._derive)
             nursery.start_soon(self._remove_expired)
@@ -288,7 +294,7 @@ class TokenStore:
 
 
 def _checked(token: DelegationToken) -> bytes:
-    """Encode the node of a new token. Raises KafkaError if the node is too large or could not be decoded again."""
+    """Return the encoded node of a new token. Raises KafkaError if the node is too large or cannot be decoded again."""
     data = encode_token(token)
     try:
         if len(data) > NODE_BYTES_MAX or decode_token(token.token_id, data) != token:

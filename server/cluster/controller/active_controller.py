@@ -64,7 +64,7 @@ TOPICS_PER_DECISION = 100
 
 
 class ActiveController:
-    """The active controller. A request raises KafkaError NOT_CONTROLLER if the controller resigns before its turn."""
+    """Active controller of the cluster. Requests raise KafkaError NOT_CONTROLLER if it resigns before they begin."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class ActiveController:
         on_doubt: Callable[[], None] = lambda: None,
         make_topic_id: Callable[[], bytes] = random_topic_id,
     ) -> None:
-        """Create the controller; `is_alone`: only this process writes topics.
+        """Create the controller; `is_alone`: this process alone writes topics into the tree.
 
         `leads` says which partitions this broker leads; `on_doubt` is called when a broker reports a newer controller.
         """
@@ -104,7 +104,7 @@ class ActiveController:
 
     @property
     def elections(self) -> tuple[int, int]:
-        """Numbers of leaders elected as replacements by this controller: all, and the out-of-sync (unclean) ones."""
+        """Counts of replacement leaders that this controller elected: all, and the unclean (out-of-sync) ones."""
         return self._writer.elections, self._writer.unclean_elections
 
     # ------------------------------------------------------------------ requests
@@ -112,7 +112,7 @@ class ActiveController:
     async def create_topics(self, plans: Sequence[TopicPlan]) -> dict[str, KafkaError | None]:
         """Create topics; return None or an error for each name. Raises KafkaError.
 
-        A lone controller can be cancelled only before it begins; cancellation thus means that no topic was created.
+        On a lone broker, a cancelled call has created nothing, because cancellation during the creation is ignored.
         """
         return await self._events.ask(partial(self._topics.create, plans), to_the_end=self._is_alone)
 
@@ -127,22 +127,25 @@ class ActiveController:
         return await self._events.ask(extend, to_the_end=self._is_alone)
 
     async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
-        """Carry out an AlterPartition request; the response holds all errors, even NOT_CONTROLLER."""
+        """Carry out an AlterPartition request. Errors are returned in the response, not raised, even NOT_CONTROLLER."""
         try:
             return await self._events.ask(partial(self._requests.alter_partition, request, version))
         except KafkaError as error:
             return AlterPartitionResponse(throttle_time_ms=0, error_code=error.code, topics=[])
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
-        """Move leadership away from a broker; return the replicated partitions it still leads. Raises KafkaError."""
+        """Move leadership away from a broker; return the partitions that it still leads. Raises KafkaError.
+
+        Partitions without another replica are not returned.
+        """
         return await self._events.ask(partial(self._requests.controlled_shutdown, broker_id, broker_epoch))
 
     async def elect_leaders(self, election_type: ElectionType, partitions: Iterable[TopicPartition] | None) -> Outcomes:
-        """Elect leaders for `partitions` (None: all that need one); return each outcome. Raises KafkaError."""
+        """Elect leaders for `partitions` (None: for all that need one). Return the outcomes. Raises KafkaError."""
         return await self._events.ask(partial(self._requests.elect_leaders, election_type, partitions))
 
     async def reassign(self, targets: Targets, *, allow_replication_factor_change: bool = True) -> Outcomes:
-        """Reassign partitions to `targets` (None: cancel); return each partition's outcome. Raises KafkaError."""
+        """Reassign each partition to its target; a target of None cancels. Return the outcomes. Raises KafkaError."""
 
         async def reassign() -> Outcomes:
             outcomes = await self._requests.reassign(targets, allow_replication_factor_change)
@@ -169,14 +172,14 @@ class ActiveController:
         await self._events.ask(update, to_the_end=self._is_alone)
 
     def unclean_election_changed(self, topics: Iterable[str] | None) -> None:
-        """Retry elections in topics (None: all) that may now elect out-of-sync leaders because a setting changed."""
+        """Retry elections in topics (None: all topics) for which a changed setting now allows out-of-sync leaders."""
         names = None if topics is None else list(topics)
         self._events.put(partial(self._carry_out, lambda: self.states.elect_offline(names)))
 
     # ------------------------------------------------------------------ life
 
     async def run(self) -> None:
-        """Run as the controller. Raises Deposed, SessionExpired; CoordinationUnavailable if the tree never returns."""
+        """Act as the controller. Raises Deposed, SessionExpired; CoordinationUnavailable if the tree never returns."""
         end: Deposed | CoordinationError | None = None
         try:
             async with trio.open_nursery() as nursery:
@@ -244,7 +247,7 @@ class ActiveController:
             self._watch_node(znodes.topic_path(name), partial(self._look_at_topic, name))
 
     def _begin_to_watch(self, topic: str) -> None:
-        """Watch a topic's node that this controller has written, and read changes made before the watch was set."""
+        """Watch the node of a topic that this controller wrote. Then read the node, for changes before the watch."""
         self._watch_topic(topic)
         if not self._is_alone:
             self._events.look(znodes.topic_path(topic), partial(self._look_at_topic, topic))
@@ -256,8 +259,8 @@ class ActiveController:
     async def _load(self) -> None:
         """Load the state that earlier controllers wrote into the coordination tree.
 
-        Pending notices of log directory failures and ISR changes are deleted: brokers' first responses contain the
-        same.
+        Pending notices of log directory failures and ISR changes are deleted, because the brokers' first responses
+        report the same facts.
         """
         for path in (znodes.LOG_DIR_EVENTS, znodes.ISR_CHANGES):
             await self._tree.delete_below(path)
@@ -270,7 +273,7 @@ class ActiveController:
         await self._mark_deletions()
 
     async def _load_topics(self, names: Iterable[str]) -> list[str]:
-        """Load the topics among `names` that this controller does not know; return the names of those that exist."""
+        """Load the topics among `names` that are not loaded yet; return the names of the topics loaded now."""
         new = sorted(set(names) - self.states.topics.keys())
         time_slice = TimeSlice()
         for name in new:
@@ -294,9 +297,9 @@ class ActiveController:
         await self._after()
 
     async def _balance_now_and_then(self) -> None:
-        """Move leadership to preferred leaders at intervals of leader.imbalance.check.interval.seconds.
+        """Move leadership to preferred leaders every leader.imbalance.check.interval.seconds.
 
-        A broker is rebalanced if its imbalance exceeds leader.imbalance.per.broker.percentage.
+        Only brokers whose imbalance exceeds leader.imbalance.per.broker.percentage are rebalanced.
         """
         await trio.sleep(FIRST_BALANCE_S)
         while True:
@@ -332,10 +335,10 @@ class ActiveController:
             self._events.put(partial(self._hear, channel, request, response))
 
     def _is_known(self, broker: int, request: ControlRequest, response: Any) -> bool:
-        """Tell whether a broker's error-free response tells the controller nothing new.
+        """Return True if a broker's error-free response contains no news for the controller.
 
-        True for UpdateMetadata; for LeaderAndIsr, too, if no replica of the broker is offline and no event is queued,
-        which may be an earlier response of the broker.
+        An UpdateMetadata response contains none. A LeaderAndIsr response contains none if no replica of the broker is
+        offline and no event is queued; a queued event may be an earlier response of the broker.
         """
         if isinstance(request, LeaderAndIsrRequest):
             return (
@@ -468,7 +471,7 @@ class ActiveController:
         await self._carry_out(Decision)  # decides nothing; `pending` does the rest
 
     async def _mark_deletions(self) -> None:
-        """Begin requested topic deletions; drop requests for unknown topics, or all if delete.topic.enable is off."""
+        """Begin requested topic deletions. Drop requests for unknown topics; drop all if delete.topic.enable is off."""
         names = await self._tree.children(znodes.DELETED_TOPICS)
         known = dict.fromkeys(name for name in names if name in self.states.topics)  # in their order
         if not self._config().replication.delete_topic_enable:

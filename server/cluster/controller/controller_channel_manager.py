@@ -35,7 +35,7 @@ OnAnswer = Callable[["BrokerChannel", ControlRequest, Any], None]
 
 
 class BrokerChannel:
-    """Channel from the controller to one incarnation (registration) of a broker."""
+    """Channel from the controller to a broker, for one incarnation (registration) of the broker."""
 
     def __init__(self, broker: BrokerRegistration, connect: Connect, on_answer: OnAnswer, timeout_s: float) -> None:
         self.broker, self._connect = broker, connect
@@ -51,7 +51,7 @@ class BrokerChannel:
         self._arrived.set()
 
     def update(self, broker: BrokerRegistration) -> None:
-        """Use the broker's new endpoint from the next connection on."""
+        """Replace the broker's endpoint; the next connection uses it."""
         self.broker = broker
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ class ControllerChannelManager:
 
 
 def deleted_replicas(request: StopReplicaRequest, response: StopReplicaResponse) -> dict[TopicPartition, int]:
-    """Return the error codes in a StopReplica response, for each replica that the broker was told to delete."""
+    """Return the error codes in `response` for those replicas that `request` told the broker to delete."""
     asked = {
         (topic.topic_name, each.partition_index)
         for topic in request.topic_states

@@ -51,7 +51,7 @@ AFTER_FAILURE_S = 1.0
 
 
 class Term(NamedTuple):
-    """Term of an elected controller: its epoch, and the version of /controller_epoch that its writes check."""
+    """One broker's time as controller: its controller epoch, and the version of /controller_epoch for its writes."""
 
     epoch: int
     epoch_version: int
@@ -73,8 +73,9 @@ class ControllerElection:
     ) -> None:
         """Create this broker's participation in controller elections.
 
-        `peer` connects to any registered broker. `is_unclean`: a topic allows unclean elections. `is_alone`: no other
-        broker uses the tree. `leads` says which partitions this broker leads, and since which leader epoch.
+        `peer` connects to any registered broker. `is_unclean` tells whether a topic allows unclean elections.
+        `is_alone`: no other broker uses the tree. `leads` says which partitions this broker leads, and since which
+        leader epoch.
         """
         self.active: ActiveController | None = None
         self.controller_id = NO_CONTROLLER
@@ -89,7 +90,7 @@ class ControllerElection:
         self._changed = trio.Event()  # of /controller or the session; replaced each time
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Take part in elections until the session ends; report `started` once a controller is known, or at the end."""
+        """Take part in elections until the session ends. Report `started` when a controller is known, or at the end."""
         watches: list[Callable[[], None]] = []
         try:
             watches.append(self._session.watch_session(self._note_change))
@@ -155,7 +156,7 @@ class ControllerElection:
         self.moved = trio.Event()
 
     async def _stand(self, before: Term) -> Term | None:
-        """Stand for election; return this broker's term if it wins, None if another broker was faster."""
+        """Stand for election; return this broker's term if it wins, None if another broker won."""
         self._note_controller(NO_CONTROLLER)
         epoch = before.epoch + 1
         node = znodes.encode_controller(self._node_id, self._clock_ms())
@@ -227,7 +228,10 @@ class ControllerElection:
             await self._step_down(term)
 
     async def _watch_controller(self, office: trio.CancelScope) -> None:
-        """Cancel `office` (the term) once /controller changes or is deleted, as operators do to force an election."""
+        """Cancel `office`, the scope of this term, when /controller changes or an operator deletes it.
+
+        Operators delete /controller to force an election.
+        """
         is_ours = True
         while is_ours:
             changed = self._changed  # before the look, as in `run`

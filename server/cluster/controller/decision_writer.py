@@ -82,7 +82,7 @@ class Tally:
 
 
 class DecisionWriter:
-    """Writer of the controller's decisions: writes them to the tree, commits them, and notifies brokers by `notify`."""
+    """Writer of the controller's decisions. It writes them to the tree, commits them, and calls `notify`."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class DecisionWriter:
         self.elections = self.unclean_elections = 0  # leaders that were chosen, and those that were not in sync before
 
     async def carry_out(self, decide: Decide) -> CarriedOut:
-        """Carry out a decision and all that follow from it. Raises WriteRefused, and the errors of `decide`."""
+        """Carry out a decision, then the decisions that it causes. Raises WriteRefused, and the errors of `decide`."""
         outcome = await self.do(decide)
         # What follows may have consequences of its own: a complete reassignment is settled, a deletion that has begun
         # ends.
@@ -112,7 +112,10 @@ class DecisionWriter:
         return lambda: decisions.pop() if decisions else self._states.pending() or Decision()
 
     async def do(self, decide: Decide) -> CarriedOut:
-        """Write, commit and announce one decision; follow-ups stay pending. Raises WriteRefused, `decide`'s errors."""
+        """Write and commit one decision, and notify the brokers. Raises WriteRefused, and the errors of `decide`.
+
+        Decisions that this one causes stay pending.
+        """
         outcome = CarriedOut()
         for _ in range(ATTEMPTS_MAX):
             # After a failed attempt it decides on what was read again. What was written before that counts already.
@@ -124,7 +127,7 @@ class DecisionWriter:
         raise RuntimeError(f"nothing comes of {ATTEMPTS_MAX} attempts to write {outcome.decision.changes[:3]}")
 
     async def _do_parts(self, parts: Iterable[Decision], outcome: CarriedOut) -> bool:
-        """Write and commit a decision's parts; return False if a part conflicted and the state was loaded again."""
+        """Write and commit a decision's parts. If another writer was faster, reload the state and return False."""
         for part in parts:
             try:
                 await self._write(part)
@@ -190,7 +193,7 @@ class DecisionWriter:
             self._states.note_node(path, exists=node is not None)
 
     async def read_again(self, names: Iterable[str]) -> None:
-        """Load the states of topics `names` again, and notify the brokers of differences."""
+        """Reload the states of topics `names`, and notify the brokers of states that changed."""
         wanted = [name for name in names if name in self._states.topics]
         found = await self._reader.topics(wanted)
         batch = ControlBatch()
@@ -214,7 +217,7 @@ class DecisionWriter:
             await self._notify(batch)
 
     def _restate(self, batch: ControlBatch, name: str, before: Mapping[int, PartitionState]) -> None:
-        """Add notifications to `batch` for the topic's partitions whose states differ from `before`."""
+        """Add notifications to `batch` for the partitions of topic `name` whose states differ from `before`."""
         for partition, state in _led(self._states.topics[name]):
             known = before.get(partition[1])
             if state == known:
@@ -249,12 +252,12 @@ Outcomes = dict[str, KafkaError | None]
 
 
 def not_stored() -> KafkaError:
-    """Return the client's error for a change for which the coordination tree has no room."""
+    """Return the client's error for a change that the coordination tree could not store."""
     return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The change cannot be stored.")
 
 
 class TopicRequests:
-    """Creates and extends topics as the controller: turns a `TopicPlan` into nodes of the tree and requests to brokers.
+    """Creator of topics and partitions in the controller. It turns a `TopicPlan` into tree nodes and broker requests.
 
     | step                                       | if the tree has no room for the step, or the step is too large |
     |--------------------------------------------|----------------------------------------------------------------|
@@ -324,7 +327,7 @@ class TopicRequests:
     async def add_partitions(
         self, name: str, plan: Callable[[TopicState | None], TopicPlan], *, validate_only: bool
     ) -> TopicPlan:
-        """Extend a topic; return the plan that was carried out. Raises KafkaError.
+        """Extend a topic; return the plan that was carried out. Raises KafkaError, and the errors of `plan`.
 
         `plan` gets the topic's last decided state (None: there is no such topic) and returns the plan of the extension.
         """
@@ -346,7 +349,7 @@ class TopicRequests:
         return planned[0]
 
     def _complete(self, plan: TopicPlan) -> None:
-        """Queue the writes of the initial partition states that did not fit into the topic's first write."""
+        """Queue writes of the initial partition states that were too many for the topic's first write."""
         count = len(plan.after.partitions)
         logger.info("Topic %s %s, %d partitions", plan.name, "has grown" if plan.before else "was created", count)
         self._watch(plan.name)
@@ -362,7 +365,7 @@ def _created(plan: TopicPlan) -> tuple[str, bytes, list[tuple[int, ...]], Mappin
 
 
 def _in_groups(plans: Sequence[TopicPlan], partitions_max: int) -> Iterator[list[TopicPlan]]:
-    """Group plans so that a group has at most `partitions_max` partitions, unless a single plan has more."""
+    """Group plans into groups of at most `partitions_max` partitions. A larger plan is a group of its own."""
     group: list[TopicPlan] = []
     size = 0
     for plan in plans:

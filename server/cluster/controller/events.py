@@ -20,9 +20,10 @@ Action = Callable[[], Awaitable[Any]]
 
 
 class _Request:
-    """Controller action whose caller waits for the outcome.
+    """Controller action with a caller that waits for the outcome.
 
-    A failure is kept as code and message: the error's stack frames refer to this object, so neither would be freed.
+    A failure is stored as code and message, not as an exception: its stack frames would refer back to this object, and
+    neither would be freed.
     """
 
     __slots__ = ("_action", "_refusal", "_settled", "_value", "has_begun")
@@ -56,7 +57,7 @@ class _Request:
 
 
 class ControllerEvents:
-    """The controller's queue of events; many tasks add events, one task carries them out."""
+    """The controller's event queue: many tasks add events, and one task carries them out."""
 
     def __init__(self) -> None:
         self._queue: deque[tuple[str | None, Action]] = deque()
@@ -70,7 +71,7 @@ class ControllerEvents:
         return bool(self._queue)
 
     def look(self, key: str, action: Action) -> None:
-        """Queue `action`, which reads the state that `key` names, unless a read with this key is queued already."""
+        """Queue `action`, which reads the state named by `key`. Do nothing if such a read is queued already."""
         # A look reads everything that its key stands for, so one that waits covers later changes as well.
         if key not in self._waiting:
             self._waiting.add(key)
@@ -82,8 +83,8 @@ class ControllerEvents:
     async def ask(self, action: Callable[[], Awaitable[T]], *, to_the_end: bool = False) -> T:
         """Queue an action, wait for its outcome and return it. Raises KafkaError.
 
-        If the caller is cancelled before the action begins, it is not carried out. With `to_the_end`, later
-        cancellation is ignored, so Cancelled means that nothing was done.
+        If the caller is cancelled before the action begins, the action is dropped. With `to_the_end`, cancellation
+        after the beginning is ignored, so that Cancelled means: nothing was done.
         """
         if self._is_over:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)

@@ -66,7 +66,7 @@ class FinalizedLevels:
     # ------------------------------------------------------------------ brokers
 
     def admitted(self, registrations: Mapping[int, BrokerRegistration]) -> dict[int, BrokerRegistration]:
-        """Return the brokers that support all finalized feature levels; log each other broker once."""
+        """Return the brokers that support all finalized feature levels. Each rejected broker is logged once."""
         return {node_id: each for node_id, each in registrations.items() if self._is_admitted(each)}
 
     def _is_admitted(self, broker: BrokerRegistration) -> bool:
@@ -86,7 +86,7 @@ class FinalizedLevels:
     # ------------------------------------------------------------------ raised by itself
 
     async def raise_newest(self) -> None:
-        """Raise features that no operator has set to the highest level that all brokers support."""
+        """Raise features to the highest level that all brokers support, except those whose level an operator set."""
         while not self._is_alone and self._levels.is_ours:
             self._log_who_lacks()
             raised = self._raised()
@@ -127,7 +127,7 @@ class FinalizedLevels:
         self._lacking = lacking
 
     async def _is_anybody_away(self) -> bool:
-        """Return True if a broker that holds replicas is not registered; log each such broker once."""
+        """Return True if any broker with replicas is not registered. Each such broker is logged once."""
         time_slice, holders = TimeSlice(), set[int]()
         for number, (_, state) in enumerate(self._states.partitions(), 1):
             holders.update(state.replicas)
@@ -144,7 +144,7 @@ class FinalizedLevels:
     # ------------------------------------------------------------------ set by somebody
 
     async def update(self, updates: Sequence[Update], *, validate_only: bool) -> None:
-        """Set feature levels: all of `updates` or, with KafkaError, none."""
+        """Set feature levels: apply all of `updates`, or raise KafkaError and apply none."""
         while True:
             levels, settled = dict(self._levels.finalized), set(self._levels.settled)
             for each in updates:

@@ -41,7 +41,7 @@ Outcomes = dict[TopicPartition, KafkaError | None]
 
 
 class PartitionRequests:
-    """Carries out requests about partitions. The controller calls one method at a time, from its event queue."""
+    """Executor of the controller's requests about partitions. The event queue calls its methods one at a time."""
 
     def __init__(
         self, states: PartitionStates, writer: DecisionWriter, tree: ControllerTree, reader: TreeReader
@@ -95,7 +95,7 @@ class PartitionRequests:
         return outcomes
 
     async def look_at_reassignments(self) -> None:
-        """Begin the reassignments that old tools wrote to /admin/reassign_partitions; unfinished ones stay there."""
+        """Begin the reassignments that old tools wrote to /admin/reassign_partitions. Unfinished ones stay there."""
         if (read := await self._reader.reassignments()) is not None:
             # Those that are on their way there are not begun again.
             wanted = {name: target for name, target in read[0].items() if not self._has_target(name, target)}
@@ -105,7 +105,7 @@ class PartitionRequests:
             await self.settle_reassignments()
 
     async def settle_reassignments(self) -> None:
-        """Remove reassignments from /admin/reassign_partitions that have ended, or have another target by now."""
+        """Remove reassignments from /admin/reassign_partitions if they have ended or their target was changed."""
         if (read := await self._reader.reassignments()) is None:
             return
         targets, version = read

@@ -42,11 +42,11 @@ RETRY_S = 0.1
 
 
 class Deposed(Exception):
-    """Another broker was elected controller: /controller_epoch has a newer version."""
+    """Another broker was elected controller: the version of /controller_epoch is newer than this controller's."""
 
 
 class ControllerTree:
-    """Controller's access to the coordination tree; /controller_epoch fences its writes. Raises SessionExpired."""
+    """The controller's access to the coordination tree. /controller_epoch fences its writes. Raises SessionExpired."""
 
     def __init__(self, session: Coordination, epoch_version: int) -> None:
         self._session, self.epoch_version = session, epoch_version
@@ -87,7 +87,7 @@ class ControllerTree:
     # ------------------------------------------------------------------ writing
 
     async def write(self, operations: Sequence[Operation], *, can_be_refused: bool = False) -> None:
-        """Write all operations if this broker is still the controller. Raises Deposed and the operations' errors.
+        """Write all `operations` if this broker is still the controller. Raises Deposed, or an operation's error.
 
         If the store has no room, wait until it has; with `can_be_refused`, raise WriteRefused instead.
         """
@@ -136,7 +136,7 @@ class ControllerTree:
 
 
 def _shows(node: Node | None, operation: Operation) -> bool:
-    """Tell whether `node` is in the state in which `operation` leaves it."""
+    """Return True if `node` looks as if `operation` had been applied to it. `node` None: there is no node."""
     match operation:
         case Create(data=data):
             return node is not None and (node.data, node.version) == (data, 0)  # nobody has written it since
@@ -152,7 +152,7 @@ TOPICS_PER_STEP = 50
 
 
 class ReadTopic(NamedTuple):
-    """Topic as read from the coordination tree: its node and its partitions' states, each with the node's version."""
+    """Topic as read from the tree: its assignment and its partitions' states, each with the version of its node."""
 
     assignment: TopicAssignment
     version: int
@@ -160,7 +160,7 @@ class ReadTopic(NamedTuple):
 
 
 class TreeReader:
-    """Reader of brokers, topics with states, and requests of tools and brokers; logs and skips malformed nodes."""
+    """Reader of brokers, topics with partition states, and requests in the tree. It logs and skips malformed nodes."""
 
     def __init__(self, tree: ControllerTree, make_topic_id: Callable[[], bytes]) -> None:
         self._tree, self._make_topic_id = tree, make_topic_id
@@ -169,7 +169,7 @@ class TreeReader:
         return sorted(int(name) for name in await self._tree.children(znodes.BROKER_IDS) if name.isdecimal())
 
     async def brokers(self, node_ids: Sequence[int]) -> dict[int, BrokerRegistration]:
-        """Return the registrations of the brokers `node_ids` that are registered."""
+        """Return the registrations of brokers; ids that are not registered are omitted."""
         nodes = await self._tree.get_all([znodes.broker_path(node_id) for node_id in node_ids])
         found: dict[int, BrokerRegistration] = {}
         for node_id, node in zip(node_ids, nodes, strict=True):
@@ -182,7 +182,7 @@ class TreeReader:
         return found
 
     async def topics(self, names: Iterable[str]) -> dict[str, ReadTopic]:
-        """Read the topics among `names` that exist. A topic without an id gets one (KIP-516)."""
+        """Read topics; those that do not exist are omitted. A topic without an id gets one (KIP-516)."""
         found = await self._assignments(list(names))
         named = [(name, index) for name, (assignment, _, _) in found.items() for index in assignment.partitions]
         nodes = await self._tree.get_all([znodes.state_path(name, index) for name, index in named])
@@ -220,21 +220,21 @@ class TreeReader:
         return ReadTopic(assignment, node.version + 1, {})
 
     async def reassignments(self) -> tuple[dict[TopicPartition, list[int]], int] | None:
-        """Return the content of /admin/reassign_partitions and its version; None if the node does not exist."""
+        """Return the content of /admin/reassign_partitions and the node's version; None if there is no node."""
         node = await self._tree.get(znodes.REASSIGNMENTS)
         if node is None:
             return None
         return _decoded(znodes.REASSIGNMENTS, znodes.decode_reassignments, node.data) or {}, node.version
 
     async def preferred_elections(self) -> list[TopicPartition] | None:
-        """Return the content of /admin/preferred_replica_election; None if the node does not exist."""
+        """Return the partitions in /admin/preferred_replica_election; None if there is no node."""
         node = await self._tree.get(znodes.PREFERRED_ELECTION)
         if node is None:
             return None
         return _decoded(znodes.PREFERRED_ELECTION, znodes.decode_partitions, node.data) or []
 
     async def log_dir_failures(self) -> tuple[set[int], list[str]]:
-        """Return the ids of brokers that lost a log directory, and the paths of the nodes that report this."""
+        """Return the ids of brokers that reported failed log directories, and the paths of their reports' nodes."""
         brokers: set[int] = set()
         nodes = await self._tree.children_data(znodes.LOG_DIR_EVENTS)
         for name, node in nodes.items():
@@ -243,7 +243,7 @@ class TreeReader:
         return brokers, [f"{znodes.LOG_DIR_EVENTS}/{name}" for name in nodes]
 
     async def isr_changes(self) -> tuple[set[TopicPartition], list[str]]:
-        """Return partitions whose leaders wrote the ISR themselves (before Kafka 2.7), and the nodes that say so."""
+        """Return partitions whose leaders wrote the ISR to the tree (before Kafka 2.7), and the notices' paths."""
         partitions: set[TopicPartition] = set()
         nodes = await self._tree.children_data(znodes.ISR_CHANGES)
         for name, node in nodes.items():

@@ -80,7 +80,7 @@ RunInThread = Callable[..., Awaitable[Any]]
 
 
 class Writer:
-    """Queued multi (an atomic write); `outcome`: its results, or the error to raise; None until it is done."""
+    """Queued multi (an atomic write). `outcome`: None until the multi is done, then its results or its error."""
 
     __slots__ = ("is_end", "operations", "outcome", "session_id")
 
@@ -103,7 +103,7 @@ class Writer:
 
 
 class EmbeddedCoordination:
-    """`Session` of a lone broker with its coordination tree in a journal on disk; it lasts as long as the process."""
+    """Coordination tree of a lone broker, in a journal on disk. As a `Session`, it lasts as long as the process."""
 
     session_sure_until = math.inf
 
@@ -119,7 +119,7 @@ class EmbeddedCoordination:
         is_served: bool = False,
         last_incarnation: int = 0,
     ) -> None:
-        """Create a session of the journal in `directory`; `is_served`: others use the tree, so ids must not repeat.
+        """Create the tree for the journal in `directory`. `is_served`: others use the tree, so ids never repeat.
 
         `last_incarnation`: lowest incarnation that the journal may have; 0 if perhaps no broker has used it yet.
         """
@@ -182,7 +182,7 @@ class EmbeddedCoordination:
         self._is_open = True
 
     def _rewrite_old(self) -> None:
-        """Rewrite the journal at a start (step 2) to bound its size. Raises OSError if the old file is unusable."""
+        """Rewrite the journal at a start, to bound its size. Raises OSError if no usable file is left."""
         try:
             self._journal.rewrite(self._snapshot())
             self._is_rewritten = True
@@ -196,7 +196,7 @@ class EmbeddedCoordination:
             logger.warning("%s is not rewritten: %s", self.path, error)
 
     def close(self) -> None:
-        """Close the journal. Multis that were not acknowledged were not applied."""
+        """Close the journal. A multi without an acknowledgement was not applied."""
         self._is_open = False
         self._journal.close()
 
@@ -217,7 +217,7 @@ class EmbeddedCoordination:
                     raise CoordinationUnavailable(self.path) from None
 
     def _write_unwritten(self) -> None:
-        """Write the delayed changes, in a thread, while no task changes the tree. Raises OSError if this fails."""
+        """Write the delayed changes. Runs in a thread, while no task changes the tree. Raises OSError if this fails."""
         if self._unwritten:
             was_rewritten = self._is_rewritten
             if not was_rewritten:
@@ -230,7 +230,7 @@ class EmbeddedCoordination:
         self._journal.sync_name()
 
     async def write_at_once(self) -> None:
-        """Write the delayed changes; from now on write multis before their replies. Raises CoordinationUnavailable."""
+        """Write the delayed changes. From now on write each multi before its reply. Raises CoordinationUnavailable."""
         await self.keep()
         self._unwritten = None
 
@@ -288,7 +288,7 @@ class EmbeddedCoordination:
         return self._last_session_id
 
     def end_session(self, session_id: int) -> Writer:
-        """Queue the deletion of a session's ephemeral nodes behind the session's requests.
+        """Queue the deletion of a session's ephemeral nodes, after the multis that the session has queued already.
 
         The caller must await `outcome_of` with the returned `Writer`.
         """
@@ -329,7 +329,7 @@ class EmbeddedCoordination:
     # ------------------------------------------------------------------ plan, write, change
 
     async def _write_some(self) -> None:
-        """Write as many queued multis as one journal entry holds. The caller holds the lock."""
+        """Write queued multis to the journal, as many as one entry holds. The caller holds the lock."""
         # The thread cannot be called back. Its outcome has to reach
         # the tree, or the tree would not be what is on the disk.
         with trio.CancelScope(shield=True):
@@ -391,7 +391,7 @@ class EmbeddedCoordination:
             logger.error("%s cannot be written. Changes are refused until it can: %s", self.path, error)
 
     def _carry_out(self, writers: Sequence[Writer], rehearsed: Sequence[Rehearsed]) -> None:
-        """Apply multis that the journal holds to the tree, and call the watches."""
+        """Apply multis to the tree after they were written to the journal, and call the watches."""
         if self._is_refusing:
             self._is_refusing = False
             logger.info("%s can be written again", self.path)
@@ -450,7 +450,7 @@ class EmbeddedCoordination:
 
 
 def _journalled(rehearsed: Sequence[Rehearsed]) -> list[JournalChange]:
-    """Return the changes to persist, in the journal's format."""
+    """Return the changes of `rehearsed` multis that must be persisted, in the journal's format."""
     entry: list[JournalChange] = []
     for each in rehearsed:
         changes = [] if isinstance(each, CoordinationError) else [one for one in each if not one.ephemeral]

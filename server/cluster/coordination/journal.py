@@ -56,7 +56,7 @@ JournalChange = list[Any]
 
 
 class DamagedJournal(LogDirectoryProblem):
-    """A damaged entry of the journal is followed by valid entries, so acknowledged changes are unreadable."""
+    """Damage inside the journal: valid entries follow a damaged one, so acknowledged changes are unreadable."""
 
     def __init__(self, path: str, position: int, size: int) -> None:
         super().__init__(
@@ -66,7 +66,7 @@ class DamagedJournal(LogDirectoryProblem):
 
 
 class NewerJournal(LogDirectoryProblem):
-    """The journal has a format of a newer Ottla, which this release might misread."""
+    """Journal in a format of a newer Ottla, which this release might misread."""
 
     def __init__(self, path: str, version: object) -> None:
         super().__init__(
@@ -76,7 +76,7 @@ class NewerJournal(LogDirectoryProblem):
 
 
 class Journal:
-    """Journal of changes to the coordination tree. `failure`: the error that broke the journal, else None."""
+    """Journal of changes to the coordination tree. `failure`: error that broke the journal, None if there was none."""
 
     def __init__(self, storage: Storage, directory: str) -> None:
         self.path = path_in(directory, JOURNAL_NAME)
@@ -92,7 +92,7 @@ class Journal:
     # ------------------------------------------------------------------ reading
 
     def read(self) -> Iterator[list[JournalChange]]:
-        """Yield the changes of each valid entry, in order; an invalid last entry counts as never written.
+        """Yield the changes of each valid entry, in order. An invalid last entry counts as never written.
 
         Raises DamagedJournal if a valid entry follows an invalid one: an entry is appended only after the entries
         before it are on the disk. Raises NewerJournal before yielding anything.
@@ -117,7 +117,7 @@ class Journal:
             logger.warning("%s: the last %d bytes are no whole entry", self.path, len(content) - self._size)
 
     def _without_version(self, changes: list[JournalChange]) -> list[JournalChange]:
-        """Return the changes of the first entry without the format version that precedes them. Raises NewerJournal."""
+        """Remove the format version from the first entry's `changes`; return the rest. Raises NewerJournal."""
         if not changes or changes[0][0] != NEXT_MULTI:
             return changes  # written by an Ottla that knew no versions
         version = changes[0][1] if len(changes[0]) == 2 else None
@@ -132,7 +132,7 @@ class Journal:
 
     @property
     def is_name_synced(self) -> bool:
-        """True if the rewritten file survives a power cut; if False, the file before the rewrite may come back."""
+        """True if the rewritten file survives a power cut. False: the older file may come back."""
         return self._is_name_synced
 
     def resume(self) -> None:
@@ -143,7 +143,7 @@ class Journal:
     # ------------------------------------------------------------------ writing
 
     def append(self, changes: Sequence[JournalChange]) -> None:
-        """Append one entry and sync. Raises OSError if the entry is not in the file, or the journal is broken."""
+        """Append one entry and sync the file. Raises OSError if the entry is not stored, or the journal is broken."""
         content = _entry(changes)
         # Step 1: the file ends with a whole entry. Behind half an entry nothing could ever be read again.
         file = self._prepared()
@@ -163,7 +163,7 @@ class Journal:
         self.appended += len(changes)
 
     def _prepared(self) -> StorageFile:
-        """Return the open file, truncated after its last valid entry and with its name synced. Raises OSError."""
+        """Truncate the file after its last valid entry and sync its name; return the open file. Raises OSError."""
         if self.failure is not None or self._file is None:
             raise self.failure or OSError(f"{self.path} is closed")
         self.sync_name()

@@ -83,13 +83,13 @@ class ServerConnection:
             self._socket.close()
 
     def cut(self) -> None:
-        """End the connection from another thread; kazoo sees it as closed by the peer."""
+        """End the connection from another thread than kazoo's. kazoo sees it as closed by the peer."""
         with self._closing, contextlib.suppress(OSError):  # it has ended already
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # not SSLSocket's, which drops the TLS state at once
 
 
 class LoopHandler:
-    """kazoo's IHandler for one session; it runs callbacks on the event loop."""
+    """Handler of one kazoo session (kazoo's IHandler). It runs kazoo's callbacks on the event loop."""
 
     name = "ottla_loop_handler"
     timeout_exception = KazooTimeoutError
@@ -97,7 +97,7 @@ class LoopHandler:
     running = True  # or else kazoo would call back on its own thread
 
     def __init__(self, token: trio.lowlevel.TrioToken, tls: ssl.SSLContext | None, attempt_s: float) -> None:
-        """Create the handler; `attempt_s` bounds a connection attempt, and then the wait for a first response."""
+        """Create the handler. `attempt_s`: limit in seconds for connecting, and then again for the first response."""
         self.completion_queue = self.callback_queue = LoopQueue(token)
         self.granted_ms = 0
         self.last_problem = self.last_server = ""
@@ -212,8 +212,8 @@ _UNKNOWN = object()
 class _Watch:
     """Lasting watch on a node or its children; it renews ZooKeeper's one-shot watch after each event.
 
-    kazoo calls it with events, and identifies the watch by it. It is in no reference cycle, so it is freed when
-    dropped.
+    kazoo calls this object with events, and identifies the watch by this object. No reference cycle contains the
+    object, so it is freed when it is dropped.
     """
 
     __slots__ = ("_on_event", "is_set", "listeners", "of_children", "path", "seen", "was_cut_off")
@@ -239,9 +239,10 @@ class _Watch:
 class Watches:
     """Watches that last as long as the session; ZooKeeper's own watches fire once and end with the connection.
 
-    A ZooKeeper watch is set for the first listener, and again when it fires, before the listeners are called, so that
-    no later change is missed. After a lost connection all watches are set again, and listeners of changed nodes are
-    called. A watch without listeners stays until it fires. Children of a missing node are watched once it is created.
+    A ZooKeeper watch is set for the first listener. When it fires, it is set again before the listeners are called, so
+    that no later change is missed. After a lost connection all watches are set again, and listeners of changed nodes
+    are called. A watch without listeners stays until it fires. If a node is missing, its children are watched after the
+    node was created.
     """
 
     def __init__(self, absolute: Callable[[str], str]) -> None:
@@ -251,7 +252,7 @@ class Watches:
         self._known: dict[tuple[bool, str], _Watch] = {}
 
     def resume(self, client: Any) -> None:
-        """Renew the watches on a new connection, before any later requests."""
+        """Set the watches again on a new connection, before any other request is sent."""
         self._client = client
         # kazoo throws its watches away with the connection, so each one is set again.
         for watch in self._known.values():
@@ -300,7 +301,7 @@ class Watches:
         request.rawlink(partial(self._was_set, watch))
 
     def _set_for_creation(self, watch: _Watch) -> None:
-        """Watch for the creation of a missing node whose children are to be watched."""
+        """Watch for the creation of a node that does not exist yet and whose children have listeners."""
         request = self._client.exists_async(self._absolute(watch.path), watch)
         request.rawlink(partial(self._was_set_for_creation, watch))
 
@@ -336,7 +337,7 @@ class Watches:
             logger.error("Cannot watch %s in ZooKeeper: %r", watch.path, answer.exception)
 
     def _compare(self, watch: _Watch, seen: object) -> None:
-        """Call the listeners if the node changed while the connection was lost."""
+        """Call the listeners if `seen` shows that the node changed while the connection was lost."""
         # A first answer only says where things stand. A listener reads by itself after it has set its watch.
         missed = watch.was_cut_off and seen != watch.seen
         watch.was_cut_off, watch.seen = False, seen

@@ -120,7 +120,7 @@ class Frames:
 
 
 def frame(kind: int, number: int, body: bytes | bytearray = b"") -> bytes:
-    """Encode a frame of this kind, request number and body."""
+    """Encode a frame. `kind`: type of message; `number`: number of the request."""
     return _HEAD.pack(_REST.size + len(body), kind, number) + body
 
 
@@ -196,7 +196,7 @@ T = TypeVar("T")
 
 
 def _whole(body: bytes, read: Callable[[Body], T]) -> T:
-    """Decode a body of exactly one item. Raises Malformed."""
+    """Decode a body that holds exactly one item, with `read`. Raises Malformed."""
     reader = Body(body)
     found = read(reader)
     if not reader.is_at_end:
@@ -205,7 +205,7 @@ def _whole(body: bytes, read: Callable[[Body], T]) -> T:
 
 
 def _each(body: bytes, read: Callable[[Body], T]) -> list[T]:
-    """Decode a body of any number of items of one kind. Raises Malformed."""
+    """Decode a body that holds any number of items, each with `read`. Raises Malformed."""
     reader, found = Body(body), list[T]()
     while not reader.is_at_end:
         found.append(read(reader))
@@ -220,7 +220,7 @@ def read_texts(body: bytes) -> list[str]:
 
 
 class Hello(NamedTuple):
-    """First message of a client. `last_session`: the client's former session, 0 for none; the server ends it first."""
+    """First message of a client. `last_session`: its former session, which the server then ends; 0 for none."""
 
     timeout_ms: int
     last_session: int
@@ -335,7 +335,7 @@ def read_greeted(body: bytes) -> Greeted:
 
 
 def in_parts(items: Iterable[bytes]) -> Iterator[bytes]:
-    """Group encoded items into bodies of frames; without items there is one empty body."""
+    """Group encoded items into frame bodies. If `items` is empty, yield one empty body."""
     part = bytearray()
     for item in items:
         if part and len(part) + len(item) > PART_BYTES:

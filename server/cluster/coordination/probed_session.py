@@ -24,7 +24,7 @@ SURE_SHARE, PROBE_SHARE, ANSWER_SHARE = 2 / 3, 1 / 6, 1 / 3  # of the session ti
 
 
 class ProbedSession(ABC):
-    """Base class of sessions that track by probes how long they are certainly valid."""
+    """Base class of sessions that send probes, to know until when they are certainly valid."""
 
     def __init__(self, timeout_s: float) -> None:
         self.session_id = 0
@@ -44,7 +44,7 @@ class ProbedSession(ABC):
 
     @abstractmethod
     def _send_probe(self, sent: float) -> None:
-        """Send a request that succeeds only in a live session; later `_probe_answered` is called with `sent`."""
+        """Send a request that only a live session can answer. On success, `_probe_answered` is called with `sent`."""
 
     @abstractmethod
     async def _give_up_connection(self) -> None:
@@ -71,7 +71,7 @@ class ProbedSession(ABC):
     # ------------------------------------------------------------------ being sure
 
     async def _keep_sure(self) -> None:
-        """Send probes until the session has ended, and notify the listeners when the session becomes uncertain."""
+        """Send probes until the session ends. Notify the listeners when the session is no longer certainly valid."""
         while not self._ended:
             now = self.session_now()
             # Step 1: prove that the session lives, or give up a connection on which that cannot be proven.
@@ -94,7 +94,7 @@ class ProbedSession(ABC):
                 await self._changed.wait()
 
     def _probe_due(self) -> float:
-        """Return the time of the next probe or, while a probe is unanswered, the time to give up the connection."""
+        """Return the time of the next probe. While a probe is unanswered: the time to give up the connection."""
         return self._probe_sent + self._timeout_s * (ANSWER_SHARE if self._probe_open else PROBE_SHARE)
 
     def _probe(self) -> None:
@@ -112,7 +112,7 @@ class ProbedSession(ABC):
         self._note_contact(sent)
 
     def _note_contact(self, sent: float) -> None:
-        """Record a response to a request sent at time `sent`, which proves that the session was alive then."""
+        """Record a response to a request sent at time `sent`. It proves that the session was alive at `sent`."""
         # Never earlier than before: answers to older requests may come later.
         self.session_sure_until = max(self.session_sure_until, sent + self._timeout_s * SURE_SHARE)
         self._session_changed()

@@ -27,12 +27,15 @@ BACKLOG = 64
 
 
 class HeldElsewhere(OSError):
-    """Another process listens on the socket. The message is one line for the operator."""
+    """Error: another process listens on the socket. The message is one line for the operator."""
 
 
 @contextlib.contextmanager
 def listening(path: str) -> Iterator[socket.socket]:
-    """Yield a Unix socket that listens at `path` for this user, then remove it. Raises HeldElsewhere or OSError."""
+    """Yield a Unix socket that listens at `path` for this user; remove it at the end.
+
+    Raises OSError; HeldElsewhere if another process listens there.
+    """
     # Once the lock is held, the former owner of the socket is dead.
     with _locked(path), bound(path) as listener:
         try:
@@ -43,9 +46,9 @@ def listening(path: str) -> Iterator[socket.socket]:
 
 
 def bound(path: str) -> socket.socket:
-    """Return a non-blocking Unix socket that listens at `path` for its user alone. Raises OSError.
+    """Return a non-blocking Unix socket that listens at `path`, open to this user only. Raises OSError.
 
-    An existing socket at the path is replaced, so the caller must hold the lock that excludes a live listener.
+    An existing socket at `path` is replaced. The caller must hold the lock that proves that no process listens there.
     """
     listener = socket.socket(socket.AF_UNIX)
     try:
@@ -102,7 +105,7 @@ def connected(path: str) -> socket.socket:
 
 
 def is_own(sock: socket.socket) -> bool:
-    """Tell whether the peer runs as this user; True if unknown, as the file's permissions admit only this user."""
+    """Return True if the peer runs as this user, or if its user is unknown: file permissions admit only this user."""
     try:
         return system.peer_user(sock) in (None, os.geteuid())
     except OSError:
@@ -111,7 +114,10 @@ def is_own(sock: socket.socket) -> bool:
 
 @contextlib.contextmanager
 def short_path(path: str) -> Iterator[str]:
-    """Yield a path of the file short enough for a socket, through its folder's open descriptor where possible."""
+    """Yield a path of the file that is short enough for a socket; else `path` itself if the system has none.
+
+    The shorter path leads through an open descriptor of the file's folder.
+    """
     if len(os.fsencode(path)) <= PATH_BYTES_MAX:
         yield path
         return
@@ -131,7 +137,7 @@ WAITING_BYTES_MAX = 16 << 20  # above which the other side is given up: it does 
 
 
 class FramedSocket:
-    """Unix socket for frames: one task receives, one sends, all may queue. Owns `sock`, which must be non-blocking."""
+    """Unix socket for frames: one task receives, one sends, all may queue. It owns the non-blocking `sock`."""
 
     def __init__(self, sock: socket.socket, *, frame_bytes_max: int) -> None:
         self._sock = sock
@@ -149,9 +155,9 @@ class FramedSocket:
     # ------------------------------------------------------------------ sending
 
     def send(self, frame: bytes, *, at_once: bool = True) -> None:
-        """Send or queue a frame. Only a response proves the frame's arrival.
+        """Send or queue a frame. Only a response proves that the frame arrived.
 
-        `at_once` False: always queue the frame, so that frames of one step of the event loop are sent together.
+        `at_once` False: only queue the frame, so that all frames of this step of the event loop are sent together.
         """
         if self.is_closed:
             return

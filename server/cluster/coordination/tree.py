@@ -38,7 +38,7 @@ class Kind(IntEnum):
 
 
 class NodeChange(NamedTuple):
-    """Change of one node by an applied operation; a `Check` changes nothing."""
+    """Change of one node by an applied operation. A `Check` operation makes a `NodeChange` that changes nothing."""
 
     kind: Kind
     path: str
@@ -61,7 +61,7 @@ Multi = tuple[Sequence[TreeOperation], int]
 
 
 class TreeNode:
-    """One node of the coordination tree. `owner`: the session of an ephemeral node, else 0."""
+    """Node of the coordination tree. `owner`: session id of an ephemeral node, 0 for all other nodes."""
 
     __slots__ = ("children", "creation_id", "data", "next_sequence", "owner", "version")
 
@@ -86,8 +86,8 @@ INCARNATION_BITS = 32  # of a transaction's number, below the number of its inca
 class Tree:
     """Coordination tree in memory: the nodes by path, parents before children, and the last transaction's number.
 
-    A tree that other processes use begins an *incarnation* each time it is opened, with numbers above all earlier ones:
-    the journal omits transactions of ephemeral nodes, so their numbers, which serve as broker epochs, could repeat.
+    If other processes use the tree, each opening begins an *incarnation*, with numbers above all earlier ones.
+    Otherwise numbers, which serve as broker epochs, could repeat: the journal omits transactions of ephemeral nodes.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Tree:
         self.last_id = 0
 
     def begin_incarnation(self) -> None:
-        """Begin an incarnation with higher transaction numbers; the caller must then write it to the root node."""
+        """Begin an incarnation with higher transaction numbers. The caller must then write its number to the root."""
         # Kept with the root, which has no other use for it: so the journal's format stays, and no node has to be added.
         self.last_id = self.nodes[""].creation_id = ((self.last_id >> INCARNATION_BITS) + 1) << INCARNATION_BITS
 
@@ -262,7 +262,7 @@ class Tree:
 
 
 class Watches:
-    """Listeners, by the node or children that they watch."""
+    """Listeners for changes, by the watched node or by the node whose children are watched."""
 
     def __init__(self) -> None:
         self._listeners: dict[Watched, dict[object, OnChange]] = {}
@@ -297,7 +297,7 @@ class Watches:
 
 
 def concerned_by(changes: Iterable[NodeChange]) -> Iterable[Watched]:
-    """Return the watches that these changes affect, each once."""
+    """Return the watches that `changes` affect, each watch once."""
     found: dict[Watched, None] = {}
     for change in changes:
         found["node", change.path] = None

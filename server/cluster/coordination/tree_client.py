@@ -50,7 +50,7 @@ Read = Callable[[bytes], Sequence[Any]]
 
 
 class _Request:
-    """Pending request of one task, with the parts of the response received so far."""
+    """Request of one task that waits for the response, with the response's parts received so far."""
 
     __slots__ = ("answered", "error", "found", "read")
 
@@ -80,14 +80,15 @@ class _Request:
 
 
 class ServedCoordination(ProbedSession):
-    """Client of a coordination tree that another process serves over a Unix socket (the `Coordination` port)."""
+    """Session with a coordination tree that another process serves over a Unix socket (the `Coordination` port)."""
 
     def __init__(
         self, path: str, *, timeout_s: float, connection_timeout_s: float | None = None, last_session: int = 0
     ) -> None:
         """Create a session with the tree served at `path`.
 
-        `last_session`: this broker's former session; once the new session begins, none of its requests is applied.
+        `last_session`: id of this broker's former session. When the new session has begun, no request of the former one
+        is applied any more.
         """
         self._sure_until = self._looked = -math.inf
         super().__init__(timeout_s)

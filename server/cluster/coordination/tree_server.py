@@ -69,7 +69,7 @@ Answer = Callable[[], Awaitable[None]]
 
 
 class TreeBroken(Exception):
-    """The journal cannot be written any more, because of the error `failure`. The text is one line for the operator."""
+    """Error: the journal cannot be written any more, because of `failure`. The text is one line for the operator."""
 
     def __init__(self, path: str, failure: OSError) -> None:
         super().__init__(f"{path} cannot be written: {failure}")
@@ -86,10 +86,10 @@ async def hold_tree(
 ) -> None:
     """Open the coordination tree whose journal is in `directory`, and serve it until cancelled, in one process only.
 
-    `where`: path of the Unix socket, or a listening socket. `last_incarnation`: that of the former server, 0 if there
-    was none; above 0, members are waiting. `task_status` gets the served incarnation, `on_other_incarnation` each later
-    one after the tree was opened again. Once there are members, a full disk does not end the server: while writes fail
-    it goes on, and if it cannot go on (a sync failed) or begin, the tree is opened again until this succeeds. Raises
+    `where`: path of the Unix socket, or a listening socket. `last_incarnation`: incarnation of the former server; above
+    0, members are waiting; 0: there was none. `task_status` gets the incarnation. Each time the tree is opened again,
+    `on_other_incarnation` gets the new one. While there are members, a full disk does not end the server: it goes on
+    while writes fail. If it cannot go on (a sync failed) or begin, it opens the tree again until this succeeds. Raises
     OSError if the journal or the socket cannot be used, LogDirectoryProblem, and TreeBroken.
     """
     incarnation, patience = last_incarnation, _Patience()
@@ -137,10 +137,10 @@ async def _opened(directory: Path, last_incarnation: int, patience: _Patience) -
 
 
 class _Patience:
-    """Retry rule for a server of the tree whose working disk is full, or that lacks file descriptors.
+    """Retry rule for the tree's server when the disk is full or file descriptors are used up.
 
-    Opening again is safe after a failed sync: it writes the entire tree to a new file; acknowledged changes were
-    synced.
+    After a failed sync the tree may safely be opened again: this writes the entire tree to a new file, and acknowledged
+    changes were synced before.
     """
 
     def __init__(self) -> None:
@@ -152,7 +152,7 @@ class _Patience:
         self._is_logged = False
 
     async def with_(self, problem: OSError | TreeBroken, *, has_members: bool) -> None:
-        """Wait before another attempt; raise `problem` if there are no members, or the disk is broken."""
+        """Wait before another attempt. Raise `problem` instead if there are no members, or if the disk is broken."""
         failure = problem.failure if isinstance(problem, TreeBroken) else problem
         # Without members no client waits, and the starter of the holder has to see the reason of the failure.
         if not has_members or classify(failure) is Fault.BROKEN:
@@ -175,7 +175,8 @@ async def serve_tree(
 ) -> None:
     """Serve an open tree (`is_served`) until cancelled; `where`: the socket's path, or a listening socket.
 
-    `task_status` gets the incarnation once served. Raises OSError (HeldElsewhere: another process serves), TreeBroken.
+    `task_status` gets the incarnation when the tree is served. Raises TreeBroken, and OSError; HeldElsewhere means that
+    another process serves the tree.
     """
     assert embedded.is_served
     with _listener(where) as listener:
@@ -238,7 +239,7 @@ class _Service:
     # ------------------------------------------------------------------ sessions
 
     async def begin(self, member: _Member, last_session: int) -> int:
-        """Begin a session for a member, after the member's former session has ended; return the new session's id."""
+        """End the member's former session, `last_session`, then begin a new one; return the new session's id."""
         if (last := self._sessions.get(last_session)) is not None:
             last.hang_up()
         session_id = self.embedded.new_session()
@@ -303,7 +304,7 @@ class _Member:
     # ------------------------------------------------------------------ silence
 
     async def _mind_silence(self) -> None:
-        """Close the connection if the member was silent for the session's timeout."""
+        """Close the connection if the member sends nothing for as long as the session's timeout."""
         while not self._connection.is_closed:
             look = self._silent_since + self._timeout_s
             # In several steps, because a late look tells that this process was away, and heard nobody.
@@ -322,7 +323,7 @@ class _Member:
 
     @property
     def _is_owed(self) -> bool:
-        """True if the server itself is late: received bytes are unread, or requests are not carried out."""
+        """True if the member's silence is the server's fault: bytes are unread, or requests are not carried out."""
         connection = self._connection
         return connection.has_room and (self._is_busy or connection.has_come)
 
@@ -399,7 +400,7 @@ class _Member:
             nursery.start_soon(self._answer_reads)
 
     async def _answer_reads(self) -> None:
-        """Answer read requests one by one, so that only one response at a time is queued for sending."""
+        """Answer read requests one after another, so that at most one response is queued for sending."""
         while self._reads:
             answer, size = self._reads[0]
             await self._connection.until_room()
@@ -411,7 +412,7 @@ class _Member:
         self._connection.send(messages.frame(kind, number, body))
 
     async def _say_all(self, number: int, items: Iterable[bytes]) -> None:
-        """Send a long response in parts, as fast as the peer receives them; other members are served in between."""
+        """Send a long response in parts, as fast as the peer receives them, and serve other members in between."""
         last: bytes | None = None
         for part in messages.in_parts(items):
             if last is not None:

@@ -84,9 +84,10 @@ _ERRORS: dict[type[Exception], type[CoordinationError]] = {
 
 
 class _PendingCall:
-    """Requests to ZooKeeper whose responses one task awaits together.
+    """Group of requests to ZooKeeper, with one task that awaits all responses.
 
-    kazoo's responses refer to this object; after the wait it drops its references to them, so that all are freed.
+    kazoo's response objects refer to this object. It drops its own references to them after the wait, so that all are
+    freed.
     """
 
     __slots__ = ("answers", "landed", "missing")
@@ -242,7 +243,7 @@ class ZooKeeperCoordination(ProbedSession):
             await self._changed.wait()
 
     def _trouble(self) -> str:
-        """Return the reason why there is no connection; if there are several servers, name the last one tried."""
+        """Return the reason why there is no connection. If there are several servers, name the last one tried."""
         problem, server = self._handler.last_problem, self._handler.last_server
         if not problem:
             return "no answer"
@@ -257,7 +258,7 @@ class ZooKeeperCoordination(ProbedSession):
         return self.session_now() < self.session_sure_until
 
     async def _make_root(self) -> None:
-        """Create the missing nodes of the path at the end of zookeeper.connect."""
+        """Create the missing nodes of the chroot path, which ends zookeeper.connect."""
         (answer,) = await self._ask([partial(self._client_now().exists_async, self._root or "/")])
         names = [] if self._value(answer) else self._root.split("/")[1:]
         for depth in range(1, len(names) + 1):
@@ -374,7 +375,7 @@ class ZooKeeperCoordination(ProbedSession):
     # ------------------------------------------------------------------ requests
 
     def _client_now(self) -> Any:
-        """Return kazoo's client while it can be called; otherwise raise the error of the `Coordination` port."""
+        """Return kazoo's client. Raises an error of the `Coordination` port while the client cannot be called."""
         if self._ended:
             raise SessionExpired
         # kazoo would keep the request and send it after the connection

@@ -81,7 +81,7 @@ class FoundTopic:
 
 @dataclass(slots=True)
 class FoundCluster:
-    """Metadata found in an Apache Kafka broker's log directories; `broker_settings` by node id, None: all brokers'."""
+    """Metadata found in Apache Kafka's log directories. `broker_settings`: by node id; None: defaults of all."""
 
     topics: list[FoundTopic] = field(default_factory=list)
     broker_settings: dict[int | None, Texts] = field(default_factory=dict)
@@ -95,7 +95,7 @@ def find_cluster(
     configs: ConfigRepository,
     make_topic_id: Callable[[], bytes],
 ) -> FoundCluster:
-    """Search the log directories' disks for an Apache Kafka cluster's metadata. Raises LogDirectoryProblem."""
+    """Search the log directories' disks for the metadata of an Apache Kafka cluster. Raises LogDirectoryProblem."""
     apart = configs.started_with.static.get("metadata.log.dir")
     for path in [directory.path for directory in directories] + ([apart] if apart else []):
         try:
@@ -160,7 +160,7 @@ def _from_metadata(image: ClusterImage, configs: ConfigRepository) -> FoundClust
 
 
 def _of_groups(image: ClusterImage) -> dict[str, Texts]:
-    """Return the usable settings of groups. Values outside this broker's bounds are kept; the bounds apply on use."""
+    """Return the usable settings of groups. A value outside this broker's limits is kept, and limited when used."""
     known = group_settings()
     found: dict[str, Texts] = {}
     for (kind, group_id), settings in image.configs.items():
@@ -189,7 +189,7 @@ def _epochs(topic: TopicImage, node_id: int) -> list[int]:
 
 
 def _usable(whose: str, settings: Texts, check: Callable[[Texts], object]) -> Texts:
-    """Return the settings that `check` accepts; log each of the others. `whose` names their owner in the log."""
+    """Return those settings that `check` accepts, and log each rejected one. `whose`: name of the owner for the log."""
     usable: dict[str, str] = {}
     for name, text in sorted(settings.items()):
         try:
@@ -265,9 +265,9 @@ def _last_epoch(storage: Storage, path: str) -> int:
 
 
 def _highest_producer_id(storage: Storage, path: str, *, transactions: bool) -> int:
-    """Return the highest producer id in the newest snapshot and in batches written after it; -1 if there is none.
+    """Return a log's highest producer id, from the newest snapshot and the batches after it; -1 if there is none.
 
-    `transactions`: the log is one of `__transaction_state`, so the values of all its records are searched, too.
+    `transactions`: the log is one of `__transaction_state`; the values of all its records are searched, too.
     """
     files = [parsed for name in storage.names(path) if (parsed := parse_segment_file(name)) is not None]
     logs = sorted(each.offset for each in files if each.kind == LOG_SUFFIX and not each.suffix)

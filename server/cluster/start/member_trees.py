@@ -40,9 +40,10 @@ CLUSTER = "/cluster"
 
 
 async def fill_from_journal(coordination: Coordination, directory: Path, passwords: KeptPasswords | None) -> None:
-    """Copy a lone broker's tree, except the cluster's id, into `coordination` if `directory` has its journal.
+    """Copy a lone broker's tree from the journal in `directory`, if there is one, into `coordination`.
 
-    `passwords` encrypts passwords for the new tree (None: they stay as they are). Raises KafkaError if that fails.
+    The cluster's id is not copied. `passwords` encrypts passwords for the new tree (None: they stay as they are).
+    Raises KafkaError if that fails.
     """
     if not (directory / JOURNAL_NAME).exists():
         return
@@ -73,7 +74,7 @@ async def fill_from_journal(coordination: Coordination, directory: Path, passwor
 
 
 async def set_journal_aside(directory: Path, suffix: str) -> None:
-    """Rename the journal of a broker that has joined a cluster, so that no later start uses the outdated tree."""
+    """Rename the journal of a broker that has joined a cluster, because the journal's tree is outdated from now on."""
     journal = directory / JOURNAL_NAME
     if journal.exists():
         await trio.to_thread.run_sync(journal.rename, directory / (JOURNAL_NAME + suffix))
@@ -104,7 +105,7 @@ LOOK_AGAIN_S: Final = 0.02
 
 
 class _SharedTree:
-    """Base class of trees that other processes hold. A broker that loses such a tree waits until it is back."""
+    """Base class of trees outside of this process. A broker that loses such a tree waits until it is back."""
 
     is_shared = True
     journal_suffix = ""
@@ -127,14 +128,14 @@ class _SharedTree:
         ]
 
     async def begin(self) -> None:
-        """Rename the journal that this broker used as a lone broker, because the broker now belongs to the cluster."""
+        """Rename the journal from the time as a lone broker, because this broker now belongs to the cluster."""
         await set_journal_aside(self._broker.config.log_dirs[0], self.journal_suffix)
 
     async def keep(self) -> None:
         """Do nothing: every acknowledged write to this tree is durable."""
 
     async def end_start(self) -> None:
-        """Do nothing: the broker waits for an unavailable tree before and after the start."""
+        """Do nothing: a broker of a cluster waits for an unavailable tree, during the start as well as later."""
 
     async def until_broken(self) -> str:
         """Wait forever: this tree never breaks for good."""
@@ -155,7 +156,7 @@ class ZooKeeperTree(_SharedTree):
         return self._broker.environment.open_session(self._config)
 
     async def fill(self, tree: Coordination) -> None:
-        """Copy the metadata from this broker's time as a lone broker into ZooKeeper. Raises InvalidSetting."""
+        """Copy the tree of this broker's time as a lone broker into ZooKeeper. Raises InvalidSetting."""
         try:
             await fill_from_journal(tree, self._broker.config.log_dirs[0], KeptPasswords.of(self._config))
         except KafkaError as error:
@@ -190,15 +191,14 @@ class ServedTree(_SharedTree):
         return self._last
 
     async def fill(self, tree: Coordination) -> None:
-        """Copy the metadata from this broker's time as a lone broker into the tree."""
+        """Copy the tree of this broker's time as a lone broker into the served tree."""
         await fill_from_journal(tree, self._broker.config.log_dirs[0], None)
 
 
 class WorkersTree(ServedTree):
-    """`CoordinationTree` that the supervisor process holds and serves to several workers.
+    """`CoordinationTree` of several workers, which the supervisor process holds and serves.
 
-    Its journal is a lone broker's at the same path, so no data moves when workers replace a lone broker, or the
-    reverse.
+    The journal has the same path as a lone broker's, so no data moves between a lone broker and workers.
     """
 
     # It was there when the first worker was started. If it is away, its keeper waits for room: a worker that gave up would be
@@ -210,7 +210,7 @@ class WorkersTree(ServedTree):
         self._number = number
 
     async def fill(self, tree: Coordination) -> None:
-        """Adopt data that Apache Kafka left in the log directories of worker 0; the other workers wait for it."""
+        """Adopt Apache Kafka's data in the log directories. Worker 0 does so; the other workers wait for it."""
         if self._number == 0:
             await take_over(self._broker, tree)
             return

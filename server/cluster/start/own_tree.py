@@ -39,7 +39,7 @@ class OwnTree:
         )
 
     async def open_session(self) -> Session:
-        """Return the tree's session, after a check that no journal is missing. Raises LogDirectoryProblem."""
+        """Return the tree's session, after checking that the journal is not missing. Raises LogDirectoryProblem."""
         broker = self._broker
         # Before the journal is opened: that would begin a new one where the old one is missing.
         await broker.environment.run_in_thread(
@@ -55,16 +55,16 @@ class OwnTree:
         await self.coordination.keep()
 
     async def end_start(self) -> None:
-        """Make all writes durable; from now on writes to a full disk wait for room instead of failing visibly."""
+        """Make all writes durable. From now on, writes wait for room on a full disk; during the start they fail."""
         await self.coordination.write_at_once()
         self.coordination.is_patient = True
 
     async def fill(self, tree: Coordination) -> None:
-        """Adopt data that Apache Kafka left in the log directories."""
+        """Adopt Apache Kafka's data in the log directories."""
         await take_over(self._broker, tree)
 
     async def hosted(self, tree: Coordination) -> list[HostedPartition]:
-        """Return the partitions assigned to this broker; others on the disks were deleted or never fully created."""
+        """Return the partitions assigned to this broker. Others on its disks are deleted or unfinished ones."""
         topics = await tree.children_data(znodes.TOPICS)
         deleted = {*await tree.children(znodes.DELETED_TOPICS)}
         node_id = self._broker.node_id
@@ -87,7 +87,10 @@ class OwnTree:
 
 
 async def take_over(broker: BrokerParts, tree: Coordination) -> None:
-    """Adopt data that Apache Kafka left in the log directories into a new tree. Raises LogDirectoryProblem."""
+    """Adopt Apache Kafka's data in the log directories, by copying its metadata into a new tree.
+
+    Raises LogDirectoryProblem.
+    """
     replicas, run_in_thread = broker.replicas, broker.environment.run_in_thread
     found = await run_in_thread(replicas.directories.found_partitions)
     if found:
@@ -104,7 +107,10 @@ async def take_over(broker: BrokerParts, tree: Coordination) -> None:
 
 
 async def _forget_unnamed(tree: Coordination, topic: str, named: Container[int]) -> None:
-    """Delete states of partitions that the topic's node does not name (an older Ottla crashed before writing it)."""
+    """Delete the states of partitions that a topic's node does not name; `named` are the partitions that it names.
+
+    An older Ottla left such states if it crashed before it wrote the topic's node.
+    """
     above = znodes.partitions_path(topic)
     with suppress(NoNode):
         for index in [each for each in await tree.children(above) if int(each) not in named]:

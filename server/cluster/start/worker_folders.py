@@ -46,10 +46,10 @@ DIGITS_MAX: Final = 4
 
 
 def looks(patience_s: float) -> Iterator[int]:
-    """Yield attempt numbers from 0, with pauses, for `patience_s` seconds; there is at least one attempt.
+    """Yield attempt numbers from 0, with pauses, for `patience_s` seconds. There is at least one attempt.
 
-    For resources that the kernel frees late, such as a killed process's lock or port. Attempts are counted, not timed:
-    the clock goes on while a process gets no CPU, and two such seconds would leave a single attempt.
+    This is for resources that the kernel frees late, such as the lock or port of a killed process. Attempts are
+    counted, not timed: the clock goes on while a process gets no CPU, and two such seconds would leave one attempt.
     """
     for number in range(1 + max(0, math.ceil(patience_s / LOOK_AGAIN_S))):
         if number:
@@ -68,7 +68,7 @@ def hold_folders(
 ) -> DirectoryLock:
     """Lock the journal and the folders of `count` workers until this process ends. Raises LogDirectoryProblem, OSError.
 
-    Waits a moment for workers that are about to end. Call this before opening the journal, which the lock protects;
+    First wait briefly for the end of former workers. Call this before opening the journal, which the lock protects;
     `has_journal` False: the workers' coordination tree is elsewhere. `readable_by` is log.dirs.readable.by.
     """
     refuse_shared(log_dirs, count)
@@ -106,7 +106,7 @@ def _patiently_locked(storage: Storage, folder: Path) -> DirectoryLock:
 def _await_former_holder(log_dir: Path) -> None:
     """Wait until no process serves the journal's tree. Raises LogDirectoryProblem after PATIENCE_S seconds.
 
-    The tree's former server owns the journal until it ends, which is later than the end of the former supervisor.
+    The tree's former server owns the journal until it ends, and it may outlive the former supervisor.
     """
     for _ in looks(PATIENCE_S):
         if not is_held(str(tree_socket(log_dir))):
@@ -115,7 +115,7 @@ def _await_former_holder(log_dir: Path) -> None:
 
 
 def _await_former_worker(storage: Storage, folder: Path) -> None:
-    """Wait until no process holds the worker's folder, because a worker ends later than its supervisor."""
+    """Wait until no process holds the worker's folder. A former worker may outlive its supervisor."""
     # Without the disk there is no worker to wait for, and the worker itself says what is wrong with it.
     with suppress(OSError):
         if storage.is_directory(str(folder)):
@@ -123,7 +123,10 @@ def _await_former_worker(storage: Storage, folder: Path) -> None:
 
 
 def keep_out_workers(storage: Storage, log_dirs: Sequence[str]) -> DirectoryLock | None:
-    """Take the workers' lock for a lone broker that holds its directories' locks. Raises LogDirectoryProblem."""
+    """Return the workers' lock, taken for a lone broker; None if there are no workers' folders.
+
+    The caller holds the locks of its log directories. Raises LogDirectoryProblem if workers run or have partitions.
+    """
     home = path_in(log_dirs[0], FOLDER)
     lock = None
     if storage.is_directory(home) and (lock := storage.lock(path_in(home, LOCK))) is None:
@@ -144,7 +147,10 @@ def _used(folder: str) -> LogDirectoryProblem:
 
 
 def refuse_shared(log_dirs: Sequence[Path], count: int) -> None:
-    """Raise LogDirectoryProblem if workers share a folder, or one contains a log directory, also by symbolic links."""
+    """Raise LogDirectoryProblem if two workers share a folder, or a worker's folder contains a log directory.
+
+    Symbolic links are resolved.
+    """
     homes = {os.path.realpath(each / FOLDER): each for each in log_dirs}
     for each in log_dirs:
         real = os.path.realpath(each)
@@ -164,7 +170,7 @@ def refuse_shared(log_dirs: Sequence[Path], count: int) -> None:
 
 
 def refuse_fewer(storage: Storage, log_dirs: Sequence[str], count: int) -> None:
-    """Raise LogDirectoryProblem if a worker whose number is `count` or more has partitions."""
+    """Raise LogDirectoryProblem if partitions belong to a worker that is left out: its number is `count` or more."""
     left_out: dict[int, list[str]] = {}
     for log_dir in log_dirs:
         names_of_folders = _directories(storage, path_in(log_dir, FOLDER))
