@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
 
 class LatePart(Protocol):
-    """Part of the broker that is created at first use."""
+    """Part of the broker that is created only when it is first used."""
 
     def start_in(self, nursery: trio.Nursery) -> None:
         """Start the background tasks of this part; they end with the nursery."""
@@ -78,7 +78,7 @@ PartT = TypeVar("PartT", bound=LatePart)
 
 
 class Broker:
-    """Container of all parts of one broker, for the request handlers; one per process."""
+    """All parts of one broker, in one container for the request handlers. Each process has one."""
 
     def __init__(
         self, config: BrokerConfig, environment: Environment | None = None, readiness: Readiness | None = None
@@ -175,7 +175,7 @@ class Broker:
 
     @property
     def begun_groups(self) -> GroupCoordinator | None:
-        """Group coordinator; None until a client uses groups or this broker leads a partition of group offsets."""
+        """Group coordinator; None until a client uses groups or this broker leads a `__consumer_offsets` partition."""
         return self.__dict__.get("groups")
 
     @cached_property
@@ -289,7 +289,7 @@ class Broker:
         return StreamsTopics(self.administration, self.environment.clock_ms)
 
     def _started(self, part: PartT) -> PartT:
-        """Start `part` now if the broker runs, else when the broker starts; return `part`."""
+        """Start `part`, immediately if the broker runs, otherwise when the broker starts; return `part`."""
         if self._nursery is None:
             self._early.append(part)
         else:
@@ -340,7 +340,7 @@ class Broker:
         return self.environment.clock_ms()
 
     def partition(self, topic: str, index: int) -> Partition:
-        """Return a partition with a replica on this broker. Raises Kafka's error for any other partition."""
+        """Return the local replica of a partition. Raises KafkaError if this broker has none, or must not serve it."""
         partition = self.replicas.partition(topic, index)
         if partition is None:
             known = self.cluster.partition(topic, index)
@@ -356,7 +356,7 @@ class Broker:
         return partition
 
     def may_be_replaced_at(self, partition: Partition) -> bool:
-        """Tell whether another broker may lead `partition` already; this broker must then not answer as leader."""
+        """Return True if another broker may lead `partition` already; this broker must then not answer as leader."""
         return partition.must_hear or self.member.is_fenced
 
     async def ensure_internal_topic(self, name: str) -> None:
@@ -366,7 +366,7 @@ class Broker:
     # ------------------------------------------------------------------ life
 
     async def open(self, sessions: trio.Nursery) -> None:
-        """Load logs and settings before any client is served. A task in `sessions` holds the coordination session."""
+        """Load logs and settings. No client is served before. A task in `sessions` holds the session with the tree."""
         await self.replicas.open()
         await self._keep_out_workers()
         await sessions.start(self.member.hold)
@@ -375,7 +375,10 @@ class Broker:
             await self._add_user(user)
 
     async def _keep_out_workers(self) -> None:
-        """Unless this is a worker, raise an error if its log directories hold several workers or their partitions."""
+        """Raise LogDirectoryProblem if workers, or their partitions, are in this lone broker's log directories.
+
+        Do nothing if this broker is itself a worker.
+        """
         config, storage = self.configs.started_with, self.environment.storage or OsStorage()
         if config.worker is None and any(_is_there(storage, f"{each}/{FOLDER}") for each in config.log_dirs):
             from ottla.server.cluster.start.worker_folders import (

@@ -86,7 +86,7 @@ def make_share_coordinator(broker: BrokerParts) -> ShareCoordinator:
 
 
 class ClusterTopicImages:
-    """View of the cluster's topics for group coordinators: the port `TopicImages` over the metadata cache.
+    """Implementation of the port `TopicImages` for group coordinators: the metadata cache's topics as images.
 
     `version` rises only if an image changes; most changes (leaders, in-sync replicas) do not concern groups.
     """

@@ -54,7 +54,7 @@ def _tcp_peers(readiness: Readiness, config: PeerConnectionConfig) -> Peers:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """External resources of a broker. If `storage` is None, the disks of this machine are used."""
+    """External resources of a broker. `storage`: None for the disks of this machine."""
 
     storage: Storage | None = None
     descriptors: Descriptors = field(default_factory=Descriptors)

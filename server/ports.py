@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 
 
 class BrokerParts(Protocol):
-    """Interface of the broker for the modules that it contains."""
+    """Interface of the broker for its own modules: the parts of the broker that they use."""
 
     @property
     def authorizer(self) -> Authorizer | None:
-        """Authorizer; None if all clients may do everything. Use the authorizer through `server/dispatch/access.py`."""
+        """Authorizer; None if all clients may do everything. Call it through `server/dispatch/access.py`."""
 
     @property
     def cluster(self) -> MetadataCache:
         """Metadata cache of the cluster: brokers, topics, leaders."""
 
     def partition(self, topic: str, index: int) -> Partition:
-        """Return a partition with a replica on this broker. Raises Kafka's error for any other partition."""
+        """Return the local replica of a partition. Raises KafkaError if this broker has none, or must not serve it."""
 
     def may_be_replaced_at(self, partition: Partition) -> bool:
-        """Tell whether another broker may lead `partition` without this broker knowing."""
+        """Return True if another broker may lead `partition` by now without this broker knowing it."""
 
     @property
     def replicas(self) -> ReplicaManager:
@@ -105,7 +105,7 @@ class BrokerParts(Protocol):
 
     @property
     def is_in_cluster(self) -> bool:
-        """Tell whether this broker is a member of a cluster, not a lone broker."""
+        """Return True if this broker is a member of a cluster, False for a lone broker."""
 
     @property
     def throttles(self) -> ReplicationThrottles: ...

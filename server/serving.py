@@ -54,7 +54,10 @@ HTTP_BACKLOG = 64
 
 
 class StartupError(Exception):
-    """Reason why a broker with a valid configuration cannot start or had to stop; one line for the operator."""
+    """Error with the reason why a broker cannot start or had to stop, although its configuration is valid.
+
+    The text is one line for the operator.
+    """
 
 
 async def serve(
@@ -118,7 +121,7 @@ async def _serve_bound(
 
 
 def _startup_problem(whole: BaseException) -> BaseException:
-    """Convert a problem that an operator can solve to StartupError; return any other problem, a bug, unchanged."""
+    """Return a StartupError for a problem that an operator can solve. Return any other problem, a bug, unchanged."""
     # Nurseries wrap errors into groups; the operator is to read the error itself.
     problem = whole
     while isinstance(problem, BaseExceptionGroup) and len(problem.exceptions) == 1:
@@ -155,7 +158,6 @@ async def _serve_until_stopped(
 
 
 def _listen(broker: Broker, bound: Bound, for_brokers: Calls, for_clients: Calls, nursery: trio.Nursery) -> None:
-    """Accept connections on every listener until the nursery ends."""
     assert broker.readiness is not None
     inter_broker, between_brokers = broker.config.inter_broker_listener_name, broker.config.between_brokers
     buffers = ReceiveBuffers(MemoryBudget.of(broker.config.server.queued_max_request_bytes))
@@ -224,7 +226,7 @@ async def _open_when_started(broker: Broker, calls: Sequence[Calls]) -> None:
 
 
 async def _stopped(broker: Broker, stop: Stop, on_ready: Callable[[Broker], None]) -> str:
-    """Join the cluster and wait until the broker must stop. Return "" after a stop request, else the failure."""
+    """Join the cluster and wait until the broker must stop. Return "" after a stop request, else the failure's text."""
     failures: list[str] = []
 
     def fail(failure: str) -> None:
@@ -259,7 +261,7 @@ async def _stopped(broker: Broker, stop: Stop, on_ready: Callable[[Broker], None
 
 
 def checked_limit(limit: int) -> int:
-    """Return `limit`, the number of allowed descriptors. Raises StartupError if that is too low for a broker."""
+    """Return `limit`, the number of file descriptors allowed. Raises StartupError if it is too low for a broker."""
     if limit < LIMIT_MIN:
         raise StartupError(
             f"the system allows this process {limit} open files and connections; it needs {LIMIT_MIN} at least,"
@@ -269,9 +271,9 @@ def checked_limit(limit: int) -> int:
 
 
 def bind_all(config: BrokerConfig) -> list[tuple[Endpoint, socket.socket]]:
-    """Bind all listeners' sockets, without listening. Raises StartupError with the unavailable address.
+    """Bind the sockets of all listeners, without listening. Raises StartupError with the address that is unavailable.
 
-    Sockets shared with other workers come last, under the listener names of the worker's own sockets.
+    Sockets shared with other workers come last. They have the listener names of the worker's own sockets.
     """
     bound: list[tuple[Endpoint, socket.socket]] = []
     worker, buffer_bytes = config.worker, config.server.socket_receive_buffer_bytes
@@ -288,7 +290,7 @@ def bind_all(config: BrokerConfig) -> list[tuple[Endpoint, socket.socket]]:
 
 
 def bind_http(config: BrokerConfig) -> socket.socket | None:
-    """Listen at the HTTP endpoint's address; None if HTTP is disabled. Early requests wait in the backlog."""
+    """Return a listening socket for the HTTP endpoint; None if HTTP is disabled. Early requests wait in the backlog."""
     if (address := config.http.address) is None:
         return None
     if importlib.util.find_spec("h11") is None:

@@ -15,7 +15,7 @@ import trio
 
 
 class NotServing(Exception):
-    """Refusal of work because the broker does not serve yet or no longer serves."""
+    """Error: work is refused because the broker does not serve yet, or does not serve any more."""
 
 
 class ServingState:
@@ -32,7 +32,10 @@ class ServingState:
 
     @asynccontextmanager
     async def until_left(self) -> AsyncIterator[None]:
-        """End serving after this block: cancel all admitted work and await its end. Serving may begin in the block."""
+        """Serve at most until this block ends. Then cancel all admitted work and wait for its end.
+
+        Serving begins by `begin` in the block.
+        """
         try:
             yield
         finally:
@@ -46,7 +49,7 @@ class ServingState:
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """Admit the work in this block. Raises NotServing if the broker does not serve or the work was cancelled."""
+        """Run this block as admitted work. Raises NotServing if the broker does not serve, or cancels the work."""
         if not self.is_on:
             raise NotServing
         scope = trio.CancelScope()
@@ -63,7 +66,10 @@ class ServingState:
 
 
 class Stop:
-    """Request to stop; logs are always flushed. Only `requested` first hands leaderships over to other brokers."""
+    """Request to stop the broker. `requested`: first hand leaderships over. `immediate`: stop without that.
+
+    In both cases all logs are flushed.
+    """
 
     def __init__(self) -> None:
         self.requested = trio.Event()
@@ -72,7 +78,7 @@ class Stop:
         """True if somebody is left to hand over to: not if all brokers stop together."""
 
     async def unless(self, event: trio.Event, work: Callable[[], Awaitable[object]]) -> bool:
-        """Run `work`, but cancel it when `event` is set; tell whether the work was completed."""
+        """Run `work`, but cancel it when `event` is set. Return True if the work was completed."""
         is_done = False
         async with trio.open_nursery() as nursery:
 

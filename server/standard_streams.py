@@ -31,11 +31,11 @@ ESCAPES: Final = "backslashreplace"
 
 
 class OutputFailed(Exception):
-    """Failed write to stdout; the text is one line for the user."""
+    """Error: a write to stdout failed. The text is one line for the user."""
 
 
 class OutputUnread(OutputFailed):
-    """Write to a pipe that nobody reads any more, for example because `head` has ended."""
+    """Error: a write went to a pipe that nobody reads any more, for example because `head` has ended."""
 
 
 class _Output(io.FileIO):

@@ -26,7 +26,7 @@ _LIST_OFFSETS_MAX_VERSION = 9  # later ones only add times that are not asked fo
 async def describe_configs(
     cluster: KafkaCluster, kind: int, name: str, keys: Sequence[str] | None = None
 ) -> list[DescribeConfigsResourceResult]:
-    """Describe the settings of a topic or broker. Raises RestError."""
+    """Return the settings of a topic or broker. `keys` None: all settings. Raises RestError."""
     resource = DescribeConfigsResource(
         resource_type=kind, resource_name=name, configuration_keys=None if keys is None else list(keys)
     )
@@ -48,14 +48,20 @@ async def describe_configs(
 async def offsets_at(
     cluster: KafkaCluster, partitions: Sequence[Partition], timestamp: int, *, isolation: int = 0
 ) -> dict[Partition, int]:
-    """Return offsets at `timestamp` (ms, EARLIEST or LATEST); -1 if no record is so recent. Raises RestError."""
+    """Return each partition's offset at `timestamp` (ms, EARLIEST, LATEST). Raises RestError.
+
+    The offset is -1 if all records are older than `timestamp`.
+    """
     return await offsets_at_times(cluster, dict.fromkeys(partitions, timestamp), isolation=isolation)
 
 
 async def offsets_at_times(
     cluster: KafkaCluster, times: Mapping[Partition, int], *, isolation: int = 0
 ) -> dict[Partition, int]:
-    """Return the offset of each partition at the partition's own time: ms, EARLIEST or LATEST. Raises RestError."""
+    """Return the offset of each partition at its time in `times`: ms, EARLIEST or LATEST. Raises RestError.
+
+    The offset is -1 if all records are older than that time.
+    """
     found: dict[Partition, int] = {}
 
     async def ask() -> None:

@@ -24,7 +24,7 @@ BODY_BYTES_MAX = 16 << 20
 
 
 class Call(NamedTuple):
-    """Request, and the variable parts of its path."""
+    """Call of a handler: the request, and the variable parts of the request's path."""
 
     request: Request
     parts: tuple[str, ...]
@@ -83,7 +83,7 @@ class RestApi(Routes):
     # --- what the server asks for
 
     def find(self, method: str, path: str) -> Route:
-        """Return the route: one for requests with streamed bodies, one for all others."""
+        """Return the route of a request. Requests that may have a streamed body have one route, all others another."""
         return self._stream_route if is_stream(method, path) else self._route
 
     def refusal(self, refused: Refused) -> Response:
@@ -125,7 +125,7 @@ class RestApi(Routes):
 
 
 def is_stream(method: str, path: str) -> bool:
-    """Tell whether the request may have a streamed body, which need not end."""
+    """Return True if the request may have a streamed body, which need not end."""
     return method == "POST" and path.startswith("/v3/") and path.endswith("/records")
 
 

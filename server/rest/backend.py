@@ -29,7 +29,7 @@ logger = logging.getLogger("ottla.rest")
 
 
 class Backend:
-    """Client of the brokers with one login, and the handlers that use it. `run` must run while the backend is used."""
+    """Client of the brokers with one login, with the request handlers that use it. `run` must run meanwhile."""
 
     def __init__(
         self, cluster: KafkaCluster, api: RestApi, instances: Instances, value_bytes_max: int, schemas: Schemas | None
@@ -62,10 +62,10 @@ class Backend:
                 last.cancel()
 
     async def handle(self, request: Request) -> Response:
-        """Handle a request after a broker has accepted the login.
+        """Handle a request. If no broker has accepted the login yet, first let one check it.
 
-        Some paths send no request to a broker: with an invented login, a client must not create a consumer instance,
-        nor reach the schema registry, to which the proxy logs in with its own credentials.
+        Some paths send no request to a broker. Without the check, a client with an invented login could create a
+        consumer instance, or reach the schema registry, to which the proxy logs in with its own credentials.
         """
         if not self.cluster.has_connected:
             try:

@@ -32,7 +32,7 @@ _RECORDS = '"records"'
 
 
 def loads(text: str | bytes) -> Any:
-    """Parse JSON that is known to be within the limits. Raises RestError."""
+    """Parse JSON whose size and depth were checked before. Raises RestError."""
     try:
         return json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
@@ -62,7 +62,10 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 def member(found: dict[str, Any], name: str, kind: type, *, is_needed: bool = False) -> Any:
-    """Return a member; None if absent or null. Raises RestError for another type, or if absent and `is_needed`."""
+    """Return member `name` of `found`; None if absent or null. Raises RestError for another type.
+
+    `is_needed`: raise RestError instead of returning None.
+    """
     value = found.get(name)
     if value is None:
         if is_needed:
@@ -74,7 +77,7 @@ def member(found: dict[str, Any], name: str, kind: type, *, is_needed: bool = Fa
 
 
 def number(found: dict[str, Any], name: str, bits: int, *, is_needed: bool = False, least: int = 0) -> Any:
-    """Return an integer member; None if absent. Raises RestError if it exceeds `bits` bits or is below `least`."""
+    """Return integer `name`; None if absent. Raises RestError if it has more than `bits` bits or is below `least`."""
     value = member(found, name, int, is_needed=is_needed)
     if value is not None and not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
         raise bad_request(f"{name}: {str(value)[:40]} has more than {bits} bits")
@@ -97,7 +100,10 @@ class RecordsBody(NamedTuple):
 
 
 def parse_records(body: bytes) -> Generator[None, None, RecordsBody]:
-    """Parse a body `{"records": [...]}` in steps; the generator returns the result. Raises RestError."""
+    """Parse a body `{"records": [...]}`. The generator yields between small steps and returns the result.
+
+    Raises RestError.
+    """
     if len(body) <= SHORT_BYTES:
         found = parse_object(body)
         records = member(found, "records", list)
@@ -121,7 +127,7 @@ def parse_records(body: bytes) -> Generator[None, None, RecordsBody]:
 
 
 class _Cut(NamedTuple):
-    """Text of a body without the elements of `records`, and the texts of these elements."""
+    """Produce request's body, cut apart. `outer`: the text without the records; `pieces`: the text of each record."""
 
     outer: str
     pieces: list[str]
@@ -177,7 +183,8 @@ _QUOTE, _OPENING = ord('"'), b"{["
 class ValueCutter:
     """Splitter of a byte stream into consecutive JSON objects.
 
-    `feed` adds bytes. `values` yields complete objects, and None where its caller may pause. `end` checks that no bytes remain.
+    `feed` adds bytes. `values` yields complete objects, and None where its caller may pause. `end` checks that no bytes
+    remain.
     """
 
     def __init__(self, value_bytes_max: int) -> None:
@@ -200,7 +207,7 @@ class ValueCutter:
         self._buffer += piece
 
     def values(self) -> Generator[bytes | None, None, None]:
-        """Yield the bytes of each complete object, or None between two steps. Raises RestError for malformed input."""
+        """Yield each complete object as bytes. Between two steps yield None. Raises RestError for malformed input."""
         steps = 0
         while self._position < len(self._buffer):
             steps += 1

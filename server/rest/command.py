@@ -103,7 +103,10 @@ def _config(options: argparse.Namespace) -> RestConfig:
 
 
 def _passing_security(texts: Mapping[str, str]) -> Security:
-    """Make security for connections with logins of requests: all but name and password. Raises UsageError."""
+    """Make the security of connections that each use a request's login; it has placeholders as name and password.
+
+    Raises UsageError.
+    """
     protocol, mechanism = texts.get("security.protocol", "PLAINTEXT").upper(), texts.get("sasl.mechanism", "")
     if not protocol.startswith("SASL_") or mechanism not in PASSWORD_MECHANISMS:
         raise UsageError(
@@ -115,7 +118,7 @@ def _passing_security(texts: Mapping[str, str]) -> Security:
 
 
 def _registry(url: str | None, texts: Mapping[str, str]) -> RegistryConfig | None:
-    """Make the registry's settings from --registry or Confluent's settings; None without either. Raises UsageError."""
+    """Return the registry's settings from `url` (--registry) or `texts`; None if neither has any. Raises UsageError."""
     own = {name.removeprefix(_REGISTRY): text for name, text in texts.items() if name.startswith(_REGISTRY)}
     urls = [each.strip() for each in (url or own.get("url", "")).split(",") if each.strip()]
     if not urls:

@@ -49,7 +49,7 @@ class Code(IntEnum):
 
 
 class RestError(Exception):
-    """Refusal of a request. `code` is a member of `Code`, or an HTTP status."""
+    """Refusal of a request by the proxy. `code`: a member of `Code`, or an HTTP status."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -123,7 +123,7 @@ def code_of(error: ErrorCode) -> int:
 
 
 class KafkaFailure(RestError):
-    """Error that a broker has returned."""
+    """Error that a broker has sent in a response."""
 
     def __init__(self, number: int, message: str | None = None) -> None:
         self.error = ErrorCode.of(number)
@@ -131,7 +131,7 @@ class KafkaFailure(RestError):
 
 
 class Unreachable(RestError):
-    """Failure to reach a broker or get a timely response. `is_sent`: the broker may have processed the request."""
+    """Error: a broker was not reached, or did not respond in time. `is_sent`: it may have processed the request."""
 
     def __init__(self, message: str, *, is_sent: bool = False) -> None:
         self.is_sent = is_sent

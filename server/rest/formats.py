@@ -23,7 +23,7 @@ _SHOWN = 100
 
 
 def encode(kind: str, data: Any) -> bytes | None:
-    """Convert a key or value in JSON to bytes, in the embedded format `kind`. Raises RestError."""
+    """Convert a key or value in JSON to bytes, in the embedded format `kind`; None stays None. Raises RestError."""
     if data is None:
         return None
     if kind == BINARY:
@@ -55,7 +55,7 @@ def from_base64(data: Any) -> bytes:
 
 
 def decode(kind: str, data: bytes | None) -> Any:
-    """Convert the bytes of a key or value to JSON, in the embedded format `kind`. Raises RestError."""
+    """Convert a key or value to JSON, in the embedded format `kind`; None stays None. Raises RestError."""
     if data is None:
         return None
     if kind == BINARY:

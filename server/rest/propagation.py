@@ -40,7 +40,7 @@ class Login(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Member:
-    """Backend in the pool. `requests`: number of requests being handled, without streams."""
+    """Backend in the pool. `requests`: how many requests it is handling now, without streams."""
 
     backend: Backend
     used_at_s: float
@@ -73,7 +73,7 @@ class Backends:
         return len(self._members)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run the backends until cancelled, and remove unused ones."""
+        """Run the backends until cancelled. Meanwhile remove unused ones."""
         async with trio.open_nursery() as self._nursery:
             task_status.started()
             while True:
@@ -91,7 +91,7 @@ class Backends:
             each.backend.instances.hasten()
 
     async def handle(self, login: Login, request: Request) -> Response:
-        """Handle a request by the backend of its login. Raises Refused."""
+        """Handle a request in the backend of its login. Raises Refused."""
         member = self._members.get(login) or self._added(login)
         member.requests += 1
         try:
@@ -127,7 +127,7 @@ class Backends:
 
 
 async def _noted(pieces: AsyncGenerator[bytes, None], member: _Member) -> AsyncGenerator[bytes, None]:
-    """Yield the pieces of a stream; each piece postpones the removal of the idle backend."""
+    """Yield the pieces of a stream. Each piece marks the member's backend as used, so that it is not removed."""
     async with aclosing(pieces):
         async for piece in pieces:
             member.used_at_s = trio.current_time()
@@ -135,7 +135,7 @@ async def _noted(pieces: AsyncGenerator[bytes, None], member: _Member) -> AsyncG
 
 
 class PropagatingApi(Routes):
-    """Dispatcher of requests to the backends of their logins. `logins`: users who must log in at the proxy, too."""
+    """Dispatcher of requests to backends: each login has its own. `logins`: users who must also log in at the proxy."""
 
     headers = RestApi.headers
 
@@ -145,7 +145,7 @@ class PropagatingApi(Routes):
         self._route = Route(self._handle, body_bytes_max, self._check)
 
     def find(self, method: str, path: str) -> Route:
-        """Return the route, with a streamed body where the request may have one."""
+        """Return the route of a request; the route allows a streamed body if the request may have one."""
         return self._route._replace(streams=is_stream(method, path))
 
     def refusal(self, refused: Refused) -> Response:
@@ -160,7 +160,7 @@ class PropagatingApi(Routes):
         return await self._backends.handle(self._login(request), request)
 
     def _login(self, request: Request) -> Login:
-        """Return name and password in a request. Raises Refused."""
+        """Return the name and password in a request's headers. Raises Refused if there are none."""
         found = credentials_of(request)
         try:
             login = None if found is None else Login(found[0].decode(), found[1].decode())

@@ -54,7 +54,7 @@ class RestConfig:
 async def serve_rest(
     config: RestConfig, sock: socket.socket, on_ready: Callable[[], None], stopping: trio.Event
 ) -> None:
-    """Serve a listening socket until `stopping`. `on_ready` is called when the proxy accepts requests."""
+    """Serve on a listening socket until `stopping` is set. `on_ready` is called when the proxy accepts requests."""
     make = _maker(config)
     routes: Routes
     hasten: Callable[[], None]
@@ -77,7 +77,7 @@ async def serve_rest(
 
 
 def _maker(config: RestConfig) -> Callable[[Security, Logins | None], Backend]:
-    """Return a function that makes backends; all backends share limits and schemas."""
+    """Return a function that makes a backend. All its backends share limits and schemas."""
     schemas = None if config.registry is None else _schemas(config.registry)
     scheme, bytes_max, room = "http" if config.context is None else "https", config.body_bytes_max, ReadingRoom()
     idle_max = IDLE_OF_USER_MAX if config.propagates else IDLE_MAX
@@ -97,7 +97,7 @@ def _server(config: RestConfig, routes: Routes, sock: socket.socket) -> HttpServ
 
 
 def _security_of(security: Security, login: Login) -> Security:
-    """Return the security of connections with the login of a request and the configured mechanism."""
+    """Return the security of connections that use a request's login, with the mechanism of `security`."""
     assert isinstance(security.login, PeerLoginConfig), "the command sees to it"
     return replace(security, login=replace(security.login, name=login.name, password=login.password))
 

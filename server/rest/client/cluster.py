@@ -88,7 +88,7 @@ class Topic:
 
 
 class Wait(Enum):
-    """Kinds of requests that a broker may answer late."""
+    """Kind of request that a broker may answer late, because the request waits for something."""
 
     WRITE = auto()
     READ = auto()
@@ -171,7 +171,7 @@ class KafkaCluster:
                     link.close("it is not kept")
 
     async def ask_any(self, request: Message, take: Callable[[Any], T], *, at_most: int = 1000) -> T:
-        """Send a request to any broker; return `take` of the response. Raises RestError if no broker responds."""
+        """Send a request to any broker; return `take(response)`. Raises RestError if no broker responds."""
         known = random.sample(sorted(self._addresses.values()), len(self._addresses))
         failure: RestError | None = None
         for address in (*known, *(each for each in self._bootstrap if each not in known)):
@@ -184,7 +184,7 @@ class KafkaCluster:
         raise failure
 
     async def ask_controller(self, request: Message, take: Callable[[Any], T]) -> T:
-        """Send a request to the controller, or a broker that forwards it; return `take(response)`. Raises RestError."""
+        """Send a request to the controller, perhaps by another broker; return `take(response)`. Raises RestError."""
         node_id = await self.refreshed(())
         if node_id.controller_id < 0:
             return await self.ask_any(request, take)
@@ -227,7 +227,10 @@ class KafkaCluster:
         return sorted(self._addresses)
 
     async def refreshed(self, topics: Sequence[str] | None, *, creates: bool = False) -> MetadataResponse:
-        """Request metadata of topics; None: all. `creates`: brokers may create missing ones. Raises RestError."""
+        """Request metadata of topics; None: of all topics. Raises RestError.
+
+        `creates`: brokers create missing topics if auto.create.topics.enable.
+        """
         wanted = None if topics is None else [MetadataRequestTopic(name=each) for each in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=creates)
         answer: MetadataResponse = await self.ask_any(request, lambda found: found, at_most=_NAMES_MAX_VERSION)
@@ -251,7 +254,10 @@ class KafkaCluster:
             self._topics.popitem(last=False)
 
     async def topic(self, name: str, *, creates: bool = False) -> Topic:
-        """Return a topic, cached or requested. `creates`: create it if auto.create.topics.enable. Raises RestError."""
+        """Return a topic, cached or requested. Raises RestError.
+
+        `creates`: a broker creates the topic if it is missing and auto.create.topics.enable is on.
+        """
         known = self._topics.get(name)
         if known is not None and trio.current_time() - known.known_since_s < METADATA_AGE_S:
             return known
@@ -272,11 +278,11 @@ class KafkaCluster:
             await trio.sleep(RETRY_S)
 
     def forget_topic(self, name: str) -> None:
-        """Remove a topic from the cache, because the topic was deleted or a leader has moved."""
+        """Remove a topic from the cache. Call this after the topic was deleted or a leader has moved."""
         self._topics.pop(name, None)
 
     async def leader(self, topic: str, number: int, *, creates: bool = False) -> int:
-        """Return the leader of a partition. Raises RestError."""
+        """Return the broker id of a partition's leader. Raises RestError."""
         found = (await self.topic(topic, creates=creates)).by_number.get(number)
         if found is None:
             raise RestError(Code.PARTITION_NOT_FOUND, "Partition not found.")
@@ -286,14 +292,14 @@ class KafkaCluster:
         return found.leader_id
 
     async def leaders(self, partitions: Sequence[Partition]) -> dict[int, list[Partition]]:
-        """Group partitions by leader. Raises RestError."""
+        """Group partitions by leader (broker id). Raises RestError."""
         found: dict[int, list[Partition]] = {}
         for topic, number in partitions:
             found.setdefault(await self.leader(topic, number), []).append((topic, number))
         return found
 
     async def coordinator(self, group: str) -> int:
-        """Return the coordinator of a group. Raises RestError."""
+        """Return the broker id of a group's coordinator. Raises RestError."""
         known = self._coordinators.get(group)
         if known is not None and known in self._addresses:
             return known
@@ -354,7 +360,7 @@ class KafkaCluster:
 async def retried(
     question: Callable[[], Awaitable[T]], errors: Sequence[ErrorCode], timeout_s: float = ANSWER_TIMEOUT_S
 ) -> T:
-    """Call `question`, and retry on `errors` and on failures to connect, for at most `timeout_s`. Raises RestError."""
+    """Call `question`. Retry on `errors` and failed connections, for at most `timeout_s` seconds. Raises RestError."""
     until_s = trio.current_time() + timeout_s
     while True:
         try:

@@ -84,7 +84,7 @@ class ClientTransport:
         await trio.lowlevel.wait_writable(self._socket)
 
     def is_stale(self) -> bool:
-        """Tell whether the broker has closed the connection or sent bytes that were not requested."""
+        """Return True if the broker has closed the connection, or has sent bytes that nobody requested."""
         try:
             if isinstance(self._socket, ssl.SSLSocket):
                 self._socket.recv(_PEEKED_BYTES)
@@ -120,7 +120,7 @@ class Link:
         self._connection.close(reason, is_at_fault=False)
 
     def version_of(self, request_class: type[Message], at_most: int) -> int:
-        """Return the newest version of a request that both sides support. Raises RestError if there is none."""
+        """Return a request's newest common version, at most `at_most`. Raises RestError if there is none."""
         ours, theirs = request_class.versions, self._versions.get(request_class.api_key)
         if theirs is not None:
             newest = min(ours.last, theirs.last, at_most)
@@ -138,7 +138,7 @@ class Link:
         at_most: int = 1000,
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> T:
-        """Send a request and return `take` of the response. Raises RestError.
+        """Send a request and return `take(response)`. Raises RestError.
 
         `take` is called before the next receive, because the response's records are views of the receive buffer.
         """
@@ -171,7 +171,10 @@ class Link:
 
 
 def _failure(error: Exception) -> Exception:
-    """Convert an encoding error that the request's content causes to RestError; return any other error, a bug."""
+    """Return a RestError for an encoding error that the request's content causes. Return any other error unchanged.
+
+    Any other error is a bug.
+    """
     if isinstance(error, RestError):
         return error
     if isinstance(error, KafkaError | ProtocolViolation):
@@ -189,7 +192,10 @@ _strangers_openers = trio.CapacityLimiter(4)
 async def open_link(
     address: Address, security: Security, timeout_s: float = CONNECT_TIMEOUT_S, *, is_stranger: bool = False
 ) -> Link:
-    """Connect and log in. Raises RestError. `is_stranger`: not yet accepted logins have a separate connection limit."""
+    """Connect and log in. Raises RestError.
+
+    `is_stranger`: no broker has accepted this login yet. All such logins share a connection limit of their own.
+    """
     limiter = _strangers_openers if is_stranger else _openers
     try:
         connection = await trio.to_thread.run_sync(

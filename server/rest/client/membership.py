@@ -62,7 +62,7 @@ FindTopics = Callable[[], Awaitable[Sequence[str]]]
 
 
 class Membership:
-    """Membership of a consumer instance in its group, maintained by `run`."""
+    """Membership of a consumer instance in its group. `run` joins the group and sends heartbeats."""
 
     def __init__(
         self,
@@ -219,14 +219,17 @@ class Membership:
         await self._ask(request, lambda answer: check(answer.error_code), timeout_s=SESSION_S / 3)
 
     async def _has_changed(self) -> bool:
-        """Tell whether the subscribed topics, or the partitions that this leader has assigned, have changed."""
+        """Return True if the subscribed topics have changed.
+
+        In the group's leader, also if a topic's number of partitions has changed.
+        """
         if sorted(await self._find_topics()) != list(self._topics):
             return True
         return self._leads is not None and await self._counts(list(self._leads)) != self._leads
 
 
 def _topics_in(metadata: bytes) -> list[str]:
-    """Decode the topics of a subscription; empty if the format is unknown."""
+    """Return the topics in an encoded subscription; empty if the format is unknown."""
     try:
         return list(decode_subscription(metadata).topics)
     except (KafkaError, ProtocolViolation, ValueError, IndexError):
@@ -234,7 +237,7 @@ def _topics_in(metadata: bytes) -> list[str]:
 
 
 def range_assignment(wanted: Mapping[str, Sequence[str]], counts: Mapping[str, int]) -> dict[str, list[Partition]]:
-    """Assign each topic's partitions in ranges to subscribed members; if uneven, the first ones get one more."""
+    """Assign each topic's partitions to its subscribers, in ranges. If uneven, the first subscribers get one more."""
     found: dict[str, list[Partition]] = {member_id: [] for member_id in wanted}
     for topic, count in sorted(counts.items()):
         members = sorted(member_id for member_id, topics in wanted.items() if topic in topics)

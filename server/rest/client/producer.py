@@ -68,7 +68,7 @@ Headers = tuple[tuple[bytes, bytes | None], ...]
 
 
 class Outgoing(NamedTuple):
-    """Record to be written. `partition` None: chosen by the key, or any. `timestamp_ms` None: the current time."""
+    """Record to be written. `partition` None: choose it by the key, or any. `timestamp_ms` None: the current time."""
 
     key: bytes | None
     value: bytes | None
@@ -83,7 +83,7 @@ class Outgoing(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Outcome: the record was written to all in-sync replicas."""
+    """Outcome of a record that was written to all in-sync replicas."""
 
     partition: int
     offset: int
@@ -94,7 +94,7 @@ Outcome = Written | RestError
 
 
 class _Chunk(NamedTuple):
-    """Records of one request that go into one batch. `tell` is called with the records' outcomes."""
+    """Records that came with one request and go into one batch. `tell` gets their outcomes."""
 
     records: list[Outgoing]
     size: int
@@ -242,7 +242,7 @@ class _Lane:
             self._is_running = False
 
     def _taken(self) -> list[_Chunk]:
-        """Remove the chunks for the next batch from the queue."""
+        """Remove the chunks for the next batch from the queue and return them."""
         taken = [self._chunks.popleft()]
         size, count = taken[0].size, len(taken[0].records)
         while self._chunks:
@@ -304,7 +304,7 @@ class _Lane:
     def _goes_on(
         self, error: KafkaFailure | Unreachable, place: Place, until_s: float, *, may_be_written: bool
     ) -> bool:
-        """Tell whether the batch shall be sent again after `error`."""
+        """Return True if the batch shall be sent again after `error`."""
         if trio.current_time() > until_s or (may_be_written and place.producer_id < 0):
             return False
         self._producer.cluster.forget_topic(self._place[0])

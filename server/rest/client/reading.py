@@ -33,7 +33,7 @@ _FETCH_MAX_VERSION, _OFFSETS_MAX_VERSION = 12, 9  # later ones name topics by th
 
 
 class Fetched(NamedTuple):
-    """Fetched data of one partition. `records` is a copy. `is_out_of_range`: the requested offset does not exist."""
+    """Data fetched from one partition. `records` is a copy. `is_out_of_range`: the requested offset does not exist."""
 
     place: Partition
     records: bytes
@@ -43,9 +43,10 @@ class Fetched(NamedTuple):
 async def fetch(
     cluster: KafkaCluster, positions: Mapping[Partition, int], wait_s: float, bytes_max: int
 ) -> list[Fetched]:
-    """Fetch records from leaders; one without records waits up to `wait_s` seconds. Raises RestError.
+    """Fetch records from the partitions' leaders. Raises RestError.
 
-    Partitions that have moved to another leader are omitted; their leaders are looked up for the next fetch.
+    A leader without records waits up to `wait_s` seconds. Partitions that have moved to another leader are omitted;
+    their leaders are looked up for the next fetch.
     """
     found: list[Fetched] = []
     failures: list[RestError] = []
@@ -113,7 +114,7 @@ def _judged(cluster: KafkaCluster, parts: Sequence[tuple[Partition, int, bytes]]
 
 
 class Step(NamedTuple):
-    """Decoded record, or None at the end of a batch, and the offset that follows."""
+    """Step in reading a batch: the next record, or None at the end of the batch, and the offset after it."""
 
     record: Record | None
     next_offset: int
@@ -150,7 +151,7 @@ class Committed(NamedTuple):
 async def committed_of(
     cluster: KafkaCluster, group: str, partitions: Sequence[Partition] | None
 ) -> dict[Partition, Committed]:
-    """Fetch the committed offsets of a group. `partitions` None: of all partitions. Raises RestError."""
+    """Return the committed offsets of a group. `partitions` None: those of all partitions. Raises RestError."""
     topics = None if partitions is None else by_topic(partitions)
     request = OffsetFetchRequest(
         group_id=group,
@@ -186,7 +187,7 @@ async def commit(
     member_id: str = "",
     generation_id: int = -1,
 ) -> None:
-    """Commit offsets as the member `member_id`, or, without an id, for a group without members. Raises RestError."""
+    """Commit offsets as member `member_id`; if the id is empty, for a group without members. Raises RestError."""
     topics = [
         OffsetCommitRequestTopic(
             name=topic,

@@ -148,7 +148,7 @@ class Float:
 
 
 def _shortest(value: float) -> float:
-    """Return the float with the fewest digits that has the same 32 bits, as Java prints it."""
+    """Return the number with the fewest digits that has the same 32-bit float, because Java prints floats so."""
     for digits in _FLOAT_DIGITS:
         short = float(f"{value:.{digits}g}")
         try:
@@ -221,7 +221,7 @@ class Symbols:
 
 
 class Record:
-    """Codec of records. Fields are added after the record has a name, so that a record may contain itself."""
+    """Codec of records. Fields are added later than the record's name, so that a record may contain its own type."""
 
     def __init__(self) -> None:
         self.fields: list[tuple[str, Node]] = []
@@ -299,14 +299,14 @@ class Map:
 
 
 class Union:
-    """Codec of unions: one of several types, named in JSON; null needs no name."""
+    """Codec of unions: a value of one of several types. In JSON the value's type is named, except null's."""
 
     def __init__(self) -> None:
         self.branches: list[tuple[str, Node]] = []
         self._numbers: dict[str, int] = {}
 
     def fill(self, branches: list[tuple[str, Node]]) -> None:
-        """Set the branches; a branch may refer to this union."""
+        """Set the union's branches. This is a separate step, because a branch may refer to this union."""
         self.branches = branches
         self._numbers = {name: number for number, (name, _) in enumerate(branches)}
 

@@ -21,7 +21,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan
 
 
 class BadData(ValueError):
-    """Value that does not fit its schema; the message is written for the client."""
+    """Error: a value does not fit its schema. The message is written for the client."""
 
 
 class Codec(Protocol):
@@ -39,7 +39,7 @@ class Codec(Protocol):
 
 
 def make(kind: str, text: str, references: Mapping[str, str]) -> Codec:
-    """Parse a schema (in a thread: it may take seconds) and return its codec. Raises InvalidText.
+    """Parse a schema and return its codec. Raises InvalidText. Call this in a thread, because it may take seconds.
 
     `references`: texts of referenced schemas by name, dependencies first.
     """

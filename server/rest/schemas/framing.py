@@ -16,7 +16,7 @@ _VARINT_BYTES_MAX = 5
 
 
 class BadFrame(ValueError):
-    """Bytes that are not framed with a schema id, or whose frame is malformed."""
+    """Error: bytes have no frame with a schema id, or the frame is malformed."""
 
 
 class Framed(NamedTuple):
@@ -27,7 +27,7 @@ class Framed(NamedTuple):
 
 
 def framed(schema_id: int, data: bytes) -> bytes:
-    """Prepend the frame with the schema id to `data`."""
+    """Return `data` with a frame that contains the schema id in front."""
     return b"\0" + schema_id.to_bytes(4, "big") + data
 
 
@@ -42,7 +42,7 @@ def unframed(data: bytes) -> Framed:
 
 
 def message_path(data: memoryview) -> tuple[list[int], memoryview]:
-    """Split Protobuf data into the index path of its message type, and its message. Raises BadFrame."""
+    """Split Protobuf data into the index path of the message's type and the message itself. Raises BadFrame."""
     count, position = _zigzag(data, 0)
     if count == 0:
         return [0], data[position:]

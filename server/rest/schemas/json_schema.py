@@ -101,7 +101,10 @@ class _Sizes:
 
 
 class _Steps(threading.local):
-    """Limit of validation steps for one value, per thread. `of_schema`: sizes of schema parts, for all threads."""
+    """Counter that limits the validation steps of one value; each thread has its own.
+
+    `of_schema`: sizes of schema parts, shared by all threads.
+    """
 
     def __init__(self, of_schema: _Sizes) -> None:
         self._of_schema, self._of_value = of_schema, _Sizes()
@@ -115,12 +118,12 @@ class _Steps(threading.local):
         self._of_value = _Sizes()
 
     def take(self, argument: Any, instance: Any) -> None:
-        """Count the application of a keyword. Raises BadData if the limit is exceeded."""
+        """Count a keyword's application as steps. Raises BadData if the limit is exceeded."""
         characters = self._of_schema.of(argument) + self._of_value.of(instance)
         self._spend(1 + characters // CHARACTERS_PER_STEP)
 
     def matches(self, pattern: str, text: str) -> bool:
-        """Tell whether `text` contains a match of `pattern`. Raises BadData if the limit of steps is exceeded."""
+        """Return True if `text` contains a match of `pattern`. Raises BadData if the limit of steps is exceeded."""
         found = re2.compile(pattern)
         self._spend(1 + len(text) * found.programsize // INSTRUCTIONS_PER_STEP)
         return found.search(text) is not None
@@ -133,7 +136,7 @@ class _Steps(threading.local):
 
 
 def _validator_class(base: Any, steps: _Steps) -> Any:
-    """Make a validator class for a draft, whose keywords count steps and are free of slow algorithms."""
+    """Make a validator class for a draft of JSON Schema. Its keywords count steps, and none uses a slow algorithm."""
     own: dict[str, _Keyword] = {**_OWN, **{name: partial(rule, steps) for name, rule in _WITH_PATTERNS.items()}}
     keywords = {name: _counted(own.get(name, rule), steps) for name, rule in base.VALIDATORS.items()}
     return jsonschema.validators.extend(base, keywords)
@@ -202,7 +205,7 @@ def _unique_items(validator: Any, is_wanted: Any, instance: Any, schema: Any) ->
 
 
 def _comparable(value: Any) -> Any:
-    """Copy a value so that equal numbers have equal types."""
+    """Return a copy of `value` in which equal numbers have equal types."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):
@@ -225,7 +228,7 @@ _OWN: dict[str, _Keyword] = {
 
 
 def _check_patterns(tree: Any) -> None:
-    """Raise InvalidText if RE2 does not support a pattern, or if the library would match a pattern without RE2."""
+    """Raise InvalidText for a pattern that RE2 does not support, or that the library would match without RE2."""
     waiting, has_patterns, has_unevaluated = [tree], False, False
     while waiting:
         each = waiting.pop()

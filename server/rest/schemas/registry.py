@@ -41,7 +41,7 @@ Json = Any
 
 
 class RegistryFailure(Exception):
-    """Failure of a request to the registry. `code`: the registry's error code; None if the registry did not respond."""
+    """Failure of a request to the registry. `code`: the registry's error code, None without a response."""
 
     def __init__(self, message: str, code: int | None = None) -> None:
         super().__init__(message if code is None else f"{message}; error code: {code}")
@@ -70,7 +70,7 @@ class Place(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Version of a subject: its id and number, and its schema."""
+    """Version of a subject: the schema's id, the version's number, and the schema."""
 
     place: Place
     schema: Schema
@@ -78,7 +78,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RegistryConfig:
-    """Addresses of registries that share the same schemas, and the login. `user_info`: NAME:PASSWORD."""
+    """Login and addresses of registries. All of them have the same schemas. `user_info`: NAME:PASSWORD."""
 
     urls: Sequence[str]
     user_info: str | None = field(default=None, repr=False)
@@ -99,7 +99,7 @@ def body_of(kind: str, text: str, references: Sequence[tuple[str, str, int]] = (
 
 
 class RegistryClient:
-    """Client of a registry with one or more addresses. Methods raise RegistryFailure; InvalidText for a bad schema."""
+    """Client of a registry with one or more addresses. Methods raise RegistryFailure, InvalidText for a bad schema."""
 
     def __init__(self, config: RegistryConfig) -> None:
         self._config = config
@@ -200,7 +200,10 @@ class RegistryClient:
     # --- answers that are kept
 
     async def _once(self, key: str, ask: Callable[[], Awaitable[tuple[T, int]]], seconds: float | None = None) -> T:
-        """Return the cached answer, or call `ask` and cache its answer for `seconds`; None: without a time limit."""
+        """Return the cached answer for `key`, or call `ask` and cache its answer for `seconds` (None: forever).
+
+        `ask` returns an answer and its size in bytes.
+        """
         if (found := self._recalled(key)) is not None:
             return cast(T, found)
         async with self._questions.hold([key]):
@@ -252,7 +255,7 @@ class RegistryClient:
 
 
 def _content(answer: Answer) -> Json:
-    """Parse a response of the registry. Raises RegistryFailure."""
+    """Return the JSON in a response of the registry. Raises RegistryFailure."""
     try:
         content = parse_json(answer.body)
     except ValueError:

@@ -27,7 +27,7 @@ _SHOWN = 200
 
 
 class Wanted(NamedTuple):
-    """Request for a schema of the keys or values of a topic; the set fields say how to find it."""
+    """Description of the schema that a request wants for a topic's keys or values. Set fields say how to find it."""
 
     topic: str
     is_key: bool
@@ -48,7 +48,10 @@ class Registered(NamedTuple):
     schema: Schema
 
     def encode(self, data: Any) -> bytes | None:
-        """Encode a key or value, in a thread. Raises RestError."""
+        """Return a key or value encoded; None if it is null and the schema accepts null. Raises RestError.
+
+        Call this in a thread.
+        """
         if data is None and self._takes_null:
             return None
         try:
@@ -58,7 +61,7 @@ class Registered(NamedTuple):
 
     @property
     def _takes_null(self) -> bool:
-        """True if null fits the schema. Confluent's serializers then write a record whose value is null."""
+        """True if the schema accepts null. Then a null is written as a null value, as Confluent's serializers do."""
         try:
             self.schema.codec.encode(None)
         except BadData:
@@ -80,7 +83,10 @@ class Schemas:
     # --- for writers
 
     async def wanted(self, wanted: Wanted) -> Registered:
-        """Find the schema that a request names; register its text if necessary. Raises RestError."""
+        """Return the schema that a request names, by its text or otherwise. Raises RestError.
+
+        A schema text that is not registered yet is registered.
+        """
         if wanted.schema_id is not None:
             return await self._by_id(wanted, wanted.schema_id)
         if wanted.version is not None:
@@ -150,7 +156,7 @@ class Schemas:
     # --- for readers
 
     async def codecs(self, kind: str, ids: Iterable[int]) -> dict[int, Codec | str]:
-        """Return the codec of each schema id, or the reason why there is none."""
+        """Return the codec of each schema id or, if there is none, a text that gives the reason."""
         found: dict[int, Codec | str] = {}
         for each in ids:
             try:
@@ -164,14 +170,14 @@ class Schemas:
 
 
 def check_kind(registered: Registered, kind: str) -> None:
-    """Raise RestError if a schema is not of the format `kind`, which the request uses."""
+    """Raise RestError if the schema's format is not `kind`, the format that the request uses."""
     if registered.schema.kind != kind:
         told, wanted = REGISTRY_NAMES[registered.schema.kind], REGISTRY_NAMES[kind]
         raise _invalid(f"Schema {registered.place.id} is of type {told}, not {wanted}")
 
 
 def _subject(wanted: Wanted, codec: Codec | None) -> str:
-    """Return a schema's subject. `codec` None: the schema is not known yet. Raises RestError."""
+    """Return the subject of the wanted schema. `codec` None: the schema is not known yet. Raises RestError."""
     if wanted.subject is not None:
         return wanted.subject
     strategy = wanted.strategy or TOPIC_NAME

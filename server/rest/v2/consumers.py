@@ -202,7 +202,7 @@ def _body(call: Call) -> dict[str, Any]:
 
 
 def _config(body: dict[str, Any]) -> tuple[str | None, InstanceConfig]:
-    """Parse the name (None: to be generated) and settings of a consumer instance. Raises RestError."""
+    """Parse the name and settings of a new consumer instance. Name None: generate one. Raises RestError."""
     refuse_unknown(body, _CONFIG_MEMBERS)
     kind = (member(body, "format", str) or formats.BINARY).lower()
     if kind not in (formats.BINARY, formats.JSON, *formats.WITH_SCHEMA):
@@ -248,7 +248,7 @@ def _bytes_min(body: dict[str, Any]) -> int | None:
 
 
 def _wanted_format(call: Call) -> tuple[str, str]:
-    """Return the embedded format that the client accepts, and the content type of the response."""
+    """Return the embedded format that the client's Accept header names, and the response's content type."""
     accepted = [media_type(each) for each in call.request.headers.get("accept", "").split(",")]
     for each in accepted:
         if each in EMBEDDED:

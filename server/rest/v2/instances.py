@@ -58,7 +58,7 @@ class InstanceConfig:
 
 @dataclass(slots=True)
 class ReadingRoom:
-    """Limits that all users share: memory of responses being built, and number of consumer instances."""
+    """Limits shared by all users. `left`: bytes left for responses in the making; `instances`: number of instances."""
 
     left: int = field(default=READING_BYTES_MAX)
     instances: int = 0
@@ -102,7 +102,7 @@ class Instance:
         return sorted(self._positions)
 
     async def subscribe(self, topics: Sequence[str] | None, pattern: str | None) -> None:
-        """Subscribe to topics, or to all topics that match `pattern`. Raises RestError."""
+        """Subscribe to `topics`; if None, to all topics that match `pattern`. Raises RestError."""
         if self._is_manual or (topics is not None and self.pattern) or (topics is None and self.topics):
             raise illegal_state(_EXCLUSIVE)
         await self.unsubscribe(is_final=not topics and not pattern)
@@ -125,7 +125,7 @@ class Instance:
             membership.problem = RestError(Code.INTERNAL, f"The proxy has a bug here, which its log tells of: {error}")
 
     async def unsubscribe(self, *, is_final: bool = True) -> None:
-        """Commit read offsets; end the subscription or manual assignment. `is_final`: leave the group, too."""
+        """Commit read offsets and end the subscription or manual assignment. `is_final`: leave the group as well."""
         if self._scope is not None:
             self._scope.cancel()
             self._scope = None
@@ -144,7 +144,7 @@ class Instance:
         self._positions = {each: self._positions.get(each) for each in wanted}
 
     def seek(self, offsets: Mapping[Partition, int]) -> None:
-        """Set the positions of partitions to an offset, EARLIEST or LATEST. Raises RestError."""
+        """Set the position of each partition: to an offset, EARLIEST or LATEST. Raises RestError."""
         for topic, number in offsets:
             if (topic, number) not in self._positions:
                 raise illegal_state(f"No current assignment for partition {topic}-{number}")
@@ -233,7 +233,7 @@ class Instance:
     # --- reading
 
     async def read(self, timeout_s: float, bytes_max: int) -> bytes:
-        """Read records for at most `timeout_s`; return a JSON list. Raises RestError."""
+        """Read records for at most `timeout_s` seconds; return them as a JSON list. Raises RestError."""
         now_s = trio.current_time()
         until_s = now_s + timeout_s
         if self.config.auto_commit and now_s - self._committed_at_s > COMMIT_S:
@@ -283,7 +283,7 @@ class Instance:
             await trio.lowlevel.checkpoint()
 
     async def _take(self, fetched: Fetched, begin: int, answer: _Collected, time_slice: TimeSlice) -> bool:
-        """Add fetched records from the offset `begin` on to a response; return False if the response is full."""
+        """Add fetched records, from offset `begin`, to the response `answer`; return False if the response is full."""
         if self._schemas is not None and self.config.kind in formats.WITH_SCHEMA:
             return await self._take_decoded(self._schemas, fetched, begin, answer)
         place, kind = fetched.place, self.config.kind
@@ -295,7 +295,7 @@ class Instance:
         return True
 
     async def _take_decoded(self, schemas: Schemas, fetched: Fetched, begin: int, answer: _Collected) -> bool:
-        """Add records with schemas to a response, decoded in a thread in parts; return False if it is full."""
+        """Like `_take`, for records with schemas; a thread decodes them. Return False if the response is full."""
         kind = self.config.kind
         steps: Iterator[Step] = records_of(fetched, begin)
         while chunk := await schemas.code(partial(next_chunk, steps, answer.left)):
@@ -314,7 +314,7 @@ class Instance:
         answer: _Collected,
         text_of: Callable[[Record], str],
     ) -> bool:
-        """Add a record to a response, and advance the position; return False if the response is full."""
+        """Add a record (None: none) to a response, and advance the position. Return False if the response is full."""
         if place not in self._positions:
             return True
         if record is not None:
@@ -362,7 +362,7 @@ class _Collected:
         return f"[{','.join(self._parts)}]".encode()
 
     def add(self, record: Record, text_of: Callable[[Record], str]) -> bool:
-        """Add a record if it fits into the response. Raises RestError if the record is not in the instance's format."""
+        """Add a record, or return False if the response is full. Raises RestError if the record has another format."""
         size = len(record.key or b"") + len(record.value or b"")
         is_over = self._bytes + size >= self._bytes_max or self.size >= ANSWER_BYTES_MAX
         if is_over or (self._room.left < size and self._parts):
@@ -401,7 +401,7 @@ class Instances:
         return len(self._all)
 
     def create(self, group: str, name: str | None, config: InstanceConfig, user: str = "") -> Instance:
-        """Create a consumer instance that belongs to `user`. Raises RestError."""
+        """Create and return a consumer instance of `user`. `name` None: generate one. Raises RestError."""
         name = name or f"rest-consumer-{secrets.token_hex(16)}"
         if (user, group, name) in self._all:
             message = "Consumer with specified consumer ID already exists in the specified consumer group."
@@ -417,7 +417,7 @@ class Instances:
         return instance
 
     def find(self, group: str, name: str, user: str = "") -> Instance:
-        """Find a consumer instance of `user` and renew its timeout. Raises RestError."""
+        """Return a consumer instance of `user`, and renew its timeout. Raises RestError."""
         instance = self._all.get((user, group, name))
         if instance is None:
             raise instance_not_found()

@@ -33,7 +33,7 @@ def plain_text(kind: str, place: Partition, record: Record) -> str:
 
 
 def next_chunk(steps: Iterator[Step], bytes_max: int) -> list[Step]:
-    """Take next records, up to about `bytes_max` bytes, in a thread. Raises RestError if a batch is damaged."""
+    """Take about `bytes_max` bytes of records from `steps`. Runs in a thread. Raises RestError for a damaged batch."""
     chunk: list[Step] = []
     left = min(bytes_max, CHUNK_BYTES_MAX)
     for step in steps:
@@ -46,7 +46,10 @@ def next_chunk(steps: Iterator[Step], bytes_max: int) -> list[Step]:
 
 
 async def texts_of(schemas: Schemas, kind: str, place: Partition, chunk: Sequence[Step]) -> list[str | RestError]:
-    """Decode records to JSON texts, until enough text or the first undecodable record, whose entry is a RestError."""
+    """Decode the records in `chunk` to JSON texts, until there is enough text.
+
+    A record that cannot be decoded has a RestError as its entry, which is the last one.
+    """
     from ottla.server.rest.schemas.framing import BadFrame, unframed
 
     ids: set[int] = set()
@@ -99,7 +102,7 @@ def _text(place: Partition, record: Record, codecs: Mapping[int, Codec | str]) -
 
 
 def _decoded(data: bytes | None, codecs: Mapping[int, Codec | str]) -> Any:
-    """Decode a key or value by the codec of its schema id. Raises BadData, BadFrame."""
+    """Decode a key or value by the codec of its schema id; return None for None. Raises BadData, BadFrame."""
     from ottla.server.rest.schemas.codec import BadData
     from ottla.server.rest.schemas.framing import unframed
 

@@ -68,7 +68,7 @@ class TopicsV2:
         }
 
     async def _found(self, name: str) -> Sequence[MetadataResponsePartition]:
-        """Request the current partitions of a topic. Raises RestError."""
+        """Return the partitions of a topic, from metadata requested now. Raises RestError."""
         [found] = (await self._cluster.refreshed([name])).topics
         if found.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
             raise topic_not_found()
@@ -126,7 +126,10 @@ class TopicsV2:
     async def _with_schemas(
         self, topic: str, body: RecordsBody, kind: str, partition: int | None
     ) -> tuple[list[Outgoing], tuple[int | None, int | None]]:
-        """Encode records by the body's schemas; return records, and key and value schema ids. Raises RestError."""
+        """Encode records by the schemas that the body names. Raises RestError.
+
+        Return the records, the schema id of the keys and that of the values.
+        """
         key, value = [await self._registered(topic, body, kind, is_key=each) for each in (True, False)]
         encode_key = _encoder(key, Code.KEY_SCHEMA_MISSING)
         encode_value = _encoder(value, Code.VALUE_SCHEMA_MISSING)
@@ -141,7 +144,7 @@ class TopicsV2:
         return await schemas.code(work), ids
 
     async def _registered(self, topic: str, body: RecordsBody, kind: str, *, is_key: bool) -> Registered | None:
-        """Find the schema that the body names for keys or values; None if it names none. Raises RestError."""
+        """Return the schema that the body names for the keys or values; None if it names none. Raises RestError."""
         name = "key_schema" if is_key else "value_schema"
         text, schema_id = member(body.others, name, str), number(body.others, f"{name}_id", 32)
         if text is None and schema_id is None:
@@ -171,7 +174,7 @@ def _encoder(registered: Registered | None, missing: Code) -> Encode:
 
 
 def run_paced(steps: Generator[None, None, T]) -> T:
-    """Run a generator to its end in a thread; other threads may run in between."""
+    """Run a generator to its end in a thread, with pauses for other threads; return its result."""
     give_way = paced()
     while True:
         try:

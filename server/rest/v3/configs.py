@@ -49,7 +49,7 @@ Find = Callable[[Scope], Awaitable[Owner]]
 
 
 def add_configs(scoped: Scoped, cluster: KafkaCluster, path: str, find: Find) -> None:
-    """Register handlers for the settings of one kind of owner. `find` returns the owner that a path names."""
+    """Register handlers for the settings of one kind of owner. `find` returns the owner for a request's path."""
 
     async def listed(scope: Scope) -> Any:
         of = await find(scope)
@@ -115,7 +115,7 @@ def _change(entry: Any) -> Change:
 
 
 async def alter(cluster: KafkaCluster, of: Owner, changes: Sequence[Change], *, only_checks: bool = False) -> None:
-    """Change the settings of `of`. `only_checks`: validate the changes only. Raises RestError."""
+    """Change the settings of `of`, or only validate the changes (`only_checks`). Raises RestError."""
     if any(each.operation == SET and each.value is None for each in changes):
         raise unprocessable("value must not be null")
     resource = IncrementalConfigsResource(

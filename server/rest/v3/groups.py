@@ -39,7 +39,7 @@ class Member(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Group as a coordinator describes it."""
+    """Group as its coordinator describes it."""
 
     name: str
     type: str

@@ -36,7 +36,7 @@ MULTI_STATUS = 207
 
 
 class Part(NamedTuple):
-    """Key or value of a record. `wanted`: the schema for encoding `data`; None: `data` is already encoded."""
+    """Key or value of a record. `wanted`: the schema by which to encode `data`; None: `data` is encoded already."""
 
     kind: str | None
     data: Any
@@ -48,7 +48,7 @@ NO_PART = Part(None, None)
 
 
 class Parsed(NamedTuple):
-    """Parsed record of a request. `key` and `value` have types, unless they are missing."""
+    """Record parsed from a request. A `key` or `value` whose `kind` is None was missing."""
 
     key: Part
     value: Part
@@ -125,7 +125,7 @@ class Records:
         ]
 
     async def _encoded(self, parsed: list[Parsed | RestError]) -> list[Parsed | RestError]:
-        """Encode the keys and values that have schemas."""
+        """Encode the keys and values that have schemas; a record that fails is replaced by its error."""
         schemas = self._schemas
         if schemas is None:
             return [_refused(each) for each in parsed]
@@ -252,7 +252,7 @@ def _wanted(part: Json, kind: str | None, topic: str, *, is_key: bool) -> Wanted
 
 
 def _check_names(part: Json, kind: str | None) -> None:
-    """Raise RestError if members are given that exclude each other."""
+    """Raise RestError if members of a key or value exclude each other."""
     given = {name for name in _DATA_NAMES if part.get(name) is not None}
     if {"subject", "subject_name_strategy"} <= given:
         raise bad_request("Only one of 'subject_name_strategy' or 'subject' can be used.")
@@ -272,14 +272,14 @@ def _check_names(part: Json, kind: str | None) -> None:
 
 
 def _refused(parsed: Parsed | RestError) -> Parsed | RestError:
-    """Return an error if a record needs a schema (no registry is configured), else return `parsed`."""
+    """Return an error if a record needs a schema, because no registry is configured. Otherwise return `parsed`."""
     if isinstance(parsed, RestError):
         return parsed
     return formats.no_schemas() if parsed.key.wanted or parsed.value.wanted else parsed
 
 
 def _with_schemas(parsed: Parsed | RestError, found: Mapping[Wanted, Registered | RestError]) -> Parsed | RestError:
-    """Encode the key and value of a record by their schemas, in a thread. Return an error if that fails."""
+    """Encode a record's key and value by their schemas; return an error if that fails. Runs in a thread."""
     if isinstance(parsed, RestError):
         return parsed
     try:

@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 class Scope:
-    """Context of a request to one cluster; makes resource URLs and names."""
+    """Context of a request to one cluster. It makes the URLs and names of resources."""
 
     def __init__(self, call: Call, cluster_id: str) -> None:
         self.call, self.cluster_id = call, cluster_id
@@ -47,7 +47,7 @@ class Scope:
 
 
 def check_content_type(call: Call) -> None:
-    """Raise RestError if the content type is not JSON. A page of another site cannot send JSON."""
+    """Raise RestError if the content type is not JSON. Browsers let no page of another site send JSON."""
     if media_type(call.request.headers.get("content-type", "")) != JSON:
         raise RestError(Code.UNSUPPORTED_MEDIA_TYPE, "HTTP 415 Unsupported Media Type")
 
@@ -60,7 +60,7 @@ Handler = Callable[[Scope], Awaitable[Any]]
 
 
 class Scoped:
-    """Registrar of handlers for paths within a cluster."""
+    """Registrar of handlers for paths below a cluster."""
 
     def __init__(self, api: RestApi, cluster: KafkaCluster) -> None:
         self._api, self._cluster = api, cluster
@@ -80,7 +80,7 @@ class Scoped:
 
 
 async def known_id(cluster: KafkaCluster) -> str:
-    """Return the cluster's id, which is requested only once. Raises RestError."""
+    """Return the cluster's id; request it only the first time. Raises RestError."""
     if not cluster.cluster_id:
         await cluster.refreshed(())
     return cluster.cluster_id or ""
