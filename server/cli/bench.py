@@ -61,7 +61,7 @@ def _size(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure the cluster's speed and print the results."""
+    """Measure the cluster's speed and print the results; return the exit code."""
     return run_on_cluster(lambda cluster: _bench(cluster, options), options)
 
 
@@ -173,7 +173,7 @@ class Rate(NamedTuple):
 
 
 def percentile(sorted_values: Sequence[float], percent: float) -> float | None:
-    """Return the value that `percent` of the values do not exceed; None if there are no values."""
+    """Return the value that `percent` % of the values do not exceed; None if there are no values."""
     if not sorted_values:
         return None
     return sorted_values[max(0, -(-len(sorted_values) * int(percent * 10) // 1000) - 1)]
@@ -203,7 +203,7 @@ def measure_writing(cluster: Cluster, topic: str, load: Load, progress: Progress
 
 
 def measure_reading(cluster: Cluster, begins: dict[Partition, int], load: Load, progress: Progress) -> Rate:
-    """Read all records from the offsets `begins` on, verifying checksums, and return the speed."""
+    """Read all records from the offsets `begins` on and verify the checksums; return the speed."""
     ends = offsets_at(cluster, by_topic(list(begins)), LATEST)
     left = sum(ends[place] - begin for place, begin in begins.items())
     consumer = Consumer(cluster, begins, 0)
@@ -224,7 +224,7 @@ def measure_reading(cluster: Cluster, begins: dict[Partition, int], load: Load, 
 
 
 def measure_round_trips(cluster: Cluster, topic: str, load: Load) -> tuple[float, ...]:
-    """Return the times in ms from a write until a waiting consumer has the record, sorted."""
+    """Return round-trip times in ms, sorted: from a record's write until a waiting consumer has the record."""
     producer = Producer(cluster, topic, load.acks)
     place = (topic, producer.partitions[0])
     begin = offsets_at(cluster, {topic: [place[1]]}, LATEST)[place]

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Create missing certificates, and print the names of the created files."""
+    """Create missing certificates, and print the names of the created files; return the exit code."""
     try:
         from ottla.server.launch.certificates_command import CertificatesFailed, check_host, make_certificates
     except ImportError:

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Examine the data directories, and simulate a broker start on them."""
+    """Examine the data directories, and simulate a broker start on them; return the exit code."""
     from ottla.replication.log.locks import share_lock
     from ottla.replication.log.names import LOCK, path_in
     from ottla.server.config.broker_config import ConfigError, load_config
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _start_settings(folders: Sequence[Path], file: Path | None) -> dict[str, str]:
-    """Collect the settings that the simulated start needs. Raises ConfigError."""
+    """Collect the settings for the simulated start. Raises ConfigError."""
     from ottla.server.config.broker_config import ConfigError
 
     given = given_texts(file, [])
@@ -132,7 +132,7 @@ def _check(folders: Sequence[Path], config: Any, *, is_json: bool) -> int:
 
 
 class _Progress:
-    """Progress line on a terminal: percentage of the log bytes that have been read."""
+    """Progress line on a terminal. It shows the percentage of log bytes that have been read."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -224,7 +224,7 @@ def _start_lines(rehearsal: Rehearsal) -> Iterator[str]:
 
 
 def _is_of_log(change: Change) -> bool:
-    """Tell whether to print a change. Checkpoints of all logs, which are rewritten constantly, are omitted."""
+    """Return True if `change` is worth printing. Checkpoints of all logs are not: they are rewritten constantly."""
     return not change.path.endswith("-checkpoint") or change.path.endswith("leader-epoch-checkpoint")
 
 

@@ -117,7 +117,7 @@ def _done(parser: argparse.ArgumentParser, command: ModuleType | None, options: 
 
 
 def parser_for(words: Sequence[str]) -> tuple[argparse.ArgumentParser, ModuleType | None]:
-    """Make a command line's parser, and import its command's module; None if there is no command or module."""
+    """Return the parser for a command line, and the module of its command; None if there is no command or module."""
     name = next((each for each in words if not each.startswith("-")), None)
     has_module = name in COMMANDS and name != VERSION
     module = ELSEWHERE.get(str(name), f"ottla.server.cli.{str(name).replace('-', '_')}")

@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run a cluster until a stop is requested, or control a running cluster."""
+    """Run a cluster until a stop is requested, or control a running cluster; return the exit code."""
     if options.status and options.action is None:
         options.action = STATUS
     if (options.action == START_BROKER) != (options.number is not None):

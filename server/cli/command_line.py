@@ -33,14 +33,14 @@ _MANY = ("*", "+", argparse.REMAINDER)
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Parser that reports an error as one line on stderr with the --help command. Applies to its subcommands, too."""
+    """Parser that reports an error as one line on stderr, which names --help. Its subcommands' parsers do so, too."""
 
     def error(self, message: str) -> NoReturn:
         raise SystemExit(fail(f"{message} ({self.prog} --help)", EXIT_USAGE))
 
 
 class PlainFormatter(argparse.RawDescriptionHelpFormatter):
-    """Help formatter that measures the terminal only to format help: argparse creates a formatter for each option."""
+    """Help formatter that measures the terminal only when it prints help. argparse makes one for each option."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=80)
@@ -97,7 +97,7 @@ class Place:
 
 
 def walk(parser: argparse.ArgumentParser, words: Sequence[str]) -> Place:
-    """Return the state of the parser after these words, or after the first unknown word."""
+    """Return the parser's state after `words`, or after the first unknown word among them."""
     place = Place(parser)
     for word in words:
         place.take(word)
@@ -122,7 +122,7 @@ def shown_actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
 
 
 def option_of(parser: argparse.ArgumentParser, name: str) -> argparse.Action | None:
-    """Find the option `name`, or the only option that begins with `name`; None if there is none."""
+    """Return the option `name`, or the only option whose name begins with `name`; None if there is none."""
     options = {each: action for action in parser._actions for each in action.option_strings}
     if name in options:
         return options[name]
@@ -139,7 +139,7 @@ def commands_of(parser: argparse.ArgumentParser) -> Mapping[str, argparse.Argume
 
 
 def misspelling(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | None:
-    """Return an error for the first unknown option or command, with the nearest known one; None if all are known."""
+    """Return an error text for the first unknown option or command; None if all are known. It suggests the nearest."""
     place = walk(parser, words)
     if place.unknown is None:
         return None
@@ -169,7 +169,7 @@ def seconds(text: str) -> float:
 
 
 def is_number(text: str, digits_max: int = 9) -> bool:
-    """Tell whether `text` has at most `digits_max` ASCII digits only, such as a broker id or partition."""
+    """Return True if `text` consists of 1 to `digits_max` ASCII digits, such as a broker id."""
     return text.isascii() and text.isdecimal() and len(text) <= digits_max
 
 
@@ -198,7 +198,10 @@ def add_logs(command: argparse.ArgumentParser) -> None:
 
 
 def given_texts(file: Path | None, overrides: Sequence[str], *, with_environment: bool = False) -> dict[str, str]:
-    """Collect settings of `file`, environment (`with_environment`), `overrides`; the last wins. Raises ConfigError."""
+    """Collect settings from `file`, environment variables (if `with_environment`) and `overrides`; later ones win.
+
+    Raises ConfigError.
+    """
     from ottla.server.config.broker_config import ConfigError
 
     texts: dict[str, str] = {}

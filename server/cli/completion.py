@@ -68,13 +68,13 @@ SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `ottla completion`: the shell, and from its script the command line up to the cursor."""
+    """Add the arguments of `ottla completion`: the shell and, for its script, the command line up to the cursor."""
     parser.add_argument("shell", choices=SCRIPTS, help="the shell that the script is for")
     parser.add_argument("--line", help=argparse.SUPPRESS)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the shell's completion script, or the candidates for a command line."""
+    """Print the shell's completion script, or the candidates for a command line; return the exit code."""
     if options.line is None:
         print(SCRIPTS[options.shell], end="")
         return EXIT_OK
@@ -95,7 +95,7 @@ _BREAKS = "=:"  # where bash begins a new word to complete
 
 
 class Candidate(NamedTuple):
-    """Candidate for the last word of the command line. `goes_on`: more can be typed after the candidate."""
+    """Candidate for the last word of the command line. `goes_on`: the word may be longer than the candidate."""
 
     text: str
     what: str = ""
@@ -106,7 +106,7 @@ FILES = Candidate(":files")
 
 
 def candidates(line: str) -> list[Candidate]:
-    """Return the candidates for the last word of a line up to the cursor. FILES alone means any file name."""
+    """Return the candidates for the last word of `line`, which ends at the cursor. FILES alone means any file name."""
     *before, current = _words(line)
     parser, _ = parser_for(before)
     place = walk(parser, before)
@@ -127,7 +127,7 @@ def candidates(line: str) -> list[Candidate]:
 
 
 def behind_word_breaks(line: str, candidate: str) -> str:
-    """Return the part of a candidate after bash's last word break: bash replaces only that part."""
+    """Return the part of a candidate that bash needs: bash replaces only what follows the last word break."""
     current = _words(line)[-1]
     last = max(current.rfind(each) for each in _BREAKS)
     return candidate[last + 1 :]
@@ -192,7 +192,7 @@ def _values(action: argparse.Action, current: str) -> Iterable[Candidate]:
 
 
 def _settings_with_values(current: str) -> list[Candidate]:
-    """Complete the name of a broker setting, or after `name=` a value of a setting that has few values."""
+    """Complete the name of a broker setting; after `name=`, complete its value if the setting has few values."""
     from ottla.server.config.broker_config import known_names, settings_of_member
     from ottla.wire.settings import BOOLEAN
 

@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print records until the requested end, or until Ctrl-C."""
+    """Print records until the requested end, or until Ctrl-C; return the exit code."""
 
     def consume(cluster: Cluster) -> int:
         with suppress(KeyboardInterrupt):  # how this command usually ends

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """List the examples, or copy one of them to a folder."""
+    """List the examples, or copy one of them to a folder; return the exit code."""
     found = examples()
     if not found:
         return fail(f"the examples are not installed: {EXAMPLES_FOLDER} is not there", EXIT_FAILED)

@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the action in the command line; without one `describe`."""
+    """Run the action in the command line, or `describe` without one; return the exit code."""
     return run_action(options)
 
 

@@ -136,14 +136,14 @@ def _begin(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Generate the records and the expected result."""
+    """Generate the records and the expected result; return the exit code."""
     if options.no_topic:
         return run_reporting(lambda: _generate(None, options))
     return run_on_cluster(lambda cluster: _generate(cluster, options), options)
 
 
 def _generate(cluster: Cluster | None, options: argparse.Namespace) -> int:
-    """Generate records to a topic; if `cluster` is None, write only the files."""
+    """Write generated records to a topic, and the files; without `cluster` (None) only the files."""
     _check(options)
     shares = Shares(options.late, options.doubled, options.poison)
     rate = options.rate or DATA_RATE
@@ -166,7 +166,7 @@ def _generate(cluster: Cluster | None, options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Raise UsageError if two options exclude each other."""
+    """Raise UsageError if options are given that exclude each other."""
     if options.late + options.doubled + options.poison > SHARES_MAX:
         raise UsageError(f"--late, --doubled and --poison are more than {SHARES_MAX} together")
     if options.closing and options.kind == "changes":
@@ -195,7 +195,7 @@ def _avro(kind: str, topic: str, registry: str) -> Encoding:
 
 
 class _Result:
-    """Counter of the result's rows, which also writes them to `file`, unless `file` is None."""
+    """Writer of the expected result: counts its rows, and writes them to `file` unless that is None."""
 
     def __init__(self, file: IO[str] | None) -> None:
         self._file = file
@@ -209,7 +209,7 @@ class _Result:
 
 @contextlib.contextmanager
 def _whole_file(path: Path | None) -> Iterator[IO[str] | None]:
-    """Open a file under a temporary name, renamed when complete; None if `path` is None. Raises UsageError."""
+    """Yield a file under a temporary name and rename it at the end; yield None if `path` is None. Raises UsageError."""
     if path is None:
         yield None
         return

@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the action in the command line; without one `list`."""
+    """Run the action in the command line, or `list` without one; return the exit code."""
     return run_action(options)
 
 
@@ -141,7 +141,7 @@ def _described(cluster: Cluster, name: str) -> dict[str, Any]:
 
 
 def _reader(readers: Sequence[str]) -> str | None:
-    """Format the readers of a partition: the member's id, or the number of members if several share the partition."""
+    """Format the readers of a partition: one member's id or, if several share the partition, their number."""
     return f"{len(readers)} members" if len(readers) > 1 else next(iter(readers), None)
 
 

@@ -32,7 +32,7 @@ def add_listen(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def add_users_and_certificate(parser: argparse.ArgumentParser, users: str) -> None:
-    """Add the options for users and TLS certificate of the listener. `users`: help text of --users."""
+    """Add options for the listener's users and TLS certificate. `users`: help text of --users."""
     parser.add_argument("--users", type=Path, metavar="FILE", help=users)
     parser.add_argument("--certificate", type=Path, metavar="FILE", help="serve https: certificate and key, as PEM")
     parser.add_argument("--key", type=Path, metavar="FILE", help="the key, if it is in a file of its own")
@@ -73,7 +73,7 @@ def tls_context(options: argparse.Namespace) -> ssl.SSLContext | None:
 
 
 def users_of(file: Path, read: Callable[[Path], T]) -> T:
-    """Read the file of --users by `read`. Raises UsageError."""
+    """Return the users in the file of --users, read by `read`. Raises UsageError."""
     from ottla.server.admin.http.basic_authentication import InvalidUsers
 
     try:
@@ -83,7 +83,7 @@ def users_of(file: Path, read: Callable[[Path], T]) -> T:
 
 
 def serve_until_signal(what: str, context: ssl.SSLContext | None, sock: socket.socket, serve: Serve) -> int:
-    """Serve until a signal arrives; return the exit code. Print "WHAT at URL" when requests are accepted."""
+    """Serve until a signal arrives; return the exit code. First print "WHAT at URL", when requests are accepted."""
     import trio
 
     from ottla.server.launch.signals import STOPPING

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the contents of all given files."""
+    """Print the contents of all given files; return the exit code."""
     from ottla.server.cli.inspection import rows
     from ottla.server.cli.inspection.dump import readable_files
 
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(file: Path, *, is_json: bool, shows_records: bool, decoder: Decoder | None) -> bool:
-    """Print the rows of a file, and problems of the file on stderr; return False if there are problems."""
+    """Print a file's rows, and its problems on stderr; return False if there are problems."""
     from ottla.server.cli.inspection.dump import NoLogFile, rows_of
     from ottla.server.cli.inspection.rows import as_json_line, as_text, escaped
 

@@ -47,16 +47,16 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 class Actions:
-    """Actions of a command, such as `list` of `ottla topics`; the common options may precede or follow an action."""
+    """Actions of a command, such as `list` of `ottla topics`. Common options may come before or after the action."""
 
     def __init__(self, parser: argparse.ArgumentParser, default: str, act: Act) -> None:
-        """`act` runs if the command line names no action; `default` is the name of that action."""
+        """`act` runs if the command line names no action. `default`: name of that action."""
         _add_common(parser, act)
         about = f"what is done (default: {default})"
         self._parsers = parser.add_subparsers(dest="action", metavar="ACTION", help=about)
 
     def add(self, name: str, what: str, act: Act) -> argparse.ArgumentParser:
-        """Add an action; return the parser to which the action's own options are added."""
+        """Add an action; return its parser, for the action's own options."""
         parser = self._parsers.add_parser(name, help=what, description=what)
         _add_common(parser, act)
         return parser
@@ -79,7 +79,7 @@ def client_settings(options: argparse.Namespace) -> dict[str, str]:
 
 
 def bootstrap_addresses(options: argparse.Namespace, texts: Mapping[str, str]) -> list[Address]:
-    """Return the bootstrap servers of option, environment or client settings; else localhost. Raises UsageError."""
+    """Return the bootstrap servers: from option, environment or client settings, else localhost. Raises UsageError."""
     servers = getattr(options, "bootstrap_server", None) or os.environ.get(BOOTSTRAP_VARIABLE)
     return parse_bootstrap(servers or texts.get("bootstrap.servers") or BOOTSTRAP)
 
@@ -120,6 +120,6 @@ def run_reporting(command: Callable[[], int]) -> int:
 
 
 def run_action(options: argparse.Namespace) -> int:
-    """Run the action in the command line, or the default action."""
+    """Run the action in the command line, or the default action; return the exit code."""
     act: Act = options.act
     return run_on_cluster(lambda cluster: act(cluster, options), options)

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Ping the broker once; with --wait until the broker answers or the timeout ends."""
+    """Ping the broker once or, with --wait, until it answers or the timeout ends; return the exit code."""
     host, separator, port = options.address.rpartition(":")
     if not separator or not port.isdecimal() or not 0 < int(port) < 65536:
         return fail(f"{options.address}: must be HOST:PORT", EXIT_USAGE)

@@ -67,7 +67,7 @@ def _partition(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write records until the input ends."""
+    """Write records until the input ends; return the exit code."""
     return run_on_cluster(lambda cluster: _produce(cluster, options), options)
 
 
@@ -109,7 +109,7 @@ def _topic_and_files(options: argparse.Namespace) -> tuple[str, list[str]]:
 
 
 def _source(files: list[str], options: argparse.Namespace, producer: Producer) -> Iterator[list[bytes]]:
-    """Yield lists of records from files or stdin; each list fits one batch."""
+    """Yield records from `files` or stdin, as lists that each fit one batch."""
     from ottla.server.cli.client.batches import RECORD_BYTES_MAX, records_in
     from ottla.server.cli.client.formats import unescaped
 
@@ -160,7 +160,7 @@ def _print(records: list[bytes], delimiter: bytes) -> None:
 
 
 class _BatchMaker:
-    """Maker of batches, configured by the options of the command line."""
+    """Maker of batches from records, set up by the command line's options."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         from ottla.server.cli.client.batches import header_block, nullable
@@ -179,7 +179,7 @@ class _BatchMaker:
         self._partition: int = options.partition
 
     def choose(self, producer: Producer) -> None:
-        """Choose the partitions to write to. Raises RequestFailed if the requested partition does not exist."""
+        """Choose the partitions to write to. Raises RequestFailed if the partition asked for does not exist."""
         from ottla.server.cli.client.producer import Spread, partition_of
 
         self._partitions = producer.partitions
@@ -234,6 +234,6 @@ def _not_empty(delimiter: bytes, option: str) -> bytes:
 
 
 def _header(text: str) -> tuple[bytes, bytes | None]:
-    """Parse a header NAME=VALUE; as in kcat, the value is null if there is no equals sign."""
+    """Parse a header NAME=VALUE. As in kcat, the value is null without an equals sign."""
     name, separator, value = os.fsencode(text).partition(b"=")
     return name, value if separator else None

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the chosen settings."""
+    """Print the chosen settings; return the exit code."""
     from ottla.server.config.reference import matching
 
     found = matching(options.name)
@@ -74,7 +74,7 @@ def _nothing_found(name: str) -> str:
 
 
 def described(setting: Reference) -> list[str]:
-    """Describe one setting in full; return one line for each property."""
+    """Return a full description of one setting: a line for each property."""
     from ottla.server.config.reference import BROKER
 
     notes = [
@@ -97,14 +97,17 @@ def described(setting: Reference) -> list[str]:
 
 
 def shown_default(setting: Reference) -> str:
-    """Return the default for display; "none" if there is no default, "empty" for an empty text."""
+    """Return the default as text for display: "none" without a default, "empty" for an empty text."""
     if setting.default is None:
         return "none"
     return setting.default or "empty"
 
 
 def table(settings: Sequence[Reference], width: int) -> list[str]:
-    """Format settings as a table at most `width` wide, unless names are longer; descriptions are beside or below."""
+    """Format settings as a table, at most `width` characters wide unless names are longer.
+
+    A description is beside its setting's name, or below.
+    """
     rows = [_cells(each) for each in settings]
     widths = [max(len(row[column]) for row in [_HEADS, *rows]) for column in range(len(_HEADS))]
     left = width - sum(widths) - 2 * len(widths)

@@ -92,7 +92,7 @@ def find_spark(environment: Mapping[str, str]) -> Spark:
 
 
 def _of_command(command: Path) -> Spark:
-    """Find the Spark of a spark-submit: in the folder above, or in the virtual environment. Raises RequestFailed."""
+    """Return the Spark of a spark-submit: in the folder above, or in a virtual environment. Raises RequestFailed."""
     folder = command.resolve().parent.parent
     beside = command.parent / "python"
     python = str(beside) if beside.exists() else "python3"
@@ -139,7 +139,7 @@ def refuse_old_java(spark: Spark, java_version: str) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the versions of Spark, Java and the connector."""
+    """Print the versions of Spark, Java and the connector; return the exit code."""
     try:
         spark = find_spark(os.environ)
         if spark.problem:

@@ -63,18 +63,21 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add arguments that only the help shows: spark-submit itself parses all but --with."""
+    """Add arguments for the help. Apart from --with, spark-submit itself parses them."""
     parser.add_argument(WITH, dest="libraries", metavar="NAMES", help="libraries to add: avro, delta, or avro,delta")
     parser.add_argument("arguments", nargs="*", metavar="FILE", help="arguments of spark-submit, program and its own")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run spark-submit with arguments that argparse has parsed; `run_words` takes any arguments."""
+    """Run spark-submit with the arguments that argparse has parsed; return the exit code.
+
+    `run_words` takes any arguments.
+    """
     return run_words(options.arguments)
 
 
 def run_words(words: Sequence[str]) -> int:
-    """Replace this process by spark-submit. Returns only on failure, with the exit code."""
+    """Replace this process by spark-submit. Return only after a failure, with the exit code."""
     try:
         spark = find_spark(os.environ)
         given = read_arguments(words)
@@ -97,7 +100,7 @@ def run_words(words: Sequence[str]) -> int:
 
 
 class Given(NamedTuple):
-    """Arguments of spark-submit: its own options, and the program with the program's arguments."""
+    """Arguments of spark-submit: its own options, then the program with its arguments."""
 
     options: list[tuple[str, str | None]]
     program: list[str]
@@ -123,18 +126,18 @@ class Given(NamedTuple):
 
     @property
     def asks_only(self) -> bool:
-        """Tell whether no program runs: help or version is requested, or no program is named."""
+        """True if no program will run: help or version is requested, or no program is named."""
         return not self.program or any(name in ("-h", "--help", "--version") for name, _ in self.options)
 
     @property
     def is_local(self) -> bool:
-        """Tell whether driver and executors run on this machine."""
+        """True if driver and executors run on this machine."""
         master = self.value("--master") or self.setting("spark.master")
         return (master is None or master.startswith("local")) and self.value("--remote") is None
 
 
 def read_arguments(words: Sequence[str]) -> Given:
-    """Split arguments like spark-submit: options end at the first word that is not an option."""
+    """Split arguments as spark-submit does: options end at the first word that is not an option."""
     options: list[tuple[str, str | None]] = []
     left = list(words)
     while left and left[0].startswith("-"):
@@ -163,7 +166,7 @@ def added_environment(spark: Spark, given: Given, environment: Mapping[str, str]
 
 
 class Library(NamedTuple):
-    """Library by its Maven coordinates; `name` does not contain the Scala version."""
+    """Library with its Maven coordinates. `name` is without the Scala version."""
 
     group: str
     name: str
@@ -185,7 +188,7 @@ def connector_of(spark: Spark) -> Library:
 
 
 def libraries(spark: Spark, given: Given) -> list[Library]:
-    """Return the libraries of `--with`. Raises UsageError (unknown name), RequestFailed (none for this Spark)."""
+    """Return the libraries of `--with`. Raises UsageError for an unknown name, RequestFailed for an unknown Spark."""
     found = []
     for name in given.libraries:
         if name == "avro":
@@ -201,7 +204,7 @@ def libraries(spark: Spark, given: Given) -> list[Library]:
 
 
 def library_settings(given: Given) -> list[str]:
-    """Return --conf arguments for settings that Delta Lake needs and that are not given."""
+    """Return --conf arguments for those settings of Delta Lake that the user has not given."""
     if "delta" not in given.libraries:
         return []
     missing = [f"{name}={value}" for name, value in DELTA_SETTINGS.items() if given.setting(name) is None]
@@ -209,7 +212,7 @@ def library_settings(given: Given) -> list[str]:
 
 
 def log_level(given: Given) -> list[str]:
-    """Return arguments that keep Spark's log lines out of a program's output, unless a log level is given."""
+    """Return arguments that keep Spark's log lines out of the program's output; none if the user gives a log level."""
     return [] if given.setting(LOG_LEVEL) else ["--conf", f"{LOG_LEVEL}=WARN"]
 
 
@@ -235,7 +238,7 @@ def with_connector(spark: Spark, given: Given) -> list[str]:
 
 
 def _listed(given: Given, name: str) -> list[str]:
-    """Return packages or jars in the given arguments. The option --`name` takes precedence over the setting."""
+    """Return the packages or jars that the user has given. The option --`name` overrides the setting."""
     setting = "spark.jars.packages" if name == "packages" else "spark.jars"
     text = given.value(f"--{name}") or given.setting(setting) or ""
     return [each for each in text.split(",") if each]
@@ -279,7 +282,7 @@ POM = """\
 
 
 def library_jars(wanted: Sequence[Library]) -> list[Path]:
-    """Return jars from the user's cache, to which Maven adds missing ones; empty if Maven is needed but missing."""
+    """Return the libraries' jars from the user's cache. Maven first downloads missing ones; return [] without Maven."""
     found: dict[str, Path] = {}
     for each in wanted:
         folder = cache_folder(os.environ) / f"{each.artifact}-{each.version}"
@@ -300,7 +303,7 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
 
 
 def _fetch(maven: str, library: Library, folder: Path) -> None:
-    """Download the jars of a library to `folder`, which is created only when the download is complete."""
+    """Download a library's jars to `folder`. The folder appears only when the download is complete."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="fetched-") as name:
         pom, jars = Path(name) / "pom.xml", Path(name) / "jars"

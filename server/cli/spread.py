@@ -63,7 +63,7 @@ def _ids(text: str) -> list[int]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Plan the moves of replicas and carry them out."""
+    """Plan the moves of replicas and carry them out; return the exit code."""
     return run_on_cluster(lambda cluster: _spread(cluster, options), options)
 
 

@@ -58,7 +58,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `ottla start`: a settings file, and options that override the file."""
+    """Add the arguments of `ottla start`: a settings file, and options that override its settings."""
     add = parser.add_argument
     add("file", nargs="?", type=Path, metavar="server.properties", help="settings, one name=value a line")
     add_overrides(parser, "one setting, over the file's; repeatable")
@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run a broker until a stop is requested."""
+    """Run a broker until a stop is requested; return the exit code."""
     with _without_collections():
         from ottla.server.config.broker_config import ConfigError, load_config
 
@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Disable garbage collection during imports, then exempt the imported objects from later collections."""
+    """Disable garbage collection in this block. Later collections skip the objects that the block has created."""
     gc.disable()
     try:
         yield
@@ -133,7 +133,7 @@ def _given(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _registry_url(text: str) -> str:
-    """Return the URL of the schema registry that `text`, HOST:PORT or PORT, describes. Raises ConfigError."""
+    """Return the schema registry's URL for `text`: HOST:PORT, or PORT on this machine. Raises ConfigError."""
     from ottla.server.config.broker_config import ConfigError
     from ottla.server.config.endpoint import host_and_port
     from ottla.server.config.server_config import parse_http_listener
@@ -146,7 +146,10 @@ def _registry_url(text: str) -> str:
 
 
 def _first_users(given: Sequence[str]) -> tuple[FirstUser, ...]:
-    """Parse --add-scram: texts, or @FILE with a user a line (not in the process list). Raises ConfigError."""
+    """Parse the values of --add-scram: a user, or @FILE with one user a line. Raises ConfigError.
+
+    A file keeps passwords out of the list of processes.
+    """
     if not given:
         return ()
     from ottla.server.config.broker_config import ConfigError
@@ -212,7 +215,7 @@ def _run_workers(texts: Mapping[str, str], config: BrokerConfig, count: int, log
 
 
 def _announce(broker: Broker) -> None:
-    """Print the running servers and their addresses. Scripts wait for the last line."""
+    """Print the running servers with their addresses. Scripts wait for the last of these lines."""
     from ottla.server.config.endpoint import host_and_port
 
     config = broker.config

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the status of the cluster."""
+    """Print the status of the cluster; return the exit code."""
     return run_on_cluster(lambda cluster: _show(cluster, options), options)
 
 

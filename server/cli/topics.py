@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the action in the command line; without one `list`."""
+    """Run the action in the command line, or `list` without one; return the exit code."""
     return run_action(options)
 
 
@@ -168,7 +168,10 @@ def topic_summary(topic: MetadataResponseTopic) -> dict[str, Any]:
 def create_topic(
     cluster: Cluster, name: str, partitions: int, replicas: int, configs: Mapping[str, str], *, only_checks: bool
 ) -> bool:
-    """Create a topic; return False if it exists. `only_checks`: validate only. Raises RequestFailed if refused."""
+    """Create a topic; return False if it exists already. Raises RequestFailed if the cluster refuses.
+
+    `only_checks`: validate the request, but create nothing.
+    """
     wanted = CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -192,7 +195,7 @@ def create_topic(
 
 
 def _has_to_be(cluster: Cluster, name: str, *, is_there: bool) -> None:
-    """Raise TemporaryFailure while a broker lags behind the creation (`is_there`) or deletion of topic `name`."""
+    """Raise TemporaryFailure while brokers do not show a topic's creation (`is_there`) or, otherwise, its deletion."""
     topic = only(cluster.metadata([name]).topics, f"topic {name}")
     # Who may make topics may not be one who may see them.
     if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -219,7 +222,7 @@ def delete_topic(cluster: Cluster, name: str) -> None:
 
 
 def describe_topics(cluster: Cluster, names: Sequence[str], *, with_defaults: bool) -> list[dict[str, Any]]:
-    """Describe topics: partitions, first and last offsets, settings; default ones only if `with_defaults`."""
+    """Describe topics: partitions, first and last offsets, settings. `with_defaults`: default settings as well."""
     topics = cluster.topics(names)
     places = {topic.name or "": [each.partition_index for each in topic.partitions] for topic in topics}
     led = {

@@ -42,7 +42,7 @@ def _varints() -> list[bytes]:
 
 
 def header_block(headers: Sequence[tuple[bytes, bytes | None]]) -> bytes:
-    """Encode the headers of a record, the last part of an encoded record."""
+    """Encode a record's headers; they are the last part of an encoded record."""
     parts = [encode_varint(len(headers))]
     for key, value in headers:
         parts += (encode_varint(len(key)), key, nullable(value))
@@ -50,12 +50,15 @@ def header_block(headers: Sequence[tuple[bytes, bytes | None]]) -> bytes:
 
 
 def nullable(data: bytes | None) -> bytes:
-    """Encode a key or a value with its length as a varint before it; null has the length -1."""
+    """Encode a key or value, with its length as a varint before it. None has the length -1."""
     return b"\x01" if data is None else encode_varint(len(data)) + data
 
 
 def values_area(values: Iterable[bytes], key_part: bytes, headers_part: bytes) -> bytes:
-    """Encode up to BATCH_RECORDS_MAX records with these values, one headers part and one key part (by `nullable`)."""
+    """Encode up to BATCH_RECORDS_MAX records, one for each value. All have the same encoded key and headers.
+
+    `key_part` comes from `nullable`, `headers_part` from `header_block`.
+    """
     varints = _varints()
     parts: list[bytes] = []
     add = parts.append
@@ -72,7 +75,7 @@ def values_area(values: Iterable[bytes], key_part: bytes, headers_part: bytes) -
 
 
 def pairs_area(pairs: Iterable[tuple[bytes | None, bytes | None]], headers_part: bytes) -> bytes:
-    """Encode up to BATCH_RECORDS_MAX records with the given keys and values, all with the headers `headers_part`."""
+    """Encode up to BATCH_RECORDS_MAX records, one for each pair of key and value. `headers_part`: the same for all."""
     varints = _varints()
     parts: list[bytes] = []
     add = parts.append
@@ -106,7 +109,10 @@ RECORD_BYTES_MAX = 90 << 20
 
 
 def records_in(descriptor: int, delimiter: bytes, before_wait: Callable[[], None]) -> Iterator[list[bytes]]:
-    """Yield one list of records per batch; `before_wait` is called if no input is ready. Raises RequestFailed."""
+    """Yield the input's records, in one list for each batch. `before_wait` is called if no input is ready.
+
+    Raises RequestFailed if a record is too long.
+    """
     rest = bytearray()
     while piece := _piece(descriptor, before_wait):
         # Only in what is new, for the rest has been looked through; a delimiter may begin in it.
@@ -143,7 +149,7 @@ def batches(records: list[bytes]) -> Iterator[list[bytes]]:
 
 
 def _piece(descriptor: int, before_wait: Callable[[], None]) -> bytes:
-    """Read a piece of input, waiting at most LINGER_S for more. Returns b"" at the end of the input."""
+    """Read a piece of input; wait at most LINGER_S seconds for more. Return b"" at the end of the input."""
     if not select.select([descriptor], [], [], 0)[0]:
         before_wait()
     piece = os.read(descriptor, PIECE_BYTES)

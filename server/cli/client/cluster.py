@@ -41,7 +41,7 @@ class TemporaryFailure(Exception):
 
 
 def parse_bootstrap(text: str) -> list[Address]:
-    """Parse HOST:PORT,HOST:PORT ...; without a port Kafka's default port is used. Raises UsageError."""
+    """Parse HOST:PORT,HOST:PORT and so on. The default port is Kafka's. Raises UsageError."""
     found = []
     for each in filter(None, (part.strip() for part in text.split(","))):
         # kcat and Kafka's own settings may name the protocol before the host.
@@ -59,13 +59,13 @@ def parse_bootstrap(text: str) -> list[Address]:
 
 
 def failed(what: str, code: int, message: str | None = None) -> RequestFailed:
-    """Make the exception for an error code. `what`: subject of the request; `message`: default is Kafka's text."""
+    """Make the exception for an error code. `what`: subject of the request. `message` None: Kafka's text."""
     error = ErrorCode.of(code)
     return RequestFailed(f"{what}: {message or error.message} ({error.name})")
 
 
 def only(answered: Sequence[T], what: str) -> T:
-    """Return a response's only result. Raises RequestFailed if `answered` has none or several."""
+    """Return the only result in a response. Raises RequestFailed if `answered` has none or several."""
     if len(answered) != 1:
         raise RequestFailed(
             f"{what}: the broker gives {len(answered)} answers, where one is wanted; is it a Kafka broker?"
@@ -86,7 +86,7 @@ class Cluster:
 
     @classmethod
     def reached(cls, servers: Sequence[Address], security: Security, timeout_s: float) -> Cluster:
-        """Connect to the first server that answers; learn all brokers. Raises RequestFailed after `timeout_s`."""
+        """Connect to the first server that answers, and read the metadata. Raises RequestFailed after `timeout_s`."""
         deadline_s = time.monotonic() + timeout_s
         failure: RequestFailed | None = None
         for index, address in enumerate(servers):
@@ -109,7 +109,10 @@ class Cluster:
     # --- whom to ask
 
     def metadata(self, topics: Iterable[str] | None, *, creates: bool = False) -> MetadataResponse:
-        """Request metadata of `topics`; None: of all. `creates`: create missing ones if auto.create.topics.enable."""
+        """Request metadata of `topics`; None: of all topics.
+
+        `creates`: brokers create missing topics if auto.create.topics.enable.
+        """
         answer = self.ask_any(lambda broker: self._metadata_of(broker, topics, creates, ANSWER_TIMEOUT_S))
         self._learn(answer)
         return answer
@@ -157,7 +160,7 @@ class Cluster:
         return sorted(self._addresses)
 
     def controller(self) -> BrokerConnection:
-        """Return the connection to the controller; with KRaft to any broker, which forwards changes."""
+        """Return the connection to the controller; in a KRaft cluster, to any broker: it forwards changes."""
         controller_id = self.metadata(()).controller_id
         if controller_id < 0:
             raise TemporaryFailure("there is no controller")
@@ -179,7 +182,7 @@ class Cluster:
     # --- how to ask
 
     def ask_any(self, question: Callable[[BrokerConnection], T]) -> T:
-        """Call `question` with the bootstrap broker; with another broker if the bootstrap broker is gone."""
+        """Call `question` with the bootstrap broker, or with another broker if the bootstrap broker is gone."""
         failure: ConnectionLost | TemporaryFailure | None = None
         if not self.first.is_closed:
             try:
@@ -213,7 +216,10 @@ class Cluster:
         raise failed(what, code, message)
 
     def patiently(self, question: Callable[[], T], timeout_s: float = ANSWER_TIMEOUT_S) -> T:
-        """Call `question`; retry on TemporaryFailure. After `timeout_s` raises RequestFailed with the last reason."""
+        """Call `question` and return its answer. Retry on TemporaryFailure; after `timeout_s` raise RequestFailed.
+
+        RequestFailed has the reason of the last failure.
+        """
         began_s = time.monotonic()
         is_said = False
         while True:
@@ -229,7 +235,7 @@ class Cluster:
                 time.sleep(RETRY_S)
 
     def change(self, request: Message) -> Any:
-        """Send a change to the controller; return the response. Results may be NOT_CONTROLLER: pass them to `check`."""
+        """Send a change to the controller; return the response. Let `check` see its results, such as NOT_CONTROLLER."""
         return self.patiently(lambda: self.controller().ask(request))
 
     # --- parts
@@ -259,7 +265,7 @@ Partition = tuple[str, int]
 def offsets_at(
     cluster: Cluster, partitions: Mapping[str, Sequence[int]], timestamp: int, *, isolation: int = 0
 ) -> dict[Partition, int]:
-    """Return each partition's offset at `timestamp`: ms, EARLIEST or LATEST; -1 if no record is so recent.
+    """Return each partition's offset at `timestamp`: ms, EARLIEST or LATEST; -1 if all records are older.
 
     With `isolation` READ_COMMITTED, LATEST is the last stable offset.
     """
@@ -278,7 +284,7 @@ def offsets_at(
 
 
 def by_topic(partitions: Sequence[Partition]) -> dict[str, list[int]]:
-    """Group partitions by topic."""
+    """Return the partitions' numbers by topic."""
     found: dict[str, list[int]] = {}
     for topic, number in partitions:
         found.setdefault(topic, []).append(number)
@@ -286,7 +292,7 @@ def by_topic(partitions: Sequence[Partition]) -> dict[str, list[int]]:
 
 
 def leaders_of(cluster: Cluster, partitions: Mapping[str, Sequence[int]]) -> dict[int, dict[str, list[int]]]:
-    """Group partitions by leader. Raises TemporaryFailure if a partition has no leader."""
+    """Group partitions by leader (broker id), then by topic. Raises TemporaryFailure if a partition has no leader."""
     leaders: dict[int, dict[str, list[int]]] = {}
     found = {}
     for topic in cluster.metadata(partitions).topics:

@@ -113,7 +113,7 @@ class BrokerConnection:
         self._send(request, version, has_answer=has_answer)
 
     def receive(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
-        """Receive the response to the oldest pending request. Its records are views, valid until the next `receive`."""
+        """Receive the response to the oldest open request. Its records are views, valid until the next `receive`."""
         correlation_id, response_class, version = self._waiting.popleft()
         end = self._frame(time.monotonic() + timeout_s)
         try:
@@ -221,7 +221,7 @@ class BrokerConnection:
         )
 
     def other_protocol(self, begun: bytes) -> str:
-        """Describe a peer that does not speak Kafka's protocol, from the first bytes that the peer sent."""
+        """Return a description of a peer that does not speak Kafka's protocol. `begun`: its first bytes."""
         if begun == b"HTTP":
             return f"{self.address} speaks HTTP, not Kafka's protocol: give the port of a broker's listener"
         if begun[0] == 0x15 and begun[1] == 3:
@@ -254,7 +254,7 @@ def connect(address: Address, security: Security, timeout_s: float) -> BrokerCon
 
 
 def _speaks_http(sock: socket.socket) -> bool:
-    """Tell whether the server answers a blank line like an HTTP server; the caller must then close `sock`."""
+    """Return True if the server answers a blank line as HTTP servers do. The caller must close `sock` then."""
     try:
         sock.settimeout(HTTP_PROBE_S)
         sock.sendall(b"\r\n\r\n")
@@ -287,7 +287,7 @@ def _connected(address: Address, deadline_s: float, timeout_s: float) -> socket.
 
 
 def _looked_up(address: Address, deadline_s: float) -> list[Any]:
-    """Resolve a host name in a daemon thread, because a DNS lookup cannot be interrupted. Raises RequestFailed."""
+    """Resolve a host name in a daemon thread, because a lookup cannot be interrupted. Raises RequestFailed."""
     found: list[Any] = []
     failed: list[Exception] = []
 

@@ -47,7 +47,7 @@ _NAMES_MAX_VERSION = 12  # of Fetch: later ones name topics by their ids
 
 
 class Batch(NamedTuple):
-    """One batch in a response buffer: `buffer[start:end]`, valid until the next batch is requested."""
+    """Batch in a response buffer: `buffer[start:end]`, valid until the next batch is requested."""
 
     place: Partition
     broker: int
@@ -67,7 +67,7 @@ class AtEnd(NamedTuple):
 
 
 class Consumer:
-    """Consumer that reads partitions until all of them are closed."""
+    """Reader of partitions, over one connection for each leader. It ends when all partitions are closed."""
 
     def __init__(self, cluster: Cluster, begins: Mapping[Partition, int], isolation: int) -> None:
         self.positions = dict(begins)
@@ -152,7 +152,10 @@ class Consumer:
         self._connections.pop(leader).close()
 
     def _answered(self) -> list[int]:
-        """Wait for a response; return the leaders that responded. A single leader needs no wait: its read times out."""
+        """Wait until any leader has responded; return all that have.
+
+        A single leader is returned without waiting, because the read of its response has a timeout.
+        """
         if len(self._under_way) < 2:
             return list(self._under_way)
         sockets = {self._connections[leader].socket: leader for leader in self._under_way}
@@ -162,7 +165,7 @@ class Consumer:
         return [sockets[each] for each in ready]
 
     def _wait_for_better(self, error: Exception) -> None:
-        """Pause before looking up leaders again. Raises RequestFailed if errors last for ANSWER_TIMEOUT_S."""
+        """Pause before leaders are looked up again. Raises RequestFailed after ANSWER_TIMEOUT_S seconds of errors."""
         now_s = time.monotonic()
         if self._failing_since_s is None:
             self._failing_since_s = now_s
@@ -241,7 +244,7 @@ class Consumer:
             raise corrupt(place, error) from None
 
     def _begin_anew(self, place: Partition) -> None:
-        """Continue at the nearest existing offset. Raises TemporaryFailure if the offset that was refused exists."""
+        """Continue at the nearest existing offset. Raises TemporaryFailure if the refused offset does exist."""
         partition = {place[0]: [place[1]]}
         earliest = offsets_at(self._cluster, partition, EARLIEST)[place]
         latest = offsets_at(self._cluster, partition, LATEST, isolation=self._isolation)[place]
@@ -261,7 +264,7 @@ IsWanted = Callable[[BatchHeader, Any, int], bool]
 
 
 def _committed(part: PartitionData) -> IsWanted:
-    """Return a filter that selects committed batches; it must see all batches of a response in order."""
+    """Return a filter that selects committed batches. Call it for all batches of the response, in order."""
     to_come = sorted(part.aborted_transactions or (), key=lambda each: -each.first_offset)
     aborted: set[int] = set()
 
@@ -317,7 +320,7 @@ def parse_bounds(texts: Sequence[str]) -> Bounds:
 def begin_and_end(
     cluster: Cluster, partitions: Mapping[str, Sequence[int]], bounds: Bounds, isolation: int = READ_COMMITTED
 ) -> dict[Partition, tuple[int, int | None]]:
-    """Return each partition's first offset and end offset for the bounds. The end is None if there is no end."""
+    """Return each partition's first offset and end offset for `bounds`. End None: read without an end."""
     begins = _begins(cluster, partitions, bounds, isolation)
     if bounds.until_ms is None:
         return {place: (begin, None) for place, begin in begins.items()}
@@ -344,7 +347,7 @@ def _begins(
 def _at_time(
     cluster: Cluster, partitions: Mapping[str, Sequence[int]], timestamp_ms: int, isolation: int
 ) -> dict[Partition, int]:
-    """Return the first offset at or after `timestamp_ms` in each partition; the current end if there is none."""
+    """Return, for each partition, the first offset at or after `timestamp_ms`; if there is none, the current end."""
     found = offsets_at(cluster, partitions, timestamp_ms)
     late: dict[str, list[int]] = {}
     for (topic, number), offset in found.items():

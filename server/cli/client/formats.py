@@ -104,7 +104,7 @@ def parse_format(text: str, *, is_null_shown: bool = False) -> Format:
 
 
 def usual_format(delimiter: bytes, key_delimiter: bytes | None, *, is_null_shown: bool = False) -> Format:
-    """Make the default format: value and delimiter; with `key_delimiter`, key and key delimiter come first."""
+    """Make the default format: value and delimiter. With `key_delimiter`, the key and that delimiter come first."""
     key = () if key_delimiter is None else (Piece(field="k"), Piece(text=key_delimiter))
     return Format((*key, Piece(field="s"), Piece(text=delimiter)), is_null_shown)
 
@@ -125,7 +125,7 @@ def raw_printer(chosen: Format) -> PrintRecord:
 
 
 def shown_printer(chosen: Format) -> PrintRecord:
-    """Return a function that formats records for a terminal: control characters are escaped, very long values cut."""
+    """Return a function that formats records for a terminal: it escapes control characters, and cuts long values."""
     null = chosen.null
 
     def printed(record: Record, place: Place) -> bytes:
@@ -143,7 +143,7 @@ def shown_printer(chosen: Format) -> PrintRecord:
 
 
 def json_printer(delimiter: bytes) -> PrintRecord:
-    """Return a function that formats records as kcat's JSON envelope, one line each, in ASCII (safe for terminals)."""
+    """Return a function that formats each record as one line: kcat's JSON envelope in ASCII, safe for terminals."""
 
     def printed(record: Record, place: Place) -> bytes:
         headers = [text for key, value in record.headers for text in (_text(key), _text(value))]

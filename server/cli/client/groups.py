@@ -35,7 +35,7 @@ _NAMES_MAX_VERSION = 9  # of OffsetFetch and OffsetCommit: later ones name topic
 
 
 class Listed(NamedTuple):
-    """Entry of the list of groups. Brokers before 2.6 return no state, and brokers before 3.8 no type."""
+    """Entry in the list of groups. The state is missing from brokers before 2.6, the type from brokers before 3.8."""
 
     group: str
     kind: str
@@ -54,7 +54,7 @@ def list_groups(cluster: Cluster) -> list[Listed]:
 
 
 def find_group(cluster: Cluster, group: str) -> Listed | None:
-    """Find a group in the list of its coordinator; None if the group does not exist."""
+    """Find a group in its coordinator's list of groups; None if the group does not exist."""
     coordinator = cluster.coordinator(group)
     found = _listed(cluster, f"group {group}", lambda: coordinator, -1)
     return next((each for each in found if each.group == group), None)
@@ -76,7 +76,7 @@ def _listed(cluster: Cluster, what: str, broker: Callable[[], BrokerConnection],
 
 
 def committed_of(cluster: Cluster, group: str) -> dict[Partition, int]:
-    """Fetch the committed offsets of a group. Raises RequestFailed."""
+    """Return the committed offsets of a group, by partition. Raises RequestFailed."""
 
     def ask() -> dict[Partition, int]:
         wanted = OffsetFetchRequestGroup(group_id=group, topics=None)
@@ -93,7 +93,7 @@ def committed_of(cluster: Cluster, group: str) -> dict[Partition, int]:
 
 
 def starts_of(cluster: Cluster, group: str) -> dict[Partition, int]:
-    """Fetch the start offsets of a share group's initialized partitions. Raises RequestFailed."""
+    """Return the start offsets of a share group's initialized partitions. Raises RequestFailed."""
 
     def ask() -> dict[Partition, int]:
         wanted = DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)
@@ -111,7 +111,7 @@ def starts_of(cluster: Cluster, group: str) -> dict[Partition, int]:
 
 
 def ends_of(cluster: Cluster, partitions: Sequence[Partition]) -> dict[Partition, int]:
-    """Fetch the end offsets of partitions; deleted partitions and partitions without a leader are omitted."""
+    """Return the partitions' end offsets. Deleted partitions and partitions without a leader are omitted."""
     topics = {topic for topic, _ in partitions}
     if not topics:
         return {}
@@ -188,9 +188,9 @@ class Members(NamedTuple):
     """Subtopologies of a streams group, by the topic that they read."""
 
     def readers(self, committed: Collection[Partition]) -> dict[Partition, list[str]]:
-        """Return the members that read each partition, by assignments or tasks; several in a share group.
+        """Return, for each partition, the members that read it (in a share group several).
 
-        `committed`: partitions with committed offsets, which are matched to tasks.
+        `committed`: partitions with committed offsets. In a streams group, these are matched to the members' tasks.
         """
         found: dict[Partition, list[str]] = {}
         owners: dict[Task, str] = {}
@@ -206,7 +206,7 @@ class Members(NamedTuple):
 
 
 def members_of(cluster: Cluster, listed: Listed) -> Members:
-    """Request the members of a group; empty if the group's type is unknown. Raises RequestFailed."""
+    """Return the members of a group; no members if the group's type is unknown. Raises RequestFailed."""
     ask = _KINDS.get(listed.kind.lower())
     return Members([], {}) if ask is None else cluster.patiently(lambda: ask(cluster, listed.group))
 
@@ -226,7 +226,7 @@ def _member(found: Any, partitions: Iterable[Partition] = (), tasks: Iterable[Ta
 
 
 def assigned(blob: bytes) -> tuple[Partition, ...]:
-    """Decode the assignment of a classic consumer; empty if malformed, because members may send any bytes."""
+    """Decode the assignment of a classic consumer; empty if it is malformed, because members may send any bytes."""
     version = int.from_bytes(blob[:2], "big", signed=True)
     if len(blob) < 2 or version < 0:
         return ()
@@ -260,7 +260,7 @@ def delete_group(cluster: Cluster, group: str) -> None:
 
 
 def described(cluster: Cluster, group: str, request: Any) -> Any:
-    """Request the description of one group from its coordinator. Raises RequestFailed or TemporaryFailure."""
+    """Return the description of one group, from its coordinator. Raises RequestFailed or TemporaryFailure."""
     found = only(cluster.coordinator(group).ask(request).groups, f"group {group}")
     cluster.check(f"group {group}", found.error_code, found.error_message)
     return found

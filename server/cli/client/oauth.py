@@ -63,7 +63,7 @@ Find = Callable[[float], str]
 
 @dataclass(slots=True)
 class TokenLogin:
-    """Login by OAUTHBEARER. `find` retrieves a token when a connection is opened and the last token is too old."""
+    """Login by OAUTHBEARER. `find` gets a new token when a connection is opened and the last token is too old."""
 
     find: Find = field(repr=False)
     extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -82,7 +82,7 @@ class TokenLogin:
 def token_login(
     texts: Mapping[str, str], jaas: JaasEntry | None, context: Callable[[TlsConfig], ssl.SSLContext]
 ) -> TokenLogin:
-    """Make the login from client settings and a JAAS entry; `context`: for https token endpoints. Raises UsageError."""
+    """Make the login from client settings and a JAAS entry. `context`: for https token endpoints. Raises UsageError."""
     options = {} if jaas is None else jaas.options
     try:
         login = oauth_login(_as_kafkas(texts, options), "", JaasEntry("", "required", _with_extensions(options)))
@@ -104,7 +104,7 @@ def _as_kafkas(texts: Mapping[str, str], options: Mapping[str, str]) -> dict[str
 
 
 def _with_extensions(options: Mapping[str, str]) -> dict[str, str]:
-    """Add each SASL extension under both names that Kafka reads: for an issuer's tokens, and for unsecured ones."""
+    """Add each SASL extension under both of its names in Kafka: for tokens from an issuer, and for unsecured ones."""
     both = {
         f"{UNSECURED_OPTION}Extension_{name.removeprefix(_EXTENSION)}": text
         for name, text in options.items()
@@ -124,7 +124,7 @@ def _find(login: OAuthLogin, context: Callable[[TlsConfig], ssl.SSLContext]) -> 
 
 
 def checked(token: str) -> str:
-    """Return the token if its form is valid. Raises RequestFailed otherwise."""
+    """Return the token if its form is valid; otherwise raise RequestFailed."""
     try:
         return plain_token(token)
     except FailedRetrieval:
@@ -142,7 +142,10 @@ def _of_file(path: Path) -> str:
 
 
 def _of_issuer(source: ClientCredentials, context: ssl.SSLContext | None, timeout_s: float) -> str:
-    """Request a token from the issuer in a daemon thread, because the response may arrive very slowly."""
+    """Return a token from the issuer. Raises RequestFailed after `timeout_s` seconds.
+
+    A daemon thread requests the token, because the response may come very slowly.
+    """
     parts = urlsplit(source.url)
     issuer = f"the issuer of tokens at {parts.scheme}://{parts.hostname}"
     found: list[tuple[int, bytes] | str] = []
@@ -161,7 +164,7 @@ def _of_issuer(source: ClientCredentials, context: ssl.SSLContext | None, timeou
 
 
 def _asked(source: ClientCredentials, context: ssl.SSLContext | None, timeout_s: float) -> tuple[int, bytes] | str:
-    """Return status and body of the issuer's response, or the reason why there is none."""
+    """Return the status and body of the issuer's response, or a text with the reason why there is none."""
     import http.client  # here, as files need no HTTP
 
     parts = urlsplit(source.url)

@@ -23,11 +23,11 @@ class UsageError(Exception):
 
 
 class ConnectionLost(RequestFailed):
-    """Loss of a connection, or a peer that does not respond. Another broker may still answer."""
+    """Error: a connection was lost, or a peer does not respond. Another broker may still answer."""
 
 
 class NoResponse(ConnectionLost):
-    """Timeout, because a connected peer has sent no response."""
+    """Timeout of a request: the peer is connected and has sent no response."""
 
 
 SHOWN_BYTES_MAX = 8 * 1024
@@ -44,7 +44,7 @@ def shown_text(text: str) -> str:
 
 
 def shown_bytes(data: bytes) -> str:
-    """Format bytes as text with escapes. Very long values are cut, and their size is added."""
+    """Return bytes as text with escapes. A very long value is cut, and its size is added."""
     size = len(data)
     cut = data[:SHOWN_BYTES_MAX]
     text = shown_text(bytes(cut).decode("utf-8", "backslashreplace"))
@@ -52,7 +52,7 @@ def shown_bytes(data: bytes) -> str:
 
 
 def say(text: str) -> None:
-    """Print one line on stderr, separate from the command's output."""
+    """Print one line on stderr; stdout is for the command's output."""
     line = " ".join(shown_text(text).split())
     print(f"ottla: {line}".encode("utf-8", "backslashreplace").decode(), file=sys.stderr, flush=True)
 

@@ -102,7 +102,10 @@ _PEEKS = {size: struct.Struct(f"<H{2 + size}xBH").unpack_from for size in (1, 2,
 
 
 def _spans_of(count: int) -> Iterator[tuple[int, int]]:
-    """Yield index ranges of records with equally long offset deltas (varints); short, to fit the processor's cache."""
+    """Yield index ranges of records. In a range all offset deltas are varints of equal length.
+
+    Ranges are short, so that their data fit into the processor's cache.
+    """
     yield 0, min(64, count)
     for first in range(64, count, SPAN_RECORDS):
         yield first, min(first + SPAN_RECORDS, count)
@@ -110,7 +113,10 @@ def _spans_of(count: int) -> Iterator[tuple[int, int]]:
 
 @cache
 def _two_byte_lengths() -> list[int]:
-    """Return the length that each two-byte varint encodes, by its little-endian number; 0 unless positive."""
+    """Return a table of the lengths that two-byte varints encode; 0 for those that are not positive.
+
+    Index: the two bytes as a little-endian number.
+    """
     lengths = [0] * 65536
     for high in range(1, 128):
         for low in range(128, 256, 2):
@@ -199,13 +205,13 @@ _EXPRESSIONS = {
 
 
 class BatchPrinter(NamedTuple):
-    """Functions that print a whole batch in one output format: `regular` is fast, `any` takes all batches."""
+    """Functions that print a whole batch in one format. `regular`: fast, for regular batches; `any`: for all."""
 
     regular: PrintBatch
     any: PrintBatch
 
     def of(self, summary: RecordsSummary, count: int) -> PrintBatch:
-        """Choose the function for a batch of `count` records by the summary from `check_records`."""
+        """Return the function for a batch of `count` records; `summary` comes from `check_records`."""
         is_regular = (
             summary.offsets_are_consecutive
             and summary.min_timestamp_delta >= 0
@@ -216,7 +222,7 @@ class BatchPrinter(NamedTuple):
 
 
 def batch_printer(chosen: Format) -> BatchPrinter | None:
-    """Compile the functions for an output format; None if the format prints headers, which need decoded records."""
+    """Compile the functions for an output format. Return None if it prints headers: they need decoded records."""
     named = "".join(piece.field for piece in chosen.pieces)
     if "h" in named:
         return None
@@ -278,7 +284,7 @@ def _has_any(named: str, fields: str) -> bool:
 
 
 def _record_and_join(chosen: Format) -> tuple[str, str]:
-    """Return the source of two expressions: one for a record's text, one that joins all texts."""
+    """Return the source code of two expressions: one makes the text of a record, the other joins all texts."""
     pieces = chosen.pieces
     # Values and a delimiter are what mostly is asked for, and need no new bytes for each record.
     if len(pieces) == 2 and pieces[0].field in ("s", "k") and not pieces[1].field:
@@ -292,7 +298,7 @@ def _record_and_join(chosen: Format) -> tuple[str, str]:
 
 
 class RecordPrinter:
-    """Printer that prints up to `count_max` records (None: all) and counts them."""
+    """Printer of records. It stops after `count_max` records (None: never) and counts them."""
 
     def __init__(self, print_record: PrintRecord, print_batch: BatchPrinter | None, count_max: int | None) -> None:
         self.count = 0
@@ -303,7 +309,7 @@ class RecordPrinter:
         return self._count_max is not None and self.count >= self._count_max
 
     def printed(self, batch: Batch, before: int | None) -> bytes:
-        """Return the text of wanted records with offsets below `before`; None: of all. Raises RequestFailed."""
+        """Return a batch's records as text, those with offsets below `before` (None: all). Raises RequestFailed."""
         try:
             if self._print_batch is not None and self._is_wanted_whole(batch, before):
                 return self._whole(batch, self._print_batch)

@@ -33,7 +33,7 @@ NEVER_MS = (1 << 31) - 1  # there is no transaction that could time out
 
 
 class Place(NamedTuple):
-    """Position of a batch in a producer's sequence: producer id, epoch, and sequence of the first record."""
+    """Position in a producer's sequence, for one batch: producer id, epoch, and sequence of the first record."""
 
     producer_id: int
     epoch: int
@@ -41,14 +41,14 @@ class Place(NamedTuple):
 
 
 class Sequences:
-    """Producer id and next sequences of an idempotent producer."""
+    """State of an idempotent producer: its id and, by partition, the next sequence."""
 
     def __init__(self, producer_id: int, epoch: int) -> None:
         self._producer_id, self._epoch = producer_id, epoch
         self._next: dict[int, int] = {}
 
     def take(self, partition: int, count: int) -> Place:
-        """Reserve `count` sequences for a partition's next batch; write batches in the order of these calls."""
+        """Reserve `count` sequences for a partition's next batch. Write the batches in the order of these calls."""
         sequence = self._next.get(partition, 0)
         self._next[partition] = (sequence + count) % SEQUENCES
         return Place(self._producer_id, self._epoch, sequence)
@@ -83,7 +83,7 @@ def _ask(cluster: Cluster, broker: BrokerConnection, is_demanded: bool) -> Seque
 
 
 def partition_of(key: bytes, partitions: Sequence[int]) -> int:
-    """Return the partition of a key. `partitions`: all partitions of the topic, sorted."""
+    """Return the partition for a key. `partitions`: all partitions of the topic, sorted."""
     return partitions[(murmur2(key) & 0x7FFFFFFF) % len(partitions)]
 
 
@@ -106,7 +106,7 @@ class _Sent:
 
 
 class Producer:
-    """Producer of one topic; end by `settle` and `close`. `acks`: -1 all in-sync replicas, 1 leader, 0 no answer."""
+    """Producer of one topic. Call `settle`, then `close`, at the end. `acks`: -1 in-sync replicas, 1 leader, 0 none."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Producer:
         *,
         sequences: Sequences | None = None,
     ) -> None:
-        """`on_answer` is called with each request's duration in seconds. With `sequences` batches can be retried."""
+        """`on_answer` gets each request's duration in seconds. `sequences`: given if batches can be retried."""
         self.topic = topic
         self.acknowledged = 0
         """Records; with acks 0 those that were sent."""
@@ -135,7 +135,7 @@ class Producer:
         """All partitions of the topic, in their order."""
 
     def write(self, batches: dict[int, tuple[bytes, int]]) -> None:
-        """Send one batch (batch, number of records) to each of the given partitions. Raises RequestFailed."""
+        """Send one batch to each partition in `batches`, given as (batch, number of records). Raises RequestFailed."""
         left = dict(batches)
         while left:
             leader = self._leaders.get(next(iter(left)), -1)
@@ -153,10 +153,10 @@ class Producer:
                 del left[partition]
 
     def _begins(self, batches: Mapping[int, object]) -> bool:
-        """Tell whether a partition's first batch is still in flight; the caller must then wait.
+        """Return True if a first batch of one of these partitions is in flight; the caller must then wait.
 
-        A leader accepts any sequence of an unknown producer id: if a broker that is not leader yet refuses the first
-        batch, it might accept the second batch, and after that never the first one again.
+        A leader accepts any sequence of an unknown producer id. Suppose that a broker refuses the first batch, because
+        it is not leader yet, and then accepts the second one: it would never accept the first one again.
         """
         return self.sequences is not None and any(
             partition in sent.batches for partition in batches.keys() - self._begun for sent in self._under_way
@@ -202,7 +202,7 @@ class Producer:
             self.acknowledged += _records(batches)
 
     def _hang_up(self, leader: int) -> None:
-        """Close the connection to a leader; requests in flight on this connection count as lost."""
+        """Close the connection to a leader. Requests in flight on this connection count as lost."""
         connection = self._connections.pop(leader, None)
         if connection is not None:
             connection.close()
@@ -217,7 +217,7 @@ class Producer:
     def _write_again(
         self, last: dict[int, tuple[bytes, int]], first: dict[int, tuple[bytes, int]] | None = None
     ) -> None:
-        """Retry batches one by one: `first`, then all batches in flight that are refused or lost, then `last`."""
+        """Write batches one by one: `first`, then those in flight that turn out to be refused or lost, then `last`."""
         again = [first or {}]
         while self._under_way:
             again.append(self._answered())

@@ -43,11 +43,11 @@ class Placed(NamedTuple):
 
 
 class Impossible(Exception):
-    """Plan that is impossible, because a partition has more replicas than there are brokers."""
+    """Error: no plan is possible, because a partition has more replicas than there are brokers."""
 
 
 def plan_spread(partitions: Sequence[Placed], brokers: Sequence[int]) -> list[Placed]:
-    """Plan an even spread over `brokers` (ids); return the changed partitions with new replicas. Raises Impossible."""
+    """Plan an even spread over `brokers` (ids); return changed partitions with new replicas. Raises Impossible."""
     for each in partitions:
         if len(each.replicas) > len(brokers):
             raise Impossible(
@@ -66,7 +66,7 @@ def plan_spread(partitions: Sequence[Placed], brokers: Sequence[int]) -> list[Pl
 
 
 class _Counts:
-    """Partitions by broker and topic, and the number of partitions on each broker, per topic and in total."""
+    """Index of partitions by topic and broker. It also counts them, per broker and topic, and per broker in total."""
 
     def __init__(self, brokers: Iterable[int]) -> None:
         self.of_topic: dict[str, Counter[int]] = {}
@@ -106,7 +106,7 @@ class _Plan:
         ]
 
     def count_leads(self) -> None:
-        """Count the preferred leaders of each broker after the planned moves of replicas."""
+        """Count how often each broker is preferred leader after the planned moves of replicas."""
         for number, (each, replicas) in enumerate(zip(self._partitions, self._replicas, strict=True)):
             if replicas:
                 self.leads.add(each.topic, replicas[0], number)
@@ -114,7 +114,7 @@ class _Plan:
     # --- one move
 
     def move_replica(self, topic: str, source: int, target: int) -> bool:
-        """Move one replica of a topic from `source` to `target`; tell whether that was possible."""
+        """Move one replica of a topic from `source` to `target`; return False if that is not possible."""
         for number in self.replicas.numbers(topic, source):
             if target not in self._replicas[number]:
                 self._replace(number, source, target)
@@ -128,7 +128,7 @@ class _Plan:
         self.replicas.add(topic, target, number)
 
     def move_lead(self, topic: str, source: int, target: int) -> bool:
-        """Make `target` preferred leader of a partition that `source` leads; tell whether that was possible."""
+        """Make `target` preferred leader of one partition instead of `source`; return False if that is not possible."""
         for number in self.leads.numbers(topic, source):
             replicas = self._replicas[number]
             if target in replicas:
@@ -152,7 +152,7 @@ class _Plan:
                     self._replace(number, broker, min(free, key=lambda other: (of_topic[other], of_all[other])))
 
     def level(self, counts: _Counts, move: Callable[[str, int, int], bool]) -> None:
-        """Even out each topic, then all topics together (steps 2 and 3; for leaders step 4)."""
+        """Even out each topic, then all topics together: steps 2 and 3 for replicas, step 4 for preferred leaders."""
         for topic, of_topic in counts.of_topic.items():
             self._level_topic(topic, of_topic, counts, move)
         is_better = True
@@ -177,7 +177,7 @@ class _Plan:
             )
 
     def _level_pair(self, source: int, target: int, counts: _Counts, move: Callable[[str, int, int], bool]) -> bool:
-        """Move partitions of topics of which `source` has more than `target`; tell whether any was moved."""
+        """Move partitions from `source` to `target` in topics where `source` has more; return True if any was moved."""
         is_better = False
         for topic, of_topic in counts.of_topic.items():
             if counts.of_all[source] - counts.of_all[target] <= 1:
@@ -204,7 +204,7 @@ def placed_partitions(cluster: Cluster) -> tuple[list[Placed], list[str]]:
 
 
 def moving(cluster: Cluster, partitions: Sequence[Placed] | None = None) -> list[str]:
-    """Return the names of the partitions that are being reassigned, among `partitions`; None: among all."""
+    """Return the names of partitions that are being reassigned. `partitions` None: look at all partitions."""
     topics = None
     if partitions is not None:
         topics = [

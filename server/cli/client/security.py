@@ -33,7 +33,7 @@ _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """Security of connections to brokers. None means no encryption, or no login."""
+    """Security of connections to brokers. `encryption` None: no TLS. `login` None: no login."""
 
     protocol: str = "PLAINTEXT"
     encryption: ssl.SSLContext | None = None
@@ -41,7 +41,7 @@ class Security:
 
 
 def read_properties(file: Path | None, given: Sequence[str]) -> dict[str, str]:
-    """Read a client's properties file. Settings in `given`, as NAME=VALUE, override the file's. Raises UsageError."""
+    """Return the settings in a client's properties file. `given` (NAME=VALUE) overrides them. Raises UsageError."""
     texts: dict[str, str] = {}
     if file is not None:
         from ottla.server.config.properties import MalformedProperties, parse_properties

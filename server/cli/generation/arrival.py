@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 
 class Event(NamedTuple):
-    """Event of the generated data. The value None is a tombstone."""
+    """Event of the generated data. `value` None: a tombstone."""
 
     key: str
     value: Row | None
@@ -48,15 +48,15 @@ class Written(NamedTuple):
 
 
 class Kind(Protocol):
-    """Kind of generated data: makes events in time order and computes their expected result."""
+    """Kind of generated data. It makes events in time order and computes the result that a consumer should get."""
 
     null_is_poison: bool
 
     def make(self, number: int, time_ms: int, random_source: random.Random, room: int) -> Sequence[Event]:
-        """Make one event, or several that stay together, but at most `room`. All of them count for the result."""
+        """Make one event, or several that must stay together, at most `room`. All of them count for the result."""
 
     def closing(self, time_ms: int) -> Event | None:
-        """Make an event that only advances event time and is not in the result; None if the kind has no windows."""
+        """Make an event that advances event time and does not count for the result; None if the kind has no windows."""
 
     def finish(self) -> None:
         """Emit the last rows of the result."""
@@ -95,10 +95,11 @@ class _Held(NamedTuple):
 
 
 class Arrival:
-    """Iterator over the records of one run, in the order of the topic; iterate only once.
+    """Iterator over all generated records, in the order of the topic. It can be iterated only once.
 
-    Each position gets a held record that is due or can no longer wait, the next of several events that stay together,
-    a poisonous record, or a new event. A late event is held, and its position gets another record.
+    Each position in the topic gets one of these: a held record that is due or can no longer wait; the next one of
+    several events that stay together; a poisonous record; a new event. If a new event is late, it is held, and another
+    record takes its position.
     """
 
     def __init__(

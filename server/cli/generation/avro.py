@@ -89,7 +89,7 @@ class Avro(Encoding):
         return struct.pack(">bI", 0, UNKNOWN_ID) + b"\x02"
 
     def _learn(self, schema: Schema) -> None:
-        """Store all record schemas by full name, because a schema may refer to a record by its name."""
+        """Store all record schemas by full name, because other schemas may refer to records by name."""
         if isinstance(schema, list):
             for each in schema:
                 self._learn(each)
@@ -150,7 +150,7 @@ def registered(url: str, subject: str, schema: Schema) -> int:
 
 
 def _request(url: str, subject: str, body: Row) -> urllib.request.Request:
-    """Make the HTTP request that registers a schema. Name and password in `url` are used for Basic authentication."""
+    """Make the HTTP request that registers a schema. It has Basic authentication if `url` has a name and password."""
     try:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:

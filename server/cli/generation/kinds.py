@@ -41,12 +41,12 @@ _NAMES = ("Ottla", "Franz", "Elli", "Valli", "Milena", "Max", "Felice", "Dora", 
 
 
 def pick(random_source: random.Random, count: int) -> int:
-    """Draw an integer from 0 to `count` - 1; uses only `random()`."""
+    """Return a random integer from 0 to `count` - 1. It uses only `random()` of the source."""
     return int(random_source.random() * count)
 
 
 class Minutes:
-    """Totals per minute and name; the totals of a minute are emitted when the next minute begins."""
+    """Totals by minute and name. When the next minute begins, the totals of the last one are emitted."""
 
     def __init__(self, emit: Emit, row: Callable[[str, tuple[str, ...], list[int]], Row]) -> None:
         self._emit, self._row = emit, row
@@ -128,7 +128,7 @@ class Clicks(Kind):
 
 
 class Posts(Kind):
-    """Generator of short posts with one to three tags, whose frequency is skewed."""
+    """Generator of short posts with one to three tags; some tags are much more frequent than others."""
 
     null_is_poison = True
 
@@ -207,8 +207,9 @@ def _metric_row(begin: str, name: tuple[str, ...], totals: list[int]) -> Row:
 class Changes(Kind):
     """Generator of changes to a table of accounts, in Debezium's envelope.
 
-    Operations are c, u and d; a tombstone follows each d. Ids are never reused. `source.lsn` rises; a row's highest lsn
-    is in force, even if other changes arrive later. Existing rows come first: operation r, all with the same lsn.
+    Operations are c, u and d; a tombstone follows each d. Ids are never reused. `source.lsn` rises: for each row, the
+    change with the highest lsn counts, even if others arrive later. Existing rows come first: operation r, all with the
+    same lsn.
     """
 
     null_is_poison = False

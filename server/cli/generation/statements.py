@@ -15,7 +15,7 @@ TABLE = "accounts"
 
 
 class Stated(Kind):
-    """Wrapper of the kind `changes` that also writes each change as an SQL statement."""
+    """Wrapper of the kind `changes`. It also writes each change as an SQL statement."""
 
     def __init__(self, changes: Kind, write: Callable[[str], object]) -> None:
         """`write` is called with one line, including the line end."""

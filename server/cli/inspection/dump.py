@@ -51,10 +51,10 @@ BATCH_BYTES_MAX = DECOMPRESSED_BYTES_MAX
 
 
 class ReadOnlyFile:
-    """File opened only for reading, so that its folder may be read-only."""
+    """File opened only for reading. Its folder may be read-only."""
 
     def __init__(self, path: Path) -> None:
-        """Open `path`. Raises OSError, also for anything but a regular file, because opening a pipe would block."""
+        """Open `path`. Raises OSError, also for anything but a regular file: a pipe would block."""
         self.path = path
         self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         if not stat.S_ISREG(os.fstat(self._fd).st_mode):
@@ -73,12 +73,12 @@ class ReadOnlyFile:
         return os.fstat(self._fd).st_size
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Read at most BATCH_BYTES_MAX bytes, so that a damaged length cannot exhaust the memory."""
+        """Read at most BATCH_BYTES_MAX bytes, so that a damaged length field cannot exhaust the memory."""
         return os.pread(self._fd, min(length, BATCH_BYTES_MAX), position)
 
 
 class FoundBatch(NamedTuple):
-    """Batch and its position in the file. `problem`: description of damaged bytes, or None."""
+    """Batch with its position in the file. `problem`: text about damaged bytes, None if there are none."""
 
     header: BatchHeader
     position: int
@@ -86,11 +86,11 @@ class FoundBatch(NamedTuple):
 
 
 class UnreadableRecords(Exception):
-    """Batch whose records cannot be decoded; the text gives the reason."""
+    """Error: the records of a batch cannot be decoded. The text gives the reason."""
 
 
 def batches_of(file: ReadOnlyFile) -> Iterator[FoundBatch]:
-    """Yield a `.log` file's batches with verified checksums. Raises CorruptSegment at bytes that are no batch."""
+    """Yield the batches of a `.log` file and verify checksums. Raises CorruptSegment at bytes that are no batch."""
     for header, position in scan_batches(file, 0, file.size, LARGE_SCAN_BYTES):
         yield FoundBatch(header, position, _problem(file, header, position))
 
@@ -113,7 +113,7 @@ def _checksum(file: ReadOnlyFile, header: BatchHeader, position: int) -> int:
 
 
 def records_of(file: ReadOnlyFile, found: FoundBatch) -> Iterator[Record]:
-    """Read the records of a batch. Raises UnreadableRecords before the first record if the batch cannot be decoded."""
+    """Read the records of a batch. If they cannot be decoded, raise UnreadableRecords before the first one."""
     size = found.header.size_in_bytes
     if size > BATCH_BYTES_MAX:
         raise UnreadableRecords(f"{size} bytes are more than a batch can have")
@@ -124,7 +124,7 @@ def records_of(file: ReadOnlyFile, found: FoundBatch) -> Iterator[Record]:
 
 
 def offset_problem(found: FoundBatch, expected_offset: int | None) -> str | None:
-    """Describe the problem if a batch's offsets repeat or run backwards; None if the offsets are valid."""
+    """Return a text if a batch's offsets repeat or run backwards; None if the offsets are valid."""
     header = found.header
     if header.last_offset < header.base_offset:
         return f"last offset {header.last_offset} is below the first, {header.base_offset}"
@@ -146,11 +146,11 @@ Rows = Iterator[tuple[bool, Row]]
 
 
 class NoLogFile(Exception):
-    """Refusal of a file that does not belong to a log."""
+    """Error: the file does not belong to a log."""
 
 
 def readable_files(path: Path) -> list[Path]:
-    """Return the files to dump: `path` itself, or all files of the partition, or of all partitions, in this folder."""
+    """Return the files to dump: `path`, or if it is a folder, the log files in it and in its partition folders."""
     if not path.is_dir():
         return [path]
     names = sorted(each.name for each in path.iterdir())
@@ -162,7 +162,7 @@ def readable_files(path: Path) -> list[Path]:
 
 
 def rows_of(path: Path, complain: Complain, *, shows_records: bool, decoder: Decoder | None) -> Rows:
-    """Yield a file's rows; report damage to `complain`. Raises NoLogFile, or OSError if the file is unreadable."""
+    """Yield a file's rows. Report damage to `complain`. Raises NoLogFile, or OSError if the file is unreadable."""
     named = parse_segment_file(path.name)
     if path.name == LEADER_EPOCH_CHECKPOINT:
         return _epochs(path, complain)
@@ -198,7 +198,7 @@ def _batches(path: Path, complain: Complain, *, shows_records: bool, decoder: De
 
 
 def batch_row(found: FoundBatch) -> Row:
-    """Make the row of a batch from its header. An older message is itself a batch and has fewer fields."""
+    """Make the row of a batch from its header. A message of an older format is itself a batch, with fewer fields."""
     header = found.header
     row: Row = {"offset": header.base_offset} if header.magic != MAGIC_V2 else _offsets_and_producer(header)
     return row | {
@@ -290,7 +290,7 @@ def _marker_of(record: Record) -> Row:
 
 
 def entries_of(path: Path, entry: Struct, complain: Complain) -> Iterator[tuple[int, ...]]:
-    """Yield the entries of an index file; reads some thousand entries at a time."""
+    """Yield the entries of an index file. It reads some thousand entries at a time."""
     with ReadOnlyFile(path) as file:
         size, rest = file.size, file.size % entry.size
         if rest:

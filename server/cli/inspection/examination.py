@@ -64,7 +64,7 @@ _KNOWN = frozenset(
 
 
 class Finding(NamedTuple):
-    """Problem found in a file. `position` in bytes; None if the problem concerns the whole file."""
+    """Problem found in a file. `position`: in bytes; None if the problem concerns the whole file."""
 
     path: str
     position: int | None
@@ -74,7 +74,7 @@ class Finding(NamedTuple):
 
 @dataclass(slots=True)
 class Examined:
-    """Counts and findings of an examination; findings after the first FINDINGS_MAX are only counted."""
+    """Counts and findings of an examination. After FINDINGS_MAX findings, further ones are only counted."""
 
     on_progress: Callable[[int], None] = lambda _: None
     """Callback with the bytes of logs read since its last call."""
@@ -93,7 +93,7 @@ class Examined:
             self.findings.append(Finding(str(path), position, reason, is_damage))
 
     def complain(self, path: Path, reason: str) -> None:
-        """Add a finding from a complaint of `dump.py`, whose text ends with the position."""
+        """Add a finding for a complaint of `dump.py`; the text of a complaint ends with the position."""
         text, _, position = reason.rpartition(" at position ")
         self.note(path, text or reason, int(position) if text and position.isdecimal() else None)
 
@@ -234,7 +234,7 @@ def _examine_segment(path: Path, names: Container[str], expected_offset: int | N
 
 
 def _records_problem(file: ReadOnlyFile, found: FoundBatch) -> str | None:
-    """Compare a batch's records with its header; return the problem or None. Skips older message formats."""
+    """Compare a batch's records with its header; return the problem, or None. Batches of older formats are skipped."""
     header = found.header
     if header.magic != MAGIC_V2:
         return None
@@ -250,7 +250,7 @@ def _records_problem(file: ReadOnlyFile, found: FoundBatch) -> str | None:
 
 
 class _Indexes:
-    """Comparison of both indexes of a segment with the segment's batches, in order."""
+    """Comparison of a segment's two indexes with its batches, in the order of the batches."""
 
     def __init__(self, log: Path, names: Container[str], examined: Examined) -> None:
         self._examined = examined
@@ -293,7 +293,7 @@ def _offset_entry_problem(entry: tuple[int, int], header: BatchHeader, position:
 
 
 class _Compared:
-    """Iterator over the entries of one index in a comparison, which ends at the first problem."""
+    """Iterator over the entries of one compared index. It ends at the first problem."""
 
     def __init__(self, path: Path, entries: Iterator[tuple[int, int]], examined: Examined) -> None:
         self._path, self._entries, self._examined = path, entries, examined
@@ -301,7 +301,7 @@ class _Compared:
         self._go_on()
 
     def take(self, problem: str | None) -> None:
-        """Record the result of comparing the current entry with its batch; None means no problem."""
+        """Record the outcome of comparing the current entry with its batch. `problem` None: they agree."""
         if problem is None:
             self._go_on()
         else:

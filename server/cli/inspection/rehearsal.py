@@ -34,13 +34,13 @@ COMPARED_BYTES = 1024 * 1024
 
 
 class NoRoomForCheck(Exception):
-    """Failure of the check because the folder for temporary files is full."""
+    """Error: the check failed because the folder for temporary files is full."""
 
 
 class Change(NamedTuple):
     """Change on disk that a start would make. `kind`: created, removed, cut, rewritten or renamed.
 
-    `before` and `after`: sizes in bytes; None without a file. `source`: former path of a renamed file.
+    `before` and `after`: the file's sizes in bytes; None if there is no file. `source`: former path of a renamed file.
     """
 
     kind: str
@@ -76,7 +76,7 @@ class _Arena:
 
 
 class _Content:
-    """Content of a file in the overlay: the first `kept` bytes of the file at `source`, followed by written pieces."""
+    """Content of a file in the overlay: `kept` bytes from the beginning of the file `source`, then written pieces."""
 
     def __init__(self, arena: _Arena, source: str | None = None, size: int = 0) -> None:
         self.source = source
@@ -132,7 +132,7 @@ _Entry = _Content | _Directory
 
 
 class OverlayFile:
-    """Open file of the overlay."""
+    """Open file in an overlay: its bytes on disk do not change."""
 
     def __init__(self, content: _Content, lock: RLock) -> None:
         self._fd = -1
@@ -196,7 +196,7 @@ class OverlayStorage:
         return _Directory(source) if stat.S_ISDIR(status.st_mode) else _Content(self._arena, source, status.st_size)
 
     def _source_of(self, path: str) -> str | None:
-        """Return the path on disk of an unchanged file or directory; None if there is none."""
+        """Return the path on disk of a file or directory that is unchanged; None if there is none."""
         parent, name = os.path.split(path)
         if not name:
             return path
@@ -344,7 +344,7 @@ class OverlayStorage:
     # ------------------------------------------------------------------ what came of it
 
     def changes(self) -> list[Change]:
-        """Return the differences from the disk, sorted by path; a rewrite with equal content is no difference."""
+        """Return the differences from the disk, sorted by path. A file rewritten with equal content does not count."""
         with self._lock:
             found = [
                 change
@@ -380,7 +380,10 @@ class OverlayStorage:
             )
 
     def walk(self, directory: str) -> Iterator[tuple[str, int | None]]:
-        """Yield (path, size in bytes) of each file below `directory` in the overlay; directories have size None."""
+        """Yield (path, size in bytes) of each file and directory below `directory` in the overlay.
+
+        Directories have the size None.
+        """
         for name in sorted(self.names(directory)):
             path = os.path.join(directory, name)
             if self.is_directory(path):
@@ -411,7 +414,7 @@ class LoadedRange(NamedTuple):
 
 
 class Rehearsal(NamedTuple):
-    """Result of a rehearsed start. `refusal`: why the start would fail; None: the start would serve `logs`."""
+    """Result of a simulated start. `refusal`: why the start would fail; None: it would succeed and serve `logs`."""
 
     refusal: str | None
     changes: list[Change]
@@ -421,7 +424,7 @@ class Rehearsal(NamedTuple):
 
 
 def rehearse(config: BrokerConfig, storage: OverlayStorage) -> Rehearsal:
-    """Simulate the start of a broker up to the point where it would serve. Does not listen or contact other brokers."""
+    """Simulate the start of a broker, up to serving. The simulation does not listen, or contact other brokers."""
     with _listening() as said:
         logs: list[LoadedRange] = []
         refusal = None
@@ -440,7 +443,7 @@ def rehearse(config: BrokerConfig, storage: OverlayStorage) -> Rehearsal:
 
 
 async def open_broker(config: BrokerConfig, storage: Storage) -> list[LoadedRange]:
-    """Open a broker on `storage`, which keeps all that the broker writes; return the broker's logs."""
+    """Open a broker whose writes all go to `storage`; return the broker's logs."""
     broker = Broker(config, Environment(storage=storage))
     async with trio.open_nursery() as sessions:
         await broker.open(sessions)

@@ -32,7 +32,7 @@ class OptionalLong(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """JSON value decoded from bytes, or a text that explains why decoding failed."""
+    """Result of decoding bytes: a JSON value, or a text that says why decoding failed."""
 
     data: Any
 
@@ -83,19 +83,19 @@ _CONSUMER_PROTOCOL = "consumer"
 
 
 def offsets_decoder(key: bytes | None, value: bytes | None) -> Shown:
-    """Decode a record of `__consumer_offsets`."""
+    """Decode a record of `__consumer_offsets`; return key and value for display."""
     return _shown(_group_formats(), key, value)
 
 
 def transactions_decoder(key: bytes | None, value: bytes | None) -> Shown:
-    """Decode a record of `__transaction_state`."""
+    """Decode a record of `__transaction_state`; return key and value for display."""
     from ottla.groupcoord.transactions.records import TRANSACTION_LOG_KEY, TransactionLogKey, TransactionLogValue
 
     return _shown({TRANSACTION_LOG_KEY: (TransactionLogKey, TransactionLogValue)}, key, value)
 
 
 def share_state_decoder(key: bytes | None, value: bytes | None) -> Shown:
-    """Decode a record of `__share_group_state`."""
+    """Decode a record of `__share_group_state`; return key and value for display."""
     from ottla.groupcoord.share.coordinator import records
 
     formats: Formats = {
@@ -136,7 +136,7 @@ def _number(data: bytes | None) -> int | None:
 
 
 def as_json(value: Struct, version: int) -> dict[str, Any]:
-    """Convert a struct to JSON like Kafka's JSON converters; tagged fields only if they differ from the default."""
+    """Convert a struct to JSON as Kafka's JSON converters do. Tagged fields with default values are omitted."""
     found = {}
     for name, declared in type(value).wire_fields.items():
         field_value = getattr(value, name)
