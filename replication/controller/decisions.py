@@ -421,7 +421,7 @@ class Decision:
         return bool(self.changes) and all(isinstance(each, TopicCreation | TopicExtension) for each in self.changes)
 
     def parts(self, limit: int = OPERATIONS_PER_MULTI) -> Iterator[Decision]:
-        """Split the decision into parts of about `limit` write operations; yields at least one part."""
+        """Split the decision into parts of about `limit` write operations each; yields at least one part."""
         batch, changes, size = self.batch, list[Change](), 0
         for change in self.changes:
             changes.append(change)

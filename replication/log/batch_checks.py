@@ -79,9 +79,9 @@ class AppendOrigin(Enum):
 
 
 class TooManyForTheLoop(Exception):
-    """Error raised if checking a batch takes too long on the event loop; a thread must repeat the check.
+    """Error raised if a batch has too many records to be checked on the event loop; the batch is unchanged.
 
-    The batch is unchanged.
+    A thread must repeat the check.
     """
 
 
@@ -200,7 +200,7 @@ def is_expensive(records: Buffer, rules: ValidationRules | None = None) -> bool:
 
 
 def is_long_gzip(area: memoryview) -> bool:
-    """Guess, from sizes that gzip data state, whether checking the data takes long.
+    """Guess whether checking gzip data takes long, by the sizes stated in the data.
 
     If the guess is too low, `check_thoroughly` gives up.
     """
@@ -271,7 +271,7 @@ is_intact: Callable[[memoryview, int, int], bool] = native("is_intact", is_intac
 def check_quickly(
     records: memoryview, header: BatchHeader, rules: ValidationRules, *, now_ms: int
 ) -> CheckedRecords | None:
-    """Check a batch that has an `ordinary_header`; return it if it is valid.
+    """Check a batch that has an `ordinary_header`; return it as checked if it is valid.
 
     Returns None if it must be checked thoroughly, and DOUBTFUL if a thread must do that.
     """

@@ -235,7 +235,10 @@ class PartitionLog(SegmentedLog):
         return rules
 
     def _check_own(self, records: memoryview) -> CheckedRecords | None:
-        """Check the size of a batch that this broker has encoded; None if the topic wants it changed or refuses it."""
+        """Check only the size of a batch that this broker has encoded.
+
+        Returns None if the topic requires changes to the batch, or refuses it.
+        """
         rules = self.validation_rules(AppendOrigin.COORDINATOR)
         if rules.compression or rules.timestamp_type or records.readonly or len(records) > rules.max_message_bytes:
             return None

@@ -259,7 +259,7 @@ def _close(fd: int) -> None:
 
 
 class Access(NamedTuple):
-    """Permission modes of new files and new directories, from which the process's umask is still removed."""
+    """Permission modes for new files and new directories; the process's umask still applies to them."""
 
     file: int
     directory: int
