@@ -71,7 +71,7 @@ class StreamsGroupConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupConfig(StreamsGroupConfig):
-    """Broker settings of classic groups and of the offsets topic; base classes have those of other group types."""
+    """Broker settings of classic groups and the offsets topic. Its base classes declare other group types' settings."""
 
     group_min_session_timeout_ms: int = setting(6000, doc="Shortest session timeout a member may ask for.")
     group_max_session_timeout_ms: int = setting(1_800_000, doc="Longest session timeout a member may ask for.")
@@ -129,7 +129,7 @@ class GroupConfig(StreamsGroupConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class GroupBoundsConfig:
-    """Defaults and bounds of settings that a group may override; `group_settings.py` applies them."""
+    """Broker settings with defaults and bounds of group settings. `group_settings.py` applies them."""
 
     group_consumer_session_timeout_ms: int = _positive(
         45_000, doc="Silence after which a member of a consumer group is taken to be gone."
@@ -187,7 +187,7 @@ class GroupBoundsConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SharePartitionConfig:
-    """Broker settings of share groups at partition leaders; groups may override all but share session settings."""
+    """Broker settings of share groups at partition leaders. Groups may override all except share sessions' settings."""
 
     group_share_delivery_count_limit: int = setting(
         5, minimum=2, maximum=10, doc="How often a record is delivered to a share group at most."

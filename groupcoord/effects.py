@@ -50,7 +50,7 @@ class TimerKey(NamedTuple):
 
 
 class Timers:
-    """Deadlines of one shard, in milliseconds of a clock that never jumps."""
+    """Deadlines of one shard, in milliseconds of a monotonic clock."""
 
     __slots__ = ("_deadlines", "_heap")
 
@@ -122,7 +122,7 @@ class KeyedState(Protocol):
 
 
 class Effects:
-    """Time, timers, and the collected records and replies of the current call of a shard."""
+    """Context of a shard's current call: the time, the timers, and the collected records and replies."""
 
     __slots__ = (
         "_is_cuttable",
@@ -166,14 +166,17 @@ class Effects:
     # ------------------------------------------------------------------ what takes long
 
     def carry_on(self, steps: Steps) -> None:
-        """Queue steps to be taken after the call's earlier steps."""
+        """Queue `steps` for `advance`, after the steps that the call has queued already."""
         if self._is_stopped:
             deque(steps, maxlen=0)
         else:
             self._rest.append(steps)
 
     def then(self, settlement: Settlement, error: ErrorCode = ErrorCode.NONE) -> None:
-        """Call `settlement` with `error` after all remaining steps. After a `stop` it is not called, but returned by `stop`."""
+        """Call `settlement` with `error` when no queued steps are left.
+
+        If `stop` ends the call first, the settlement is in the outcome that `stop` returns.
+        """
         if self._rest:
             self._rest.append((settlement, error))
         else:
@@ -193,7 +196,7 @@ class Effects:
         return False
 
     def rest(self) -> Rest:
-        """Take all remaining steps with this call's times; yield the replies before each; return the outcome."""
+        """Take all remaining steps at this call's time. Yield the replies before each step; return the outcome."""
         now_ms, timestamp_ms = self.now_ms, self.timestamp_ms
         is_left = True
         while is_left:
@@ -204,7 +207,10 @@ class Effects:
         return self.take()
 
     def stop(self) -> Outcome[GroupRecord]:
-        """Return the outcome of an unfinished call while its shard is unloaded; later steps are taken immediately."""
+        """End a call before its steps are taken, because its shard is unloaded; return the outcome.
+
+        Steps that are queued later are taken immediately.
+        """
         self._is_stopped = True
         outcome, rest, self._rest = self.take(), self._rest, deque()
         return outcome._replace(
@@ -214,7 +220,7 @@ class Effects:
     # ------------------------------------------------------------------ what comes of the call
 
     def append(self, record: GroupRecord, settlement: Settlement | None = None) -> None:
-        """Append a record. It takes effect by `settlement`, or when it is replayed after its commit."""
+        """Append a record. It takes effect when `settlement` is called, or when the committed record is replayed."""
         self.records.append(record)
         if settlement is not None:
             self.settlements.append(settlement)
@@ -231,11 +237,11 @@ class Effects:
         self._undos.append(undo)
 
     def restore_if_refused(self, restore: Callable[[], object]) -> None:
-        """If the log refuses the records, call `restore` (for state without records) after all undo functions."""
+        """If the log refuses the records, call `restore` after all undo functions; for state that has no records."""
         self._restores.append(restore)
 
     def be_cuttable(self) -> None:
-        """Allow the call's records to be split into several batches, as every prefix of them is a consistent state."""
+        """Allow the call's records to be split into several batches: a log that ends between two is consistent."""
         self._is_cuttable = True
 
     def compute(
@@ -244,14 +250,14 @@ class Effects:
         request: Callable[[Any], Any],
         narrow: Callable[[Any], Awaitable[Any]] | None = None,
     ) -> None:
-        """Run `compute` in a thread, on immutable values; `request` turns the result into a request to the shard.
+        """Run `compute` in a thread, on immutable values. Submit `request(result)` to the shard afterwards.
 
-        `narrow` converts the result on the event loop before `request` is called.
+        `narrow` converts the result on the event loop before `request` is called; None: unchanged.
         """
         self._jobs.append(Job(compute, request, narrow))
 
     def reply(self, caller: Caller, response: object) -> None:
-        """Send `response` immediately, whether or not the call's records are committed."""
+        """Send `response` immediately, even if the call's records are never committed."""
         self.replies.append(Reply(caller, response))
 
     def answer(self, caller: Caller, response: object, failed: Callable[[ErrorCode], object]) -> None:
@@ -309,7 +315,7 @@ class Effects:
 
 
 def in_pieces(items: Iterable[T], work: Callable[[T], object]) -> Steps:
-    """Call `work` with each item, and yield after each piece of items."""
+    """Call `work` with each item; yield after every limited number of items."""
     for number, item in enumerate(items, 1):
         work(item)
         if number % PIECE == 0:

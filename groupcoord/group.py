@@ -83,19 +83,22 @@ class Group(Protocol):
         api_version: int,
         is_transactional: bool = False,
     ) -> ErrorCode | PartitionCheck:
-        """Return an error, NONE, or a check for each partition; `generation_id`: the member's epoch if it has one."""
+        """Return an error, NONE, or a function that checks each partition.
+
+        `generation_id` is the member's epoch in groups with epochs.
+        """
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Return an error if this member may not read offsets; clients without member id and epoch may. Read only."""
+        """Return an error if the member may not read offsets. A client without member id and epoch may. Read only."""
 
     def check_offset_delete(self) -> ErrorCode:
-        """Return an error if OffsetDelete is forbidden; NONE allows it only for topics that no member reads."""
+        """Return an error if OffsetDelete is forbidden. NONE allows it, but not for topics that members read."""
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Return True if a member subscribes to the topic, so that its offsets must not be deleted. Read only."""
 
     def offsets_retained_since(self, commit_timestamp_ms: int) -> int | None:
-        """Return the start of an offset's retention time in ms; None if the group's offsets do not expire now."""
+        """Return the time in ms from which an offset's retention counts; None if the group's offsets are kept now."""
 
     # ------------------------------------------------------------------ its end
 
@@ -112,7 +115,7 @@ class Group(Protocol):
     # ------------------------------------------------------------------ the shell's calls
 
     def start_sessions(self) -> Steps:
-        """Restart every member's session at full length, a limited number of members in each step."""
+        """Restart every member's session at full length, in steps of a limited number of members."""
 
     def cancel_timers(self) -> None:
         """Cancel all deadlines of a removed group, so that they do not fire for a new group with this name."""
@@ -121,16 +124,16 @@ class Group(Protocol):
         """Forget a parked caller whose connection is closed."""
 
     def unload(self, error: ErrorCode) -> Steps:
-        """Answer `error` to all parked callers of a group no longer coordinated here, a limited number in each step."""
+        """Answer `error` to all parked callers in steps, because this broker no longer coordinates the group."""
 
 
 def member_reason(member_id: str, what: str) -> str:
-    """Return the reason for a rebalance as text: the member's id and `what` the member did."""
+    """Return a rebalance's reason as text: the member's id, and what the member did (`what`)."""
     return f"member {member_id!r} {what}"
 
 
 def note_rebalance(effects: Effects, group: Group, epoch: int, reason: str) -> None:
-    """Record and log a rebalance to `epoch`; if the call's records are refused, restore the former `last_rebalance`."""
+    """Record and log a rebalance to `epoch`. If the log refuses the call's records, undo the record of it."""
     effects.undo_if_refused(partial(setattr, group, "last_rebalance", group.last_rebalance))
     group.last_rebalance = LastRebalance(effects.timestamp_ms, epoch - 1, reason[:REASON_LENGTH_MAX])
     log_rebalance(group.group_type, group.group_id, epoch, len(group.members), reason)

@@ -40,7 +40,7 @@ _SECONDS_MAX = 2**63 - 1
 
 
 def duration_ms(text: str) -> int | None:
-    """Parse an ISO 8601 duration to milliseconds; None if it is malformed, negative, or too large for Java's long."""
+    """Return an ISO 8601 duration in ms; None if it is malformed, negative, or too large for Java's long."""
     match = _DURATION.fullmatch(text)
     if match is None or (match[2] is None and not match[3]) or (match[3] or "").upper() == "T":
         return None
@@ -98,7 +98,7 @@ def _assignor_offload(group_type: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupSettings:
-    """All settings in force for one group: its own settings, and the broker's defaults for the others."""
+    """All settings in force for one group: its own ones, else the broker's defaults."""
 
     consumer_session_timeout_ms: int = _session_timeout("consumer")
     consumer_heartbeat_interval_ms: int = _heartbeat_interval("consumer")
@@ -222,12 +222,12 @@ def group_settings() -> Mapping[str, Setting]:
 
 
 def broker_synonym(declared: Setting) -> str | None:
-    """Return the name of the broker setting that is a group setting's default; None if there is none."""
+    """Return the name of the broker setting that provides a group setting's default; None if none does."""
     return declared.synonyms[0].name if declared.synonyms else None
 
 
 class Bounds(NamedTuple):
-    """Names of the broker settings that bound a group setting; None: no bound."""
+    """Names of the broker settings with the bounds of a group setting; None: no bound."""
 
     minimum: str | None
     maximum: str | None
@@ -268,7 +268,7 @@ KINDS_WITH_SESSIONS = ("consumer", "share", "streams")
 
 
 def check_group_settings(texts: Mapping[str, str], broker_value: BrokerValue) -> None:
-    """Raise InvalidSetting if a group cannot have these settings; messages and order of checks are Kafka's."""
+    """Raise InvalidSetting if a group may not have these settings. Messages and order of checks are Kafka's."""
     known = group_settings()
     for name in texts:
         if name not in known:
@@ -340,7 +340,7 @@ def _invalid(name: str, value: object, message: str) -> InvalidSetting:
 
 
 def check_bounds_of_broker(broker_value: BrokerValue) -> None:
-    """Raise InvalidSetting if broker settings of groups contradict each other; messages are Kafka's."""
+    """Raise InvalidSetting if the broker's settings for groups contradict each other. Messages are Kafka's."""
     if "classic" not in map(str.lower, served := broker_value(REBALANCE_PROTOCOLS)):
         raise _invalid(REBALANCE_PROTOCOLS, served, "Disabling the 'classic' protocol is not supported.")
     for name, bounds in BOUNDS.items():
@@ -382,7 +382,7 @@ def broker_group_settings(broker_value: BrokerValue) -> GroupSettings:
 
 
 def own_values(group_id: str, texts: Mapping[str, str], broker_value: BrokerValue) -> dict[str, Any]:
-    """Return a group's own settings by name, within the broker's bounds; invalid ones are skipped with a warning."""
+    """Return a group's own settings by name, limited to the broker's bounds. Invalid ones cause a warning."""
     known, values = group_settings(), {}
     for name, text in texts.items():
         if name not in known:
@@ -398,7 +398,7 @@ def own_values(group_id: str, texts: Mapping[str, str], broker_value: BrokerValu
 
 
 def settings_in_force(values: Mapping[str, Any], of_broker: GroupSettings) -> GroupSettings:
-    """Return the settings in force: `of_broker` with the group's own `values` in place of the defaults."""
+    """Return `of_broker`, with the group's own `values` in place of the defaults."""
     return replace(of_broker, **{field_name(name): value for name, value in values.items()})
 
 

@@ -31,7 +31,7 @@ def _absolute(value: int) -> int:
 
 
 def absolute_joined_hash(start: str, end: str) -> int:
-    """Return `absolute_string_hash` of `start + end`. The hash of `start` is cached for many values of `end`."""
+    """Return `absolute_string_hash(start + end)`. The hash of `start` is cached for further values of `end`."""
     return _absolute(_hash(end, _hash_of_start(start)))
 
 
@@ -44,7 +44,7 @@ def hash_map_slot(key: str, size: int) -> int:
 
 
 def table_slot(key: str, size: int, capacity: int) -> int:
-    """Return a key's slot in a java.util.HashMap with `size` entries that was created with this capacity."""
+    """Return a key's slot in a java.util.HashMap with `size` entries, created with initial capacity `capacity`."""
     slots = 1 << (capacity - 1).bit_length() if capacity > 1 else 1
     # Java's table doubles when it is more than three quarters full.
     while size > slots * 0.75:

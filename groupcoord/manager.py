@@ -49,7 +49,7 @@ class ShardContext:
 
 
 class MetadataManager:
-    """Base class of a shard's managers. Each handler table may be empty."""
+    """Base class of a shard's managers, with tables of handlers. Each table may be empty."""
 
     group_type = ""
     """The `Group.group_type` of its groups, if it has any."""
@@ -72,7 +72,7 @@ class MetadataManager:
         """Timers that need the state that records leave at their commit: they run when nothing is uncommitted."""
 
     def loaded(self) -> None:
-        """Finish the load: all records are replayed. The runtime starts the members' sessions."""
+        """Finish the load after all records are replayed. The runtime then starts the members' sessions."""
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> None:
         """Apply the end of a producer's transaction."""
@@ -80,7 +80,7 @@ class MetadataManager:
 
 @dataclass(frozen=True)
 class GroupType:
-    """Registration of a group type: the facts about its manager that are known before a shard exists."""
+    """Registration of a group type: facts about its manager that are needed before a shard exists."""
 
     make: Callable[[ShardContext], MetadataManager]
     formats: tuple[RecordFormat, ...] = ()

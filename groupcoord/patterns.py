@@ -53,7 +53,7 @@ class Pattern:
 
 
 def _is_dear(text: str) -> bool:
-    """Return True if a pattern is too slow to compile: the regex library holds the interpreter lock meanwhile."""
+    """Return True if a pattern takes long to compile. The regex library holds the interpreter lock meanwhile."""
     # It writes repetitions out before it counts instructions.
     copies = sum([_copies(part.partition("}")[0]) for part in text.split("{")[1:]])
     return copies > INSTRUCTIONS_MAX or text.count("\\p") + text.count("\\P") > PROPERTIES_MAX

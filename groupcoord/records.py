@@ -38,7 +38,7 @@ class KeyedRecord(NamedTuple):
 
 
 class RecordFormat:
-    """Format of one record type: the classes of keys and values. Keys have only version 0."""
+    """Format of one record type: the classes of its keys and values. Keys have only version 0."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class RecordFormat:
 
 
 class RecordFormats:
-    """Formats of all record types of this broker's groups."""
+    """Formats of all record types that this broker's groups use."""
 
     def __init__(self, formats: Iterable[RecordFormat]) -> None:
         self._by_key_class: dict[type, RecordFormat] = {}
@@ -126,7 +126,7 @@ class RecordFormats:
 
     @property
     def superseding(self) -> frozenset[bytes]:
-        """First two key bytes of the record types whose values replace all earlier values of their key."""
+        """First two key bytes of each record type whose values replace all earlier values of their key."""
         return frozenset(_prefix(key_type) for key_type, each in self._by_key_type.items() if each.is_superseding)
 
     def load_codecs(self) -> None:

@@ -86,7 +86,10 @@ class GroupCoordinator(Coordinator[GroupRuntime]):
         types: GroupTypes | None = None,
         run_in_thread: Callable[..., Awaitable[Any]] = trio.to_thread.run_sync,
     ) -> None:
-        """`share_ports` returns share persister and end offsets' client; called, like `verifier`, at first use."""
+        """`share_ports` returns the share persister and the client for end offsets.
+
+        It is called at its first use, and so is `verifier`.
+        """
 
         known = types or GroupTypes()
 
@@ -130,7 +133,7 @@ class GroupCoordinator(Coordinator[GroupRuntime]):
         await self._runtime.run(task_status)
 
     def end_transaction(self, partition: int, end: TransactionEnd) -> Given[ErrorCode]:
-        """End a transaction that may have committed offsets here; its offsets count when the marker is committed."""
+        """End a transaction with offsets of groups here. They take effect when the marker is committed."""
         return self._runtime.end_transaction(partition, end)
 
     async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
@@ -141,7 +144,7 @@ class GroupCoordinator(Coordinator[GroupRuntime]):
     # ------------------------------------------------------------------ list and delete groups of any type
 
     def list_groups(self, request: ListGroupsRequest) -> Worked[ListGroupsResponse]:
-        """Return the groups that this broker coordinates; an error while any of its partitions is being loaded."""
+        """Return the groups that this broker coordinates; an error while any of their partitions is being loaded."""
         try:
             shards = self._runtime.led_shards()
         except KafkaError as error:
@@ -153,7 +156,7 @@ class GroupCoordinator(Coordinator[GroupRuntime]):
         return ListGroupsResponse(error_code=ErrorCode.NONE, groups=list(chain.from_iterable(parts)))
 
     def last_rebalance(self, group_id: str) -> LastRebalance | None:
-        """Return time and reason of a group's last rebalance; None if unknown to this broker."""
+        """Return the time and reason of a group's last rebalance; None if this broker knows of none."""
         try:
             found: LastRebalance | None = self._runtime.read(group_id, AskLastRebalance(group_id))
         except KafkaError:
@@ -215,7 +218,7 @@ class GroupCoordinator(Coordinator[GroupRuntime]):
         return DeleteGroupsResponse(results=results)
 
     def _share_service_of(self, group_id: str) -> ShareService | None:
-        """Return the share service if it must first delete the group's state; None if no such share group is here."""
+        """Return the share service if the id is a share group's here, whose state it deletes first; else None."""
         try:
             return self.share if self.share.has(group_id) else None
         except KafkaError:

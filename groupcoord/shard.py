@@ -111,7 +111,7 @@ class Shard:
     def settle(
         self, settlements: Iterable[Settlement], error: ErrorCode, *, now_ms: int, timestamp_ms: int
     ) -> list[Reply]:
-        """Settle calls whose records are committed and replayed, or were refused by the log with `error`."""
+        """Call settlements, after their records were committed and replayed or were refused by the log with `error`."""
         self._begin(now_ms, timestamp_ms)
         for settlement in settlements:
             self._effects.then(settlement, error)
@@ -125,7 +125,7 @@ class Shard:
         return self._effects.timers.next_deadline_ms()
 
     def stands_alone(self, now_ms: int) -> bool:
-        """Return True if due work needs the state after the commit of all appended records."""
+        """Return True if due work reads committed state, so that it must wait until all appends are committed."""
         for key in self._lone_timers:
             deadline_ms = self._effects.timers.deadline_ms(key)
             if deadline_ms is not None and deadline_ms <= now_ms:
@@ -153,14 +153,17 @@ class Shard:
         return rest
 
     def _outcome(self) -> Outcome[GroupRecord]:
-        """End a call and return its outcome; of a long call only the first step's replies (see `unfinished`)."""
+        """End a call and return its outcome. For a call with further steps that is only the first step's replies.
+
+        `unfinished` returns those further steps.
+        """
         if not self._effects.advance():
             return self._effects.take()
         self._rest = self._effects.rest()
         return Outcome([], next(self._rest), [])
 
     def _adopter(self, adopted: dict[type, dict[str, Adopter]], request: Any) -> Adopter | None:
-        """Return the group type's own handler of another manager's request; None if the type has none."""
+        """Return the handler that the group's own type has for another manager's request; None if there is none."""
         adopters = adopted.get(type(request))
         if adopters is None:
             return None
@@ -205,11 +208,11 @@ class Shard:
                 yield
 
     def discard(self) -> Outcome[GroupRecord]:
-        """Return the outcome of an unfinished call. The shard is dropped afterwards."""
+        """Return the outcome of an unfinished call, before the shard is dropped."""
         return self._effects.stop()
 
     def unload(self, error: ErrorCode) -> Iterator[Reply]:
-        """Answer `error` to all parked callers of groups not coordinated here any more; the shard is then dropped."""
+        """Answer `error` to all parked callers, before the shard is dropped: groups are coordinated elsewhere now."""
         for group in self._groups.values():
             for _ in group.unload(error):
                 yield from self._effects.take_replies()
@@ -218,7 +221,7 @@ class Shard:
     # ------------------------------------------------------------------ reads, allowed at any time
 
     def read(self, request: Any, *, now_ms: int) -> Any:
-        """Answer a request that changes nothing but sessions."""
+        """Answer a request that changes nothing, except that it may restart a session."""
         # The time of day is not needed, because nothing is written.
         self._effects.now_ms = now_ms
         read = self._adopter(self._adopted_reads, request) or self._reads.get(type(request))
@@ -248,7 +251,7 @@ def _add(mine: dict[Any, Any], theirs: Mapping[Any, Any]) -> None:
 
 
 def in_listing(states: Iterable[str], types: Iterable[str]) -> Callable[[Group], bool]:
-    """Return a filter of groups by state and type, ignoring case; an empty `states` or `types` matches all."""
+    """Return a filter of groups by state and by type, ignoring case. Empty `states` or `types` match all groups."""
     wanted = {state.strip().lower() for state in states}
     wanted_types = {each.lower() for each in types}
 
@@ -273,10 +276,10 @@ class GroupRuntime(Runtime[Shard]):
 
 
 class OffsetRights(Protocol):
-    """Rights of a request's client; None in place of an object means that the client may see everything."""
+    """Rights of a request's client to groups and topics. None in place of an object: the client may see everything."""
 
     def may_describe(self, group_id: str) -> bool:
         """Return True if the client may describe the group."""
 
     def denied(self, topics: Collection[str]) -> Collection[str]:
-        """Return the topics among `topics` that the client may not see; called with some hundred names at a time."""
+        """Return those of `topics` that the client may not see. Callers pass some hundred names at a time."""

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 
 class TopicImage(NamedTuple):
-    """Topic with the racks of each partition's replicas; brokers without a rack are left out."""
+    """Topic with the racks of each partition's replicas. Replicas on brokers without a rack are left out."""
 
     name: str
     topic_id: bytes
@@ -32,7 +32,7 @@ class TopicImages(Protocol):
 
     @property
     def version(self) -> int:
-        """Number that is raised when a topic is created, deleted or extended, or when replicas move."""
+        """Number that rises when a topic is created, deleted or extended, or when replicas move."""
 
     def image(self, name: str) -> TopicImage | None: ...
 
@@ -51,7 +51,7 @@ _known: dict[str, tuple[TopicImage, bytes]] = {}
 
 
 def hash_of_topics(images: Iterable[TopicImage | None]) -> int:
-    """Return Kafka's signed 64-bit hash of these topics; None is skipped, and without topics the hash is 0."""
+    """Return Kafka's signed 64-bit hash of these topics; 0 without topics. Images that are None are skipped."""
     from xxhash import xxh3_64_digest, xxh3_64_intdigest  # here, because a start needs no hash
 
     existing = {image.name: image for image in images if image is not None}

@@ -118,7 +118,7 @@ class ClassicState:
         deque(self.end_deadlines(), maxlen=0)
 
     def end_deadlines(self) -> Steps:
-        """Cancel all deadlines of the group, a limited number in each step."""
+        """Cancel all deadlines of the group in steps, each with a limited number of deadlines."""
         self._cancel(JOIN)
         self._cancel(SYNC)
         # A handed-out member id has a session, too. A deadline that is left behind would hit a later group of the
@@ -176,7 +176,7 @@ class ClassicState:
         return member is not None or len(self.members) < size_max
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Tell whether all members support one of `protocols`; for an empty group, whether there is any protocol."""
+        """Tell whether all members support one of `protocols`. An empty group supports any that are not empty."""
         # The first member of an empty group chooses for the others, but it has to choose something.
         if self.state is EMPTY:
             return bool(protocol_type) and bool(protocols)
@@ -195,7 +195,7 @@ class ClassicState:
     ) -> ErrorCode:
         """Return the error of an offset commit, or NONE.
 
-        A member must name the current generation. A client that is no member needs an empty group or a transaction.
+        A member must name the current generation. Other clients may commit only to an empty group or in a transaction.
         """
         # Tools that reset offsets, and consumers that choose their partitions themselves, commit without being
         # members.
@@ -222,7 +222,10 @@ class ClassicState:
         return ErrorCode.NONE
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Return NONE or an error; FENCED_INSTANCE_ID means that another member has the instance id now."""
+        """Return NONE if the ids are those of one member, else an error.
+
+        FENCED_INSTANCE_ID: the instance id now belongs to another member.
+        """
         # The instance id comes first. A client whose place was taken must hear that it is fenced, so that it stops.
         # If it heard that it is unknown, it would join again and fence the other one.
         if group_instance_id is not None:
@@ -262,7 +265,7 @@ class ClassicState:
         return group_tombstone(self.group_id)
 
     def offsets_retained_since(self, commit_timestamp_ms: int) -> int | None:
-        """Return the start of an offset's retention time in ms; None if the group's offsets do not expire now."""
+        """Return the time in ms from which an offset's retention counts; None if the group's offsets are kept now."""
         # No member was ever in: a consumer that chooses its partitions itself keeps its offsets here.
         if self.members.protocol_type is None:
             return commit_timestamp_ms
@@ -352,7 +355,7 @@ class ClassicState:
     def of_record(
         cls, group_id: str, value: GroupMetadataValue, effects: Effects, members: Members | None = None
     ) -> Self:
-        """Restore a group (Stable, or Empty without members) from its record; `members` None: decode them here."""
+        """Restore a group from its record: Stable, or Empty without members. `members`: already decoded, or None."""
         group = cls(group_id, effects)
         timestamp_ms = value.current_state_timestamp
         # -1 stands for no time: values before version 2 have none.
@@ -370,7 +373,7 @@ class ClassicState:
 
     @classmethod
     def stable(cls, group_id: str, generation_id: int, effects: Effects) -> Self:
-        """Return a stable group to replace one of another type; then add the members and call `choose_protocol`."""
+        """Return a Stable group to replace one of another type. Then add its members and call `choose_protocol`."""
         group = cls(group_id, effects)
         group.generation_id = generation_id
         group.state = STABLE
@@ -383,7 +386,7 @@ class ClassicState:
 
 
 def _topics_of(subscriptions: list[bytes]) -> frozenset[str] | None:
-    """Return the topics of all encoded subscriptions, of any version; None if a subscription does not parse."""
+    """Return the topics that the encoded subscriptions name; None if they are too long or one cannot be parsed."""
     # Parsing holds the event loop, so more than this is not parsed.
     if sum(map(len, subscriptions)) > SUBSCRIPTION_BYTES_MAX:
         return None
@@ -407,7 +410,7 @@ def joined(
     skip_assignment: bool = False,
     listed: list[JoinGroupResponseMember] | None = None,
 ) -> JoinGroupResponse:
-    """Return a member's JoinGroup response; only the leader gets the list of members (`listed`, if already built)."""
+    """Return a member's JoinGroup response. Only the leader's has the member list; `listed` is that list if built."""
     members: list[JoinGroupResponseMember] = []
     if group.members.leader_id == member.member_id:
         members = [each.listed(group.protocol_name) for each in group.members] if listed is None else listed
@@ -447,5 +450,5 @@ def refused_sync(error: ErrorCode) -> SyncGroupResponse:
 
 
 def _protocol_name(name: str | None, api_version: int) -> str | None:
-    """Return the protocol name for a JoinGroup response; a missing name is null since version 7, else empty."""
+    """Return the protocol name for a JoinGroup response. For None that is null since version 7, and "" before."""
     return name or (None if api_version >= 7 else "")

@@ -89,7 +89,7 @@ class ClassicGroupManager(MetadataManager):
                 self._oversized[group_id] = None
 
     def _end(self, record: GroupMetadataRecord, record_offset: int, producer_id: int) -> None:
-        """Remove a tombstone's group. After the load other records are ignored, because the state is newer."""
+        """Remove the group if `record` is a tombstone. Ignore other records: the group in memory is newer."""
         group = self._group(record.key.group)
         # The tombstone of a classic group that was turned into another kind of group leaves that alone.
         if record.value is None and group is not None:
@@ -98,7 +98,7 @@ class ClassicGroupManager(MetadataManager):
             group.cancel_timers()
 
     def _end_if_ending(self, record: GroupMetadataRecord, record_offset: int, producer_id: int) -> None:
-        """Remove a tombstone's group only if it is being deleted: a newer group may have this id by now."""
+        """Remove a tombstone's group if it is being deleted. Otherwise a newer group has this id, which stays."""
         group = self._group(record.key.group)
         if group is not None and group.is_ending:
             self._end(record, record_offset, producer_id)

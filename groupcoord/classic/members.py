@@ -134,7 +134,7 @@ class Member:
     def cannot_be_silent(self) -> bool:
         """Return True if the member waits for a response, so that it cannot send heartbeats.
 
-        A new member that is parked does not count: it has one session to join.
+        False for a new member whose join is parked: that join must complete within one session timeout.
         """
         return self.waits_for_a_commit() or (self.is_parked and not self.is_new)
 
@@ -206,7 +206,7 @@ class Members:
         return member_id in self.by_id
 
     def has(self, member_id: str, group_instance_id: str | None) -> bool:
-        """Return True if a member has this member id or this instance id."""
+        """Return True if the group has a member with this member id or with this instance id."""
         return member_id in self.by_id or group_instance_id in self.static
 
     # ------------------------------------------------------------------ coming and going
@@ -244,7 +244,7 @@ class Members:
         return member
 
     def replace_static(self, group_instance_id: str, new_member_id: str) -> Member:
-        """Give the static member of an instance id a new member id; metadata, assignment and leadership are kept."""
+        """Give the instance id's static member a new member id. It keeps metadata, assignment and leadership."""
         old_member_id = self.static[group_instance_id]
         member = self.by_id.pop(old_member_id)
         member.member_id = new_member_id
@@ -299,7 +299,7 @@ class Members:
     # ------------------------------------------------------------------ questions
 
     def can_keep(self, protocols: Protocols) -> bool:
-        """Tell whether the group has room for the metadata of `protocols`; an existing member may be counted twice."""
+        """Tell whether the metadata of `protocols` fit into the group. A member's former metadata count, too."""
         return self.metadata_bytes + sum(map(len, protocols.values())) <= GROUP_METADATA_BYTES_MAX
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
@@ -311,7 +311,7 @@ class Members:
         return any(self._speakers.get(name, 0) == size for name in names)
 
     def select_protocol(self) -> Generator[None, None, str]:
-        """Return the protocol with most votes that all members support; of several, the first in Kafka's hash map."""
+        """Return the protocol with most votes among those that all support; on a tie the first in Kafka's hash map."""
         size = len(self.by_id)
         candidates = {name for name, count in self._speakers.items() if count == size}
         if len(candidates) == 1:
@@ -326,7 +326,7 @@ class Members:
         return min(votes, key=lambda name: (-votes[name], hash_map_slot(name, len(votes))))
 
     def elect_joined_leader(self) -> bool:
-        """Elect a rejoined member as leader if the leader has not rejoined. Return False if no member has rejoined."""
+        """Elect another leader if the leader has not rejoined. Return False if no member can lead."""
         if self.leader_id is None:
             return False
         # A leader that has not joined would never send an assignment.
@@ -380,7 +380,7 @@ def is_storable(request: JoinGroupRequest) -> bool:
 
 
 class LoadedGroup(GroupMetadataRecord):
-    """Record of a group with its decoded members. For a large group a thread decodes record and members."""
+    """Group's record with its members. If the group is large, a thread decodes both."""
 
     def __init__(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
         self._members = None if value is None else members_of(value)

@@ -141,7 +141,7 @@ class ClassicGroup(ClassicState):
             self._join_dynamic(request, caller, protocols)
 
     def _join_dynamic(self, request: JoinGroupRequest, caller: Caller, protocols: Protocols) -> None:
-        """Add a dynamic member; since version 4, first send an id to join with, so a lost response adds no member."""
+        """Add a dynamic member. Since version 4 it first gets an id to join with, so a lost response adds no member."""
         # The client id is cut, so that the member id fits into the group's record.
         member_id = f"{caller.client_id[:TEXT_LENGTH_MAX]}-{self._effects.make_uuid()}"
         if caller.api_version < 4:
@@ -221,7 +221,7 @@ class ClassicGroup(ClassicState):
             self._refuse_join(displaced, member.member_id, ErrorCode.REBALANCE_IN_PROGRESS)
 
     def _answer(self, member: Member, caller: Caller, response: JoinGroupResponse | SyncGroupResponse) -> None:
-        """Answer a member and remember the caller: the member's session restarts only after the answer is sent."""
+        """Answer a member and remember the caller. The member's session restarts when the answer is sent."""
         member.answered_as = caller
         self._effects.reply(caller, response)
 
@@ -252,7 +252,7 @@ class ClassicGroup(ClassicState):
         self._effects.carry_on(self._go_on_as(member, caller, before))
 
     def _go_on_as(self, member: Member, caller: Caller, before: _Replaced) -> Steps:
-        """Answer the join of a returning static member, or park the join until a rebalance completes."""
+        """Answer a returning static member's join with its assignment, or park the join until a rebalance completes."""
         # A static member that restarts gets its assignment again without a rebalance: this is what static members are
         # for. The record has to name its new member id, or nobody would know that id after the next load.
         if self.state is STABLE and (yield from self.members.select_protocol()) == self.protocol_name:
@@ -265,7 +265,7 @@ class ClassicGroup(ClassicState):
             self.prepare_rebalance(f"static member {member.member_id!r} replaces {before.member_id!r}")
 
     def _settle_replacement(self, member: Member, caller: Caller, before: _Replaced, error: ErrorCode) -> None:
-        """Answer a static member that has replaced another in a stable group; on `error` restore the former member."""
+        """Answer a static member that replaced another in a Stable group. On `error`, restore the former member."""
         if error:
             assert member.group_instance_id is not None
             self._cancel(SESSION, member.member_id)
@@ -492,7 +492,7 @@ class ClassicGroup(ClassicState):
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         """Extend the member's session. Return NONE, REBALANCE_IN_PROGRESS if the member must rejoin, or another error.
 
-        Heartbeats do not wait for the log, so a member whose session has ended may still exist.
+        Heartbeats do not wait for the log. The group may still have a member whose session has ended.
         """
         error = self.check_member(request.member_id, request.group_instance_id)
         if error:
@@ -508,7 +508,10 @@ class ClassicGroup(ClassicState):
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING_REBALANCE else ErrorCode.NONE
 
     def expire_session(self, member_id: str) -> None:
-        """Drop a silent member or unused member id; keep a member that waits for a reply, unless new and parked."""
+        """Remove a member after its session timeout, or a member id that was not used.
+
+        A member that waits for a reply stays, unless it is new and its join is parked.
+        """
         member = self.members.by_id.get(member_id)
         if member is not None and member.cannot_be_silent():
             # The client waits for an answer of this broker. A whole session begins when it gets one.
@@ -520,9 +523,9 @@ class ClassicGroup(ClassicState):
         self._after_departure(f"member {member_id!r} was silent for too long", was_member=member is not None)
 
     def abandon(self, caller: Caller) -> None:
-        """Forget a parked caller whose connection is closed; remove its member if that was never part of a generation.
+        """Forget a parked caller that has disconnected; remove its member if that was never part of a generation.
 
-        Kafka sees no disconnect: there the group waits for such a member until the timeout for new members.
+        Kafka does not notice disconnects: its group waits for such a member until the timeout for new members.
         """
         member = self.members.by_id.get(caller.parked_member_id)
         # A later join of the same member may be parked by now, in place of this caller's.
@@ -558,7 +561,7 @@ class ClassicGroup(ClassicState):
         )
 
     def _after_departure(self, reason: str, *, was_member: bool) -> None:
-        """React to a departure: begin a rebalance, or complete a join phase that waited only for this member."""
+        """Begin a rebalance after a departure, or complete a join phase that waited only for this member."""
         if self.state in (STABLE, COMPLETING_REBALANCE) and was_member:
             self.prepare_rebalance(reason)
         else:

@@ -86,7 +86,7 @@ class ClassicService:
         return HeartbeatResponse(error_code=error)
 
     def leave_group(self, request: LeaveGroupRequest, *, api_version: int) -> Worked[Given[LeaveGroupResponse]]:
-        """Handle LeaveGroup. Before version 3 a request names one member, whose error is the error of the response."""
+        """Handle LeaveGroup. Before version 3 a request names one member, whose error becomes the response's error."""
         if api_version < 3:
             # The older form is turned into the newer one, so that the shard knows only one.
             request.members = [MemberIdentity(member_id=request.member_id)]

@@ -28,7 +28,7 @@ RANGE = "range"
 
 
 def assign_range(spec: GroupSpec) -> Mapping[str, Assignment]:
-    """Assign each topic's partitions in ranges; the first members get one more if the division leaves a remainder."""
+    """Assign each topic's partitions in ranges. If they do not divide evenly, the first members get one more each."""
     members = by_instance(spec.subscribers)
     assigned: dict[str, dict[bytes, frozenset[int]]] = {each.member_id: {} for each in members}
     for topic_id, readers in _readers(spec, members):
@@ -47,7 +47,7 @@ def assign_range(spec: GroupSpec) -> Mapping[str, Assignment]:
 
 
 def _readers(spec: GroupSpec, members: list[Subscriber]) -> Iterable[tuple[bytes, list[str]]]:
-    """Return each topic with the ids of the members that read this topic, in the order of `members`."""
+    """Return topics with the ids of the members that read them, in the order of `members`."""
     if spec.is_homogeneous:
         everybody = [each.member_id for each in members]
         return [(topic_id, everybody) for topic_id in members[0].topic_ids] if members else []
@@ -257,7 +257,7 @@ class _TopicReaders:
         return self._ordered[0][1]
 
     def most(self, owned: Mapping[int, list[int]]) -> int | None:
-        """Return the reader with most partitions among the owners of this topic's partitions; None without owners."""
+        """Return the reader with most partitions among those that own this topic's partitions; None if none does."""
         while self._ordered:
             number = self._ordered[-1][1]
             if owned.get(number):

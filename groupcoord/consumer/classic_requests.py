@@ -67,7 +67,7 @@ class ClassicRequests:
     # ------------------------------------------------------------------ join
 
     def join(self, group: ConsumerGroup, request: JoinGroupRequest, caller: Caller) -> None:
-        """Answer a JoinGroup request to a consumer group with members; as in Kafka, errors name no member."""
+        """Answer a JoinGroup request to a consumer group that has members. As in Kafka, errors contain no member id."""
 
         def refuse(error: ErrorCode) -> JoinGroupResponse:
             return refused_join(UNKNOWN_MEMBER_ID, error, caller.api_version)

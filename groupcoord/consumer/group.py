@@ -77,7 +77,7 @@ class ConsumerState(ModernGroup[Member]):
         return None if member_id is None else self.members[member_id]
 
     def matched_by(self, member: Member) -> frozenset[str]:
-        """Return the topics that the member's pattern matches; members with equal patterns share one set."""
+        """Return the topics that match the member's pattern. Members with equal patterns share one set."""
         return self.topics_of(member.pattern)
 
     def topics_of(self, pattern: str) -> frozenset[str]:
@@ -85,7 +85,7 @@ class ConsumerState(ModernGroup[Member]):
         return self._matched.get(pattern, NO_TOPICS)
 
     def all_readers(self) -> Callable[[], Iterable[Reader]]:
-        """Return a function that yields the assignor's input for the current members; any thread may call it."""
+        """Return a function that yields the current members as the assignor's input. Any thread may call it."""
         # Copies of the tables alone: what is in them never changes.
         return partial(_readers, dict(self.members), dict(self._matched), dict(self.targets))
 
@@ -118,7 +118,7 @@ class ConsumerState(ModernGroup[Member]):
     # ------------------------------------------------------------------ records
 
     def value_of(self, key: Any) -> Any | None:
-        """Return the current value of a record key, ready to be written again; None if the key has no value."""
+        """Return the value of the record with this key, ready to be written again; None if there is none."""
         return _VALUES[type(key)](self, key)
 
     def replay(self, record: GroupRecord) -> None:

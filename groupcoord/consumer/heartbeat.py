@@ -63,7 +63,7 @@ def refused_heartbeat(error: ErrorCode, message: str | None = None) -> ConsumerG
 def is_ordinary(
     group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller, topics: TopicImages
 ) -> bool:
-    """Return True if a heartbeat changes nothing and its response has nothing new for the member."""
+    """Return True if a heartbeat changes nothing in the group, and the member needs nothing new in the response."""
     member = group.members.get(request.member_id)
     if member is None or request.member_epoch != member.epoch:
         return False
@@ -113,7 +113,10 @@ def check_room(group: ConsumerGroup | None, member_id: str, instance_id: str | N
 
 
 def find_member(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequest) -> Member | None:
-    """Return the sender or the static member that it replaces; None if new. Raises KafkaError if fenced or unknown."""
+    """Return the sender, or the static member that it replaces; None if it is new.
+
+    Raises KafkaError if the sender is fenced or unknown.
+    """
     instance_id, is_joining = request.instance_id, request.member_epoch == JOIN_EPOCH
     if instance_id is None:
         member = None if group is None else group.members.get(request.member_id)
@@ -133,7 +136,7 @@ def find_member(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequ
 
 
 def known_static(member: Member | None, member_id: str, instance_id: str) -> Member:
-    """Return `member`, the instance id's owner. Raises KafkaError if it is None or has another id than `member_id`."""
+    """Return `member`, the owner of the instance id. Raises KafkaError if it is None, or its id is not `member_id`."""
     if member is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
     if member.member_id != member_id:
@@ -189,7 +192,7 @@ class Heartbeats:
         request: ConsumerGroupHeartbeatRequest,
         caller: Caller,
     ) -> ConsumerGroupHeartbeatResponse:
-        """Process a heartbeat: update the member, advance the group's rebalance, return the response."""
+        """Process a heartbeat: update the member and advance the group's rebalance. Return the response."""
         assignor = self._rebalancing.preferred_assignor(group)
         if member is not None and member.member_id != request.member_id:
             member = self.replace_static(group, member, request.member_id)
@@ -222,7 +225,7 @@ class Heartbeats:
         return answered(group, after, with_assignment=request.member_epoch == JOIN_EPOCH or is_full or moved)
 
     def take_words(self, group: ConsumerGroup, member: Member, words: MemberMetadata) -> Member:
-        """Write the member's metadata if changed. Return the member with this metadata."""
+        """Write the member's metadata if they have changed. Return the member with these metadata."""
         if member.written is not None and member.words == words:
             return member
         self._rebalancing.put(records.member_record(group.group_id, member.member_id, words))
@@ -256,7 +259,7 @@ def removal(group_id: str, member_id: str) -> tuple[KeyedRecord, ...]:
 
 
 def change_of(before: Member, after: Member) -> str:
-    """Return the reason for a new group epoch: the member is new, or has other topics or another pattern."""
+    """Return the reason for a new group epoch as text: the member is new, or reads other topics or another pattern."""
     if before.written is None:
         what = IS_NEW
     elif before.topics != after.topics:
@@ -267,7 +270,7 @@ def change_of(before: Member, after: Member) -> str:
 
 
 def _words(member: Member, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> MemberMetadata:
-    """Return the member's metadata after a heartbeat; None and -1 in the request mean unchanged."""
+    """Return the member's metadata after a heartbeat. Fields that are None or -1 in the request stay unchanged."""
     known = member.words
     names, pattern = request.subscribed_topic_names, request.subscribed_topic_regex
     timeout_ms = request.rebalance_timeout_ms
@@ -289,7 +292,7 @@ def _either(said: str | None, known: str | None) -> str | None:
 
 
 class Leaving:
-    """Removes members from consumer groups."""
+    """Remover of members from consumer groups."""
 
     def __init__(
         self, context: ShardContext, rebalancing: Rebalancing, patterns: PatternRefresh, migration: Migration
@@ -322,14 +325,14 @@ class Leaving:
         )
 
     def _go_for_a_while(self, group: ConsumerGroup, member: Member) -> None:
-        """Let a static member leave; until the session ends, partitions stay reserved for its instance id."""
+        """Let a static member leave temporarily: its partitions stay reserved until its session ends."""
         # Under its next id it will have had them from the first epoch on.
         kept = with_epoch(without_epochs(member.progress.assigned), 0)
         progress = member.progress._replace(epoch=STATIC_LEAVE_EPOCH, assigned=kept, revoking={})
         self._rebalancing.put(records.current_record(group.group_id, member.member_id, progress.written()))
 
     def remove(self, group: ConsumerGroup, members: Sequence[Member], reason: str) -> None:
-        """Remove members from a group; downgrade the group if only classic members remain and the policy allows it."""
+        """Remove members from a group. If only classic members remain, it becomes a classic group if policy allows."""
         if not members:
             return
         if self._migration.may_downgrade(group, members):

@@ -161,7 +161,10 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup]):
         return self._heartbeats.carry_out(group, member, request, caller)
 
     def _group_to_join(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
-        """Return the group to join; a new one may replace an empty classic group. Raises KafkaError if refused."""
+        """Return the group to join, or a new one, which may replace an empty classic group.
+
+        Raises KafkaError if the group may not be joined.
+        """
         group_id, instance_id = request.group_id, request.instance_id
         known = self._groups.get(group_id)
         if isinstance(known, ConsumerGroup):

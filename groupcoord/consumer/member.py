@@ -55,7 +55,7 @@ class Progress(NamedTuple):
     """Partitions that it still has to give up."""
 
     def at(self, epoch: int, **changes: Any) -> Progress:
-        """Return a copy with this epoch and these changes; the current epoch becomes the previous epoch."""
+        """Return a copy with this epoch and these changes. Its previous epoch is the epoch of this object."""
         return self._replace(epoch=epoch, previous_epoch=self.epoch, **changes)
 
     def written(self) -> CurrentAssignment:
@@ -86,7 +86,10 @@ SILENT = MemberMetadata(client_id="", client_host="", subscribed_topic_names=[])
 
 
 class Member:
-    """Member of a consumer group; `written`, `known_progress`: None before a metadata or current-assignment record."""
+    """Member of a consumer group.
+
+    `written` is its last metadata record, `known_progress` its last current-assignment record; None without a record.
+    """
 
     __slots__ = ("known_progress", "member_id", "pattern", "progress", "topics", "written")
 
@@ -144,7 +147,7 @@ class Member:
         return self.written is None and self.known_progress is None
 
     def may_commit(self, topic_id: bytes, partition: int, epoch: int) -> bool:
-        """Tell whether the member has owned the partition since `epoch`; if so, commits with that epoch are valid."""
+        """Tell whether the member has owned the partition since `epoch`. If so, it may commit with that epoch."""
         for partitions in (self.progress.assigned, self.progress.revoking):
             since = partitions.get(topic_id, {}).get(partition)
             if since is not None:

@@ -154,9 +154,9 @@ class Migration:
     # ------------------------------------------------------------------ to the classic protocol
 
     def may_downgrade(self, group: ConsumerGroup, leaving: Sequence[Member], joining: int = 0) -> bool:
-        """Tell whether the broker may turn the group into a classic group once the members in `leaving` are gone.
+        """Tell whether the broker may turn the group into a classic group when the members in `leaving` are gone.
 
-        All other members must use the classic protocol. `joining`: number of classic members that join instead.
+        All other members must use the classic protocol. `joining`: number of classic members that join in their place.
         """
         left = len(group.members) - len(leaving)
         classic_left = group.classic_count - sum(each.uses_classic_protocol for each in leaving)
@@ -193,7 +193,10 @@ class Migration:
         logger.info("consumer group %r becomes a classic group", group.group_id)
 
     def _install(self, classic: ClassicGroup, group: ConsumerGroup, leaving: Sequence[Member]) -> None:
-        """Replace the group in memory; if the log refuses the records, undo it and restart deadlines of `leaving`."""
+        """Replace the consumer group by `classic` in memory.
+
+        If the log refuses the records, undo this and restart the deadlines of `leaving`.
+        """
         group_id = group.group_id
 
         def restore() -> None:
@@ -210,7 +213,7 @@ class Migration:
         self._effects.settlements.append(settle)
 
     def end(self, group: ConsumerGroup) -> None:
-        """Write the tombstones of an empty consumer group and cancel its deadlines."""
+        """Write the tombstones of a consumer group without members, and cancel its deadlines."""
         group.cancel_timers()
         self._rebalancing.restart_if_refused(group.group_id)
         for record in group.tombstones():
@@ -230,7 +233,7 @@ class Migration:
         )
 
     def encode_assignment(self, assignment: Mapping[bytes, Iterable[int]], subscription: bytes) -> bytes:
-        """Encode an assignment for a member of the classic protocol, in the version of the member's `subscription`."""
+        """Encode an assignment for a classic member, in the version of the member's `subscription`."""
         topics = []
         for topic_id in sorted(assignment):
             image = self._topics.image_by_id(topic_id)

@@ -34,7 +34,7 @@ NAME_OVERHEAD = 8
 
 
 def resolve(patterns: Iterable[str], names: Iterable[str]) -> Mapping[str, list[str] | None]:
-    """Return the topics that each pattern matches in full; None if matching is too slow or yields too many topics."""
+    """Return the topics whose whole name matches, by pattern; None if matching is too slow or matches too many."""
     topics, left, room = list(names), COST_MAX, CHARACTERS_MAX
     resolved: dict[str, list[str] | None] = {}
     for text in patterns:
@@ -61,7 +61,7 @@ REFRESH_INTERVAL_MIN_MS = 10_000
 
 
 class PatternsResolved(NamedTuple):
-    """Internal request with the topics that a group's patterns match; None if a bug ended the computation."""
+    """Internal request with the matching topics of a group's patterns; None if a bug ended the matching."""
 
     group_id: str
     topics_version: int
@@ -89,19 +89,19 @@ class PatternRefresh:
             raise KafkaError(error.code, f"SubscribedTopicRegex {error.message}") from error
 
     def take_change(self, group: ConsumerGroup, old: str, new: str) -> bool:
-        """Handle the change of a member's pattern. Return True if the member's topics change immediately."""
+        """Handle a member's change of pattern. Return True if the member reads other topics immediately."""
         self.forget_unused(group, (old,))
         # An unknown pattern changes nothing yet: the group's epoch rises when it is resolved.
         return new in group.resolved if new else True
 
     def forget_unused(self, group: ConsumerGroup, patterns: tuple[str, ...]) -> None:
-        """Write a tombstone for each of `patterns` that no member uses any more."""
+        """Write a tombstone for each of `patterns` that is no longer used by a member."""
         for pattern in dict.fromkeys(patterns):
             if pattern in group.resolved and not group.subscriptions.patterns.of(pattern):
                 self._rebalancing.put(records.regex_record(group.group_id, pattern, None))
 
     def refresh(self, group: ConsumerGroup, caller: Caller) -> None:
-        """If due, begin to resolve the group's patterns to topics that the caller may see."""
+        """Begin to resolve the group's patterns, if that is due, to topics that the caller may see."""
         patterns = group.subscriptions.patterns.by_key
         if not patterns or group.group_id in self._resolving or not self._is_due(group):
             return

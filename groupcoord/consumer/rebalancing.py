@@ -51,7 +51,7 @@ from ottla.wire.messages.consumer_group import TopicPartitions
 
 
 class Goal(NamedTuple):
-    """Target and conditions of a member's next reconciliation step."""
+    """Target assignment of a member, and the facts that limit its next step towards the target."""
 
     epoch: int
     target: Assignment
@@ -64,7 +64,7 @@ class Goal(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """Partitions of a member, divided into partitions to keep, to revoke and to add."""
+    """Partitions of a member in three parts: partitions to keep, to revoke and to add."""
 
     kept: dict[bytes, dict[int, int]]
     revoking: dict[bytes, dict[int, int]]
@@ -73,7 +73,7 @@ class _Parts(NamedTuple):
 
 
 def reconciled(progress: Progress, goal: Goal, *, has_subscription_changed: bool) -> Progress:
-    """Return the member's progress after its next reconciliation step; raises KafkaError if the member is fenced."""
+    """Return the member's progress after its next reconciliation step. Raises KafkaError if the member is fenced."""
     state = progress.state
     if state is STABLE and progress.epoch == goal.epoch:
         return _without_unread(progress, goal) if has_subscription_changed else progress
@@ -87,7 +87,7 @@ def reconciled(progress: Progress, goal: Goal, *, has_subscription_changed: bool
 
 
 def _has_any(owned: Sequence[TopicPartitions] | None, partitions: EpochsOfPartitions) -> bool:
-    """Tell whether the member may still own one of `partitions`; `owned` None: not reported, so it may own all."""
+    """Tell whether the member may still own one of `partitions`. `owned` None: not reported, so True is assumed."""
     if owned is None:
         return True
     return any(
@@ -99,7 +99,7 @@ def _has_any(owned: Sequence[TopicPartitions] | None, partitions: EpochsOfPartit
 
 
 def _without_unread(progress: Progress, goal: Goal) -> Progress:
-    """Revoke partitions of topics that the member no longer reads; the target may have them until it is recomputed."""
+    """Return the progress after revoking topics that the member no longer reads. An old target may still have them."""
     unread = [each for each in progress.assigned if each not in goal.topic_ids]
     if not unread:
         return progress
@@ -113,7 +113,7 @@ def _without_unread(progress: Progress, goal: Goal) -> Progress:
 
 
 def _next(progress: Progress, goal: Goal, epoch: int) -> Progress:
-    """Return the progress after a step towards the target, as far as other members have released partitions."""
+    """Return the progress after a step towards the target, without partitions that other members still own."""
     parts = _divide(progress, goal)
     if parts.revoking and _has_any(goal.owned, parts.revoking):
         return progress.at(epoch, state=UNREVOKED_PARTITIONS, assigned=parts.kept, revoking=parts.revoking)
@@ -163,7 +163,7 @@ class AssignmentComputed(NamedTuple):
 
 
 class _TopicsRead(Container[bytes]):
-    """Container of the topic ids that a member reads; looks up only ids that are tested, as there may be thousands."""
+    """Ids of the topics that a member reads. There may be thousands, so an id is looked up only when it is tested."""
 
     def __init__(self, topics: TopicImages, group: ConsumerGroup, member: Member) -> None:
         self._topics = topics
@@ -191,7 +191,7 @@ class Rebalancing:
         self._effects.put(self._state, record)
 
     def restart_if_refused(self, group_id: str) -> None:
-        """Restart the members' deadlines if the log refuses this call's records, so that no member is removed."""
+        """Restart the members' deadlines if the log refuses this call's records, so that they remove no member."""
 
         def restart() -> None:
             group = self._groups.get(group_id)
@@ -207,7 +207,7 @@ class Rebalancing:
     # ------------------------------------------------------------------ the group's epoch
 
     def look_at_topics(self, group: ConsumerGroup, change: str) -> None:
-        """Raise the group epoch if the topics of the group have changed, or `change` names another reason."""
+        """Raise the group epoch if the group's topics have changed, or if `change` names a reason ("": none)."""
         if not change and group.has_seen(self._topics):
             return
         metadata_hash = group.hash_of(self._topics)
@@ -226,7 +226,10 @@ class Rebalancing:
     # ------------------------------------------------------------------ the target assignment
 
     def assign(self, group: ConsumerGroup) -> None:
-        """Compute the epoch's target (in a thread if large) unless it exists, is being computed or is not due yet."""
+        """Compute the epoch's target assignment, in a thread if large.
+
+        No-op if the target exists, is being computed or is not due yet.
+        """
         if group.assignment_epoch >= group.group_epoch or group.computation is not None:
             return
         if not group.may_assign(group.settings.consumer_assignment_interval_ms, self._effects.timestamp_ms):

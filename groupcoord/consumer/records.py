@@ -201,7 +201,7 @@ def written_partitions(epochs: EpochsOfPartitions) -> list[AssignedTopicPartitio
 
 
 def read_partitions(written: Iterable[AssignedTopicPartitions], member_epoch: int) -> EpochsOfPartitions:
-    """Read partitions with assignment epochs from a record; `member_epoch` if a broker before 4.3 wrote none."""
+    """Read a record's partitions with their assignment epochs. Brokers before 4.3 wrote none: use `member_epoch`."""
     # A static member that is away has the epoch -2.
     default = max(member_epoch, 0)
     read: dict[bytes, dict[int, int]] = {}

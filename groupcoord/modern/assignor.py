@@ -40,7 +40,7 @@ def count_of(assignment: Mapping[bytes, Any]) -> int:
 
 
 def is_part_of(topics: Iterable[Any], assignment: Mapping[bytes, Any]) -> bool:
-    """Return True if `assignment` contains all partitions of the structs `topics`."""
+    """Return True if `assignment` contains all partitions of `topics`, structs with `topic_id` and `partitions`."""
     for each in topics:
         partitions = assignment.get(each.topic_id)
         if partitions is None or not all(partition in partitions for partition in each.partitions):
@@ -49,7 +49,7 @@ def is_part_of(topics: Iterable[Any], assignment: Mapping[bytes, Any]) -> bool:
 
 
 class Subscriber(NamedTuple):
-    """Member in the assignor's input: the existing topics that the member reads, and its current target."""
+    """Member in the assignor's input, with the existing topics that it reads and its current target."""
 
     member_id: str
     instance_id: str | None
@@ -84,7 +84,7 @@ class Reader(NamedTuple):
 
 
 class Readers(NamedTuple):
-    """Source from which a `GroupSpec` is built; building may be slow, as a pattern can match thousands of topics."""
+    """Members and topics from which `assign` builds a `GroupSpec`. That may be slow: a pattern can match thousands."""
 
     all: Callable[[], Iterable[Reader]]
     """Makes them, in whatever thread."""

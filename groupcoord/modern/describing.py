@@ -26,7 +26,7 @@ MEMBERS_AT_ONCE = 200
 
 
 class Large(NamedTuple, Generic[T]):
-    """Description of a large group; the members, as they were at the request, are added later."""
+    """Description of a large group. Its members, as they were at the time of the request, are added later."""
 
     description: T
     members: Iterator[Any]
@@ -42,7 +42,10 @@ class Large(NamedTuple, Generic[T]):
 
 
 def with_members(description: T, sources: Sequence[S], describe: Callable[[S], object]) -> T | Large[T]:
-    """Return the description with its members, built from immutable `sources`; for many members a `Large`."""
+    """Return the description with a member for each of `sources`. If there are many, return a `Large`.
+
+    `sources` must be immutable, because a `Large` adds the members later.
+    """
     if len(sources) > MEMBERS_AT_ONCE:
         return Large(description, map(describe, sources))
     made: Any = description
@@ -51,7 +54,7 @@ def with_members(description: T, sources: Sequence[S], describe: Callable[[S], o
 
 
 def undescribed(make: Callable[..., T], group_id: str, error: ErrorCode, message: str | None, **more: Any) -> T:
-    """Make a group description that carries only an error."""
+    """Make a group description by `make` that carries only an error."""
     return make(
         error_code=error,
         error_message=message,
@@ -67,7 +70,7 @@ def undescribed(make: Callable[..., T], group_id: str, error: ErrorCode, message
 def described_partitions(
     make: Callable[..., T], partitions: Iterable[tuple[bytes, Iterable[int]]], topics: TopicImages
 ) -> list[T]:
-    """Return partitions by topic name for a description; deleted topics are left out."""
+    """Return partitions by topic name, each made by `make`. Deleted topics are left out."""
     shown: dict[bytes, list[int]] = {}
     for topic_id, indexes in sorted(partitions, key=itemgetter(0)):
         shown[topic_id] = shown.get(topic_id, []) + sorted(indexes)
@@ -102,7 +105,10 @@ class Descriptions:
         *,
         operations: Callable[[str], int] | None,
     ) -> Worked[Given[ResponseT]]:
-        """Return the response with all groups; `operations` returns authorized operations, None: not requested."""
+        """Return the response, made by `response` from the descriptions of all groups.
+
+        `operations` returns the client's authorized operations on a group; None: not requested.
+        """
 
         def finish(groups: list[Any]) -> list[Any]:
             for group in groups:
@@ -142,7 +148,7 @@ class Descriptions:
 
 
 async def _whole(groups: list[Any]) -> list[Any]:
-    """Return the descriptions, after adding all members to large ones."""
+    """Return the descriptions, with all members added to the `Large` ones."""
     time_slice = TimeSlice()
     whole = []
     for group in groups:

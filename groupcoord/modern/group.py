@@ -79,7 +79,7 @@ class Counts:
 
 
 class Subscriptions:
-    """Topics and patterns that a group's members subscribe to, each with the number of subscribing members."""
+    """Topics and patterns that a group's members subscribe to, each with its number of subscribers."""
 
     __slots__ = ("by_name", "by_pattern", "patterns")
 
@@ -94,7 +94,7 @@ class Subscriptions:
 
     @property
     def revision(self) -> tuple[int, int]:
-        """Version of the set of subscribed topics."""
+        """Pair of numbers that changes whenever the set of subscribed topics changes."""
         return self.by_name.revision, self.by_pattern.revision
 
     def __len__(self) -> int:
@@ -135,7 +135,7 @@ JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
 
 
 class EpochGroup(Generic[MemberT, TargetT]):
-    """Epochs, members and targets of one group."""
+    """Base class of groups with epochs: group epoch, assignment epoch, members and targets."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -156,17 +156,17 @@ class EpochGroup(Generic[MemberT, TargetT]):
         """The one whose target assignment is being computed in a thread; any other comes too late."""
 
     def has_seen(self, topics: TopicImages) -> bool:
-        """Return True if no topic has changed since the group last checked its topics."""
+        """Return True if no topic has changed since the group's topics were last checked."""
         return self.seen_topics == topics.version
 
     def forget_refused_epoch(self) -> None:
-        """Discard the state of a group epoch that the log has refused: topics seen and running computation."""
+        """Forget the checked topics and the running computation of a group epoch that the log has refused."""
         self.seen_topics = NEVER
         # Another epoch of this number may have other members, who would get nothing of the assignment for this one.
         self.computation = None
 
     def may_assign(self, interval_ms: int, timestamp_ms: int) -> bool:
-        """Tell whether the next target assignment is due; the interval batches several changes, 0 batches none."""
+        """Tell whether the next target assignment is due: `interval_ms` after the last one. Always due if that is 0."""
         # The interval 0 helps when somebody has set the clock far back.
         if not self.assignment_timestamp_ms or not interval_ms:
             return True
@@ -210,7 +210,8 @@ def put_targets(
 ) -> Steps:
     """Write new and changed targets in steps; the last step applies all of them.
 
-    `written` encodes a target, `read` decodes it. Until the epoch's record is in the log, heartbeats compute again.
+    `written` encodes a target, `read` decodes it. The caller writes the epoch's record, without which the next
+    heartbeat computes the targets again.
     """
     before, after = group.targets, dict(group.targets)
     made: list[GroupRecord] = []
@@ -247,7 +248,7 @@ class ModernGroup(EpochGroup[MemberT, Assignment]):
         return self.subscriptions.are_alike(len(self.members))
 
     def hash_of(self, topics: TopicImages) -> int:
-        """Return the hash of the subscribed topics in their present state."""
+        """Return the hash of the subscribed topics as they are now."""
         # Members come and go more often than topics, of which there may be thousands.
         hashed = topics.version, self.subscriptions.revision
         if self._hashed != hashed:
@@ -256,7 +257,7 @@ class ModernGroup(EpochGroup[MemberT, Assignment]):
         return self._hash
 
     def changed_targets(self, computed: Mapping[str, Assignment]) -> dict[str, Assignment]:
-        """Return the new and changed targets by member id."""
+        """Return the targets in `computed` that are new or changed, by member id."""
         changed = {}
         for member_id in self.members:
             target = computed.get(member_id, NOTHING)
@@ -273,7 +274,7 @@ NO_EPOCH = -1
 
 
 class HostedGroup(ABC, Generic[MemberT]):
-    """Base class of groups that a shard hosts; each group type derives a class and adds its state."""
+    """Base class of groups in a shard. Each group type derives a class with its state."""
 
     group_type: str
     """Kafka's name of the kind, which is that of its members' protocol, too."""
@@ -352,7 +353,7 @@ class HostedGroup(ABC, Generic[MemberT]):
             self.cancel_member(member_id)
 
     def end_deadlines(self) -> Steps:
-        """Cancel all members' deadlines permanently, because a group of another type replaces this group."""
+        """Cancel all members' deadlines permanently, as a group of another type replaces this group."""
         timers = self._effects.timers
 
         def end(member_id: str) -> None:
@@ -383,7 +384,7 @@ class CommittingGroup(HostedGroup[MemberT]):
         api_version: int,
         is_transactional: bool = False,
     ) -> ErrorCode | PartitionCheck:
-        """Return an error, NONE or, for an older epoch, a check that the member has owned each partition since."""
+        """Return an error or NONE. For an older epoch, return a check of whether the member has kept each partition."""
         if generation_id < 0 and not self.members:
             return ErrorCode.NONE
         # A transactional client of old does not say who it is.

@@ -20,7 +20,7 @@ GroupT = TypeVar("GroupT", bound=HostedGroup[Any])
 
 
 class ModernGroupManager(MetadataManager, ABC, Generic[GroupT]):
-    """Base class of managers of one group type in a shard. A subclass sets `group_class` and has `replay`."""
+    """Base class of managers of one group type in a shard. A subclass defines `group_class` and `replay`."""
 
     group_class: ClassVar[type[Any]]
 
@@ -40,7 +40,7 @@ class ModernGroupManager(MetadataManager, ABC, Generic[GroupT]):
         return group if isinstance(group, self.group_class) else None
 
     def _existing(self, group_id: str, called: str = "Group") -> GroupT:
-        """Return the group. Raises KafkaError if there is none of this type; the message calls a missing group `called`."""
+        """Return the group. Raises KafkaError if there is none of this type; the message calls the group `called`."""
         group = self._group(group_id)
         if group is not None:
             return group
@@ -55,7 +55,7 @@ class ModernGroupManager(MetadataManager, ABC, Generic[GroupT]):
         return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a {self.group_type} group.")
 
     def _at(self, end: Callable[[GroupT, Any], None]) -> Callable[[TimerKey], None]:
-        """Return a deadline handler that calls `end` with group and member if both still exist."""
+        """Return a deadline handler that calls `end` with the group and the member, if both still exist."""
 
         def passed(key: TimerKey) -> None:
             group = self._group(key.group_id)
@@ -82,5 +82,5 @@ class ModernGroupManager(MetadataManager, ABC, Generic[GroupT]):
 
 
 def gives_way(group: Group | None) -> bool:
-    """Return True if a new group may be created under the id of `group`: there is none, or an empty classic group."""
+    """Return True if a new group may take the id of `group`, which is None or an empty classic group."""
     return group is None or (group.group_type == CLASSIC_TYPE and group.state_name == EMPTY)

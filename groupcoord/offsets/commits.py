@@ -44,7 +44,7 @@ TOPIC_ID_VERSION = 10
 
 
 class Topic(Protocol):
-    """Interface of a topic, as the services for committed offsets need it."""
+    """Interface of a topic with the attributes that commits of offsets need."""
 
     @property
     def name(self) -> str: ...
@@ -70,7 +70,7 @@ class Topics(Protocol):
 
 
 def elements_in(topics: Sequence[T], partitions_of: Callable[[T], Sequence[Any]], enough: int) -> int:
-    """Return the number of topics and partitions; counting stops soon after `enough` is exceeded."""
+    """Return the number of topics and partitions. Counting stops when it is more than `enough`."""
     count = len(topics)
     for topic in topics:
         if count > enough:
@@ -82,7 +82,7 @@ def elements_in(topics: Sequence[T], partitions_of: Callable[[T], Sequence[Any]]
 def parts_of(
     topics: Sequence[T], partitions_of: Callable[[T], Sequence[P]], elements_max: int
 ) -> Iterator[list[tuple[T, Sequence[P]]]]:
-    """Yield topics in order, in lists of at most `elements_max` topics and partitions; large topics are split."""
+    """Yield topics in order, in lists of at most `elements_max` topics and partitions. A large topic is split."""
     part: list[tuple[T, Sequence[P]]] = []
     room = elements_max
     for topic in topics:
@@ -120,7 +120,7 @@ def names_of(
 def split_commit(
     request: OffsetCommitRequest, topics: Topics, *, by_id: bool, denied: Collection[str] = ()
 ) -> tuple[list[OffsetCommitRequestTopic], list[OffsetCommitResponseTopic]]:
-    """Split a commit into its existing topics (with name and id) and error results for all others.
+    """Return a commit's existing topics, with name and id, and error results for all other topics.
 
     `by_id`: topics are named by their ids. `denied`: topics that the client has no right to, existing or not.
     """
@@ -156,7 +156,7 @@ A = TypeVar("A", OffsetCommitResponseTopic, OffsetDeleteResponseTopic, "TxnOffse
 
 
 class MergedTopics(Generic[A]):
-    """Merger of partial responses to one request; each topic occurs once in the result."""
+    """Merger of partial responses to one request. In the result each topic occurs once."""
 
     def __init__(self, *answers: Iterable[A]) -> None:
         self._topics: dict[str | bytes, A] = {}
@@ -203,7 +203,10 @@ def with_topics(request: OffsetCommitRequest, topics: list[OffsetCommitRequestTo
 def split_deletion(
     request: OffsetDeleteRequest, topics: Topics, denied: Collection[str] = ()
 ) -> tuple[OffsetDeleteRequest, list[OffsetDeleteResponseTopic]]:
-    """Split a deletion into existing partitions and errors; `denied`: topics without rights, existing or not."""
+    """Return the existing partitions of a deletion, and error results for the others.
+
+    `denied`: topics that the client has no right to, existing or not.
+    """
     known: list[OffsetDeleteRequestTopic] = []
     refused: list[OffsetDeleteResponseTopic] = []
     for requested in request.topics:
@@ -306,7 +309,7 @@ class OffsetCommits:
         return _deleted(merged)
 
     async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
-        """Delete offsets of deleted topics (name -> id); if the log refuses the tombstones, retry in the background."""
+        """Delete the offsets of deleted topics (name -> id). If the log refuses that, retry in the background."""
         await self._forgetter.forget(topics)
 
 

@@ -63,7 +63,7 @@ class DeleteGroup(NamedTuple):
 
 
 class FetchStableOffsets(NamedTuple):
-    """Internal request for stable offsets; handled when all earlier commits are committed and replayed."""
+    """Internal request for stable offsets. It is handled when all earlier commits are committed and replayed."""
 
     group: OffsetFetchRequestGroup
 
@@ -73,7 +73,7 @@ class FetchStableOffsets(NamedTuple):
 
 
 class SnapshotOffsets(NamedTuple):
-    """Internal request for a snapshot of all offsets of a group; answered with the snapshot or an error response."""
+    """Internal request for a snapshot of all offsets of a group. The response is the snapshot, or an error response."""
 
     group: OffsetFetchRequestGroup
     require_stable: bool
@@ -100,7 +100,7 @@ class AskCommitted(NamedTuple):
 
 
 class CommitInTransaction(NamedTuple):
-    """Internal request to commit offsets in a verified transaction; the offsets count when it commits."""
+    """Internal request to commit offsets in a verified transaction. They take effect when the transaction commits."""
 
     commit: OffsetCommitRequest
     transaction: Transaction
@@ -111,9 +111,10 @@ class CommitInTransaction(NamedTuple):
 
 
 class ForgetTopics:
-    """Internal request to delete some offsets of deleted topics (name -> id); the response is the number checked.
+    """Internal request to delete some offsets of deleted topics (name -> id).
 
-    Submit the same object, which keeps the position of the iteration, again until the response is 0.
+    The response is the number of offsets checked. Submit the same object again until it is 0: the object remembers how
+    far it came.
     """
 
     __slots__ = ("topics", "walk")
@@ -176,7 +177,7 @@ class OffsetMetadataManager(MetadataManager):
             self._settle_soon()
 
     def _settle(self, key: TimerKey) -> None:
-        """Settle a limited number of offsets of ended transactions."""
+        """Settle a limited number of offsets of ended transactions, and schedule the next call if some are left."""
         if self._offsets.settle():
             self._settle_soon()
 
@@ -228,7 +229,7 @@ class OffsetMetadataManager(MetadataManager):
         return checked if isinstance(checked, ErrorCode) else self._check_partitions(request, checked)
 
     def _check_partitions(self, request: OffsetCommitRequest, check: PartitionCheck) -> ErrorCode:
-        """Return the first refused partition's error, else NONE; as in Kafka it fails the complete request."""
+        """Return the error of the first refused partition, else NONE. As in Kafka, an error fails the whole request."""
         for topic in request.topics:
             for partition in topic.partitions:
                 # What is refused for its metadata is not committed anyway.
@@ -290,7 +291,7 @@ class OffsetMetadataManager(MetadataManager):
         self._effects.answer(caller, response, lambda error: DeletableGroupResult(group_id=group_id, error_code=error))
 
     def _delete_whole(self, group: Group) -> Steps:
-        """Append tombstones of the offsets, then of the group: after a crash in between, deletion can be repeated."""
+        """Append the offsets' tombstones, then the group's. After a crash in between, the deletion can be repeated."""
         for number, place in enumerate(self._offsets.all_places_of(group.group_id), 1):
             self._effects.append(offset_tombstone(*place))
             if number % PIECE == 0:
@@ -319,7 +320,7 @@ class OffsetMetadataManager(MetadataManager):
     # ------------------------------------------------------------------ retention
 
     def _scan_for_expired_offsets(self, key: TimerKey) -> None:
-        """Check some offsets for expiry; after all groups, pause for offsets.retention.check.interval.ms."""
+        """Check some offsets for expiry. When all are checked, pause for offsets.retention.check.interval.ms."""
         if not self._retention_scan and self._expiry is None:
             # Ids, not groups: by the time that its turn comes a group may be gone, or another one of the same name.
             self._retention_scan = list(self._groups)
@@ -346,7 +347,10 @@ class OffsetMetadataManager(MetadataManager):
         self._effects.timers.schedule(RETENTION, self._effects.now_ms + pause_ms)
 
     def _expire_offsets(self, group_id: str) -> Iterator[object]:
-        """Delete expired offsets, one check a step (requests run in between); then the group if nothing is left."""
+        """Delete the group's expired offsets, then the group if it has no offsets left.
+
+        Each step checks one offset, so that requests are handled in between.
+        """
         group = self._groups.get(group_id)
         if group is None:
             return

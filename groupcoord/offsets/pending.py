@@ -58,7 +58,7 @@ Place = tuple[str, str, int]
 
 
 class TransactionOffsets:
-    """Offsets committed in one transaction. `is_committed` is None while the transaction is open."""
+    """Offsets committed in one transaction. `is_committed` tells how it ended; None: it is open."""
 
     __slots__ = ("is_committed", "offsets")
 
@@ -103,14 +103,14 @@ class PendingOffsets:
             self._forget(transaction, group_id, topic, partition)
 
     def end(self, producer_id: int, *, committed: bool) -> None:
-        """End a producer's transaction, whose marker is in the log."""
+        """End a producer's transaction after its marker was written to the log."""
         transaction = self._by_producer.pop(producer_id, None)
         if transaction is not None and transaction.offsets:
             transaction.is_committed = committed
             self._ended.append(transaction)
 
     def settle(self, put_if_newer: Callable[[str, str, int, CommittedOffset], None], limit: int) -> None:
-        """Settle about `limit` offsets of ended transactions: pass committed ones to `put_if_newer`, drop others."""
+        """Settle about `limit` offsets of ended transactions: pass committed ones to `put_if_newer` and drop others."""
         while self._ended and limit > 0:
             transaction = self._ended[0]
             places = list(islice(transaction.offsets, limit))
@@ -151,7 +151,7 @@ class PendingOffsets:
         return group_id in self._by_group
 
     def group(self, group_id: str) -> Mapping[str, Mapping[int, Collection[TransactionOffsets]]]:
-        """Return, by topic and partition, the unsettled transactions that have an offset of the group."""
+        """Return the unsettled transactions with offsets of the group, by topic and partition."""
         return self._by_group.get(group_id, {})
 
     def groups_of(self, topic: str) -> Collection[str]:
@@ -171,7 +171,7 @@ class PendingOffsets:
     def newest(
         self, group_id: str, topic: str, partition: int, known: CommittedOffset | None
     ) -> CommittedOffset | None:
-        """Return the offset in force: `known` from the table, or a newer one of a committed, unsettled transaction."""
+        """Return the offset in force, or None: `known`, from the table, or a newer one of a committed transaction."""
         for each in self._holders(group_id, topic, partition):
             if each.is_committed:
                 offset = each.offsets[group_id, topic, partition]
@@ -180,7 +180,10 @@ class PendingOffsets:
         return known
 
     def ended_of(self, group_id: str) -> list[dict[Place, CommittedOffset]]:
-        """Copy the offsets (also of other groups) of the group's committed, unsettled transactions; empty if none."""
+        """Return copies of the offsets of committed, unsettled transactions, other groups' included.
+
+        The list is empty if the group has no unsettled offsets.
+        """
         if group_id not in self._by_group:
             return []
         return [each.offsets.copy() for each in self._ended if each.is_committed]

@@ -52,7 +52,7 @@ class OffsetService(OffsetCommits):
         return gathered(answers, lambda groups: fetch_response(groups, api_version))
 
     def _holds_much(self, groups: list[OffsetFetchRequestGroup]) -> bool:
-        """Tell whether the groups of which all offsets are requested have too many offsets for one time slice."""
+        """Return True if groups whose offsets are all requested have too many offsets for one time slice."""
         count = 0
         for group in groups:
             if group.topics is None:
@@ -179,20 +179,20 @@ def _hide(response: OffsetFetchResponseGroup, rights: OffsetRights) -> None:
 
 
 def _is_much(groups: list[OffsetFetchRequestGroup]) -> bool:
-    """Return True if a fetch names more groups, topics and partitions than one time slice handles."""
+    """Return True if `groups` name too many groups, topics and partitions for one time slice."""
     if len(groups) > ELEMENTS_PER_SLICE:
         return True
     return sum(map(_work_of, groups)) > ELEMENTS_PER_SLICE
 
 
 def _work_of(group: OffsetFetchRequestGroup) -> int:
-    """Return the size of a fetch in elements, up to a time slice's limit; a long group id counts as several."""
+    """Return the number of elements in a group's fetch, at most a time slice's limit. A long id counts as several."""
     elements = elements_in(group.topics or (), PARTITION_INDEXES, ELEMENTS_PER_SLICE)
     return 1 + len(group.group_id) // NAME_CHARACTERS_PER_ELEMENT + elements
 
 
 async def fetch_response_in_slices(groups: list[OffsetFetchResponseGroup], api_version: int) -> OffsetFetchResponse:
-    """Build the response like `fetch_response`, but in time slices; large topics are converted in pieces."""
+    """Return the response of `fetch_response`, built in time slices. Large topics are converted in pieces."""
     if api_version >= BATCH_VERSION:
         return OffsetFetchResponse(groups=groups)
     (group,) = groups
@@ -236,7 +236,10 @@ def add_fetched(whole: OffsetFetchResponseGroup, part: OffsetFetchResponseGroup)
 
 
 def fetches_of(request: OffsetFetchRequest, api_version: int) -> list[OffsetFetchRequestGroup]:
-    """Return the requested groups as in versions since 8; a group whose offsets are all requested occurs only once."""
+    """Return the requested groups in the form of version 8.
+
+    A group that is named repeatedly with all its offsets is returned once.
+    """
     if api_version < BATCH_VERSION:
         topics = None
         if request.topics is not None:
@@ -258,7 +261,7 @@ def fetches_of(request: OffsetFetchRequest, api_version: int) -> list[OffsetFetc
 
 
 def name_fetched_topics(group: OffsetFetchRequestGroup, topics: Topics) -> list[OffsetFetchResponseTopics]:
-    """Fill in the names of topics named by id; remove unknown ids from the request and return their error results."""
+    """Fill in the names of topics that are named by id. Remove unknown ids from `group`; return their error results."""
     known: list[OffsetFetchRequestTopics] = []
     unknown: list[OffsetFetchResponseTopics] = []
     for requested in group.topics or ():
@@ -275,7 +278,7 @@ def name_fetched_topics(group: OffsetFetchRequestGroup, topics: Topics) -> list[
 
 
 def refuse_fetched_topics(group: OffsetFetchRequestGroup, denied: Collection[str]) -> list[OffsetFetchResponseTopics]:
-    """Remove from the request the topics that the client may not see; return error results for these topics."""
+    """Remove the topics `denied` to the client from `group`; return error results for them."""
     requested = group.topics or ()
     refused = [each for each in requested if each.name in denied]
     if refused:
@@ -291,7 +294,7 @@ def refuse_fetched_topics(group: OffsetFetchRequestGroup, denied: Collection[str
 
 
 def identify_fetched_topics(response: OffsetFetchResponseGroup, topics: Topics) -> None:
-    """Fill in topic ids in a response that has all offsets of a group; remove topics that do not exist."""
+    """Fill in the topic ids in a response with all offsets of a group. Remove topics that do not exist."""
     shown = []
     for each in response.topics:
         topic = topics.topics.get(each.name)
@@ -302,7 +305,7 @@ def identify_fetched_topics(response: OffsetFetchResponseGroup, topics: Topics) 
 
 
 def refused_fetch(group: OffsetFetchRequestGroup, error: ErrorCode, api_version: int) -> OffsetFetchResponseGroup:
-    """Return the error response for a group; version 1 can carry an error only in each partition."""
+    """Return the error response for a group. In version 1 each partition carries the error."""
     answers = []
     if api_version < TOP_LEVEL_ERROR_VERSION:
         for topic in group.topics or ():
@@ -320,7 +323,7 @@ def fetch_response(groups: list[OffsetFetchResponseGroup], api_version: int) -> 
 
 
 def older_topic(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:
-    """Convert a topic's results to the form of versions without groups (before 8)."""
+    """Convert a topic's results to their form before version 8, which has no groups."""
     partitions = [
         OffsetFetchResponsePartition(
             partition_index=each.partition_index,

@@ -102,7 +102,7 @@ TopicOffsets = dict[str, dict[int, CommittedOffset]]
 
 
 class OffsetTable:
-    """Committed offsets by group, topic and partition; a group or topic without offsets is not kept."""
+    """Committed offsets by group, topic and partition. Only groups and topics with offsets have an entry."""
 
     __slots__ = ("_groups", "_groups_of")
 
@@ -131,14 +131,14 @@ class OffsetTable:
         self._partitions(group_id, topic)[partition] = committed
 
     def put_if_newer(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
-        """Store an offset, unless the stored offset was written later in the log."""
+        """Store an offset, unless the stored one is from a later record of the log."""
         partitions = self._partitions(group_id, topic)
         known = partitions.get(partition)
         if known is None or committed.record_offset > known.record_offset:
             partitions[partition] = committed
 
     def _partitions(self, group_id: str, topic: str) -> dict[int, CommittedOffset]:
-        """Return a group's offsets of a topic by partition; created if missing."""
+        """Return a group's offsets of a topic by partition; an empty table is created if there is none."""
         topics = self._groups.get(group_id)
         if topics is None:
             topics = self._groups[group_id] = {}
@@ -161,7 +161,7 @@ class OffsetTable:
 
 
 class Offsets:
-    """All offsets of a shard: committed offsets, and offsets of transactions that are open or not settled."""
+    """All offsets of a shard: committed ones, and those of transactions that are open or not settled."""
 
     __slots__ = ("_committed", "_metadata_max", "_pending", "_retention_ms")
 
@@ -174,7 +174,7 @@ class Offsets:
     # ------------------------------------------------------------------ writing
 
     def replay(self, record: OffsetRecord, record_offset: int, producer_id: int = NO_PRODUCER_ID) -> None:
-        """Apply a record. With a producer id, the record belongs to this producer's open transaction."""
+        """Apply a record. With a producer id, it belongs to that producer's open transaction."""
         key, value = record
         if value is None:
             self._committed.remove(key.group, key.topic, key.partition)
@@ -243,7 +243,7 @@ class Offsets:
         return records, OffsetCommitResponse(topics=topics)
 
     def is_too_large(self, metadata: str) -> bool:
-        """Return True if the metadata is longer than the limit in UTF-16 units (the length of a Java string)."""
+        """Return True if the metadata is longer than the limit, counted in UTF-16 units as Java does."""
         length = len(metadata)
         # A character is one or two UTF-16 units. So most texts are judged without encoding them.
         if length > self._metadata_max or length * 2 <= self._metadata_max:
@@ -253,7 +253,7 @@ class Offsets:
     # ------------------------------------------------------------------ fetch
 
     def count(self, group_id: str) -> int:
-        """Return the number of a group's committed offsets, possibly slightly too high."""
+        """Return the number of a group's committed offsets. It may be slightly too high."""
         count = sum([len(partitions) for partitions in self._committed.group(group_id).values()])
         if self._pending.is_settling:
             count += sum([len(partitions) for partitions in self._pending.group(group_id).values()])
@@ -283,7 +283,7 @@ class Offsets:
     def _fetched_beside(
         self, group_id: str, topic: OffsetFetchRequestTopics, index: int, *, require_stable: bool
     ) -> OffsetFetchResponsePartitions:
-        """Return the result for a partition for which transactions have pending offsets."""
+        """Return the fetch result for a partition that has pending offsets of transactions."""
         if require_stable and self._pending.is_open(group_id, topic.name, index):
             return unfetched(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         known = self._committed.get(group_id, topic.name, index)
@@ -315,7 +315,7 @@ class Offsets:
     # ------------------------------------------------------------------ delete and expire
 
     def has(self, group_id: str, topic: str, partition: int) -> bool:
-        """Return True if the group has a committed or pending offset for the partition that OffsetDelete can delete."""
+        """Return True if OffsetDelete can delete an offset of the group, committed or pending, for this partition."""
         is_committed = self._committed.get(group_id, topic, partition) is not None
         return is_committed or any(self._pending.may_count(group_id, topic, partition))
 
@@ -324,14 +324,14 @@ class Offsets:
         return group_id in self._pending
 
     def all_places_of(self, group_id: str) -> Iterator[Place]:
-        """Yield group, topic and partition of each committed or pending offset of the group, each once."""
+        """Yield group, topic and partition for each offset of the group, committed or pending; each place once."""
         yield from self.places_of(group_id)
         for topic, partitions in self._pending.group(group_id).items():
             known = self._committed.group(group_id).get(topic, ())
             yield from ((group_id, topic, partition) for partition in partitions if partition not in known)
 
     def places_of(self, group_id: str) -> Iterator[Place]:
-        """Yield group, topic and partition of each committed offset; the table may change during the iteration."""
+        """Yield group, topic and partition of the group's committed offsets. They may change during the iteration."""
         for topic in list(self._committed.group(group_id)):
             for partition in list(self._committed.group(group_id).get(topic, ())):
                 yield group_id, topic, partition
@@ -339,7 +339,7 @@ class Offsets:
     def places_of_topics(self, topics: Mapping[str, bytes]) -> Iterator[Place | None]:
         """Yield group, topic and partition of all offsets of deleted topics (name -> id).
 
-        Yields None for an offset of a newer topic with the same name. Offsets may change during the iteration.
+        Yields None in place of an offset of a newer topic with such a name. Offsets may change during the iteration.
         """
         for topic, topic_id in topics.items():
             # In the order in which an offset moves, so that none that is there all the time is missed.
@@ -350,7 +350,7 @@ class Offsets:
                         yield place if self._is_all_of(place, topic_id) else None
 
     def _is_all_of(self, place: Place, topic_id: bytes) -> bool:
-        """Return True if all offsets at a place belong to the deleted topic, so that a tombstone may remove them."""
+        """Return True if all offsets at a place are of the deleted topic, so that a tombstone may remove them."""
         known = self._committed.get(*place)
         found = [*self._pending.may_count(*place), *([] if known is None else [known])]
         # A record without a topic id belongs to whatever topic had the name.
@@ -363,7 +363,7 @@ class Offsets:
         return timestamp_ms - retained_since_ms >= self._retention_ms
 
     def all_committed(self) -> Iterator[tuple[str, TopicOffsets]]:
-        """Iterate over group ids with their committed offsets, which may change between two steps."""
+        """Iterate over group ids with their committed offsets. These may change between two steps."""
         return ((group_id, self._committed.group(group_id)) for group_id in self._committed.group_ids())
 
     def of_group(self, group_id: str) -> TopicOffsets:
@@ -374,7 +374,7 @@ class Offsets:
 
 
 class OffsetsSnapshot:
-    """Cheap snapshot of a group's offsets, read in parts; a commit or transaction is visible fully or not at all."""
+    """Cheap snapshot of a group's offsets, to be read in parts. It has a commit or transaction wholly or not at all."""
 
     def __init__(
         self,
@@ -443,9 +443,9 @@ def unfetched(partition_index: int, error: ErrorCode) -> OffsetFetchResponsePart
 
 
 def _fetched(index: int, committed: CommittedOffset | None, topic_id: bytes) -> OffsetFetchResponsePartitions:
-    """Return the fetch result for one partition; offset -1 without an error if nothing is committed.
+    """Return the fetch result for one partition; with offset -1 and no error if nothing is committed.
 
-    An offset of a deleted topic is ignored if the topic's name now belongs to another topic with the id `topic_id`.
+    The offset of a deleted topic is ignored: a newer topic with the id `topic_id` now has the same name.
     """
     if committed is None or _is_of_another_topic(committed.topic_id, topic_id):
         return unfetched(index, _NONE)

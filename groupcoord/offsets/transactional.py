@@ -42,14 +42,15 @@ LOADING_KNOWN_SINCE = 2
 
 
 class CommitVerifier(Protocol):
-    """Client of transaction coordinators: verifies that a partition of the offsets topic is part of a transaction."""
+    """Client of transaction coordinators. It verifies that a partition of the offsets topic is in a transaction."""
 
     def verify(
         self, partition: int, transactional_id: str, producer_id: int, producer_epoch: int, *, api_version: int
     ) -> Worked[object | None]:
         """Verify that a partition of the offsets topic is part of a producer's transaction.
 
-        Returns the append's guard or an awaitable of it; both may raise KafkaError. `api_version`: TxnOffsetCommit's.
+        Returns the guard for the append, or an awaitable of it. Both raise KafkaError if the partition is not.
+        `api_version` is that of TxnOffsetCommit.
         """
 
 
@@ -64,7 +65,7 @@ class TransactionalOffsetService:
     def txn_offset_commit(
         self, request: TxnOffsetCommitRequest, *, api_version: int, denied: Collection[str] = ()
     ) -> Worked[Given[TxnOffsetCommitResponse]]:
-        """Handle TxnOffsetCommit; as in Kafka, unknown and `denied` topics are refused before verification."""
+        """Handle TxnOffsetCommit. As in Kafka, unknown and `denied` topics are refused before the verification."""
         committing = _Committing(self, request, api_version, denied)
         if elements_in(request.topics, attrgetter("partitions"), ELEMENTS_PER_SLICE) > ELEMENTS_PER_SLICE:
             return committing.run_in_parts()
@@ -86,7 +87,7 @@ class TransactionalOffsetService:
         return with_topics(request, known), refused
 
     def verify(self, request: TxnOffsetCommitRequest, api_version: int) -> Worked[object | None]:
-        """Verify the transaction. Return the guard for the append; raises KafkaError."""
+        """Verify the request's transaction and return the guard for the append. Raises KafkaError."""
         return self._verifier.verify(
             self._runtime.partition_for(request.group_id),
             request.transactional_id,
@@ -204,7 +205,7 @@ class _Committing:
 
 
 def _parts_of(request: TxnOffsetCommitRequest) -> Iterator[OffsetCommitRequest]:
-    """Split a large request into smaller OffsetCommit requests, each built only when it is needed."""
+    """Yield OffsetCommit requests that are small parts of a large request."""
     for part in parts_of(request.topics, attrgetter("partitions"), ELEMENTS_PER_SLICE):
         yield _as_commit(request, part)
 
@@ -213,7 +214,7 @@ def _as_commit(
     request: TxnOffsetCommitRequest,
     topics: Iterable[tuple[TxnOffsetCommitRequestTopic, Sequence[TxnOffsetCommitRequestPartition]]],
 ) -> OffsetCommitRequest:
-    """Convert topics and partitions of the request to an OffsetCommit request, which shards understand."""
+    """Convert some topics and partitions of the request to an OffsetCommit request, which shards can handle."""
     return OffsetCommitRequest(
         group_id=request.group_id,
         generation_id_or_member_epoch=request.generation_id_or_member_epoch,
@@ -239,7 +240,7 @@ def _as_commit(
 
 
 def _told(code: ErrorCode) -> ErrorCode:
-    """Translate a verification error to an error that producers retry."""
+    """Return the error for the producer: a verification error becomes one after which producers retry."""
     if code is ErrorCode.NETWORK_EXCEPTION:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return translated(code)

@@ -23,7 +23,7 @@ U = TypeVar("U")
 
 
 class _All(PendingAnswer[U]):
-    """Answer that becomes ready when all given answers are ready; `finish` combines their responses."""
+    """Answer that is ready when all given answers are; `finish` combines their responses."""
 
     __slots__ = ("_answers", "_finish", "_missing")
 
@@ -58,20 +58,20 @@ class _All(PendingAnswer[U]):
                 each.abandon()
 
     def _take(self) -> Sequence[Given[Any]]:
-        """Return the answers for their last use, and forget them: they refer to this object, which would be a cycle."""
+        """Return the answers and forget them. As they refer to this object, keeping them would make a cycle."""
         answers, self._answers = self._answers, ()
         return answers
 
 
 def then(answer: Given[T], finish: Callable[[T], U]) -> Given[U]:
-    """Apply `finish` to a response, immediately or when the response is ready."""
+    """Return the answer whose response is `finish(response)`, now or when `answer` is ready."""
     if not isinstance(answer, PendingAnswer):
         return finish(answer)
     return gathered([answer], lambda responses: finish(responses[0]))
 
 
 def gathered(answers: Sequence[Given[T]], finish: Callable[[list[T]], U]) -> Given[U]:
-    """Apply `finish` to the list of all responses, immediately or when the last response is ready."""
+    """Return the answer whose response is `finish(responses)`, now or when all `answers` are ready."""
     # If all are there no object has to be made.
     if not any(isinstance(answer, PendingAnswer) for answer in answers):
         return finish([_response(each) for each in answers])
@@ -79,7 +79,7 @@ def gathered(answers: Sequence[Given[T]], finish: Callable[[list[T]], U]) -> Giv
 
 
 async def finished(answer: Worked[Given[T]]) -> T:
-    """Wait for the response of `answer`. If the waiting task is cancelled, the answer is abandoned."""
+    """Return the response of `answer`; wait for it if needed. A cancelled wait abandons the answer."""
     given: Given[T] = await answer if isinstance(answer, Coroutine) else answer
     if isinstance(given, PendingAnswer) and not given.is_ready:
         ready = trio.Event()
@@ -95,7 +95,6 @@ async def finished(answer: Worked[Given[T]]) -> T:
 
 
 def _response(answer: Given[T]) -> T:
-    """Return the response of an answer that is ready."""
     if not isinstance(answer, PendingAnswer):
         return answer
     response: Any = answer.response()
@@ -107,7 +106,7 @@ HiddenTopics = Callable[[Iterable[str]], Awaitable[Iterable[str]]]
 
 
 class Caller:
-    """Sender of a request, answered immediately or later; a group keeps the caller of a parked request."""
+    """Sender of a request, who is answered now or later. A group that parks a request keeps its caller."""
 
     __slots__ = (
         "api_version",
@@ -159,7 +158,7 @@ class Caller:
                 self.pending.become_ready()
 
     def response_or_pending(self, abandon: Callable[[Caller], None]) -> Given[Any]:
-        """Return the response, or a pending answer, which calls `abandon` if the peer disconnects."""
+        """Return the response, or a pending answer. The latter calls `abandon` if the peer disconnects."""
         if self.response is not None:
             return self.response
         self.pending = PendingReply(self, abandon)
@@ -213,7 +212,7 @@ def send(replies: Iterable[Reply]) -> None:
 
 
 async def send_in_slices(replies: Iterable[Reply], time_slice: TimeSlice) -> None:
-    """Send replies in time slices, yielding to other tasks in between. All are sent even if cancelled."""
+    """Send replies in time slices, between which other tasks run. All are sent even if this task is cancelled."""
     left = iter(replies)
     try:
         for reply in left:
@@ -234,7 +233,7 @@ def refused(callers: Iterable[Caller], error: ErrorCode) -> Iterator[Reply]:
 
 
 class InFlightAppend:
-    """One append: the awaitable of its commit, its records, and the replies to send after the commit."""
+    """Append that may not be committed yet: the commit's awaitable, the records, and the replies to send then."""
 
     __slots__ = ("commit", "first_offset", "is_awaited", "records", "replies")
 
@@ -261,7 +260,7 @@ class InFlightAppends:
         self._appends.append(append)
 
     def reply_after(self, replies: list[Reply]) -> None:
-        """Send replies after all records appended so far are committed."""
+        """Send replies when all records appended so far are committed."""
         if self._appends:
             self._appends[-1].replies += replies
         else:
@@ -298,4 +297,4 @@ class InFlightAppends:
 
 
 async def _no_wait() -> None:
-    """Return immediately; used for records that are already committed."""
+    """Return immediately: the commit of records that are committed already."""

@@ -38,7 +38,7 @@ FENCED_LOOK_S = 0.05
 
 
 class Runtime(Generic[ShardT]):
-    """Runtime of the coordinator partitions led by this broker, with a task for deadlines and a task for loading."""
+    """Runtime of the coordinator partitions that this broker leads. Its tasks handle deadlines and load partitions."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Runtime(Generic[ShardT]):
         return self._nursery is not None
 
     def check_running(self) -> None:
-        """Raise KafkaError COORDINATOR_NOT_AVAILABLE before the coordinator starts and after it stops."""
+        """Raise KafkaError COORDINATOR_NOT_AVAILABLE unless the coordinator is running."""
         if self._nursery is None:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
@@ -76,7 +76,7 @@ class Runtime(Generic[ShardT]):
         return self.kind.key_hash(key) % self.log.partition_count()
 
     def led_partition(self, index: int) -> PartitionRuntime[ShardT]:
-        """Return the partition `index`. Raises KafkaError unless this broker coordinates this partition now."""
+        """Return the partition `index`. Raises KafkaError if this broker does not coordinate it now."""
         self.check_running()
         partition = self._partitions.get(index)
         if partition is None or self.is_suspended:
@@ -85,7 +85,7 @@ class Runtime(Generic[ShardT]):
         return partition
 
     def shard_of(self, key: Any) -> ShardT:
-        """Return the shard of `key` for reading. Raises KafkaError if this broker does not coordinate the key now."""
+        """Return the shard of `key`, to be read only. Raises KafkaError if this broker does not coordinate the key."""
         return self.led_partition(self.partition_for(key)).shard(self.now_ms())
 
     def submit(self, key: Any, request: Any, caller: Caller) -> Given[Any]:
@@ -113,11 +113,11 @@ class Runtime(Generic[ShardT]):
 
     @property
     def is_suspended(self) -> bool:
-        """True if deadlines are suspended: this broker is fenced, or sessions restart after a fencing."""
+        """True while deadlines are suspended: this broker is fenced, or was fenced and restarts the sessions."""
         return self._is_suspended or self.log.is_fenced()
 
     def times(self) -> dict[str, int]:
-        """Return `now_ms`, the time for deadlines, and `timestamp_ms`, the wall-clock time."""
+        """Return the current times in ms: `now_ms` for deadlines, and `timestamp_ms` of the wall clock."""
         return {"now_ms": self.now_ms(), "timestamp_ms": self._wall_clock_ms()}
 
     def timestamp_ms(self) -> int:
@@ -125,7 +125,7 @@ class Runtime(Generic[ShardT]):
         return self._wall_clock_ms()
 
     def now_ms(self) -> int:
-        """Return the time for deadlines in ms, from a clock that never jumps."""
+        """Return the time for deadlines in ms, from a monotonic clock."""
         return round(trio.current_time() * 1000)
 
     # ------------------------------------------------------------------ transactions
@@ -140,14 +140,14 @@ class Runtime(Generic[ShardT]):
     # ------------------------------------------------------------------ leadership
 
     def on_election(self, partition: int) -> None:
-        """Load a partition that this broker was elected to lead; a loaded partition is loaded again."""
+        """Load a partition that this broker has become the leader of, even if it is loaded already."""
         # What is in memory belongs to an earlier term. It may lack what another leader has written since.
         self.on_resignation(partition)
         elected = self._partitions[partition] = PartitionRuntime(partition, self)
         self.load_soon(elected)
 
     def load_soon(self, partition: PartitionRuntime[ShardT]) -> None:
-        """Queue a partition for loading. Nothing is loaded while this broker is fenced."""
+        """Queue a partition for loading. The queue rests while this broker is fenced."""
         self._to_load.append(partition)
         self._elected.set()
 
@@ -165,7 +165,7 @@ class Runtime(Generic[ShardT]):
     # ------------------------------------------------------------------ tasks
 
     def start_in(self, nursery: trio.Nursery) -> None:
-        """Start the runtime's task in a nursery; requests are accepted from this call on, before the task begins."""
+        """Start the runtime's task in a nursery. Requests are accepted from this call on, before the task runs."""
         self._nursery = nursery
         nursery.start_soon(self.run)
 
@@ -194,7 +194,7 @@ class Runtime(Generic[ShardT]):
             return await self._run_in_thread(function)
 
     async def compute(self, function: Callable[[], Any]) -> Any:
-        """Run work that may take minutes in a thread. Such work takes no threads from `run_in_thread`."""
+        """Run work that may take minutes in a thread. It does not occupy the threads of `run_in_thread`."""
         async with self._job_threads:
             return await self._run_in_thread(function)
 
@@ -260,7 +260,7 @@ class Coordinator(Generic[RuntimeT]):
         self._runtime = runtime
 
     def start_in(self, nursery: trio.Nursery) -> None:
-        """Start the runtime's tasks in a nursery. Before and after, requests get COORDINATOR_NOT_AVAILABLE."""
+        """Start the runtime's tasks in a nursery. Requests before and after get COORDINATOR_NOT_AVAILABLE."""
         self._runtime.start_in(nursery)
 
     def on_election(self, partition: int) -> None:
@@ -288,7 +288,7 @@ FORGETTING_RETRY_S = 1.0
 class TopicForgetter(Generic[TopicsT]):
     """Remover of deleted topics' state from all shards of a runtime.
 
-    `request_of` makes a shard's request, repeated until the response (the amount of removed state) is 0.
+    `request_of` makes the request to a shard to remove some state. It is repeated until its response is 0.
     """
 
     def __init__(self, runtime: Runtime[Any], request_of: Callable[[TopicsT], Any]) -> None:
@@ -307,7 +307,7 @@ class TopicForgetter(Generic[TopicsT]):
                     self._runtime.spawn(self._forget_persistently, partition)
 
     async def _forget(self, topics: TopicsT, partition: PartitionRuntime[Any]) -> bool:
-        """Remove the topics' state from a partition; return False if the log refused or no shard is loaded."""
+        """Remove the topics' state from a partition. Return False if the log refused, or no shard is loaded."""
         request = self._request_of(topics)
         while True:
             caller = Caller(lambda error: FORGETTING_REFUSED)
@@ -317,7 +317,7 @@ class TopicForgetter(Generic[TopicsT]):
             await trio.lowlevel.checkpoint()
 
     async def _forget_persistently(self, partition: PartitionRuntime[Any]) -> None:
-        """Retry a partition's removals every second: the log may refuse, or the partition may not be loaded yet."""
+        """Retry a partition's removals every second, until the shard is loaded and the log accepts them."""
         waiting = self._waiting[partition]
         try:
             while waiting and self._runtime.leads(partition):

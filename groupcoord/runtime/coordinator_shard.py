@@ -50,14 +50,14 @@ _crc, _attributes, _producer = struct.Struct(">I"), struct.Struct(">h"), struct.
 
 
 class Transaction(NamedTuple):
-    """Producer's transaction to which records belong; the log verifies the transaction with `guard`."""
+    """Transaction of a producer, to which records to append belong. The log verifies it by `guard`."""
 
     producer_id: int
     producer_epoch: int
     guard: object
 
     def stamped(self, batch: bytes) -> bytes:
-        """Return a copy of a record batch as part of this transaction, without a sequence number."""
+        """Return a copy of a record batch that belongs to this transaction; it has no sequence number."""
         stamped = bytearray(batch)
         (attributes,) = _attributes.unpack_from(stamped, ATTRIBUTES_OFFSET)
         _attributes.pack_into(stamped, ATTRIBUTES_OFFSET, attributes | TRANSACTIONAL_FLAG)
@@ -150,7 +150,7 @@ Rest = Generator[list[Reply], None, Outcome[Any]]
 
 
 def together(parts: Sequence[Outcome[RecordT]]) -> Outcome[RecordT]:
-    """Combine several independent outcomes into one, so that their records are appended together."""
+    """Combine independent outcomes into one, whose records are appended in one batch."""
     return Outcome(
         [record for part in parts for record in part.records],
         [reply for part in parts for reply in part.replies],
@@ -166,7 +166,10 @@ async def batches_of(
     timestamp_ms: int,
     run_in_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
 ) -> Iterator[tuple[list[Any], bytes]]:
-    """Return a long outcome's batches with their records; a single one, encoded in a thread, if it may not be cut."""
+    """Return a long outcome's batches, each with its records.
+
+    There is only one batch, encoded in a thread, if the records are few or must stay together.
+    """
     records = outcome.records
     if len(records) <= RECORDS_PER_BATCH or (outcome.is_atomic and not outcome.is_cuttable):
         batch = await run_in_thread(partial(whole_batch, outcome, encode, timestamp_ms))
@@ -206,7 +209,7 @@ class CoordinatorShard(Protocol):
         """Handle due deadlines; if there are many, a limited number."""
 
     def stands_alone(self, now_ms: int) -> bool:
-        """Tell whether due work reads the committed state, and must wait until all appends are committed."""
+        """Return True if the due work reads committed state, so that it must wait until all appends are committed."""
 
     def start_sessions(self, now_ms: int) -> Iterator[None]:
         """Restart every member's session at full length, a limited number of members in each step."""
@@ -218,13 +221,16 @@ class CoordinatorShard(Protocol):
     def loaded(self, *, now_ms: int, timestamp_ms: int) -> Outcome[Any]: ...
 
     def unload(self, error: ErrorCode) -> Iterable[Reply]:
-        """Answer `error` to all parked callers. A reply may be built only when it is sent."""
+        """Answer `error` to all parked callers. The replies are built one by one, as they are sent."""
 
     def discard(self) -> Outcome[Any]:
-        """Return the outcome of an unfinished call. The shard is dropped afterwards."""
+        """Return the outcome of an unfinished call, before the shard is dropped."""
 
     def unfinished(self) -> Rest | None:
-        """Remove and return the last call's remaining steps, or None; the runtime calls this after each non-read."""
+        """Remove and return the last call's remaining steps; None if there are none.
+
+        The runtime calls this after each call that is not a read.
+        """
 
 
 ShardT = TypeVar("ShardT", bound=CoordinatorShard)
@@ -272,24 +278,25 @@ class CoordinatorLog(Protocol):
         """Return the number of the topic's partitions; before the topic is created, the configured number."""
 
     def is_fenced(self) -> bool:
-        """Return True if another broker may have become the coordinator without this broker's knowledge."""
+        """Return True if another broker may be the coordinator by now, without this broker's knowledge."""
 
     def append(
         self, partition: int, batch: bytes, now_ms: int, *, transaction_version: int = 0, guard: object | None = None
     ) -> Appended:
         """Write a batch, whose records have the time of day `now_ms`. Raises KafkaError if nothing was written.
 
-        `transaction_version`: rules of a batch that ends a transaction. `guard`: from verifying a transactional batch.
+        `transaction_version` chooses the rules for a batch that ends a transaction. `guard` results from verifying the
+        transaction of a transactional batch.
         """
 
     def until_committed(self, partition: int) -> Coroutine[Any, Any, None] | None:
-        """Return an awaitable until the partition's present records are committed; None if all are committed already.
+        """Return an awaitable of the commit of the partition's present records; None if all are committed.
 
         The call and the awaitable raise KafkaError if this broker does not lead. No leader truncates committed records.
         """
 
     def read_batches(self, partition: int) -> AsyncIterator[bytes]:
-        """Yield all batches in order, several at a time. Raises KafkaError if the partition cannot be read."""
+        """Yield all batches in order, several in one piece. Raises KafkaError if the partition cannot be read."""
 
 
 TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
@@ -313,7 +320,7 @@ def translated(error: ErrorCode) -> ErrorCode:
 
 
 class Host(Protocol[ShardT]):
-    """Interface of the runtime for its partitions."""
+    """Interface of the runtime, as its partitions use it."""
 
     @property
     def kind(self) -> ShardKind[ShardT]: ...

@@ -49,7 +49,7 @@ async def replay_log(
     partition: int,
     run_in_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
 ) -> None:
-    """Replay all records of a partition into a shard. Raises the log's errors of reading."""
+    """Replay all records of a partition into a shard. Raises KafkaError if the log cannot be read."""
     reading = cast("AsyncGenerator[bytes, None]", log.read_batches(partition))
     time_slice = TimeSlice()
     async with aclosing(reading):  # so that a load that is cancelled closes what it reads
@@ -63,7 +63,7 @@ async def replay_log(
 
 
 class _Decoding:
-    """Deferred decoding of one record or batch; `load` runs it in a thread."""
+    """Decoding of a record or a batch that is too long for the event loop; `load` runs it in a thread."""
 
     def __init__(self, decode: Callable[[], Any]) -> None:
         self._decode = decode
@@ -83,9 +83,9 @@ class _Decoding:
 
 
 def replay_batches(kind: ShardKind[ShardT], shard: ShardT, batches: bytes) -> Iterator[_Decoding | None]:
-    """Replay batches, a limited number of records in each step; unparsable records are skipped with a warning.
+    """Replay batches, a limited number of records in each step. Unparsable records are skipped with a warning.
 
-    A step may yield a decoding, which the caller must run in a thread before the next step.
+    A step may yield a decoding. The caller must run it in a thread before the next step.
     """
     headers = iter_batches(batches)
     is_last = False
@@ -135,7 +135,7 @@ def _collect(
     headers: Iterator[tuple[BatchHeader, int, int]],
     entries: list[_Entry | _Marker | None],
 ) -> Generator[_Decoding | None, None, bool]:
-    """Collect the records of these batches; None replaces a value that a later record of its key supersedes.
+    """Collect the records of these batches. None stands for a value that a later record of its key supersedes.
 
     Return True after the last batch; False after a large compressed batch: call again for the following batches.
     """
@@ -188,7 +188,7 @@ def _markers(header: BatchHeader, batches: bytes, start: int) -> Iterator[_Marke
 def _records(
     header: BatchHeader, batches: bytes, start: int, area: bytes | None = None
 ) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-    """Check a batch unless `area` is its checked records area; then yield each record's offset, key and value."""
+    """Yield each record's offset, key and value, after a check of the batch. `area`: its records, checked already."""
     if header.magic != MAGIC_V2:
         for record in decode_records(batches, start, header=header):
             yield record.offset, record.key, record.value
@@ -221,7 +221,10 @@ def last_replies(
     times: dict[str, int],
     place: Place,
 ) -> Iterator[Reply]:
-    """Yield an unloaded shard's last replies: to `callers`, of its settlements and `unload`; each built when sent."""
+    """Yield the last replies of a shard that is unloaded, each built when it is sent.
+
+    `callers` get `error`; settlements and parked callers follow. `shard` None: only `callers` are answered.
+    """
     yield from refused(callers, error)
     if shard is None:
         return
@@ -241,14 +244,14 @@ def last_replies(
 
 
 class Farewell:
-    """Replies to send after a shard is unloaded: some immediately, the others in time slices."""
+    """Replies to send when a shard is unloaded: some immediately, the others in time slices."""
 
     def __init__(self, replies: Iterator[Reply], place: Place) -> None:
         self._replies = replies
         self._place = place
 
     def begin(self, spawn: Callable[..., None] | None) -> None:
-        """Send some replies immediately and the others in a task. `spawn` None: no tasks run any more, so send all."""
+        """Send some replies immediately and the others in a task. `spawn` None: no task can run, so all immediately."""
         if spawn is None:
             self.send_some()
         elif self.send_some(ANSWERED_AT_ONCE):

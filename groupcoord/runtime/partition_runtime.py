@@ -80,7 +80,7 @@ LOAD_RETRY_S, LOAD_RETRY_MAX_S = 0.1, 1.0
 #
 # A load brings the shard; `unload` takes it away, at any await. A failed load or commit, or a bug, makes another load.
 class PartitionRuntime(Generic[ShardT]):
-    """Runtime of one partition of the internal topic, from this broker's election as leader to its resignation."""
+    """Runtime of one partition of the internal topic, while this broker leads the partition."""
 
     def __init__(self, partition: int, runtime: Host[ShardT]) -> None:
         self.partition = partition
@@ -106,7 +106,7 @@ class PartitionRuntime(Generic[ShardT]):
     # ------------------------------------------------------------------ requests
 
     def shard(self, now_ms: int) -> ShardT:
-        """Do due work that need not await a commit, then return the shard. Raises KafkaError if none is loaded."""
+        """Return the shard, after due work that need not wait for a commit. Raises KafkaError if none is loaded."""
         self.expire(now_ms)
         if self._shard is None:
             raise KafkaError(self._absent)
@@ -114,7 +114,7 @@ class PartitionRuntime(Generic[ShardT]):
 
     @property
     def absent(self) -> ErrorCode:
-        """Error code for requests while no shard is loaded; NONE while a shard is loaded."""
+        """Error code for requests if no shard is loaded; NONE if one is loaded."""
         return self._absent if self._shard is None else ErrorCode.NONE
 
     def submit(self, request: Any, caller: Caller) -> Given[Any]:
@@ -197,13 +197,16 @@ class PartitionRuntime(Generic[ShardT]):
                 await trio.lowlevel.checkpoint()
 
     def next_deadline_ms(self) -> int | None:
-        """Return when (ms) to call `expire`; None without shard or deadline, or while the queue's task does this."""
+        """Return the time in ms at which to call `expire`.
+
+        None: there is no deadline, no shard, or the queue's task handles deadlines.
+        """
         return None if self._shard is None or self._has_line else self._shard.next_deadline_ms()
 
     # ------------------------------------------------------------------ handle, append, settle
 
     def _handle(self, request: Any, caller: Caller) -> Outcome[Any]:
-        """Let the shard handle a request; the runtime itself writes transaction markers, for all coordinators."""
+        """Let the shard handle a request. Transaction markers are written here, for the shards of all coordinators."""
         assert self._shard is not None
         if isinstance(request, TransactionEnd):
             self._write_marker(request, caller)
@@ -214,7 +217,7 @@ class PartitionRuntime(Generic[ShardT]):
         return isinstance(request, TransactionEnd) or self._kind.may_overlap(request)
 
     def _write_marker(self, end: TransactionEnd, caller: Caller) -> None:
-        """Write a transaction's marker after all records of earlier requests. The marker counts once committed."""
+        """Write a transaction's marker behind all records of earlier requests. It takes effect when it is committed."""
         self._append_gathered()
         now_ms, version = self._runtime.timestamp_ms(), end.transaction_version
         try:
@@ -227,7 +230,7 @@ class PartitionRuntime(Generic[ShardT]):
         self._in_flight.reply_after([Reply(caller, caller.refuse(ErrorCode.NONE))])
 
     def _carry_out(self, outcome: Outcome[Any], caller: Caller | None = None) -> None:
-        """Send an outcome's replies and append its records; the queue's task finishes long outcomes."""
+        """Send an outcome's replies and append its records. Long outcomes are left to the queue's task."""
         assert self._shard is not None
         rest = self._shard.unfinished()
         self._begin(outcome)
@@ -253,7 +256,8 @@ class PartitionRuntime(Generic[ShardT]):
     def _append_batch(self, records: list[Any], batch: bytes, now_ms: int, outcome: Outcome[Any]) -> bool:
         """Append a batch of an outcome. Return False if the log refused it.
 
-        A refused outcome is split in halves, settled with the error or, after earlier batches, the shard is reloaded.
+        After a refusal an outcome of several requests is appended in halves. Another one is settled with the error, or
+        the shard is loaded again if some of its batches are in the log.
         """
         try:
             if outcome.transaction is None:
@@ -275,7 +279,7 @@ class PartitionRuntime(Generic[ShardT]):
         return True
 
     def _put_in_force(self, appended: Appended, records: list[Any]) -> None:
-        """Replay appended records, immediately or after their commit."""
+        """Replay appended records, either immediately or when they are committed."""
         if appended.commit is None and not self._in_flight and len(records) <= RECORDS_PER_BATCH:
             self._replay(records, appended.first_offset)
             return
@@ -351,7 +355,7 @@ class PartitionRuntime(Generic[ShardT]):
             self._carry_out(together(gathered))
 
     def _append_in_halves(self, outcome: Outcome[Any]) -> None:
-        """Append an outcome too large for one batch in halves, so one caller's records cannot fail other requests."""
+        """Append an outcome of several requests, too large for one batch, in halves. Then not all fail if one must."""
         assert len(outcome.records) <= RECORDS_PER_BATCH, "a part of it may be in the log"
         middle = len(outcome.parts) // 2
         halves = [together(outcome.parts[:middle]), together(outcome.parts[middle:])]
@@ -407,7 +411,7 @@ class PartitionRuntime(Generic[ShardT]):
     # ------------------------------------------------------------------ the line
 
     def _form_line(self, work: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Queue all requests from now on. The queue's task does `work` first."""
+        """Queue all requests from now on, until the queue's task has emptied the queue. It does `work` first."""
         if work is not None:
             self._line_work.append(work)
         if not self._has_line:
@@ -445,7 +449,10 @@ class PartitionRuntime(Generic[ShardT]):
         return self._shard is not None and self._is_due(now_ms) and self._shard.stands_alone(now_ms)
 
     async def _next_in_line(self) -> None:
-        """Do due work or handle the first queued request, which waits for appends in flight if it may not overlap."""
+        """Do due work, else handle the first queued request.
+
+        Either may have to wait for the appends in flight; then this call only waits.
+        """
         shard = self._shard
         assert shard is not None
         # Only looked at: it is handled when everything is done that has to come before it.
@@ -483,7 +490,7 @@ class PartitionRuntime(Generic[ShardT]):
             self._carry_out(outcome, caller)
 
     def _finish_later(self, rest: Rest, caller: Caller | None) -> None:
-        """Let the queue's task take the remaining steps of a call."""
+        """Leave the remaining steps of a call to the queue's task."""
         self._is_unfinished, self._unfinished_caller = True, caller
         self._form_line(partial(self._finish, rest))
 
@@ -508,7 +515,7 @@ class PartitionRuntime(Generic[ShardT]):
             await self._append_long(outcome)
 
     async def _append_long(self, outcome: Outcome[Any]) -> None:
-        """Append a long outcome: one batch built in a thread, or several batches with a yield after each."""
+        """Append a long outcome: one batch that a thread encodes, or several batches with a yield after each."""
         shard, now_ms = self._shard, self._runtime.timestamp_ms()
         pieces = await batches_of(outcome, self._kind.encode, now_ms, self._runtime.run_in_thread)
         for records, batch in pieces:
@@ -594,7 +601,7 @@ class PartitionRuntime(Generic[ShardT]):
         Farewell(replies, self._place).begin(self._runtime.spawn if self._runtime.is_running else None)
 
     def _start_over(self, shard: ShardT | None, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
-        """Unload `shard`, which may contradict the log, and load it again. No-op if `shard` is unloaded already."""
+        """Load the shard again, because it may contradict the log. No-op if `shard` is unloaded already."""
         if self._shard is shard:
             self.unload(error, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             self._runtime.load_soon(self)

@@ -20,7 +20,10 @@ def assign(
     assignable: Mapping[bytes, Iterable[int]],
     current: Mapping[str, Assignment],
 ) -> dict[str, Assignment]:
-    """Assign the `assignable` partitions by topic id to members, given their subscribed topic ids and assignments."""
+    """Assign the `assignable` partitions (by topic id) to members, and return each member's assignment.
+
+    `subscriptions`: topic ids by member. `current`: assignments by member, kept as far as possible.
+    """
     assigned: dict[str, list[TopicPartition]] = {member: [] for member in subscriptions}
     for members, topics in _pools(subscriptions):
         partitions = [(topic, index) for topic in topics for index in sorted(assignable.get(topic, ()))]
@@ -51,7 +54,7 @@ def _pools(subscriptions: Mapping[str, frozenset[bytes]]) -> list[tuple[list[str
 def share(
     members: Sequence[str], partitions: Sequence[TopicPartition], before: Mapping[str, Iterable[TopicPartition]]
 ) -> dict[str, list[TopicPartition]]:
-    """Give each partition equally many members if possible, and keep the partitions that members had `before`."""
+    """Give each partition equally many members if possible. Members keep partitions that they had `before`."""
     if not members or not partitions:
         return {member: [] for member in members}
     sharing = -(-len(members) // len(partitions))
@@ -83,7 +86,7 @@ def _fill(
     wanted: Mapping[str, int],
     sharing: int,
 ) -> None:
-    """Assign partitions with fewer than `sharing` members to members with room, round robin."""
+    """Add members to partitions that have fewer than `sharing`, round robin among members with room."""
     unfilled = deque(member for member, kept in shared.items() if len(kept) < wanted[member])
     for partition, having in holders.items():
         # A member cannot have a partition twice. If all that are left have it, it is shared less than others: Kafka

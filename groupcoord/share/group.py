@@ -61,7 +61,7 @@ STABLE_MEMBER = 0
 
 
 class KnownTopic(NamedTuple):
-    """Name of a topic, and its partitions that are in one phase."""
+    """Name of a topic, and those of its partitions that are in one phase."""
 
     name: str
     partitions: frozenset[int]
@@ -72,7 +72,7 @@ Topics = Mapping[bytes, KnownTopic]
 
 @dataclass(frozen=True, slots=True)
 class StatePartitions:
-    """Share partitions of one group by phase; immutable, so that a change can be reverted."""
+    """Share partitions of one group by phase: initializing, initialized, deleting. Immutable, to revert changes."""
 
     initializing: Topics = field(default_factory=dict)
     initialized: Topics = field(default_factory=dict)
@@ -89,7 +89,7 @@ class StatePartitions:
         return replace(self, initializing=initializing, deleting=deleting)
 
     def confirm(self, partitions: PartitionsByTopic) -> StatePartitions:
-        """Mark partitions as initialized; partitions that are not initializing are ignored."""
+        """Return a copy with `partitions` as initialized. Those that are not initializing are ignored."""
         confirmed = {
             topic_id: KnownTopic(known.name, known.partitions.intersection(partitions.get(topic_id, ())))
             for topic_id, known in self.initializing.items()
@@ -98,27 +98,27 @@ class StatePartitions:
         return replace(self, initializing=without(self.initializing, partitions), initialized=initialized)
 
     def give_up(self, partitions: PartitionsByTopic) -> StatePartitions:
-        """Stop initializing partitions that the share coordinator refused; a later heartbeat retries."""
+        """Return a copy without `partitions` as initializing: the share coordinator refused. A heartbeat retries it."""
         return replace(self, initializing=without(self.initializing, partitions))
 
     def delete_all(self, again: Topics) -> tuple[StatePartitions, Topics]:
-        """Mark all topics as deleting. Return the new state and all partitions to delete, with those in `again`."""
+        """Return a copy in which all topics are deleting, and the partitions to delete, with those in `again`."""
         doomed = united(united(self.initialized, self.initializing), again)
         return StatePartitions(deleting={topic_id: known.name for topic_id, known in doomed.items()}), doomed
 
     def delete(self, topic_ids: Collection[bytes]) -> StatePartitions:
-        """Mark these topics as deleting, because their offsets are to be deleted."""
+        """Return a copy in which these topics are deleting, because their offsets are to be deleted."""
         deleting = dict(self.deleting)
         deleting |= {each: known.name for each, known in self.initialized.items() if each in topic_ids}
         initialized = {each: known for each, known in self.initialized.items() if each not in topic_ids}
         return replace(self, initialized=initialized, deleting=deleting)
 
     def forget_deleted(self, topic_ids: Collection[bytes]) -> StatePartitions:
-        """Remove topics from the phase deleting, because the share coordinator has deleted their state."""
+        """Return a copy without these topics in phase deleting: the share coordinator has deleted their state."""
         return replace(self, deleting={each: name for each, name in self.deleting.items() if each not in topic_ids})
 
     def forget_topics(self, topic_ids: Collection[bytes]) -> StatePartitions:
-        """Drop deleted topics from all phases; the share coordinator drops their state by itself."""
+        """Return a copy without deleted topics in any phase. The share coordinator drops their state by itself."""
         return StatePartitions(
             {each: known for each, known in self.initializing.items() if each not in topic_ids},
             {each: known for each, known in self.initialized.items() if each not in topic_ids},
@@ -126,7 +126,7 @@ class StatePartitions:
         )
 
     def mentions(self, topic_ids: Collection[bytes]) -> bool:
-        """Return True if any of these topics is in any phase."""
+        """Return True if any of these topics is in some phase."""
         # Walks the shorter of the two: a group may have thousands of topics, and a shard thousands of groups.
         phases = (self.initializing.keys(), self.initialized.keys(), self.deleting.keys())
         return any(not phase.isdisjoint(topic_ids) for phase in phases)
@@ -150,7 +150,7 @@ class StatePartitions:
 
 
 def united(topics: Topics, more: Topics) -> dict[bytes, KnownTopic]:
-    """Return the union of both by topic, without topics that have no partitions; the name in `more` wins."""
+    """Return the union of `topics` and `more` by topic; names are those in `more`. Empty topics are left out."""
     found = dict(topics)
     for topic_id, known in more.items():
         before = found.get(topic_id)
@@ -159,7 +159,7 @@ def united(topics: Topics, more: Topics) -> dict[bytes, KnownTopic]:
 
 
 def without(topics: Topics, partitions: PartitionsByTopic) -> dict[bytes, KnownTopic]:
-    """Return `topics` without these partitions and without topics that have no partitions left."""
+    """Return `topics` without `partitions`. Topics that have no partitions then are left out."""
     return _present(
         {
             topic_id: KnownTopic(known.name, known.partitions.difference(partitions.get(topic_id, ())))
@@ -187,7 +187,7 @@ def _infos(topics: Topics) -> list[TopicPartitionsInfo]:
 
 
 class Member(NamedTuple):
-    """Member of a share group, as its heartbeats describe it."""
+    """Member of a share group, as described in its heartbeats."""
 
     rack_id: str | None
     client_id: str

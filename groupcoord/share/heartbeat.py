@@ -78,7 +78,7 @@ RETRY_MS = 500
 
 
 class HeartbeatResult(NamedTuple):
-    """Response to a heartbeat, with the partitions that must be initialized at the share coordinator."""
+    """Response to a heartbeat, and the partitions to initialize at the share coordinator."""
 
     response: ShareGroupHeartbeatResponse
     to_initialize: InitializeShareGroupStateRequest | None = None
@@ -220,7 +220,7 @@ class Heartbeats:
     # ------------------------------------------------------------------ the target assignment
 
     def _has_unassigned(self, group: ShareGroup) -> bool:
-        """Return True unless the members' targets cover exactly the assignable partitions of subscribed topics."""
+        """Return True if the members' targets differ from the assignable partitions of a subscribed topic."""
         version = self._images.version
         if group.fully_assigned_in_version == version:
             return False
@@ -236,7 +236,7 @@ class Heartbeats:
         return False
 
     def _update_target(self, group: ShareGroup) -> int:
-        """Compute the target assignment if it is due, in a thread if it is large. Return the epoch in force."""
+        """Compute the target assignment if it is due, in a thread if large. Return the epoch of the one in force."""
         interval_ms = group.settings.share_assignment_interval_ms
         if (
             group.assignment_epoch >= group.group_epoch
@@ -309,7 +309,7 @@ class Heartbeats:
     # ------------------------------------------------------------------ partitions to initialize
 
     def _begin_partitions(self, group: ShareGroup) -> InitializeShareGroupStateRequest | None:
-        """Record which partitions must be initialized, and return the request for them; None if there are none."""
+        """Mark new partitions as initializing. Return the request to initialize them; None if there are none."""
         if group.all_begun_in_version == self._images.version:
             return None
         known = group.share_partitions
@@ -343,7 +343,7 @@ def _computed(
     assignable: Mapping[bytes, frozenset[int]],
     current: Mapping[str, Assignment],
 ) -> Mapping[str, Assignment]:
-    """Compute the target assignment of each member from immutable values. A thread may call this."""
+    """Return the target assignment of each member. All arguments are immutable, so a thread may call this."""
     known: dict[frozenset[str], frozenset[bytes]] = {}
     for member in members.values():
         if (read := member.topics) not in known:
@@ -354,7 +354,8 @@ def _computed(
 def _initialization(group: ShareGroup, topics: dict[bytes, KnownTopic]) -> InitializeShareGroupStateRequest:
     """Return the request to initialize partitions at the share coordinator.
 
-    A new topic starts at the group's configured offset; a new partition of a known topic at 0, so no record is lost.
+    A new topic starts at the group's configured offset. A new partition of a known topic starts at 0, so that no record
+    is lost.
     """
     known, epoch = group.share_partitions, group.group_epoch
     data = []

@@ -103,13 +103,16 @@ class ShareGroupManager(ModernGroupManager[ShareGroup]):
             del self._groups[group_id]
 
     def _new_group(self, group_id: str) -> ShareGroup:
-        """Return a new group with this id. The shard has the group only after the group's first record."""
+        """Return a new group with this id. The shard adds it when the group's first record is applied."""
         if self._nascent is None or self._nascent.group_id != group_id or not self._nascent.is_gone:
             self._nascent = ShareGroup(group_id, self._effects, self, self._settings_of)
         return self._nascent
 
     def _found(self, group_id: str, *, or_new: bool = False) -> ShareGroup:
-        """Return the share group or, with `or_new`, a new one. Raises KafkaError if absent or of another type."""
+        """Return the share group, or a new one if there is none and `or_new`.
+
+        Raises KafkaError if there is none, or a group of another type.
+        """
         if group_id in self._groups or not or_new:
             return self._existing(group_id)
         if len(group_id) > TEXT_LENGTH_MAX:
@@ -165,7 +168,7 @@ class ShareGroupManager(ModernGroupManager[ShareGroup]):
         self._effects.answer(caller, answer, lambda error: BegunDeletion(refused_deletion(error)))
 
     def _empty(self, group_id: str, *, or_new: bool = False) -> ShareGroup:
-        """Return a share group without members. Raises KafkaError if it has members."""
+        """Return the share group as `_found` does. Raises KafkaError if it has members."""
         group = self._found(group_id, or_new=or_new)
         if error := group.check_delete():
             raise KafkaError(error)
@@ -180,7 +183,7 @@ class ShareGroupManager(ModernGroupManager[ShareGroup]):
     # ------------------------------------------------------------------ reports of the share coordinator
 
     def _reported(self, note: Callable[[ShareGroup, Any], None]) -> Handler:
-        """Return a handler that applies a report to its group if the group still exists."""
+        """Return a handler of reports: it calls `note` with the group and the report, if the group still exists."""
 
         def handle(report: Any, caller: Caller) -> None:
             if (group := self._group(report.group_id)) is not None:

@@ -46,14 +46,14 @@ TopicPartition = tuple[str, int]
 
 
 class EndOffset(NamedTuple):
-    """End offset of a partition as consumers see it, or the error of the partition's leader."""
+    """End offset of a partition, as consumers see it, or an error of the partition's leader."""
 
     offset: int
     error: ErrorCode = ErrorCode.NONE
 
 
 class SharePersister(Protocol):
-    """Client of share coordinators. A response covers all partitions; failed partitions have errors."""
+    """Client of share coordinators. Its responses have all partitions; those that failed have errors."""
 
     async def initialize(self, request: InitializeShareGroupStateRequest) -> InitializeShareGroupStateResponse: ...
 
@@ -66,7 +66,7 @@ class EndOffsets(Protocol):
     """Client of partition leaders, for end offsets."""
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, EndOffset]:
-        """Return end offsets by partition; partitions with unknown end offsets may be missing."""
+        """Return end offsets by partition. Partitions whose end offset is unknown may be missing."""
 
 
 class ShareOffsets:
@@ -113,7 +113,10 @@ class ShareOffsets:
         return _group(group.group_id, [*described, *unknown, *refused])
 
     def _all_of(self, group_id: str) -> dict[bytes, Sequence[int]]:
-        """Return the group's initialized partitions of existing topics. Raises KafkaError if not coordinated here."""
+        """Return the group's initialized partitions of existing topics.
+
+        Raises KafkaError if this broker does not coordinate the group.
+        """
         found: Mapping[bytes, Sequence[int]] = self._runtime.read(group_id, ReadInitialized(group_id))
         return {topic_id: each for topic_id, each in found.items() if self._images.image_by_id(topic_id) is not None}
 

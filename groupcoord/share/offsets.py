@@ -39,34 +39,37 @@ NOTHING_TO_DELETE = "There is no offset information to delete."
 
 
 class ConfirmPartitions(NamedTuple):
-    """Internal request that reports partitions which the share coordinator has initialized."""
+    """Report to a shard: the share coordinator has initialized these partitions of a group."""
 
     group_id: str
     partitions: PartitionsByTopic
 
 
 class GiveUpPartitions(NamedTuple):
-    """Internal request that reports partitions which the share coordinator could not initialize."""
+    """Report to a shard: the share coordinator could not initialize these partitions of a group."""
 
     group_id: str
     partitions: PartitionsByTopic
 
 
 class ConfirmDeletion(NamedTuple):
-    """Internal request that reports topics whose group state the share coordinator has deleted."""
+    """Report to a shard: the share coordinator has deleted a group's state of these topics."""
 
     group_id: str
     topic_ids: Collection[bytes]
 
 
 class PrepareDeletion(NamedTuple):
-    """Internal request to begin the deletion of a group; the response names the state to delete first."""
+    """Internal request to begin a group's deletion. The response is the state that must be deleted first."""
 
     group_id: str
 
 
 class ForgetShareTopics(NamedTuple):
-    """Internal request to drop deleted topics from some groups; repeated until the response, their number, is 0."""
+    """Internal request to drop deleted topics from some groups.
+
+    The response is the number of groups changed. The request is repeated until that is 0.
+    """
 
     topic_ids: Collection[bytes]
 
@@ -90,14 +93,14 @@ class IsShareGroup(NamedTuple):
 
 
 class AlteredOffsets(NamedTuple):
-    """Response to AlterShareGroupOffsets, and a request that the share coordinator must accept first."""
+    """Response to AlterShareGroupOffsets, and the request to the share coordinator that must succeed first, if any."""
 
     response: AlterShareGroupOffsetsResponse
     to_initialize: InitializeShareGroupStateRequest | None = None
 
 
 class BegunDeletion(NamedTuple):
-    """Response to DeleteShareGroupOffsets, still without the topics whose state must be deleted first."""
+    """Response to DeleteShareGroupOffsets, without the topics whose state the share coordinator must delete first."""
 
     response: DeleteShareGroupOffsetsResponse
     topics: Mapping[bytes, str] = {}
@@ -106,14 +109,14 @@ class BegunDeletion(NamedTuple):
 
 
 class PreparedDeletion(NamedTuple):
-    """Result of PrepareDeletion: an error, or the state to delete before the group is deleted."""
+    """Result of `PrepareDeletion`: an error, or the state that must be deleted before the group."""
 
     error: ErrorCode
     to_delete: DeleteShareGroupStateRequest | None = None
 
 
 class OffsetAdministration:
-    """Changes of share groups' partitions by AlterShareGroupOffsets, DeleteShareGroupOffsets and reports."""
+    """Handler of requests and reports that change share groups' partitions, such as AlterShareGroupOffsets."""
 
     def __init__(self, images: TopicImages) -> None:
         self._images = images
@@ -121,7 +124,10 @@ class OffsetAdministration:
     # ------------------------------------------------------------------ alter
 
     def alter(self, group: ShareGroup, request: AlterShareGroupOffsetsRequest) -> AlteredOffsets:
-        """Begin to reinitialize partitions, if needed of a new group; raises KafkaError if a number is negative."""
+        """Begin to set partitions' start offsets by initializing them again. The group may be a new one.
+
+        Raises KafkaError if a partition number is negative.
+        """
         begun: dict[bytes, KnownTopic] = {}
         responses: dict[str, AlterShareGroupOffsetsResponseTopic] = {}
         data = []
@@ -156,7 +162,7 @@ class OffsetAdministration:
     # ------------------------------------------------------------------ delete
 
     def delete(self, group: ShareGroup, request: DeleteShareGroupOffsetsRequest) -> BegunDeletion:
-        """Begin or repeat the deletion of the offsets of topics."""
+        """Begin or repeat the deletion of the group's offsets of the requested topics."""
         if group.state_partitions is None:
             return BegunDeletion(_deletion_response([]))
         known = group.share_partitions
@@ -178,7 +184,7 @@ class OffsetAdministration:
         return BegunDeletion(_deletion_response(refused), names, to_delete)
 
     def prepare_end(self, group: ShareGroup) -> DeleteShareGroupStateRequest | None:
-        """Mark all topics as deleting; return the request to delete their state, None if none is stored."""
+        """Mark all topics as deleting. Return the request to delete their state; None if no state is stored."""
         if group.state_partitions is None:
             return None
         images = [self._images.image_by_id(topic_id) for topic_id in group.share_partitions.deleting]
@@ -229,7 +235,7 @@ def _add_results(
     image: TopicImage | None,
     offsets: Mapping[int, int],
 ) -> None:
-    """Add a topic's results to the topic's entry in `responses`; a topic may be named repeatedly."""
+    """Add a topic's results to its entry in `responses`. The request may name a topic repeatedly."""
     name = topic.topic_name
     if name not in responses:
         topic_id = NO_TOPIC_ID if image is None else image.topic_id

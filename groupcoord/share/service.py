@@ -64,7 +64,7 @@ Errors = dict[tuple[bytes, int], ErrorCode]
 
 
 class _Heartbeat(Caller):
-    """Caller of a heartbeat. Initialization of partitions begins at the commit, even if the client has disconnected."""
+    """Caller of a heartbeat. At the commit partitions are initialized, even if the client has disconnected."""
 
     __slots__ = ("_initialize",)
 
@@ -110,7 +110,7 @@ class ShareService:
     def describe(
         self, request: ShareGroupDescribeRequest, *, operations: Callable[[str], int]
     ) -> Worked[Given[ShareGroupDescribeResponse]]:
-        """Describe groups. `operations` returns the operations that the client is authorized to do on a group."""
+        """Describe groups. `operations` returns the client's authorized operations on a group."""
         return self._descriptions.of(
             request.group_ids,
             lambda groups: ShareGroupDescribeResponse(groups=groups),
@@ -136,7 +136,7 @@ class ShareService:
             await self._report(request.group_id, GiveUpPartitions(request.group_id, taken_up))
 
     async def _report(self, group_id: str, report: Any) -> ErrorCode:
-        """Report to the group's shard; return NONE or the log's error, after which the request is repeated later."""
+        """Report to the group's shard. Return NONE or the log's error, after which the request is repeated later."""
         error: ErrorCode = await finished(self._runtime.submit(group_id, report, Caller(lambda error: error)))
         return error
 
@@ -145,7 +145,7 @@ class ShareService:
     async def alter_offsets(self, request: AlterShareGroupOffsetsRequest) -> AlterShareGroupOffsetsResponse:
         """Handle AlterShareGroupOffsets: set the start offsets of share partitions.
 
-        An offset counts once its success is recorded; until then the next members initialize the partition again.
+        An offset takes effect when its success is recorded. Until then heartbeats initialize the partition again.
         """
         if not request.group_id:
             return refused_alteration(ErrorCode.INVALID_GROUP_ID)
@@ -171,7 +171,7 @@ class ShareService:
         return response
 
     async def delete_offsets(self, request: DeleteShareGroupOffsetsRequest) -> DeleteShareGroupOffsetsResponse:
-        """Handle DeleteShareGroupOffsets: delete offsets of topics at the share coordinator, then in the group."""
+        """Handle DeleteShareGroupOffsets: delete topics' offsets at the share coordinator, then in the group."""
         if not request.group_id:
             return refused_deletion(ErrorCode.INVALID_GROUP_ID)
         if len(request.topics) > NAMED_MAX:
@@ -205,7 +205,7 @@ class ShareService:
         return found
 
     async def prepare_deletion(self, group_id: str) -> ErrorCode:
-        """Delete a group's state at the share coordinators. Call this before the group is deleted."""
+        """Delete a group's state at the share coordinators, before the group is deleted. Return an error or NONE."""
         caller = Caller(PreparedDeletion)
         prepared: PreparedDeletion = await finished(self._runtime.submit(group_id, PrepareDeletion(group_id), caller))
         error, to_delete = prepared
@@ -219,7 +219,7 @@ class ShareService:
 
 
 def _problem_of(request: ShareGroupHeartbeatRequest) -> str | None:
-    """Return the error message for a heartbeat that is invalid in any group; None if it is valid."""
+    """Return the error message for a heartbeat that is invalid in every group; None if there is no such error."""
     for name, text in (("MemberId", request.member_id), ("GroupId", request.group_id), ("RackId", request.rack_id)):
         if text is not None and not trimmed(text):
             return f"{name} can't be empty."

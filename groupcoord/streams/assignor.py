@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class AssignableMember(NamedTuple):
-    """Member in the assignor's input: its current tasks, and the offsets of task states on its disk."""
+    """Member in the assignor's input, with its current tasks and the offsets of the task states on its disk."""
 
     process_id: str
     active: Collection[Task] = ()
@@ -35,7 +35,7 @@ class AssignableMember(NamedTuple):
 
 
 class AssignableSubtopology(NamedTuple):
-    """Subtopology in the assignor's input, with tasks 0 to `task_count` - 1; only stateful ones have standby tasks."""
+    """Subtopology in the assignor's input, with tasks 0 to `task_count` - 1. Only stateful ones get standby tasks."""
 
     subtopology_id: str
     task_count: int
@@ -50,7 +50,7 @@ class AssignableSubtopology(NamedTuple):
 
 
 class JavaQueue(Generic[T]):
-    """Queue, smallest item first, that orders equal priorities as java.util.PriorityQueue does, unlike heapq.
+    """Priority queue, smallest item first, that orders equal items like java.util.PriorityQueue (heapq does not).
 
     The order decides which equally loaded process gets a task. Priorities of queued items must not change.
     """
@@ -85,7 +85,7 @@ class JavaQueue(Generic[T]):
         return first
 
     def _sink(self, item: T) -> None:
-        """Place an item at the front of the heap and sift it down."""
+        """Put `item` at the front of the heap, and move it down to its place."""
         heap, priority, size = self._heap, self._priority(item), len(self._heap)
         place = 0
         while place < size >> 1:
@@ -123,7 +123,7 @@ class StickyAssignor:
 
 
 class _Candidate(NamedTuple):
-    """Member that has the state of a task: as a standby task, or on disk."""
+    """Member that has a task's state, either as a standby task or on its disk."""
 
     member_id: str
     is_standby: bool
@@ -135,7 +135,7 @@ class _Candidate(NamedTuple):
 
 
 class _Share:
-    """Number of tasks that a member may have. Members that reach this number are left out of the average."""
+    """Number of tasks that a member may have: the average over the members that have not reached it yet."""
 
     def __init__(self, tasks: int, members: int) -> None:
         self._tasks = tasks
@@ -143,7 +143,7 @@ class _Share:
         self.size = self._divide()
 
     def count(self, tasks_of_member: int) -> None:
-        """Count a task that was given to a member, which has `tasks_of_member` tasks now."""
+        """Count a task that a member was given. With it the member has `tasks_of_member` tasks."""
         if tasks_of_member == self.size:
             self._tasks -= tasks_of_member
             self._members -= 1
@@ -154,7 +154,7 @@ class _Share:
 
 
 class _Process:
-    """Instance of the application; its members are its threads."""
+    """Process of the application. Each of its threads is a member."""
 
     __slots__ = ("_by_load", "_total", "active", "counts", "load", "standby", "tasks")
 
@@ -168,7 +168,7 @@ class _Process:
         self._by_load: JavaQueue[str] | None = None
 
     def add(self, member_id: str, task: Task, *, is_active: bool) -> int:
-        """Give a task to a member; return the member's number of tasks."""
+        """Give a task to a member. Return the number of tasks that the member then has."""
         # The queue cannot follow a member that changes its place.
         self._by_load = None
         return self._give(member_id, task, is_active)
@@ -193,7 +193,7 @@ class _Process:
 
 
 class _Run:
-    """One computation of the assignor."""
+    """One computation of an assignment."""
 
     def __init__(
         self,
@@ -224,7 +224,7 @@ class _Run:
         return {process_id: _Process(ids[process_id]) for process_id in newest_first}
 
     def _copies_of(self, ordered: list[str]) -> dict[Task, list[str]]:
-        """Return the members that have each task's state: standby tasks first, then higher offsets."""
+        """Return, by task, the members with the task's state: standby tasks first, then by falling offsets."""
         candidates: dict[Task, list[_Candidate]] = {}
         for member_id in ordered:
             member = self._members[member_id]
@@ -270,7 +270,10 @@ class _Run:
         self._share.count(tasks_of_member)
 
     def _least_loaded_copy(self, task: Task, *, elsewhere: bool = False) -> str | None:
-        """Return the least loaded member with the task's state, or None; `elsewhere`: no process with the task."""
+        """Return the least loaded member that has the task's state, or None.
+
+        `elsewhere`: leave out processes that have been given the task.
+        """
         found: str | None = None
         least_process = least_member = 0.0
         for member_id in self._copies.get(task, ()):
@@ -304,7 +307,7 @@ class _Run:
                     break
 
     def _former_owner(self, task: Task) -> str | None:
-        """Return the member that ran the active task before; None if the member's process has the task now."""
+        """Return the member that had the active task before; None if its process has been given the task."""
         member_id = self._owner.get(task)
         return None if member_id is None or task in self._process_of(member_id).tasks else member_id
 
@@ -318,7 +321,7 @@ class _Run:
         return True
 
     def _add_standby(self, queue: JavaQueue[_Process], task: Task) -> bool:
-        """Give a standby task to the least loaded process without the task; return False if there is none."""
+        """Give a standby task to the least loaded process that does not have it. Return False if all have it."""
         passed: list[_Process] = []
         is_given = False
         while queue and not is_given:

@@ -43,7 +43,10 @@ def undescribed(group_id: str, error: ErrorCode, message: str | None = None) -> 
 
 
 def _topology(state: StreamsState) -> wire.DescribedTopology | None:
-    """Return the topology's description, with partition counts if all internal topics exist; None without topology."""
+    """Return the topology's description; None without a topology.
+
+    It has partition counts only if all internal topics exist.
+    """
     if state.topology is None:
         return None
     configured = state.configured

@@ -52,7 +52,7 @@ FIRST_ASSIGNMENT = "streams-first-assignment"
 
 @dataclass(slots=True)
 class TaskPositions:
-    """Offsets and end offsets of the task states on a member's disk, as last reported by the member."""
+    """Offsets and end offsets of the task states on a member's disk, as the member last reported them."""
 
     offsets: dict[Task, int] = field(default_factory=dict)
     end_offsets: dict[Task, int] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class StreamsState(EpochGroup[Member, Tasks]):
 
     @property
     def assignment_configs(self) -> Mapping[str, str]:
-        """Settings on which the current target assignment is based."""
+        """Settings on which the current target assignment was based."""
         return {each.key: each.value for each in self.metadata.last_assignment_configs or ()}
 
     @property
@@ -184,7 +184,7 @@ class StreamsState(EpochGroup[Member, Tasks]):
     # ------------------------------------------------------------------ members
 
     def _member(self, member_id: str) -> Member:
-        """Return the member with this id; an empty member if there is none."""
+        """Return the member with this id, or a new empty one."""
         return self.members.get(member_id) or Member(member_id)
 
     def _put(self, member: Member) -> None:
@@ -201,7 +201,7 @@ class StreamsState(EpochGroup[Member, Tasks]):
         self.rebalance_epochs.pop(member_id, None)
 
     def _forget(self, member_id: str) -> None:
-        """Remove the member's entries in the indexes of holders, static members and source partitions."""
+        """Remove the member from the indexes of task holders, static members and source partitions."""
         self.source_partitions.pop(member_id, None)
         member = self.members.get(member_id)
         if member is not None:
@@ -219,7 +219,7 @@ class StreamsGroup(StreamsState, CommittingGroup[Member]):
     def __init__(
         self, group_id: str, effects: Effects, settings_of: GroupSettingsSource, end: Callable[[StreamsGroup], None]
     ) -> None:
-        """`end` deletes the group; the group must be empty then."""
+        """`end` deletes the group, which must have no members then."""
         StreamsState.__init__(self, group_id)
         CommittingGroup.__init__(self, effects, settings_of)
         self._end = end
@@ -230,7 +230,7 @@ class StreamsGroup(StreamsState, CommittingGroup[Member]):
         return member.member_epoch
 
     def may_commit(self, member: Member, epoch: int, topic_id: bytes, topic: str, partition: int) -> bool:
-        """Return True if the member has owned the task of this source partition at least since `epoch`."""
+        """Return True if the member has kept the task of this source partition since `epoch`, or longer."""
         if self.topology is None:
             return False
         task = Task(self.topology.subtopology_of_source.get(topic, ""), partition)
@@ -262,7 +262,7 @@ class StreamsGroup(StreamsState, CommittingGroup[Member]):
         self.schedule(SESSION, member_id, self.settings.streams_session_timeout_ms)
 
     def await_revocation(self, member: Member) -> None:
-        """Start the deadline of the member's current epoch to revoke tasks: its rebalance timeout."""
+        """Start the time that the member has to revoke tasks in its current epoch: its rebalance timeout."""
         self.rebalance_epochs[member.member_id] = member.member_epoch
         self.schedule(REVOCATION, member.member_id, member.rebalance_timeout_ms)
 
@@ -273,7 +273,7 @@ class StreamsGroup(StreamsState, CommittingGroup[Member]):
         self.cancel(REVOCATION, member_id)
 
     def delay_assignment(self) -> None:
-        """Start the delay of the first assignment, unless the delay is running. More members may join meanwhile."""
+        """Start the delay of the first assignment, in which more members may join. No-op if it is running."""
         delay_ms = self.settings.streams_initial_rebalance_delay_ms
         if delay_ms > 0:
             self.schedule_if_absent(FIRST_ASSIGNMENT, "", delay_ms)

@@ -64,7 +64,7 @@ TAGS_STATUS_VERSION = 1
 
 
 class HeartbeatResult(NamedTuple):
-    """Result of a heartbeat: the response, the records in order, and the internal topics to create."""
+    """Result of a heartbeat: the response, the records to write, and the internal topics to create."""
 
     response: StreamsGroupHeartbeatResponse
     written: list[KeyedRecord]
@@ -72,7 +72,7 @@ class HeartbeatResult(NamedTuple):
 
 
 class Heartbeat:
-    """Processing of one heartbeat in numbered steps."""
+    """One heartbeat that is processed in numbered steps."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Heartbeat:
     # ------------------------------------------------------------------ 1. the member
 
     def _described(self, member: Member) -> Member:
-        """Return the member with the request's fields; missing ones stay, but a join clears a missing endpoint."""
+        """Return the member with the request's fields. Absent fields stay, but a join without endpoint clears it."""
         request = self._request
         endpoint = member.user_endpoint
         if request.user_endpoint is not None:
@@ -194,7 +194,7 @@ class Heartbeat:
     # ------------------------------------------------------------------ 3. the topics
 
     def _configured_for(self, topology: Topology) -> int:
-        """Check the topology against the topics if either has changed. Return the hash of the topics."""
+        """Check the topology against the existing topics if either is new. Return the hash of the topology's topics."""
         state = self._state
         known = state.metadata_hash
         if state.topology is not None and state.configured is not None and state.has_seen(self._topics):
@@ -244,7 +244,10 @@ class Heartbeat:
     # ------------------------------------------------------------------ 4. epochs and target
 
     def _epoch(self, configured: ConfiguredTopology, metadata_hash: int, change: str) -> int:
-        """Return the group epoch, raised if needed. `change`: why this member needs a new assignment; "" if not."""
+        """Return the group epoch, after raising it if needed.
+
+        `change`: why this member needs a new assignment; "" if it needs none.
+        """
         state = self._state
         validated = configured.epoch if configured.is_ready else NO_EPOCH
         configs = assignment_configs(self._settings)
@@ -271,12 +274,12 @@ class Heartbeat:
         return value.epoch
 
     def _delay_first_assignment(self) -> None:
-        """Delay an empty group's first assignment, so that members that join soon are assigned together."""
+        """Delay the first assignment of an empty group, so that it includes members that join soon."""
         if not self._state.members:
             self._state.delay_assignment()
 
     def _target(self, epoch: int, member: Member, configured: ConfiguredTopology) -> tuple[int, Tasks]:
-        """Return the target epoch and the member's target; compute the target assignment if it is due."""
+        """Return the target's epoch and the member's target, after computing the target assignment if it is due."""
         state, settings = self._state, self._settings
         if state.is_scheduled(FIRST_ASSIGNMENT, ""):
             self._add_status(
@@ -299,7 +302,7 @@ class Heartbeat:
     # ------------------------------------------------------------------ 5. the member's step
 
     def _write_current(self, member: Member, reconciled: Member) -> None:
-        """Write the member's reconciliation step; start the session timer, and the revocation timer if needed."""
+        """Write the member's reconciliation step. Restart its session timeout, and its time to revoke if needed."""
         state = self._state
         if reconciled is not member and reconciled != member:
             self._written.append(records.current_record(state.group_id, reconciled))
@@ -336,7 +339,7 @@ class Heartbeat:
         return response
 
     def _missed_its_tasks(self, member: Member) -> bool:
-        """Tell whether the member lacks tasks after a lost response; Kafka resends them only at reassignment."""
+        """Return True if the member lacks tasks after a lost response. Kafka resends them only at reassignment."""
         owned, has = self._owned, member.assigned
         return owned is not None and not (
             owned.active >= has.active.keys() and owned.standby >= has.standby and owned.warmup >= has.warmup
@@ -345,7 +348,7 @@ class Heartbeat:
     def _add_endpoints(
         self, response: StreamsGroupHeartbeatResponse, before: Member, member: Member, has_other_tasks: bool
     ) -> None:
-        """Add all query endpoints to the response if the client has another endpoint epoch than the group."""
+        """Add all query endpoints to the response, unless the client already has the group's endpoint epoch."""
         state = self._state
         replaced = replaced_by(state, member) if self._is_joining else None
         has_other_endpoint = before.user_endpoint != member.user_endpoint
@@ -389,7 +392,7 @@ def _given(text: str | None, known: str | None) -> str | None:
 
 
 def _existing(offsets: Mapping[Task, int], configured: ConfiguredTopology) -> dict[Task, int]:
-    """Drop the offsets of tasks that the topology does not contain."""
+    """Return only the offsets of tasks that the topology contains."""
     assert configured.subtopologies is not None
     counts = {name: each.task_count for name, each in configured.subtopologies.items()}
     return {
@@ -420,7 +423,10 @@ def _task_ids(tasks: Iterable[Task]) -> list[wire.TaskIds]:
 def partitions_by_endpoint(
     state: StreamsState, updated: Member, replaced: str | None, partition_count: PartitionCount
 ) -> list[EndpointToPartitions]:
-    """Return each endpoint member's source partitions; `updated` supersedes its old state and member `replaced`."""
+    """Return the source partitions of each member that has an endpoint.
+
+    `updated` takes the place of the group's member with its id, and of the static member with id `replaced`.
+    """
     others = [member for member_id, member in state.members.items() if member_id not in (updated.member_id, replaced)]
     found = []
     for member in (*others, updated):

@@ -71,7 +71,7 @@ def _is_too_large(topology: Topology) -> bool:
 
 
 def check_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:
-    """Raise KafkaError if the heartbeat is invalid in any group; the order of the checks is Kafka's."""
+    """Raise KafkaError if the heartbeat is invalid in every group. The order of the checks is Kafka's."""
     if request.topology is not None and any(each.source_topic_regex for each in request.topology.subtopologies):
         raise invalid("Regular expressions for source topics are not supported yet.")
     check_texts(
@@ -118,7 +118,7 @@ def _check_changelogs(topology: Topology) -> None:
 
 
 def owned_tasks(request: StreamsGroupHeartbeatRequest) -> Tasks | None:
-    """Return the tasks that the member reports to own; None if the request does not report tasks."""
+    """Return the tasks that the member owns, as it reports; None if the request reports no tasks."""
     if request.active_tasks is None or request.standby_tasks is None or request.warmup_tasks is None:
         return None
     return Tasks(tasks_of(request.active_tasks), tasks_of(request.standby_tasks), tasks_of(request.warmup_tasks))
@@ -159,7 +159,7 @@ def check_group_size(state: StreamsState, request: StreamsGroupHeartbeatRequest,
 
 
 def member_of(state: StreamsState, request: StreamsGroupHeartbeatRequest, written: list[KeyedRecord]) -> Member:
-    """Return the member as it was before this request; for a join possibly a new member.
+    """Return the member that sent the request, in its state before the request. A join may return a new member.
 
     Records that replace a static member are added to `written`. Raises KafkaError if the member is unknown or fenced.
     """
@@ -181,7 +181,7 @@ def known_member(state: StreamsState, member_id: str) -> Member:
 
 
 def known_static_member(state: StreamsState, member_id: str, instance_id: str) -> Member:
-    """Return the static member with this instance id; raises KafkaError if unknown or now of another member id."""
+    """Return the static member with this instance id. Raises KafkaError if unknown, or if it has another member id."""
     member = state.static_member(instance_id)
     if member is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -256,7 +256,7 @@ def is_static_leave(request: StreamsGroupHeartbeatRequest) -> bool:
 
 
 def static_leave_records(state: StreamsState, member: Member) -> Iterator[KeyedRecord]:
-    """Yield a static member's leave record; assignment epochs 0 let the returning member commit with any epoch."""
+    """Yield the record of a static member's leave. Its assignment epochs are 0, so that all later commits are valid."""
     paused = replace(
         member,
         member_epoch=STATIC_LEAVE_EPOCH,
@@ -267,7 +267,7 @@ def static_leave_records(state: StreamsState, member: Member) -> Iterator[KeyedR
 
 
 def leave_records(state: StreamsState, member: Member) -> Iterator[KeyedRecord]:
-    """Yield the records of a member's permanent leave."""
+    """Yield the records that remove a member permanently."""
     yield from records.member_tombstones(state.group_id, member.member_id)
     known = state.metadata
     value = records.metadata_value(

@@ -32,9 +32,9 @@ BROKER_DEFAULT = -1
 
 
 def internal_partition_counts(topology: Topology, partition_count: PartitionCount) -> dict[str, int]:
-    """Return the partition counts of all repartition and changelog topics.
+    """Return the partition counts of all repartition and changelog topics, by topic.
 
-    All source topics that are not repartition topics must exist. Raises KafkaError or TopicsNotReady.
+    All source topics except repartition topics must exist. Raises KafkaError or TopicsNotReady.
     """
     subtopologies = topology.subtopologies.values()
     counts = _repartition_counts(subtopologies, partition_count)
@@ -44,7 +44,7 @@ def internal_partition_counts(topology: Topology, partition_count: PartitionCoun
 
 
 def known_count(topic: str, counts: Mapping[str, int], partition_count: PartitionCount) -> int:
-    """Return a topic's partition count: its own if it exists, else from `counts`. Raises KafkaError if unknown."""
+    """Return a topic's partition count: the existing topic's, else that in `counts`. Raises KafkaError if unknown."""
     existing = partition_count(topic)
     count = counts.get(topic) if existing is None else existing
     if count is None:
@@ -75,7 +75,10 @@ def _repartition_counts(subtopologies: Collection[Subtopology], partition_count:
 def _count_sinks(
     subtopologies: Collection[Subtopology], counts: dict[str, int], partition_count: PartitionCount
 ) -> None:
-    """Set each repartition sink's count to the writer's largest source; raises KafkaError if a loop prevents it."""
+    """Set the partition count of each repartition sink topic to the largest count among its writer's sources.
+
+    Raises KafkaError if that fails because of a loop in the topology.
+    """
     waiting: dict[str, list[Subtopology]] = {}
     decided: set[str] = set()
     queue = deque(subtopologies)
@@ -104,7 +107,7 @@ def _count_sinks(
 def _largest_source_count(
     subtopology: Subtopology, counts: Mapping[str, int], partition_count: PartitionCount
 ) -> int | None:
-    """Return the largest known partition count of the subtopology's sources; None if no count is known yet."""
+    """Return the largest partition count of the subtopology's sources; None if none of them is known yet."""
     found = [counts[topic.name] for topic in subtopology.repartition_source_topics if topic.name in counts]
     existing = (partition_count(name) for name in subtopology.source_topics)
     return max([*found, *(count for count in existing if count is not None)], default=None)
@@ -146,7 +149,7 @@ def _named(names: list[str], index: int) -> str:
 
 
 def _coerced(sizes: Mapping[str, int], is_fixed: Mapping[str, bool], fixed_counts: set[int]) -> dict[str, int]:
-    """Return the common partition count of the repartition topics in one copartition group, by topic."""
+    """Return the partition count of each repartition topic in a copartition group; it is the same for all."""
     repartition = {name: size for name, size in sizes.items() if name in is_fixed}
     others = {name: size for name, size in sizes.items() if name not in is_fixed}
     if others:
@@ -202,14 +205,14 @@ def _invalid(message: str) -> KafkaError:
 
 
 class InternalTopic(NamedTuple):
-    """Internal topic of the application: a repartition or changelog topic."""
+    """Repartition or changelog topic of the application."""
 
     name: str
     partitions: int
     info: TopicInfo
 
     def creation(self) -> CreatableTopic:
-        """Return the topic for CreateTopics; without a replication factor the broker's default is used."""
+        """Return the topic as CreateTopics takes it. Without a replication factor, the broker's default applies."""
         return CreatableTopic(
             name=self.name,
             num_partitions=self.partitions,
@@ -237,9 +240,9 @@ class ConfiguredSubtopology(NamedTuple):
 
 
 class ConfiguredTopology(NamedTuple):
-    """Topology that was checked against the existing topics; there are no tasks while it has a problem.
+    """Topology that was checked against the existing topics. While it has a problem there are no tasks.
 
-    `subtopologies` are in the order of their ids; None if the necessary partition counts are unknown.
+    `subtopologies` are in the order of their ids; None if needed partition counts are unknown.
     """
 
     epoch: int
@@ -305,7 +308,7 @@ def _internal(topic: TopicInfo, counts: Mapping[str, int]) -> InternalTopic:
 
 
 def _missing(subtopologies: Iterable[ConfiguredSubtopology], partition_count: PartitionCount) -> list[InternalTopic]:
-    """Return the missing internal topics. Raises TopicsNotReady if an existing one has a wrong partition count."""
+    """Return the missing internal topics. Raises TopicsNotReady if an existing topic has a wrong partition count."""
     needed = {topic.name: topic for each in subtopologies for topic in each.internal_topics}
     missing = []
     for topic in needed.values():

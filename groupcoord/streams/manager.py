@@ -139,7 +139,7 @@ class StreamsGroupManager(ModernGroupManager[StreamsGroup]):
         return answered
 
     def _make_room(self, group_id: str, known: Group | None) -> None:
-        """Delete the empty classic group `known`, if any; the new streams group is created by its first record."""
+        """Delete the empty classic group `known`, if any. The new streams group is created by its first record."""
         if known is not None:
             # Its tombstone is appended before the first record of the new group.
             known.delete()
@@ -185,7 +185,7 @@ class StreamsGroupManager(ModernGroupManager[StreamsGroup]):
         )
 
     def _describe(self, request: DescribeStreamsGroup, caller: Caller) -> None:
-        """Describe a group. This is not a read, because all that is described must be committed first."""
+        """Describe a group. This is no read: it waits until everything that is described is committed."""
         description: object
         try:
             description = describing.described(self._existing(request.group_id))
@@ -196,14 +196,17 @@ class StreamsGroupManager(ModernGroupManager[StreamsGroup]):
     # ------------------------------------------------------------------ deadlines
 
     def _end_revocation(self, group: StreamsGroup, member: Member) -> None:
-        """Remove a member that has not revoked tasks within its rebalance timeout."""
+        """Remove a member that has not revoked its tasks within its rebalance timeout."""
         epoch = group.rebalance_epochs.pop(member.member_id, None)
         # A step whose record the log refused has started this timer as well, and may have left the epoch as it was.
         if member.member_epoch == epoch and member.state is MemberState.UNREVOKED_TASKS:
             self._fence(group, member, "did not give up its tasks in time")
 
     def _assign_first(self, key: TimerKey) -> None:
-        """Compute the first assignment after the initial delay; without `configured`, the next heartbeat does."""
+        """Compute the first assignment at the end of the initial delay.
+
+        If the topology is not configured yet, a later heartbeat computes it.
+        """
         group = self._group(key.group_id)
         if group is None or group.state_name == EMPTY or group.configured is None:
             return

@@ -15,14 +15,14 @@ NO_PROCESSES: frozenset[str] = frozenset()
 
 
 class Task(NamedTuple):
-    """Task of a subtopology: it reads the partition with the task's number from each source topic."""
+    """Task of a subtopology. It reads from each source topic the partition with the task's number."""
 
     subtopology_id: str
     partition: int
 
 
 class TaskIds(Protocol):
-    """Tasks of one subtopology, as in a request or a record."""
+    """Tasks of one subtopology, in the form of a request or a record."""
 
     @property
     def subtopology_id(self) -> str: ...
@@ -37,7 +37,8 @@ NO_TASKS: frozenset[Task] = frozenset()
 class Tasks(NamedTuple):
     """Tasks by the role in which a member runs them.
 
-    Active tasks process records. Standby and warm-up tasks copy active tasks' state; the latter may become active here.
+    Active tasks process records. Standby and warm-up tasks copy the state of active tasks. A warm-up task may become
+    active on its member later.
     """
 
     active: frozenset[Task] = NO_TASKS
@@ -45,7 +46,7 @@ class Tasks(NamedTuple):
     warmup: frozenset[Task] = NO_TASKS
 
     def meets(self, other: AssignedTasks) -> bool:
-        """Return True if any task has the same role in both."""
+        """Return True if any task is in both with the same role."""
         return not (
             self.active.isdisjoint(other.active)
             and self.standby.isdisjoint(other.standby)
@@ -54,7 +55,7 @@ class Tasks(NamedTuple):
 
 
 class AssignedTasks(NamedTuple):
-    """Tasks assigned to a member; commits with an epoch before an active task's assignment epoch are refused."""
+    """Tasks assigned to a member. Commits with an epoch before an active task's assignment epoch are refused."""
 
     active: Mapping[Task, int]
     standby: frozenset[Task] = NO_TASKS
@@ -135,7 +136,7 @@ class Member:
     def at_epoch(
         self, epoch: int, state: MemberState, assigned: AssignedTasks, pending_revocation: AssignedTasks
     ) -> Member:
-        """Return a copy with this epoch; the current epoch becomes the previous epoch."""
+        """Return a copy with this epoch, state and tasks. Its previous epoch is the epoch of this object."""
         return replace(
             self,
             member_epoch=epoch,
@@ -150,7 +151,7 @@ class Member:
 
 
 class TaskHolders:
-    """Processes that run or must still release each task, by the task's role."""
+    """Processes that have each task or must still release it, by the task's role."""
 
     def __init__(
         self,

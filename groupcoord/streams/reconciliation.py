@@ -38,7 +38,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 def reconcile(member: Member, target_epoch: int, target: Tasks, holders: TaskHolders, owned: Tasks | None) -> Member:
     """Return the member after its next reconciliation step; the same object if nothing changes.
 
-    `owned`: the tasks that the member reports; None if unreported. Raises KafkaError if the member is fenced.
+    `owned`: the tasks that the member reports to own; None if it reports none. Raises KafkaError if it is fenced.
     """
     if member.state is MemberState.STABLE:
         if member.member_epoch == target_epoch:
@@ -59,12 +59,12 @@ def reconcile(member: Member, target_epoch: int, target: Tasks, holders: TaskHol
 
 
 def _may_still_have(owned: Tasks | None, tasks: AssignedTasks) -> bool:
-    """Return True unless `owned` shows that the member has given up all these tasks."""
+    """Return False only if `owned` shows that the member has none of these tasks any more."""
     return owned is None or owned.meets(tasks)
 
 
 class _Step:
-    """One step of a member's reconciliation: the tasks to keep, to revoke and to grant."""
+    """One step of a member's reconciliation, with the tasks to keep, to revoke and to grant."""
 
     def __init__(
         self, member: Member, target_epoch: int, target: Tasks, holders: TaskHolders, owned: Tasks | None
@@ -88,7 +88,7 @@ class _Step:
         self._granted_warmup = self._free(target.warmup - has.warmup, self._is_warmup_free)
 
     def taken(self, epoch: int) -> Member:
-        """Return the member after this step, with `epoch` if it must revoke tasks first, else the target epoch."""
+        """Return the member after this step. It has the target epoch, or `epoch` if it must revoke tasks first."""
         self._change_roles()
         self._promote()
         kept = AssignedTasks(self._kept_active, frozenset(self._kept_standby), frozenset(self._kept_warmup))
@@ -132,7 +132,7 @@ class _Step:
         )
 
     def _other_has_standby(self, task: Task) -> bool:
-        """Return True if another member of the same process has the task as a standby task."""
+        """Return True if another member of this member's process has the standby task."""
         return self._process in self._holders.standby_processes(task) and task not in self._member.assigned.standby
 
     def _other_has_warmup(self, task: Task) -> bool:
@@ -141,7 +141,7 @@ class _Step:
     # ------------------------------------------------------------------ roles that change in place
 
     def _change_roles(self) -> None:
-        """Change the roles of tasks that the member has in another role already."""
+        """Give tasks that the member already has their new roles."""
         has = self._member.assigned
         # The active task stays among those to be given up: the next owner must not run it before.
         _move(has.active.keys() & self._granted_standby, self._granted_standby, self._kept_standby)
@@ -154,7 +154,7 @@ class _Step:
         self._revoked_warmup -= cooled
 
     def _promote(self) -> None:
-        """Keep standby and warm-up tasks that are to become active on this member, until they are active."""
+        """Keep standby and warm-up tasks that will become active on this member, until they are active."""
         has, wanted = self._member.assigned, self._target.active
         # The client turns such a task into an active one, and never reports that it gave up the copy.
         self._revoked_standby -= wanted

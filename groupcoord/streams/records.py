@@ -362,7 +362,7 @@ def _ids_with_epochs(tasks: Mapping[Task, int]) -> list[CurrentTaskIds]:
 
 
 def _tasks_with_epochs(parts: Iterable[CurrentTaskIds], member_epoch: int) -> dict[Task, int]:
-    """Return tasks with assignment epochs; `member_epoch` in records of brokers before 4.2, which have none."""
+    """Return tasks with their assignment epochs. Brokers before 4.2 wrote none: use `member_epoch`."""
     found: dict[Task, int] = {}
     for part in parts:
         epochs = part.assignment_epochs

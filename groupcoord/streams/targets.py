@@ -38,7 +38,7 @@ RACK_AWARE_ASSIGNMENT_TAGS = "rack.aware.assignment.tags"
 
 
 def assignment_configs(settings: GroupSettings) -> dict[str, str]:
-    """Return the settings on which an assignment depends; if one changes, a new assignment is needed."""
+    """Return the settings on which an assignment depends. If one changes, another assignment is needed."""
     configs = {NUM_STANDBY_REPLICAS: str(settings.streams_num_standby_replicas)}
     if settings.streams_rack_aware_assignment_tags:
         configs[RACK_AWARE_ASSIGNMENT_TAGS] = ",".join(settings.streams_rack_aware_assignment_tags)
@@ -46,19 +46,19 @@ def assignment_configs(settings: GroupSettings) -> dict[str, str]:
 
 
 def target_in_force(state: StreamsState, member: Member) -> Tasks:
-    """Return the member's current target; a member that replaces a static member has that member's target."""
+    """Return the member's current target. If it replaces a static member, it has that member's target."""
     replaced = replaced_by(state, member)
     return state.targets.get(member.member_id if replaced is None else replaced, NOTHING)
 
 
 def replaced_by(state: StreamsState, member: Member) -> str | None:
-    """Return the id of the static member that this member replaces; None if it replaces none."""
+    """Return the id of the static member that this member replaces, or None."""
     former = None if member.instance_id is None else state.static_members.get(member.instance_id)
     return None if former == member.member_id else former
 
 
 class AssignmentInput(NamedTuple):
-    """Input of a target assignment; immutable, so that a thread may compute with it."""
+    """Input of a target assignment. It is immutable, so that a thread may use it."""
 
     members: Mapping[str, Member]
     positions: Mapping[str, TaskPositions]
@@ -67,14 +67,14 @@ class AssignmentInput(NamedTuple):
 
     @property
     def is_small(self) -> bool:
-        """True if members, reported offsets and tasks (with standby tasks) are few enough for one step."""
+        """True if one step can compute the targets: few members, reported offsets and tasks (with standby tasks)."""
         tasks = sum([each.task_count for each in self.subtopologies]) * (1 + self.standby_replicas)
         if len(self.members) + tasks > SIZE_AT_ONCE:
             return False
         return len(self.members) + tasks + sum([len(each.offsets) for each in self.positions.values()]) <= SIZE_AT_ONCE
 
     def targets(self) -> dict[str, Tasks]:
-        """Compute the target of every member."""
+        """Compute the target of every member; return the targets by member id."""
         members = {member_id: self._assignable(member) for member_id, member in self.members.items()}
         return ASSIGNOR.assign(members, self.subtopologies, self.standby_replicas)
 
@@ -102,7 +102,10 @@ def assignment_input(
     configured: ConfiguredTopology,
     settings: GroupSettings,
 ) -> AssignmentInput:
-    """Return the next assignment's input; `changed` (or None) replaces its member's former state or a static member."""
+    """Return the input of the next assignment.
+
+    `changed` is a member that takes the place of its former state, or of a static member; None: all are as in `state`.
+    """
     members = dict(state.members)
     if changed is not None:
         former = replaced_by(state, changed)
@@ -121,7 +124,10 @@ def assignment_input(
 
 
 def compute(state: StreamsState, given: AssignmentInput, epoch: int, effects: Effects) -> dict[str, Tasks] | None:
-    """Compute all targets; None if the input is large: a thread computes, and submits StreamsAssignmentComputed."""
+    """Return the targets of all members by id; None if the input is large.
+
+    Then a thread computes them, and submits `StreamsAssignmentComputed` to the shard.
+    """
     if given.is_small:
         return given.targets()
     state.computation = object()
@@ -151,7 +157,7 @@ def put_computed(
 def target_records(
     state: StreamsState, changed: Member | None, targets: Mapping[str, Tasks], epoch: int, timestamp_ms: int
 ) -> Iterator[KeyedRecord]:
-    """Yield records of the targets that differ from the current ones, then the record of their epoch."""
+    """Yield the records of targets that differ from the current ones, and then the record of the target epoch."""
     former = None if changed is None else replaced_by(state, changed)
     for member_id, target in targets.items():
         if changed is not None and member_id == changed.member_id and former is not None:

@@ -21,7 +21,7 @@ from ottla.wire.messages import streams_group as heartbeat
 
 
 class Status(IntEnum):
-    """Status codes in a heartbeat's response about the state of the group."""
+    """Code of a status in a heartbeat's response, which tells a member about the state of the group."""
 
     STALE_TOPOLOGY = 0
     MISSING_SOURCE_TOPICS = 1
@@ -33,7 +33,7 @@ class Status(IntEnum):
 
 
 class TopicsNotReady(Exception):
-    """Error: topics do not fit the topology yet, so there are no tasks. Members stay and receive the status."""
+    """Error: the topics do not fit the topology yet, so there are no tasks. Members stay and get the status."""
 
     def __init__(self, status: Status, detail: str) -> None:
         super().__init__(detail)
@@ -42,7 +42,7 @@ class TopicsNotReady(Exception):
 
 
 class Topology:
-    """Topology of an application: its subtopologies by id; immutable."""
+    """Immutable topology of an application: its subtopologies by id."""
 
     def __init__(self, value: StreamsGroupTopologyValue) -> None:
         self.value = value

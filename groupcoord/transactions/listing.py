@@ -22,7 +22,7 @@ IsWanted = Callable[[TransactionMetadata], bool]
 def list_transactions(
     coordinator: TransactionCoordinator, request: ListTransactionsRequest
 ) -> Worked[ListTransactionsResponse]:
-    """Return the transactional ids that pass the request's filters; an error while any shard is being loaded."""
+    """Return the transactional ids that match the request's filters; an error while any shard is being loaded."""
     try:
         shards = coordinator.shards()
     except KafkaError as error:
@@ -49,7 +49,7 @@ async def _list_in_slices(
 
 
 def _listed(shards: list[TransactionShard], is_wanted: IsWanted) -> Iterator[ListedTransaction | None]:
-    """Yield the entry of each transactional id; None if the id is filtered out or was forgotten meanwhile."""
+    """Yield the entry of each transactional id, or None if the id does not match or is forgotten by now."""
     for shard in shards:
         for transactional_id in shard.ids():
             known = shard.known(transactional_id)
@@ -64,7 +64,7 @@ def _listed(shards: list[TransactionShard], is_wanted: IsWanted) -> Iterator[Lis
 
 
 def _filter(request: ListTransactionsRequest, timestamp_ms: int) -> IsWanted:
-    """Return the request's filter. Unknown states are ignored; if all named states are unknown, no id passes."""
+    """Return the request's filter. Unknown states are ignored. If all named states are unknown, no id matches."""
     states = {STATES_BY_NAME[name] for name in request.state_filters if name in STATES_BY_NAME}
     producer_ids = set(request.producer_id_filters)
     duration_ms = request.duration_filter

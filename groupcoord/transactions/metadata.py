@@ -31,9 +31,9 @@ EPOCH_PER_TRANSACTION = 2
 
 
 class Partitions(AbstractSet[TopicPartition]):
-    """Partitions of a transaction: an immutable set of (topic, index) that is stored by topic.
+    """Partitions of a transaction: an immutable set of (topic, index), stored by topic.
 
-    Each record of a transaction names up to 100,000 partitions; storage by topic avoids handling each pair.
+    Each record of a transaction names up to 100,000 partitions. With storage by topic, not every pair must be handled.
     """
 
     __slots__ = ("_count", "topics")
@@ -85,7 +85,7 @@ class Partitions(AbstractSet[TopicPartition]):
         return Partitions(topics)
 
     def in_order(self) -> dict[str, list[int]]:
-        """Return sorted indexes by topic, topics sorted, so that equal sets are always encoded equally."""
+        """Return indexes by topic, both sorted, so that equal sets are encoded equally."""
         return {topic: sorted(self.topics[topic]) for topic in sorted(self.topics)}
 
 
@@ -96,7 +96,7 @@ NO_PARTITIONS = Partitions({})
 
 
 class Producer(NamedTuple):
-    """Producer with a transactional id, as a request names it."""
+    """Producer with a transactional id, as named in a request."""
 
     transactional_id: str
     producer_id: int
@@ -174,7 +174,7 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def is_committing(self) -> bool:
-        """True if the prepared transaction will be committed, False if it will be aborted."""
+        """True if the prepared transaction will be committed; False if it will be aborted."""
         assert self.state in PREPARED
         return self.state is PREPARE_COMMIT
 
@@ -195,5 +195,5 @@ class TransactionMetadata(NamedTuple):
 
 
 def is_exhausted(producer_epoch: int) -> bool:
-    """Return True if a producer with this epoch needs a new producer id before its next epoch."""
+    """Return True if a producer with this epoch needs a new producer id, because the next epoch would be too high."""
     return producer_epoch >= EPOCH_EXHAUSTED

@@ -12,7 +12,7 @@ from typing import Any
 
 
 class ProducerIdManager:
-    """Allocator of producer ids from blocks that `allocate_block` reserves; `lock` prevents double reservations."""
+    """Allocator of producer ids. `allocate_block` reserves blocks of ids; `lock` prevents double reservations."""
 
     def __init__(
         self, allocate_block: Callable[[], Awaitable[range]], lock: AbstractAsyncContextManager[Any, Any]

@@ -64,7 +64,7 @@ class TransactionLogValue(Struct, versions="0-1", flexible="1+"):
 
 
 class TransactionRecord(NamedTuple):
-    """Record of a transactional id's new metadata; a tombstone, which deletes the id, if the metadata is None."""
+    """Record of a transactional id's new metadata. With None as metadata it is a tombstone, which deletes the id."""
 
     transactional_id: str
     metadata: TransactionMetadata | None
@@ -98,7 +98,10 @@ def encode_records(records: Iterable[TransactionRecord], timestamp_ms: int) -> b
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> TransactionRecord | None:
-    """Decode key and value; None if the record type is unknown. Raises ProtocolViolation if the value is malformed."""
+    """Decode key and value to a record; None if the record type is unknown.
+
+    Raises ProtocolViolation if the value is malformed.
+    """
     if key is None or len(key) < 2 or _read_prefix(key)[0] != TRANSACTION_LOG_KEY:
         return None
     transactional_id = TransactionLogKey.decode(key, 0, start=2).transactional_id
@@ -132,7 +135,7 @@ def _by_topic(metadata: TransactionMetadata) -> list[PartitionsSchema]:
 
 
 def partitions_by_topic(metadata: TransactionMetadata) -> dict[str, list[int]]:
-    """Return the transaction's sorted indexes by topic, topics sorted, so that equal states are encoded equally."""
+    """Return the transaction's indexes by topic, both sorted, so that equal states are encoded equally."""
     return Partitions.of(metadata.partitions).in_order()
 
 

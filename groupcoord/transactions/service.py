@@ -79,7 +79,7 @@ Errors = Mapping[TopicPartition, ErrorCode]
 
 
 class Verdict(NamedTuple):
-    """Result of adding or verifying partitions: one error for all partitions, or an error for each."""
+    """Result of adding or verifying partitions: one error for all of them, or an error for each."""
 
     of_all: ErrorCode = ErrorCode.NONE
     of_each: Errors | None = None
@@ -104,10 +104,10 @@ class Markers(Protocol):
     """Interface to the sender of transaction markers to partition leaders."""
 
     def send(self, partition: int, owed: Sequence[MarkersOwed]) -> None:
-        """Send markers on behalf of a transaction topic partition that this broker leads."""
+        """Send markers. This broker leads `partition` of the transaction topic, which has the transactions."""
 
     def forget(self, partition: int) -> None:
-        """Drop the markers of a transaction topic partition; another broker will send them, or this one again."""
+        """Drop the markers of a transaction topic partition. Its next leader, maybe this broker, sends them."""
 
 
 class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
@@ -209,7 +209,7 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
         return then(answer, finish)
 
     def _take_producer_id(self) -> int | None:
-        """Return the next producer id; None if all are used, and then another block is reserved in the background."""
+        """Return the next producer id. None if all are used: another block is then reserved in the background."""
         producer_id = self._producer_ids.take()
         if producer_id is None and not self._is_stocking:
             self._is_stocking = True
@@ -234,9 +234,10 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
         denied: Collection[str] = (),
         refusal: ErrorCode = ErrorCode.NONE,
     ) -> Worked[Given[AddPartitionsToTxnResponse]]:
-        """Handle AddPartitionsToTxn; before version 4 a request has one transaction, and its response another form.
+        """Handle AddPartitionsToTxn. Before version 4, request and response have the form for a single transaction.
 
-        `denied`: topics without rights. `refusal`: error for all partitions if the client may not use the transaction.
+        `denied`: topics that the client has no right to. `refusal`: error for all partitions, if the client may not use
+        the transaction.
         """
         if api_version < BATCH_VERSION:
             transactions = [
@@ -345,7 +346,7 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
         wanted: dict[TopicPartition, ErrorCode],
         client: _Client,
     ) -> Given[Verdict]:
-        """Add all partitions or none, or verify them. `wanted`: the error of each partition, or NONE."""
+        """Add all partitions or none, or verify them. `wanted`: the error of each partition so far, or NONE."""
         api_version = client.api_version
         if client.refusal:
             return Verdict(client.refusal)
@@ -359,7 +360,7 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
         return then(answer, lambda answer: Verdict(_for_client(answer.error, is_fence_known=api_version >= 2)))
 
     def _verified(self, producer: Producer, wanted: Iterable[TopicPartition]) -> Errors:
-        """Return the error of each partition; NONE for partitions that are in the producer's transaction."""
+        """Return NONE for each partition that is in the producer's transaction, and an error for each other one."""
         transactional_id, producer_id, producer_epoch = producer
         if not transactional_id:
             return dict.fromkeys(wanted, ErrorCode.INVALID_REQUEST)
@@ -392,7 +393,7 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
     # ------------------------------------------------------------------ the end of a transaction
 
     def end_txn(self, request: EndTxnRequest, *, api_version: int) -> Given[EndTxnResponse]:
-        """Handle EndTxn. The response is sent when the decision is committed, before the markers are written."""
+        """Handle EndTxn. The response is sent when the decision is committed; the markers are written later."""
         if not request.transactional_id:
             return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
         version = EPOCH_PER_TRANSACTION if api_version >= EPOCH_BUMP_VERSION else SHARED_EPOCH
@@ -417,9 +418,9 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
             self._markers.send(partition, owed)
 
     def complete(self, owed: MarkersOwed) -> Given[ErrorCode]:
-        """Complete a transaction whose markers are all written.
+        """Complete a transaction after all its markers are written.
 
-        INVALID_TXN_STATE: the transaction no longer awaits these markers. After any other error, call again later.
+        INVALID_TXN_STATE: the transaction no longer waits for these markers. After other errors call this again later.
         """
         answer = self._submit(CompleteTransaction(owed.transactional_id, owed.producer_id, owed.producer_epoch))
         return then(answer, lambda answer: answer.error)
@@ -477,14 +478,14 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
 
 
 def _for_client(error: ErrorCode, *, is_fence_known: bool) -> ErrorCode:
-    """Translate an error for the client; older clients do not know PRODUCER_FENCED."""
+    """Return the error that the client knows: clients without PRODUCER_FENCED get an older error."""
     if error is ErrorCode.PRODUCER_FENCED and not is_fence_known:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error
 
 
 def _refused(wanted: Errors) -> Errors:
-    """Return the error of each partition; partitions without an error get OPERATION_NOT_ATTEMPTED."""
+    """Return `wanted` as a refusal: partitions without an error of their own get OPERATION_NOT_ATTEMPTED."""
     return {each: error or ErrorCode.OPERATION_NOT_ATTEMPTED for each, error in wanted.items()}
 
 
@@ -516,7 +517,7 @@ def _result_of(
 ) -> tuple[AddPartitionsToTxnResult, Iterator[None]]:
     """Return an empty result, and an iterator that adds one partition in each step.
 
-    With one error for all, a repeated partition is listed each time; with an error for each, only once.
+    If all partitions have one error, a repeated partition is listed repeatedly; if each has its own, only once.
     """
     result = AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=[])
     if verdict.of_each is None:

@@ -89,7 +89,7 @@ IDS_PER_SCAN = 1_000
 
 
 class CompleteTransaction(NamedTuple):
-    """Internal request that reports that all markers of a transaction are written."""
+    """Internal request to complete a transaction, because all its markers are written."""
 
     transactional_id: str
     producer_id: int
@@ -105,7 +105,7 @@ class ProducerAnswer(NamedTuple):
 
 
 class MarkersOwed(NamedTuple):
-    """Markers that must be written for a transaction that was decided."""
+    """Markers still to be written for a transaction whose end is decided."""
 
     transactional_id: str
     producer_id: int
@@ -133,14 +133,14 @@ class _Scan:
         self._left: list[str] = []
 
     def some(self, ids: Iterable[str]) -> Iterator[str]:
-        """Yield the next ids of the scan; begin another scan, of `ids`, when the last one is complete."""
+        """Yield the next ids of the scan. If the last scan is complete, begin another one, of `ids`."""
         # A copy, because ids come and go between two calls.
         self._left = self._left or list(ids)
         for _ in range(min(IDS_PER_SCAN, len(self._left))):
             yield self._left.pop()
 
     def rest(self, now_ms: int) -> None:
-        """Schedule the next call: in 1 ms if ids are left, so that requests run in between; else after the interval."""
+        """Schedule the next call: after 1 ms if ids are left, else after the interval. Requests run in between."""
         self.due_ms = now_ms + (1 if self._left else self.interval_ms)
 
 
@@ -263,7 +263,7 @@ class TransactionShard:
         return []
 
     def discard(self) -> Outcome[TransactionRecord]:
-        """Return the outcome collected so far, and begin an empty one."""
+        """Remove and return the outcome collected so far."""
         outcome, self._outcome = self._outcome, Outcome([], [], [])
         return outcome
 
@@ -388,7 +388,7 @@ class TransactionShard:
     # ------------------------------------------------------------------ records and replies
 
     def _is_pending(self, transactional_id: str) -> bool:
-        """Tell whether a record of the id is uncommitted, or not all markers of its transaction are written."""
+        """Tell whether a record of the id is uncommitted, or a marker of its transaction is not written yet."""
         return transactional_id in self._pending or self._state_of(transactional_id) in PREPARED
 
     def _state_of(self, transactional_id: str) -> TransactionState | None:
@@ -402,7 +402,7 @@ class TransactionShard:
         caller: Caller,
         answer: Callable[[TransactionMetadata], ProducerAnswer],
     ) -> None:
-        """Answer an error immediately, or append a transition and answer at its commit."""
+        """Answer an error immediately, or append a transition and answer when it is committed."""
         if isinstance(decision, ErrorCode):
             known = self._known.get(transactional_id)
             if decision is ErrorCode.PRODUCER_FENCED and known is not None:
@@ -417,7 +417,7 @@ class TransactionShard:
         )
 
     def _tell_then(self, text: str, transactional_id: str, *arguments: object) -> None:
-        """Log an event of a producer once the call's record is committed."""
+        """Log an event of a producer when the call's record is committed."""
         tell = partial(self._tell, (text, transactional_id), logger.info, text, transactional_id, *arguments)
         self._outcome.settlements.append(lambda error: None if error else tell())
 
@@ -449,7 +449,7 @@ class TransactionShard:
         return list(self._known)
 
     def take_owed(self) -> list[MarkersOwed]:
-        """Return the markers that have become due since the last call."""
+        """Return the markers to be written for transactions that were decided since the last call."""
         if not self._owed:
             return []
         owed, self._owed = self._owed, {}

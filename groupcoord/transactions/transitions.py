@@ -74,7 +74,7 @@ Decision = TransactionMetadata | ErrorCode
 
 
 class InitProducerId(NamedTuple):
-    """Request for a producer's id and epoch; `expected`: the pair to continue with, None if the producer names none."""
+    """Request for a producer's id and epoch. `expected`: the pair to continue with; None if the producer names none."""
 
     transactional_id: str
     timeout_ms: int
@@ -109,7 +109,7 @@ def initialize(
     take_producer_id: TakeProducerId,
     timestamp_ms: int,
 ) -> Decision:
-    """Decide InitProducerId for a transactional id; the caller must have aborted an open transaction by `fence`."""
+    """Decide InitProducerId for a transactional id. The caller has aborted an open transaction by `fence` before."""
     if is_pending:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if known is None:
@@ -142,7 +142,7 @@ def initialize(
 def _created(
     request: InitProducerId, take_producer_id: TakeProducerId, timestamp_ms: int
 ) -> TransactionMetadata | None:
-    """Return the metadata of a new transactional id; None if there is no producer id now."""
+    """Return the metadata of a new transactional id; None if no producer id is available now."""
     producer_id = take_producer_id()
     if producer_id is None:
         return None
@@ -158,7 +158,7 @@ def _created(
 
 
 def may_go_on(known: TransactionMetadata, expected: tuple[int, int] | None) -> bool:
-    """Return True if the id may belong to the producer `expected`; the epoch is checked later."""
+    """Return True if the transactional id may belong to the producer `expected`. The epoch is checked later."""
     if expected is None or known.producer_epoch == NO_PRODUCER_EPOCH:
         return True
     producer_id, producer_epoch = expected
@@ -169,7 +169,7 @@ def may_go_on(known: TransactionMetadata, expected: tuple[int, int] | None) -> b
 
 
 def _raised(known: TransactionMetadata, expected_epoch: int | None) -> tuple[int, int] | ErrorCode:
-    """Return the next epoch, and the epoch with which the producer may repeat this request; or an error."""
+    """Return an error, or the next epoch and the former epoch, with which the producer may repeat this request."""
     # Kafka fails here, too: the producer names an epoch that is not the present one, and there is none left to give.
     if known.is_epoch_exhausted:
         return ErrorCode.UNKNOWN_SERVER_ERROR
@@ -191,9 +191,9 @@ def fence(
     take_producer_id: TakeProducerId,
     timestamp_ms: int,
 ) -> Decision:
-    """Abort a transaction whose producer timed out or was replaced.
+    """Decide the abort of a transaction whose producer timed out or was replaced.
 
-    The record also raises the epoch, so that the producer adds nothing; the next producer's epoch is higher still.
+    The record also raises the epoch, so that the producer can add nothing. The next producer's epoch is higher still.
     """
     assert known.state is ONGOING
     if transaction_version >= EPOCH_PER_TRANSACTION:
@@ -215,7 +215,7 @@ def fence(
 
 
 def add(known: TransactionMetadata | None, request: AddPartitions, *, is_pending: bool, timestamp_ms: int) -> Decision:
-    """Decide AddPartitionsToTxn or AddOffsetsToTxn; the latter adds the offsets topic partition of a group."""
+    """Decide AddPartitionsToTxn, or AddOffsetsToTxn, which adds the offsets topic partition of a group."""
     # First, so that a transition that gives the producer a new id can end before its requests are judged.
     if is_pending:
         return ErrorCode.CONCURRENT_TRANSACTIONS
@@ -235,7 +235,7 @@ def add(known: TransactionMetadata | None, request: AddPartitions, *, is_pending
 
 
 def verify(known: TransactionMetadata | None, producer_id: int, producer_epoch: int) -> ErrorCode:
-    """Return an error if the producer may not verify partitions of its transaction; else NONE."""
+    """Return an error if the producer may not verify partitions of its transaction, else NONE."""
     error = check_producer(known, producer_id, producer_epoch)
     if error or known is None:
         return error
@@ -257,7 +257,7 @@ def end(
     take_producer_id: TakeProducerId,
     timestamp_ms: int,
 ) -> Decision:
-    """Decide EndTxn by the tables at the top of this module."""
+    """Decide EndTxn according to the tables at the top of this module."""
     if known is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if request.transaction_version >= EPOCH_PER_TRANSACTION:
@@ -278,7 +278,10 @@ def end(
 def _check_end_in_shared_epoch(
     known: TransactionMetadata, request: EndTransaction, *, is_pending: bool
 ) -> ErrorCode | None:
-    """Return the response to an EndTxn without effect; None: end it. Shared epochs (before EndTxn version 5)."""
+    """Return the response to an EndTxn that changes nothing; None if the transaction must be ended.
+
+    For transactions that share an epoch (before EndTxn version 5).
+    """
     error = check_producer(known, request.producer_id, request.producer_epoch)
     if error:
         return error
@@ -290,7 +293,10 @@ def _check_end_in_shared_epoch(
 
 
 def _check_end(known: TransactionMetadata, request: EndTransaction, *, is_pending: bool) -> ErrorCode | None:
-    """Return the response to an EndTxn without effect; None: end it. Epoch per transaction (since EndTxn version 5)."""
+    """Return the response to an EndTxn that changes nothing; None if the transaction must be ended.
+
+    For transactions with an epoch each (since EndTxn version 5).
+    """
     # First, because the producer may use a new producer id already, which is still in no record.
     if is_pending:
         return ErrorCode.CONCURRENT_TRANSACTIONS
@@ -327,7 +333,7 @@ def _prepared(
     take_producer_id: TakeProducerId,
     timestamp_ms: int,
 ) -> Decision:
-    """Prepare the end of a transaction; with an epoch per transaction this raises the epoch."""
+    """Return the metadata of a transaction that is to be ended, or an error. An epoch per transaction is raised."""
     changes = {"last_update_timestamp_ms": timestamp_ms, "client_transaction_version": transaction_version}
     if transaction_version < EPOCH_PER_TRANSACTION:
         return known.moved(state, next_producer_id=NO_PRODUCER_ID, **changes)
@@ -348,7 +354,7 @@ def _prepared(
 
 
 def complete(known: TransactionMetadata, timestamp_ms: int) -> TransactionMetadata:
-    """Complete a transaction whose markers are written; the next producer id replaces an exhausted producer id."""
+    """Return the metadata of a completed transaction. A next producer id replaces an exhausted producer id."""
     is_replaced = known.client_transaction_version >= EPOCH_PER_TRANSACTION and known.next_producer_id != NO_PRODUCER_ID
     return known.moved(
         _complete(is_commit=known.is_committing),

@@ -31,20 +31,23 @@ UNINITIALIZED_COUNT = -1
 
 
 class SharePartitionKey(NamedTuple):
-    """Key of a share partition: a share group, and a topic partition that the group reads."""
+    """Key of a share partition: a share group's id, and a topic partition that the group reads."""
 
     group_id: str
     topic_id: bytes
     partition: int
 
     def coordinator_key_end(self) -> str:
-        """Return the FindCoordinator key without its group id; the hash of the full key chooses the state partition."""
+        """Return the FindCoordinator key without its group id. The whole key's hash chooses the state partition."""
         topic_id = base64.urlsafe_b64encode(self.topic_id).decode().rstrip("=")
         return f":{topic_id}:{self.partition}"
 
 
 def parse_coordinator_key(text: str) -> SharePartitionKey | None:
-    """Parse a FindCoordinator key from its end, as a group id may contain colons; None if the key is invalid."""
+    """Return the share partition of a FindCoordinator key; None if the key is invalid.
+
+    The key is parsed from its end, because a group id may contain colons.
+    """
     # As Java's split: empty parts at the end do not count.
     parts = text.rstrip(":").rsplit(":", 2)
     if len(parts) < 3:
@@ -95,7 +98,7 @@ class ShareUpdateValue(Struct, versions="0", flexible="0+"):
 
 
 class SnapshotRecord(NamedTuple):
-    """Record with the full state of a share partition; value None deletes the state."""
+    """Record with the full state of a share partition. Value None is a tombstone, which deletes the state."""
 
     key: SharePartitionKey
     value: ShareSnapshotValue | None

@@ -83,7 +83,7 @@ class ShareStateLog(CoordinatorLog, Protocol):
 
 
 class Api(NamedTuple):
-    """Types and functions for one kind of wire request and its response."""
+    """Types and functions for one kind of share state request and its response."""
 
     verb: str
     internal: Callable[[SharePartitionKey, Any], Any]
@@ -144,7 +144,7 @@ class ShareCoordinator(Coordinator[Runtime[ShareCoordinatorShard]]):
         self._forgetting = TopicForgetter(self._runtime, ForgetTopics)
 
     def _is_small_write(self, request: object) -> bool:
-        """Return True for a write whose record is short: few state batches, a short group id, rarely a snapshot."""
+        """Return True for a write whose record is surely short: few state batches, a short group id, rare snapshots."""
         return (
             isinstance(request, WriteState)
             and len(request.written.state_batches) <= SMALL_WRITE_BATCHES
@@ -190,7 +190,7 @@ class ShareCoordinator(Coordinator[Runtime[ShareCoordinatorShard]]):
         return self._answer(READ_SUMMARY, request)
 
     def refused(self, request: Any, error: ErrorCode) -> Worked[Any]:
-        """Return the response to a share state request with the same error for every share partition."""
+        """Return the response to `request`, a share state request, with this error for every share partition."""
         api = APIS[type(request)]
         if _is_long(request.topics):
             return self._refused_in_slices(api, request, error)
@@ -241,7 +241,7 @@ class ShareCoordinator(Coordinator[Runtime[ShareCoordinatorShard]]):
         """Write very many state batches in several parts.
 
         The result is that of a single write, because the highest delivery count of an offset wins. Only the last part
-        moves the start offset and the delivery-complete count, so that neither is ahead of the batches.
+        changes the start offset and the delivery-complete count, which therefore are never ahead of the batches.
         """
         written = write.written
         if len(written.state_batches) > BATCHES_MAX:
@@ -263,7 +263,7 @@ class ShareCoordinator(Coordinator[Runtime[ShareCoordinatorShard]]):
         return await finished(self._submit(WRITE, write))
 
     def _submit(self, api: Api, internal: Any) -> Given[Any]:
-        """Submit an internal request to the shard that has the request's share partition."""
+        """Submit an internal request to the shard of its share partition. Return the response or a pending answer."""
 
         def refuse(error: ErrorCode) -> Any:
             return internal.refused(error, f"Unable to {api.verb} share group state: {error.message}")
@@ -288,7 +288,7 @@ class ShareCoordinator(Coordinator[Runtime[ShareCoordinatorShard]]):
                 await trio.lowlevel.checkpoint()
 
     def _prune(self, partition: PartitionRuntime[ShareCoordinatorShard]) -> None:
-        """Delete the redundant records of a partition. If that is impossible now, a later call retries."""
+        """Delete the redundant records of a partition. If that is not possible now, a later call does it."""
         if partition.absent or self._runtime.is_suspended:
             return
         try:
@@ -301,7 +301,7 @@ class ShareCoordinator(Coordinator[Runtime[ShareCoordinatorShard]]):
 
 
 def _is_long(topics: Iterable[Any]) -> bool:
-    """Return True if a request is too long for one step."""
+    """Return True if a request has too many partitions for one step."""
     count = work = 0
     for topic in topics:
         count += 1
@@ -318,7 +318,7 @@ def _work_of(partition: Any) -> int:
 
 
 def _parts(api: Api, request: Any) -> Iterator[list[Any]]:
-    """Yield the internal requests for all share partitions, a list for each step; a short request yields one list."""
+    """Yield lists of internal requests, one for each share partition. A short request yields only one list."""
     part: list[Any] = []
     work = 0
     for topic in request.topics:
@@ -332,7 +332,7 @@ def _parts(api: Api, request: Any) -> Iterator[list[Any]]:
 
 
 def _response(api: Api, answered: Iterable[tuple[SharePartitionKey, Any]]) -> Any:
-    """Build the response: results by topic, with one result for each share partition."""
+    """Build the response from `answered`, a result for each share partition, grouped by topic."""
     topics: dict[bytes, dict[int, Any]] = {}
     for key, result in answered:
         topics.setdefault(key.topic_id, {})[key.partition] = result

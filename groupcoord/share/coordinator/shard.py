@@ -77,7 +77,7 @@ NEGATIVE = {"partition": "partition id", "leader_epoch": "leader epoch", "state_
 
 
 class RedundantPrefix:
-    """Offsets of the last snapshots of all share partitions; records before the lowest offset are redundant."""
+    """Offset of each share partition's last snapshot. Records before the lowest of these offsets are redundant."""
 
     def __init__(self) -> None:
         # In the order of the log, as a snapshot moves its share partition to the end: the first one has the lowest offset.
@@ -89,7 +89,7 @@ class RedundantPrefix:
         self._snapshots.move_to_end(key)
 
     def note_end(self, key: SharePartitionKey, offset: int) -> None:
-        """Record that the log has a tombstone of the share partition at `offset`."""
+        """Remember that the log has a tombstone of the share partition at `offset`."""
         self._snapshots.pop(key, None)
         self._last_end = offset
 
@@ -131,7 +131,7 @@ class ShareCoordinatorShard:
     # ------------------------------------------------------------------ the shell's calls
 
     def handle(self, request: Request, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[ShareRecord]:
-        """Handle a request. The caller is answered by the returned outcome, or when its records are committed."""
+        """Handle a request. The caller gets the response in the returned outcome, or when the records are committed."""
         return self._handlers[type(request)](request, caller, timestamp_ms)
 
     def abandon(self, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[ShareRecord]:
@@ -156,7 +156,7 @@ class ShareCoordinatorShard:
         return self._cold_scan_at_ms
 
     def stands_alone(self, now_ms: int) -> bool:
-        """Return True if snapshots are due. A snapshot has the full state, which must be in the log first."""
+        """Return True if snapshots are due: all of the state that a snapshot contains must be in the log before it."""
         return self._cold_scan_at_ms is not None and self._cold_scan_at_ms <= now_ms
 
     def expire(self, *, now_ms: int, timestamp_ms: int) -> Outcome[ShareRecord]:
@@ -176,7 +176,7 @@ class ShareCoordinatorShard:
         return iter(())
 
     def replay(self, record: ShareRecord, record_offset: int = -1, producer_id: int = -1) -> None:
-        """Apply a record, in log order; after the load only note its offset, because the state was applied before."""
+        """Apply a record, in log order. After the load only its offset is noted, because the state has it already."""
         # After the load a record is in force before it is in the log.
         if not self._is_loaded:
             self._put_in_force(record)
@@ -240,7 +240,7 @@ class ShareCoordinatorShard:
     def _made(
         self, records: list[ShareRecord], caller: Caller | None = None, response: object = None, request: Any = None
     ) -> Outcome[ShareRecord]:
-        """Apply and append records. The caller is answered at the commit, or with the log's error."""
+        """Apply and append records. The caller is answered when they are committed, or with the log's error."""
         if not records:
             return Outcome([], [Reply(caller, response)] if caller is not None else [], [])
         before = [(record.key, self._states.get(record.key)) for record in records]
@@ -359,7 +359,7 @@ class ShareCoordinatorShard:
         *,
         leader_epoch: int,
     ) -> ShareRecord:
-        """Return the record of a write: a snapshot if one is due, else an update."""
+        """Return the record of a write: a snapshot if one is due, otherwise an update."""
         start_offset = max(written.start_offset, state.start_offset)
         count = _delivery_complete_count(state, written)
         written_batches = [
@@ -388,13 +388,16 @@ class ShareCoordinatorShard:
         return SnapshotRecord(key, now.snapshot())
 
     def _keys_to_scan(self) -> list[SharePartitionKey]:
-        """Return keys to scan; none if all last snapshots were written while idle: new snapshots free no records."""
+        """Return the share partitions to scan for old snapshots.
+
+        None if all have been idle since their last snapshots, because further snapshots would free no records.
+        """
         if all(state.is_quiet for state in self._states.values()):
             return []
         return list(self._states)
 
     def _cold_snapshots(self, timestamp_ms: int) -> list[ShareRecord]:
-        """Continue the scan and return due snapshots; deleted share partitions are skipped."""
+        """Continue the scan and return the snapshots that are due. Deleted share partitions are skipped."""
         interval_ms = self._config.share_coordinator_cold_partition_snapshot_interval_ms
         records: list[ShareRecord] = []
         work = 0
@@ -431,7 +434,7 @@ def _negative(**numbers: int) -> Problem | None:
 
 
 def _fenced(state: SharePartitionState | None, leader_epoch: int, state_epoch: int | None = None) -> Problem | None:
-    """Return an error if the leader may not access the state, else None; `state_epoch` is None for a read."""
+    """Return an error if a leader with these epochs may not access the state, else None. `state_epoch` None: a read."""
     if state is None:
         operation = "Read" if state_epoch is None else "Write"
         return ErrorCode.INVALID_REQUEST, f"{operation} operation on uninitialized share partition not allowed."
@@ -451,7 +454,7 @@ def _impossible(state: SharePartitionState | None, written: share_group_state.Wr
 
 
 def _delivery_complete_count(state: SharePartitionState, written: share_group_state.WriteStatePartition) -> int:
-    """Return the delivery-complete count for the higher start offset; for equal offsets the higher count."""
+    """Return the delivery-complete count of the side with the higher start offset; if equal, the higher count."""
     if written.start_offset == state.start_offset:
         return max(written.delivery_complete_count, state.delivery_complete_count)
     return (

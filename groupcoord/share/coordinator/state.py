@@ -50,7 +50,7 @@ class StateBatch(NamedTuple):
 
 
 def are_in_order(batches: Sequence[StateBatch]) -> bool:
-    """Return True if the batches are sorted, do not overlap and are joined where possible, as `merged` returns them."""
+    """Return True if the batches have the form that `merged` returns: sorted, disjoint, joined where possible."""
     if any(batch.last_offset < batch.first_offset for batch in batches):
         return False
     return all(
@@ -59,13 +59,13 @@ def are_in_order(batches: Sequence[StateBatch]) -> bool:
 
 
 def in_parts(new: Iterable[BatchT], length: int) -> list[list[BatchT]]:
-    """Sort batches and split them into lists of `length`; each covers a narrow range that few known batches overlap."""
+    """Return the batches sorted, in lists of `length`. Each list covers a narrow range of offsets."""
     batches = sorted(new, key=_first)
     return [batches[start : start + length] for start in range(0, len(batches), length)]
 
 
 def merged(known: Sequence[StateBatch], new: Sequence[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
-    """Merge new batches into known ones (in order), and drop everything before the start offset.
+    """Merge new batches into known ones (in order), and drop all offsets before the start offset.
 
     Only known batches near the new ones are visited: most writes are short and near the end of a long list.
     """
@@ -138,7 +138,7 @@ def _overlaid(known: Sequence[StateBatch], new: Sequence[StateBatch]) -> list[St
 
 
 def _overlap(found: list[StateBatch], one: StateBatch, other: StateBatch) -> int:
-    """Add two overlapping batches to `found`, up to the end of their overlap; return that offset."""
+    """Append two overlapping batches to `found`, up to the last offset that both have; return that offset."""
     if one.first_offset > other.first_offset:
         one, other = other, one
     first, last, state, count = other
@@ -157,7 +157,7 @@ def _after(batch: StateBatch, offset: int) -> StateBatch | None:
 
 
 def _add(swept: list[StateBatch], batch: StateBatch) -> None:
-    """Append a batch, or extend the last batch if the two can be joined."""
+    """Append a batch to `swept`. If possible, extend the last batch instead."""
     if swept and _continues(swept[-1], batch):
         swept[-1] = StateBatch(swept[-1].first_offset, *batch[1:])
     else:
@@ -194,7 +194,7 @@ class SharePartitionState:
 
     @property
     def is_quiet(self) -> bool:
-        """True if the last snapshot was written because the share partition was rarely written."""
+        """True if the last snapshot was written because of its age: the share partition is rarely written."""
         return self.create_timestamp != self.write_timestamp
 
     def snapshot(self) -> ShareSnapshotValue:
@@ -277,7 +277,7 @@ def after_update(before: SharePartitionState | None, value: ShareUpdateValue) ->
 
 
 def read_batches(batches: Iterable[RecordedBatch]) -> list[StateBatch]:
-    """Convert a record's batches to state batches. Ranges that end before they begin are skipped: Kafka writes none."""
+    """Convert a record's batches to state batches. A range that ends before it begins is skipped: Kafka writes none."""
     found = (
         StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count) for each in batches
     )
@@ -293,7 +293,7 @@ def recorded_batches(batches: Sequence[StateBatch]) -> list[RecordedBatch]:
 
 
 def _snapshot_batches(batches: Iterable[RecordedBatch]) -> tuple[StateBatch, ...]:
-    """Convert a snapshot's batches to state batches in one pass; there may be 10,000, nearly always in order."""
+    """Convert a snapshot's batches to state batches, in one pass if they are in order. There may be 10,000."""
     found: list[StateBatch] = []
     are_sorted = True
     end, last_state = -1, (-1, -1)

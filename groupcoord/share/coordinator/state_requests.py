@@ -28,7 +28,7 @@ class InitializeState(NamedTuple):
 
 
 class ReadState(NamedTuple):
-    """Internal request of a partition's new leader for the full state; fences leaders with lower epochs."""
+    """Internal request of a partition's new leader for the full state. Leaders with lower epochs are fenced."""
 
     key: SharePartitionKey
     leader_epoch: int
@@ -68,7 +68,7 @@ class DeleteState(NamedTuple):
 
 
 class ReadSummary(NamedTuple):
-    """Internal request for the start offset of a share partition; unlike ReadState it fences no leader."""
+    """Internal request for the start offset of a share partition. Unlike `ReadState` it fences no leader."""
 
     key: SharePartitionKey
 
@@ -86,7 +86,10 @@ class ReadSummary(NamedTuple):
 
 
 class ForgetTopics(NamedTuple):
-    """Internal request to delete some states of deleted topics; repeated until the response, their number, is 0."""
+    """Internal request to delete some states of deleted topics.
+
+    The response is the number of states deleted. The request is repeated until that is 0.
+    """
 
     topic_ids: Collection[bytes]
 

@@ -33,7 +33,7 @@ _STATES = {GAP: State.ARCHIVED, ACCEPT: State.ACKNOWLEDGED, RELEASE: State.AVAIL
 
 
 class Part(NamedTuple):
-    """Neighbouring records with the same type of acknowledgement."""
+    """Range of neighbouring records with one type of acknowledgement."""
 
     first: int
     last: int
@@ -41,7 +41,7 @@ class Part(NamedTuple):
 
 
 class AcknowledgementBatch(NamedTuple):
-    """Acknowledgement of a range of records; `types` has one type for all records, or a type for each."""
+    """Acknowledgement of a range of records. `types` has one type for all records, or one for each."""
 
     first_offset: int
     last_offset: int
@@ -51,7 +51,10 @@ class AcknowledgementBatch(NamedTuple):
 def begin(
     partition: ShareState, change: Change, member_id: str, acknowledgements: Sequence[AcknowledgementBatch], now_ms: int
 ) -> None:
-    """Begin to acknowledge records in flight in `change`; after KafkaError the caller must roll back begun ones."""
+    """Begin to acknowledge records, and collect their new states in `change`.
+
+    After a KafkaError some states have changed: the caller must roll back `change`.
+    """
     if len(acknowledgements) > RUNS_MAX:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "These are more acknowledgements than records can be in flight.")
     acknowledging = _Acknowledging(partition, change, member_id, now_ms)
@@ -70,7 +73,7 @@ def _check_types(acknowledgement: AcknowledgementBatch) -> None:
 
 
 def _parts(acknowledgement: AcknowledgementBatch) -> list[Part]:
-    """Divide a batch of acknowledgements into ranges with the same type."""
+    """Split an acknowledgement into ranges of records with the same type."""
     first, last, types = acknowledgement
     if len(types) == 1:
         return [Part(first, last, types[0])]
@@ -83,7 +86,7 @@ def _parts(acknowledgement: AcknowledgementBatch) -> list[Part]:
 
 
 def _check_known(partition: ShareState, acknowledgement: AcknowledgementBatch) -> None:
-    """Raise KafkaError if the records are not, and were not, in flight."""
+    """Raise KafkaError for records that are not in flight, unless they were."""
     first, last, _ = acknowledgement
     in_flight, start = partition.in_flight, partition.start_offset
     index = in_flight.floor_index(first)
@@ -133,7 +136,7 @@ def _acknowledge(partition: ShareState, acknowledging: _Acknowledging, parts: Se
 
 
 class _Acknowledging:
-    """Acknowledgements of one member in one request."""
+    """Acknowledgements that one member has sent in one request."""
 
     __slots__ = ("_change", "_limit", "_may_renew", "_more_runs", "_now_ms", "_partition", "_run_count", "member_id")
 
@@ -149,7 +152,7 @@ class _Acknowledging:
         self._run_count = 0  # before it, if it makes any
 
     def check_room(self, more: int) -> None:
-        """Raise KafkaError if `more` runs are too many: no member needs a state for each of a million records."""
+        """Raise KafkaError if the partition would have too many runs of records with `more` runs."""
         if not more:
             return
         if not self._more_runs:
@@ -161,7 +164,7 @@ class _Acknowledging:
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
 
     def acknowledge(self, run: Run, kind: int, *, is_whole: bool) -> None:
-        """Begin the acknowledgement of a run with type `kind`; type RENEW only extends the run's lock."""
+        """Begin the acknowledgement of a run of records with type `kind`. Type RENEW only extends the lock."""
         _check_holder(run, self.member_id, is_whole=is_whole)
         if kind != RENEW:
             is_rejected = kind == REJECT
@@ -176,7 +179,10 @@ class _Acknowledging:
 
 
 def _check_holder(run: Run, member_id: str, *, is_whole: bool) -> None:
-    """Raise KafkaError unless the member holds the run; the message differs if the run `is_whole`, a complete batch."""
+    """Raise KafkaError unless the member has acquired the run of records.
+
+    The text of the error depends on `is_whole`: whether the run is a complete batch.
+    """
     if run.state is State.ACQUIRED and run.member_id == member_id:
         return
     if run.state is State.ACQUIRED:

@@ -31,7 +31,7 @@ THROTTLED_SINCE_MIN = 2
 
 
 class FetchedBatch(NamedTuple):
-    """Fields of a record batch's header that are needed to acquire records."""
+    """Header fields of a record batch that are needed to acquire records."""
 
     base_offset: int
     last_offset: int
@@ -56,7 +56,7 @@ class AcquiredRecords(NamedTuple):
 
 
 def aborted_batches(fetched: Iterable[FetchedBatch], transactions: Sequence[AbortedTransaction]) -> list[FetchedBatch]:
-    """Return the fetched batches of aborted transactions; a transaction ends at its producer's abort marker."""
+    """Return the fetched batches of aborted transactions. Such a transaction ends at its producer's abort marker."""
     waiting = sorted(transactions, key=itemgetter(1), reverse=True)
     aborting: set[int] = set()
     found = []
@@ -73,7 +73,7 @@ def aborted_batches(fetched: Iterable[FetchedBatch], transactions: Sequence[Abor
 
 
 def without(acquired: Iterable[AcquiredRecords], dropped: Sequence[FetchedBatch]) -> list[AcquiredRecords]:
-    """Return the acquired records without the records of dropped batches; both arguments are in offset order."""
+    """Return the acquired records that are not in `dropped` batches. Both arguments are in offset order."""
     left = []
     index = 0
     for first, last, delivery_count in acquired:
@@ -91,7 +91,7 @@ def without(acquired: Iterable[AcquiredRecords], dropped: Sequence[FetchedBatch]
 
 
 class AcquireRequest(NamedTuple):
-    """Member id and limits of one member's fetch."""
+    """Member id, and limits of this member's fetch."""
 
     member_id: str
     records_max: int
@@ -100,7 +100,7 @@ class AcquireRequest(NamedTuple):
 
 
 class Acquisition:
-    """One member's acquisition of records of a share partition from fetched batches; use an object only once."""
+    """Acquisition of a share partition's records by one member, from fetched batches. Use an object only once."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class Acquisition:
         self._acquired: list[AcquiredRecords] = []
 
     def acquire(self) -> list[AcquiredRecords]:
-        """Acquire records and return them. The caller has checked that there are records, and room for them."""
+        """Acquire records and return them. The caller has checked that there are records and room for them."""
         base = self._fetched[0].base_offset
         first = self._first_offset(base)
         overlapping = self._in_flight.beginning_in(min(base, first), self._last)
@@ -148,7 +148,7 @@ class Acquisition:
         return self._acquired
 
     def _first_offset(self, base: int) -> int:
-        """Return the first offset to acquire; the first batch may begin earlier, or inside a batch in flight."""
+        """Return the offset to begin at: the start of the batch in flight at `base` or, without one, about `base`."""
         floor = self._in_flight.floor(base)
         if floor is not None and floor.last >= base:
             return floor.first
@@ -157,7 +157,7 @@ class Acquisition:
     # ------------------------------------------------------------------ records that were in flight before
 
     def _acquire_again(self, batch: InFlightBatch, base: int) -> bool:
-        """Acquire the free records of a batch in flight. Return False if no other batch may follow."""
+        """Acquire the free records of a batch in flight. Return False if no further batch may be acquired."""
         free = [run for run in batch.touching(base, self._last) if run.is_free]
         if not free:
             return True
@@ -226,7 +226,7 @@ class Acquisition:
     # ------------------------------------------------------------------ records that come for the first time
 
     def _acquire_new(self, first: int, last: int) -> None:
-        """Acquire as many records as there is room for, from a range that is not in flight yet."""
+        """Acquire records from a range that is not in flight yet, as many as there is room for."""
         partition = self._partition
         room = self._room - self._count
         # A batch of the log may begin with records that the group, or the log, has done with.
@@ -245,7 +245,7 @@ class Acquisition:
         partition.on_acquired_new(first, last, self._acquired[-1].last_offset)
 
     def _end_of_batch_at(self, offset: int) -> int:
-        """Return the last offset of the fetched batch that contains `offset`; `offset` if there is none."""
+        """Return the last offset of the fetched batch that contains `offset`; `offset` if no batch does."""
         found = offset
         for batch in self._fetched:
             if batch.base_offset > offset:
@@ -254,7 +254,7 @@ class Acquisition:
         return max(found, offset)
 
     def _add_part(self, first: int, last: int, room: int) -> None:
-        """Put a range in flight, but acquire only its first `room` records; the others stay available."""
+        """Put a range in flight, and acquire its first `room` records. The others stay available."""
         batch = InFlightBatch(first, last, State.AVAILABLE, 0)
         self._in_flight.add(batch)
         self._take(batch.within(first, first + room - 1)[0])

@@ -52,7 +52,7 @@ class RecordState(IntEnum):
 
 
 class StateBatch(NamedTuple):
-    """Neighbouring records with the same state, in the form that the share coordinator stores."""
+    """Neighbouring records with the same state, as the share coordinator stores them."""
 
     first_offset: int
     last_offset: int
@@ -61,7 +61,7 @@ class StateBatch(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """Range of records for the dead-letter queue: rejected by a member, or delivered too often."""
+    """Range of records for the dead-letter queue, because a member rejected them or they were delivered too often."""
 
     first_offset: int
     last_offset: int
@@ -72,7 +72,7 @@ class DeadLetter(NamedTuple):
 class Change:
     """New states of records, to be stored by the share coordinator.
 
-    Runs with a revertible state refer to their change, which names offsets because runs are split and joined.
+    A change names records by offsets, because their runs may be split or joined before it is stored or reverted.
     """
 
     __slots__ = ("dead_letters", "error", "is_settled", "on_settled", "states")
@@ -85,7 +85,7 @@ class Change:
         self.on_settled: Callable[[], None] | None = None
 
     def note(self, run: Run, *, is_rejected: bool = False) -> None:
-        """Add a run to the change; the run has its new state already."""
+        """Add a run to the change. The run has its new state already."""
         first, state, delivery_count = run.first, run.state, run.delivery_count
         if state is RecordState.ARCHIVING:
             self.dead_letters.append(DeadLetter(first, run.last, delivery_count, is_rejected))
@@ -97,7 +97,7 @@ class Change:
         self.states.append(StateBatch(first, run.last, state, delivery_count))
 
     def settle(self, error: ErrorCode) -> None:
-        """Finish the change: it is stored, or has failed with `error`."""
+        """Finish the change: it is stored if `error` is NONE, else it has failed."""
         assert not self.is_settled
         self.is_settled, self.error = True, error
         on_settled, self.on_settled = self.on_settled, None
@@ -106,7 +106,7 @@ class Change:
 
 
 class Before(NamedTuple):
-    """Fields of a run before its change; restored if the change is reverted."""
+    """Former fields of a run that has a pending change, to be restored if the change is reverted."""
 
     member_id: str
     delivery_count_limit: int
@@ -166,11 +166,11 @@ class Run:
         self.member_id = NO_MEMBER
 
     def commit(self) -> None:
-        """Finish the run's change, which is stored."""
+        """Finish the run's change after the share coordinator has stored it."""
         self.change = self.before = self.locked_until_ms = None
 
     def take_back(self, now_ms: int) -> None:
-        """Revert a change that could not be stored; the member holds the records again unless its lock has expired."""
+        """Revert a change that could not be stored. The member holds the records again, unless its lock has expired."""
         before, locked_until_ms = self.before, self.locked_until_ms
         self.commit()
         # None: the log has dropped the record while the change was on its way.
@@ -185,13 +185,13 @@ class Run:
             self.state = RecordState.ARCHIVED if is_worn else RecordState.AVAILABLE
 
     def archive(self) -> None:
-        """Archive the run's records permanently, even if a pending change is reverted later."""
+        """Archive the run's records permanently; a later revert of a pending change does not alter that."""
         self.state = RecordState.ARCHIVED
         self.member_id = NO_MEMBER
         self.locked_until_ms = self.before = None
 
     def is_like(self, other: Run) -> bool:
-        """Return True if the two runs can be joined to one."""
+        """Return True if the two runs can be joined into one."""
         return (
             self.state is other.state
             and self.delivery_count == other.delivery_count
@@ -212,7 +212,7 @@ class Run:
 
 
 class InFlightBatch:
-    """Batch of records that were acquired together for the first time, divided into runs."""
+    """Batch of records that were first acquired together, divided into runs."""
 
     __slots__ = ("first", "last", "runs")
 
@@ -253,7 +253,7 @@ class InFlightBatch:
                 yield run
 
     def _begin_run(self, offset: int) -> int:
-        """Return the index of the run that begins at `offset`; splits a run if needed."""
+        """Return the index of the run that begins at `offset`, after splitting a run there if needed."""
         index = bisect_right(self.runs, offset, key=_first) - 1
         run = self.runs[index]
         if run.first < offset:
@@ -262,7 +262,7 @@ class InFlightBatch:
         return index
 
     def cut(self, offsets: Sequence[int]) -> None:
-        """Split runs before these offsets, which are in order. One pass, as there may be very many."""
+        """Split runs before each of these offsets, which are in order, in one pass: there may be very many."""
         if len(offsets) <= FEW:
             for offset in offsets:
                 if self.first < offset <= self.last:
@@ -325,7 +325,7 @@ class InFlight:
         return self.batches[index] if index >= 0 else None
 
     def end_of_hole(self, offset: int) -> int:
-        """Return the last offset of the hole at `offset`, which is in no batch."""
+        """Return the last offset of the hole (offsets in no batch) that contains `offset`."""
         index = self.floor_index(offset)
         assert index < 0 or self.batches[index].last < offset, (self.batches[index], offset)
         return self.batches[index + 1].first - 1 if index + 1 < len(self.batches) else LONG_MAX

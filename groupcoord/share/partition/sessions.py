@@ -51,7 +51,7 @@ class SessionKey(NamedTuple):
 
 
 class TopicPartition(NamedTuple):
-    """Partition that a member names. `topic` is None if the topic id is unknown."""
+    """Partition that a member has named. `topic` is None if its topic id is unknown."""
 
     topic: str | None
     topic_id: bytes
@@ -84,9 +84,10 @@ class ShareSession:
             self.due.discard(key)
 
     def must_include(self, partition: TopicPartition, *, has_records: bool, has_error: bool) -> bool:
-        """Return True if the next response must include the partition, and clear the partition's due mark.
+        """Return True if the next response must include the partition: it is due, or has records or an error.
 
-        After an error the mark stays, to show the end of the error. A partition with records becomes the last to serve.
+        This makes it no longer due, except after an error: the response after that must show that the error is over. A
+        partition with records becomes the last to be served.
         """
         key = partition.topic_id, partition.partition
         must = has_records or has_error or key in self.due
@@ -130,14 +131,14 @@ class ShareSessions:
         return session if session is not None and session.key == key else None
 
     def check_size(self, key: SessionKey, epoch: int, count: int) -> None:
-        """End the session and raise KafkaError if a request names too many partitions; call this before processing."""
+        """End the session and raise KafkaError if a request names too many partitions. Call this before other work."""
         if count > SESSION_PARTITIONS_MAX:
             self.end(key)
             is_first = epoch == INITIAL_EPOCH
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED if is_first else ErrorCode.SHARE_SESSION_NOT_FOUND)
 
     def begin(self, key: SessionKey, wanted: Iterable[TopicPartition], connection: object) -> ShareSession:
-        """Begin a session, in place of the member's former session. Raises KafkaError if limits are exceeded."""
+        """Begin a session in place of the member's former one. Raises KafkaError if limits are exceeded."""
         session = ShareSession(key, connection)
         session.update(wanted, ())
         session.due.clear()  # the first response has them all anyway

@@ -55,7 +55,7 @@ BATCHES_MAX = 10_000
 
 
 class Phase(Enum):
-    """Phase of a share partition; the module's docstring describes the phases."""
+    """Phase of a share partition, from reading the stored state to serving, failing or being fenced."""
 
     INITIALIZING = auto()
     ACTIVE = auto()
@@ -73,7 +73,7 @@ class StateWrite(NamedTuple):
 
 
 class SharePartition(ShareState):
-    """Share partition at its leader; after each call the caller must check `take_write` and `next_deadline_ms`."""
+    """Share partition at its leader. The caller must check `take_write` and `next_deadline_ms` after each call."""
 
     def __init__(self, key: SharePartitionKey, leader_epoch: int, settings_of: ShareGroupSettingsProvider) -> None:
         super().__init__(key, settings_of)
@@ -94,7 +94,10 @@ class SharePartition(ShareState):
     # ------------------------------------------------------------------ loading, and the end
 
     def load(self, state_epoch: int, start_offset: int, batches: Iterable[StateBatch]) -> None:
-        """Start with the state in the share coordinator. Raises KafkaError, in phase FAILED, if it is invalid."""
+        """Begin to serve with the state that the share coordinator has stored.
+
+        If that is invalid, the phase becomes FAILED and KafkaError is raised.
+        """
         assert self.phase is Phase.INITIALIZING, self
         self.state_epoch, self.start_offset = state_epoch, start_offset
         gap_start, before = -1, start_offset - 1
@@ -134,7 +137,7 @@ class SharePartition(ShareState):
     # ------------------------------------------------------------------ before a fetch
 
     def next_fetch_offset(self) -> int:
-        """Return the next fetch's offset: of the first free record or hole, else after all records in flight."""
+        """Return the offset of the next fetch: the first free record or hole, else the end of the records in flight."""
         in_flight = self.in_flight
         if not in_flight or self.start_offset > in_flight.last_offset:
             self.has_free_records = False
@@ -166,7 +169,7 @@ class SharePartition(ShareState):
         return self.end_offset - self.start_offset + 1 if self.in_flight else 0
 
     def reads_until(self) -> int:
-        """Return the last offset that a fetch may use now; there is no room for later records."""
+        """Return the last offset that a fetch may use now, because there is no room for later records."""
         return max(self.end_offset, self.next_fetch_offset() + self.settings.partition_max_record_locks)
 
     # ------------------------------------------------------------------ acquiring
@@ -202,7 +205,7 @@ class SharePartition(ShareState):
         return self._without_aborted(acquired, fetched, aborted) if aborted else acquired
 
     def _archive_compacted(self, fetch_offset: int, base_offset: int) -> None:
-        """Archive free records before `base_offset`, because compaction has removed them from the log."""
+        """Archive free records before `base_offset`: compaction has removed them from the log."""
         if fetch_offset < base_offset:
             self._archive_free(fetch_offset, base_offset - 1)
             self._move_start()
@@ -222,7 +225,7 @@ class SharePartition(ShareState):
     def _without_aborted(
         self, acquired: list[AcquiredRecords], fetched: Sequence[FetchedBatch], aborted: Sequence[AbortedTransaction]
     ) -> list[AcquiredRecords]:
-        """Archive acquired records of aborted transactions; return the other acquired records."""
+        """Archive those acquired records that belong to aborted transactions; return the others."""
         dropped = aborted_batches(fetched, aborted)
         for batch in dropped:
             for in_flight in self.in_flight.touching(batch.base_offset, batch.last_offset):
@@ -237,7 +240,7 @@ class SharePartition(ShareState):
     # ------------------------------------------------------------------ acknowledge, release, expire
 
     def acknowledge(self, member_id: str, acknowledgements: Sequence[AcknowledgementBatch], now_ms: int) -> Change:
-        """Acknowledge records of a member. Raises KafkaError if any acknowledgement is invalid."""
+        """Acknowledge records for a member. Raises KafkaError if any acknowledgement is invalid."""
         change = Change()
         try:
             begin(self, change, member_id, acknowledgements, now_ms)
@@ -259,7 +262,7 @@ class SharePartition(ShareState):
         return self._store(change)
 
     def expire(self, now_ms: int) -> None:
-        """Release records whose locks have expired. Members may acquire such records before the release is stored."""
+        """Release records whose locks have expired. Members may acquire them before the change is stored."""
         change = Change()
         self.deadline_ms = None
         for batch in self.in_flight.batches:
@@ -287,7 +290,7 @@ class SharePartition(ShareState):
         batch.join()
 
     def next_deadline_ms(self) -> int | None:
-        """Return the latest time at which to call `expire`; None if no member holds records."""
+        """Return the time in ms at which to call `expire` at the latest; None if no member holds records."""
         return self.deadline_ms
 
     def _cut_at_start(self, batch: InFlightBatch) -> None:
@@ -297,7 +300,7 @@ class SharePartition(ShareState):
     # ------------------------------------------------------------------ the dead-letter queue
 
     def on_dead_letter(self, letter: DeadLetter) -> None:
-        """Archive records that the dead-letter queue has accepted or refused."""
+        """Archive records after the dead-letter queue has accepted or refused them."""
         change = Change()
         for batch in self.in_flight.touching(letter.first_offset, letter.last_offset):
             for run in batch.within(letter.first_offset, letter.last_offset):
@@ -318,7 +321,7 @@ class SharePartition(ShareState):
         return change
 
     def take_write(self) -> StateWrite | None:
-        """Return the next write; None if there is none now. The caller must call `settle` with the write's result."""
+        """Return the next write to make, or None. The caller must call `settle` with its result."""
         if self._is_writing or not self._waiting:
             return None
         self._is_writing = True
@@ -333,11 +336,11 @@ class SharePartition(ShareState):
 
     @property
     def is_storing(self) -> bool:
-        """True while any changes are not stored yet."""
+        """True while there are changes that are not stored yet."""
         return self._is_writing or bool(self._waiting)
 
     def _done_count(self) -> int:
-        """Return the number of records at or after the start offset that are in a final state (KIP-1226)."""
+        """Return the number of records in a final state, at or after the start offset (KIP-1226)."""
         start = self.start_offset
         count = 0
         for batch in self.in_flight.batches:
@@ -407,7 +410,7 @@ class SharePartition(ShareState):
     # ------------------------------------------------------------------ the start offset
 
     def on_log_start(self, log_start_offset: int) -> None:
-        """Follow the log's start offset; members keep earlier records until they acknowledge or release them."""
+        """Follow the log's start offset. Earlier records stay with their members until acknowledged or released."""
         if log_start_offset <= self.start_offset:
             return
         if self.in_flight:
@@ -420,7 +423,7 @@ class SharePartition(ShareState):
         self._move_start()
 
     def _move_start(self) -> None:
-        """Move the start offset over records in a final, stored state."""
+        """Move the start offset behind the records at the front whose state is final and stored."""
         batches = self.in_flight.batches
         if not self._may_move_start():
             return
@@ -451,7 +454,7 @@ class SharePartition(ShareState):
         return run.is_done
 
     def _last_done(self) -> int:
-        """Return the last offset of the records at the front that are in a final, stored state; -1 if none is."""
+        """Return the last offset of the records at the front whose state is final and stored; -1 if there are none."""
         last_done = -1
         for batch in self.in_flight.batches:
             if self.has_gaps and batch.last >= self.gap_start:

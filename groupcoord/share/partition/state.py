@@ -13,7 +13,7 @@ from ottla.groupcoord.share.partition.in_flight import RecordState as State
 
 @dataclass(frozen=True, slots=True)
 class ShareGroupSettings:
-    """Settings in force of one share group, as the leaders of its partitions need them."""
+    """Settings in force of one share group that the leaders of its partitions need."""
 
     record_lock_duration_ms: int = 30_000
     delivery_count_limit: int = 5
@@ -29,7 +29,7 @@ class ShareGroupSettings:
 
     @classmethod
     def of(cls, group: GroupSettings) -> ShareGroupSettings:
-        """Return the settings of a share group that the leaders of its partitions need."""
+        """Return those of a share group's settings that the leaders of its partitions need."""
         return cls(
             record_lock_duration_ms=group.share_record_lock_duration_ms,
             delivery_count_limit=group.share_delivery_count_limit,
@@ -65,18 +65,18 @@ class ShareState:
 
     @property
     def has_gaps(self) -> bool:
-        """True if records in holes between batches in flight may still have to be fetched."""
+        """True if holes between batches in flight may have records that were not fetched yet."""
         return self.gap_start >= 0 and self.gaps_end == self.end_offset
 
     def on_acquired_new(self, first: int, last: int, last_acquired: int) -> None:
-        """Update offsets: `first` to `last` are in flight now, and `first` to `last_acquired` are acquired."""
+        """Update the offsets after `first` to `last` came in flight and `first` to `last_acquired` were acquired."""
         if self.in_flight.batches[0].first == first:
             self.start_offset = first
         self.end_offset = max(self.end_offset, last)
         self.move_gap(last_acquired + 1)
 
     def move_gap(self, offset: int) -> None:
-        """Move the start of the gap window: holes before `offset` have been fetched."""
+        """Note that the holes before `offset` have been fetched."""
         if self.gap_start < 0:
             return
         # Records in flight are no hole.
@@ -90,7 +90,8 @@ class ShareState:
     def state_after(self, run: Run, state: State, *, is_rejected: bool = False) -> State:
         """Return the new state of records that their holder gives up as `state`.
 
-        Dropped by the log: archived. Rejected or delivered too often: dead-lettered or, without such a queue, archived.
+        Records before the log's start are archived. Records that are rejected or were delivered too often go to the
+        dead-letter queue; without such a queue they are archived.
         """
         if run.last < self.start_offset:
             return State.ARCHIVED  # the log has dropped them meanwhile
@@ -107,6 +108,6 @@ class ShareState:
         self.expect_deadline(run.locked_until_ms)
 
     def expect_deadline(self, at_ms: int) -> None:
-        """Set the deadline to `at_ms` if that is earlier."""
+        """Set the deadline to `at_ms` if it is later than that, or not set."""
         if self.deadline_ms is None or at_ms < self.deadline_ms:
             self.deadline_ms = at_ms
