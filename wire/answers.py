@@ -19,7 +19,7 @@ ResponseT = TypeVar("ResponseT")
 
 
 class EncodedAnswer(NamedTuple):
-    """Body of a response that is encoded already."""
+    """Body of a response that is already encoded as bytes."""
 
     body: bytes
 
@@ -30,10 +30,11 @@ class EncodedAnswer(NamedTuple):
 
 
 class PendingAnswer(Generic[ResponseT]):
-    """Response to one request that may become ready later; then `response()` takes it, or `abandon()` drops it.
+    """Response to one request, which may become ready later.
 
-    One of these two calls must be made, and must break all reference cycles, which are never collected otherwise. This
-    class is no `ABC`, because every answer is tested with `isinstance`, which is four times as slow for an `ABC`.
+    The holder must call either `response()` when it is ready, or `abandon()`. Both must break all reference cycles,
+    which are never collected otherwise. This class is no `ABC`, because every answer is tested with `isinstance`, which
+    is four times as slow for an `ABC`.
     """
 
     __slots__ = ("is_ready", "on_ready")
@@ -53,12 +54,12 @@ class PendingAnswer(Generic[ResponseT]):
 
     @property
     def is_abandonable(self) -> bool:
-        """Tell whether the answer is useless after the peer has disconnected."""
+        """Tell whether the answer is of no use after the peer has disconnected."""
         return False
 
     @abstractmethod
     def response(self) -> ResponseT | None:
-        """Return the ready response; None if no response is sent. Call this at most once, and not after `abandon`."""
+        """Return the ready response; None if none is to be sent. Call this at most once, and not after `abandon`."""
 
     @abstractmethod
     def abandon(self) -> None:

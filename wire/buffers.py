@@ -38,17 +38,17 @@ _AT_ONCE = getattr(mmap, "MAP_POPULATE", 0)
 
 
 def pages(size: int, *, at_once: bool = False) -> mmap.mmap:
-    """Allocate `size` zero bytes in pages of their own; `at_once` is quicker if all bytes will be written."""
+    """Allocate `size` zero bytes in separate pages. `at_once` is quicker if all bytes will be written."""
     return mmap.mmap(-1, size, flags=_PRIVATE | _AT_ONCE if at_once else _PRIVATE)
 
 
 def writable(size: int) -> bytearray | mmap.mmap:
-    """Allocate a buffer of `size` bytes that will all be written; a large buffer gets pages of its own."""
+    """Allocate a buffer of `size` bytes that will all be written. A large buffer gets separate pages."""
     return bytearray(size) if size <= PAGES_FROM_BYTES else pages(size, at_once=True)
 
 
 def copied(data: bytes | bytearray | memoryview) -> memoryview:
-    """Return a writable copy of `data`, for short use."""
+    """Return a writable copy of `data` that is needed only briefly."""
     if len(data) <= SHORT_LIVED_BYTES_MAX:
         return memoryview(bytearray(data))
     copy = memoryview(pages(len(data), at_once=True))
@@ -70,7 +70,7 @@ _idle: list[Scratch] = []
 
 
 class Scratch:
-    """Reusable memory for one `with` block; `written` is the highest position written so far."""
+    """Reusable memory for one `with` block. `written` is the end of the bytes written so far."""
 
     __slots__ = ("_holders_alone", "_mapped", "view", "written")
 
@@ -98,7 +98,7 @@ class Scratch:
 
 
 def lent() -> Scratch:
-    """Return idle scratch memory, or new one, for a `with` block."""
+    """Lend scratch memory for a `with` block: idle memory, or new memory if there is none."""
     _use.was_lent = True
     try:
         # `pop` and `append` are single steps, so threads need no lock here.
@@ -108,7 +108,7 @@ def lent() -> Scratch:
 
 
 class _Use:
-    """Flag that says whether scratch memory was lent since the last call of `free_unused`."""
+    """Flag: scratch memory was lent since the last call of `free_unused`."""
 
     was_lent = False
 
@@ -117,7 +117,7 @@ _use = _Use()
 
 
 def free_unused() -> bool:
-    """Free idle scratch memory if none was lent since the last call; return True if so."""
+    """Free idle scratch memory if no memory was lent since the last call. Return True if it was freed."""
     was_lent, _use.was_lent = _use.was_lent, False
     if not was_lent:
         _idle.clear()

@@ -39,7 +39,7 @@ _MURMUR_SEED, _MURMUR_FACTOR, _MASK = 0x9747B28C, 0x5BD1E995, 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """Return Kafka's murmur2 (Utils.murmur2), unsigned 32-bit; Java's producer chooses a key's partition by it."""
+    """Return Kafka's murmur2 hash (Utils.murmur2), unsigned, 32 bits; Java's producer uses it to choose partitions."""
     mixed = (_MURMUR_SEED ^ len(data)) & _MASK
     whole = len(data) & ~3
     for start in range(0, whole, 4):

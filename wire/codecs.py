@@ -33,7 +33,7 @@ _LENGTH_BYTES = 4
 
 
 def read_cached(path: Path, key: bytes) -> Any:
-    """Read the value that `write_cached` stored at `path`; None if it is incomplete or has another key."""
+    """Return the value that `write_cached` stored at `path`; None if it is incomplete or has another key."""
     try:
         content = path.read_bytes()
     except OSError:
@@ -50,7 +50,10 @@ def read_cached(path: Path, key: bytes) -> Any:
 
 
 def write_cached(path: Path, key: bytes, value: Any) -> None:
-    """Replace the file at `path` atomically, if possible; `value` is anything that compiled modules can hold."""
+    """Replace the file at `path` atomically; do nothing if that is impossible.
+
+    `value` is anything that compiled modules can hold.
+    """
     body = len(key).to_bytes(_LENGTH_BYTES, "big") + key + marshal.dumps(value)
     _replace(path, [_checksum(body), body])
 
@@ -92,7 +95,7 @@ _codecs: dict[tuple[type[Struct], int, str], Codec] = {}
 
 
 def codec(cls: type[Struct], version: int, kind: str) -> Codec:
-    """Return the codec function `kind` (decode, decode_prefix, decode_bounded or encode) of `cls` at `version`."""
+    """Return a function for `cls` at `version`; `kind` is decode, decode_prefix, decode_bounded or encode."""
     known = _codecs.get((cls, version, kind))
     if known is None:
         if version not in cls.versions:
@@ -134,7 +137,7 @@ def _generate(cls: type[Struct], version: int, kind: str) -> CodeType:
 
 
 def cache_path(cls: type[Struct], version: int, kind: str) -> Path | None:
-    """Return the path for the cached code of a class in this package; None for other classes."""
+    """Return the path of the cached codec of a class in this package; None for other classes."""
     compiled_module = __spec__.cached if __spec__ is not None else None
     # A class inside a function has "<locals>" in its name. Another function may have one of the same name.
     if compiled_module is None or not cls.__module__.startswith("ottla.") or "<" in cls.__qualname__:
@@ -146,7 +149,10 @@ def cache_path(cls: type[Struct], version: int, kind: str) -> Path | None:
 
 
 def cache_key(cls: type[Struct], version: int, kind: str) -> bytes:
-    """Return a key of everything that the generated code depends on. Raises OSError if source files are missing."""
+    """Return a key that changes with everything that the generated code depends on.
+
+    Raises OSError if source files are missing.
+    """
     return f"{kind} v{version} {sys.version} {_generator_checksums()} {cls.declaration()}".encode()
 
 

@@ -14,7 +14,7 @@ _RESTS_AFTER_BYTES = 1024 * 1024
 
 
 class _Walk:
-    """Sink that checks and drops decompressed records; an incomplete one waits at the front of the buffer."""
+    """Sink that checks decompressed records and drops them. An incomplete record waits at the start of the buffer."""
 
     def __init__(self, memory: Scratch, limit: int, count: int) -> None:
         self.size = 0
@@ -66,8 +66,8 @@ class _Walk:
 def walk_compressed(codec: Compression, data: Buffer, limit: int, count: int, *, is_once: bool = False) -> Found | None:
     """Check that `data` decompress to exactly `count` valid records in at most `limit` bytes; see `walk_records`.
 
-    Returns None if they do not, or if that cannot be decided piecewise; to get the reason, decompress all records.
-    Raises KafkaError if decompression fails. `is_once`: decompress only once, without the slower second way.
+    Returns None if they do not, or if it is unknown because pieces are not enough: decompress all records to find out.
+    Raises KafkaError if decompression fails. `is_once`: decompress only once, not again in the slower way.
     """
     if codec == Compression.GZIP and has_libdeflate():
         found = _walk_inflated(memoryview(data), limit, count)

@@ -28,7 +28,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Compression(IntEnum):
-    """Codec by its number in a batch's attributes; the lower-case names are the values of compression.type."""
+    """Codec with its number in a batch's attributes. The lower-case names are the values of compression.type."""
 
     NONE = 0
     GZIP = 1
@@ -50,7 +50,7 @@ ZSTD_MAGIC = 0xFD2FB528
 
 
 def compress(codec: Compression, data: Buffer, level: int | None = None, *, broken_lz4_checksum: bool = False) -> bytes:
-    """Compress data in Java's framing of the codec; levels are those of Kafka, such as compression.gzip.level."""
+    """Compress data in Java's framing of the codec. Levels are Kafka's, such as those of compression.gzip.level."""
     if codec == Compression.NONE:
         return bytes(data)
     if codec == Compression.ZSTD:  # in one go it writes the size of the contents into the frame
@@ -66,7 +66,7 @@ def _level(codec: Compression, level: int | None) -> int:
 
 
 class Compressing:
-    """Incremental compressor that buffers only a little uncompressed data."""
+    """Incremental compressor. It holds only little uncompressed data."""
 
     def __init__(self, codec: Compression, level: int | None = None, *, broken_lz4_checksum: bool = False) -> None:
         self._codec, self._level, self._broken_lz4_checksum = codec, level, broken_lz4_checksum
@@ -183,7 +183,7 @@ class _Lz4Stream:
 
 @lru_cache(maxsize=256)  # nearly all frames have one and the same header
 def lz4_header_checksum(descriptor: bytes) -> int:
-    """Return the header checksum of a frame: the second byte of XXH32 with seed 0; for at most 15 bytes."""
+    """Return the checksum of an LZ4 frame's header of at most 15 bytes: the second byte of XXH32 with seed 0."""
     mask, prime_1, prime_2, prime_3, prime_4, prime_5 = (
         0xFFFFFFFF, 2654435761, 2246822519, 3266489917, 668265263, 374761393,
     )  # fmt: skip

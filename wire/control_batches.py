@@ -30,7 +30,7 @@ _END_TXN_VALUE = struct.Struct(">hi")
 
 
 class ControlType(IntEnum):
-    """Types of control records in partitions; KRaft's metadata log has more types."""
+    """Type of a control record in a partition. KRaft's metadata log has further types."""
 
     ABORT = 0
     COMMIT = 1
@@ -76,7 +76,7 @@ def control_type_id(key: bytes | None) -> int:
 
 
 def end_txn_marker_in(batch: Buffer) -> EndTxnMarker | None:
-    """Return the transaction marker in a control batch; None if there is none or it is unreadable."""
+    """Return the transaction marker in a control batch; None if it has none, or an unreadable one."""
     # As Ottla and Kafka write it, where all is in its place. A transaction has as many of them as partitions.
     if len(batch) == RECORDS_OFFSET + _PLAIN_MARKER.size:
         front, key_version, type_id, value_size, version, coordinator_epoch, headers = _PLAIN_MARKER.unpack_from(

@@ -61,14 +61,14 @@ _ROOM_BYTES_MAX = 4 * 1024 * 1024  # what a codec asks for at a time: a block of
 
 
 class TooLargeDecompressed(KafkaError):
-    """Error raised if the decompressed records would exceed the limit."""
+    """Error raised if decompressed records are larger than the limit."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(ErrorCode.MESSAGE_TOO_LARGE, f"Records take more than {limit} bytes when decompressed")
 
 
 class NotInOnePass(Exception):
-    """Error raised if a codec would have to take back bytes that the sink has consumed already."""
+    """Error raised if a codec wants to take back bytes that the sink no longer has."""
 
 
 class Sink(Protocol):
@@ -81,17 +81,17 @@ class Sink(Protocol):
     """Largest number of bytes."""
 
     def room(self, size: int) -> memoryview:
-        """Return memory for up to `size` further bytes; it must not be used after the next `took`."""
+        """Return memory for up to `size` further bytes. It must not be used after the next `took`."""
 
     def took(self, size: int) -> None:
-        """Accept `size` bytes written to `room`. Raises TooLargeDecompressed beyond the limit."""
+        """Accept `size` bytes that were written to `room`. Raises TooLargeDecompressed if the limit is exceeded."""
 
     def take_back(self, size: int) -> None:
         """Keep only the first `size` bytes. Raises NotInOnePass if that is impossible."""
 
 
 class Collected:
-    """Sink that keeps all bytes contiguously: in scratch memory, or in new pages if they are too many."""
+    """Sink that keeps all bytes in one piece: in scratch memory, or in new pages if they are too many."""
 
     def __init__(self, memory: Scratch, limit: int) -> None:
         self.size = 0
@@ -135,9 +135,9 @@ class Collected:
 def decompressed(
     codec: Compression, data: Buffer, limit: int, *, broken_lz4_checksum: bool = False
 ) -> Iterator[memoryview]:
-    """Decompress at most `limit` bytes into scratch memory, for a `with` block.
+    """Lend the decompressed data for a `with` block: at most `limit` bytes in scratch memory.
 
-    Raises before larger data are allocated. A calling thread keeps the interpreter lock for a few ms at a time.
+    Raises an error before larger data are allocated. In a thread, it releases the interpreter lock every few ms.
     """
     with lent() as memory:
         collected = Collected(memory, limit)
@@ -152,7 +152,7 @@ def decompressed(
 
 
 def decompress(codec: Compression, data: Buffer, limit: int, *, broken_lz4_checksum: bool = False) -> Buffer:
-    """Decompress data that the caller keeps; return a copy, or a view of memory of its own."""
+    """Return the decompressed data in memory that the caller may keep."""
     with decompressed(codec, data, limit, broken_lz4_checksum=broken_lz4_checksum) as area:
         # A scratch with more in it is not used again, so it can be given away.
         return bytes(area) if len(area) <= KEPT_BYTES else area[:]
@@ -187,9 +187,10 @@ def _put(sink: Sink, piece: Buffer) -> None:
 
 
 def decompressed_bound(codec: Compression, data: Buffer) -> int:
-    """Return an upper bound of the decompressed size, read cheaply from the framing; never too low for valid data.
+    """Return an upper bound of the decompressed size, read cheaply from the framing.
 
-    Invalid data may give any bound: decompression fails first. Too many blocks to scan give a bound beyond all limits.
+    The bound holds for valid data; for invalid data it may be too low, but then decompression fails first. If there are
+    too many blocks to scan, it is beyond all limits.
     """
     data = memoryview(data)
     if codec == Compression.NONE:
@@ -213,12 +214,12 @@ def _garbage(codec: str, reason: object) -> KafkaError:
 
 
 def told_gzip_size(data: Buffer) -> int:
-    """Return the size stated at the end of the last gzip member: unchecked, but right for producers' data."""
+    """Return the size stated at the end of the last gzip member. It is not checked, but right for producers' data."""
     return int.from_bytes(memoryview(data)[-4:], "little")
 
 
 def unstored_gzip_bytes(data: Buffer) -> int:
-    """Return the number of bytes after the leading stored blocks of a gzip member; stored blocks are only copied."""
+    """Return the number of bytes in a gzip member behind its leading stored blocks, which need only be copied."""
     position, end = 10, len(data)
     # A header of ten bytes has no extra fields.
     if end <= position or data[3]:
@@ -236,7 +237,7 @@ def unstored_gzip_bytes(data: Buffer) -> int:
 
 @lru_cache(maxsize=1)
 def _gzip_codec() -> Any:
-    """Return Intel's igzip, which is twice as fast as zlib; zlib if igzip is not installed."""
+    """Return Intel's igzip, or zlib if igzip is not installed. igzip is twice as fast."""
     try:
         from isal import isal_zlib
     except ImportError:
@@ -246,7 +247,10 @@ def _gzip_codec() -> Any:
 
 @lru_cache(maxsize=1)
 def _libdeflate() -> tuple[Any, Any] | None:
-    """Return libdeflate's functions, None if missing; takes 4/5 of igzip's time, but cannot work in pieces."""
+    """Return libdeflate's functions; None if it is not installed.
+
+    It takes 4/5 of igzip's time, but cannot decompress in pieces.
+    """
     try:
         from deflate import DeflateError, gzip_decompress
     except ImportError:
@@ -255,12 +259,12 @@ def _libdeflate() -> tuple[Any, Any] | None:
 
 
 def has_libdeflate() -> bool:
-    """Tell whether gzip can be decompressed in one call, in at most a fifth of the time."""
+    """Tell whether gzip can be decompressed in one call, which takes at most a fifth of the time of pieces."""
     return _libdeflate() is not None
 
 
 def gunzipped(data: memoryview, size_max: int) -> Buffer | None:
-    """Decompress a single gzip member to at most `size_max` bytes; return None if this fast path does not apply."""
+    """Return a single gzip member decompressed, at most `size_max` bytes; None if this fast path does not apply."""
     size, library = told_gzip_size(data), _libdeflate()
     if library is None or not 0 < size <= size_max:
         return None
@@ -292,7 +296,7 @@ def _decompress_gzip(data: memoryview, sink: Sink) -> None:
 
 
 def _gunzip_member(data: memoryview, position: int, sink: Sink, input_bytes: int) -> int:
-    """Decompress the gzip member at `position`; return the position of its end."""
+    """Decompress the gzip member at `position` into `sink`. Return the position of its end."""
     codec = _gzip_codec()
     member = codec.decompressobj(31)  # a gzip header and trailer, the largest window
     pending: Buffer = b""
@@ -318,7 +322,10 @@ def _gunzip_member(data: memoryview, position: int, sink: Sink, input_bytes: int
 
 
 def _snappy_blocks(data: memoryview, *, strict: bool = True, blocks_max: int | None = None) -> list[memoryview] | None:
-    """Return the compressed blocks of xerial streams, or all data if without header; None beyond `blocks_max`."""
+    """Return the compressed blocks of xerial streams, or all data as one block if they have no xerial header.
+
+    Returns None if there are more than `blocks_max`.
+    """
     if data[:8] != XERIAL_MAGIC or len(data) < len(XERIAL_HEADER):
         return [data]
     blocks = []
@@ -346,7 +353,7 @@ def _snappy_blocks(data: memoryview, *, strict: bool = True, blocks_max: int | N
 
 
 def _snappy_length(block: memoryview) -> int:
-    """Return the length stated before a snappy block; the decoder checks it."""
+    """Return the length that a snappy block states at its start. The decoder checks it."""
     # All but the last block of a Java producer.
     if block[:3] == _XERIAL_BLOCK_LENGTH:
         return XERIAL_BLOCK_BYTES
@@ -388,7 +395,7 @@ def _decompress_snappy(data: memoryview, sink: Sink) -> None:
 
 
 def _lz4_descriptor_end(data: memoryview) -> int:
-    """Check a frame's header as Java does; return the position of the header checksum."""
+    """Check an LZ4 frame's header as Java does. Return the position of the header checksum."""
     if len(data) < 7 or data[:4] != LZ4_MAGIC:
         raise _garbage("lz4", "no frame header")
     flags, block_descriptor = data[4], data[5]
@@ -415,7 +422,10 @@ def _decompress_lz4(data: memoryview, sink: Sink, overlook_header_checksum: bool
 
 
 def _decompress_lz4_blocks(data: memoryview, position: int, descriptor: bytes, sink: Sink) -> bool:
-    """Decompress block by block into the sink; False if the frame codec is quicker because of small blocks."""
+    """Decompress an LZ4 frame block by block into `sink`.
+
+    Return False if that was not done, because the codec for whole frames is quicker for such small blocks.
+    """
     from cramjam import DecompressionError, lz4
 
     bytes_max = _LZ4_BLOCK_BYTES_MAX[descriptor[1] >> 4]
@@ -451,7 +461,7 @@ def _decompress_lz4_blocks(data: memoryview, position: int, descriptor: bytes, s
 
 
 def _decompress_lz4_frame(data: memoryview, descriptor_end: int, sink: Sink) -> None:
-    """Decompress with the codec for whole frames, which verifies all checksums."""
+    """Decompress an LZ4 frame by the codec for whole frames, which verifies all checksums."""
     from lz4.frame import LZ4FrameDecompressor
 
     decompressor = LZ4FrameDecompressor()
@@ -476,7 +486,7 @@ def _decompress_lz4_frame(data: memoryview, descriptor_end: int, sink: Sink) -> 
 
 
 def _refuse_empty_lz4_block(data: memoryview, position: int) -> None:
-    """Raise KafkaError for an empty block, which Java's Lz4BlockInputStream takes for the end of the frame."""
+    """Raise KafkaError for an empty block: Java's Lz4BlockInputStream would end the frame there."""
     give_way = paced()
     for turn, head in enumerate(_lz4_heads(data, position), 1):
         if not head & 0x7FFFFFFF:
@@ -486,7 +496,7 @@ def _refuse_empty_lz4_block(data: memoryview, position: int) -> None:
 
 
 def _lz4_heads(data: memoryview, position: int) -> Iterator[int]:
-    """Yield the four bytes before each block up to the end mark: the size, and the highest bit for a stored block."""
+    """Yield the number before each block, up to the end mark: the size, with the highest bit set in stored blocks."""
     overhead = 8 if data[4] & _LZ4_BLOCK_CHECKSUMS else 4
     while position + 4 <= len(data) and (head := _LZ4_LENGTH.unpack_from(data, position)[0]):
         yield head
@@ -546,7 +556,7 @@ _idle_zstd_decompressors: "list[ZstdDecompressor]" = []
 
 
 def _zstd_window(descriptor: memoryview) -> int:
-    """Return a frame's window size; 0 if the frame ends before it."""
+    """Return the window size of a zstd frame; 0 if the data end before it."""
     if not descriptor:
         return 0
     base = 1 << 10 + (descriptor[0] >> 3)
@@ -554,7 +564,10 @@ def _zstd_window(descriptor: memoryview) -> int:
 
 
 def _scan_zstd(data: memoryview, blocks_max: int = sys.maxsize) -> tuple[int, bool]:
-    """Read block headers; return a bound of the decompressed size, and True if the data are complete frames only."""
+    """Read zstd block headers. Return a bound of the decompressed size, and whether all frames are complete.
+
+    After more than `blocks_max` blocks the bound is sys.maxsize.
+    """
     position = bound = turns = 0
     while position < len(data):
         if len(data) - position < 5 or int.from_bytes(data[position : position + 4], "little") != ZSTD_MAGIC:

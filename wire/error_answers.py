@@ -73,7 +73,7 @@ _NAMED: dict[str, Callable[[Any], Iterable[Any]]] = {
 def error_answer(
     request: Message, response_class: type[Message], version: int, code: ErrorCode, message: str | None
 ) -> Message:
-    """Return a response to `request` that reports an error for the request or each of its elements."""
+    """Return a response to `request` with an error for the whole request, or for each of its elements."""
     answer: Message = _with_unknown(response_class)
     if _puts_error(answer, version, code, message) and version > _IN_BOTH.get(response_class.__name__, -1):
         return answer
@@ -85,7 +85,7 @@ def error_answer(
 
 
 def _element(cls: type[Struct], named: Any, version: int, code: ErrorCode, message: str | None) -> Struct:
-    """Return the response's element with the error for `named`, an element of the request (a struct or a name)."""
+    """Return the response's element for `named` (a struct or a name in the request) with the error."""
     element: Struct = _with_unknown(cls)
     if isinstance(named, Struct):
         for field_name in cls.wire_fields:
@@ -141,7 +141,7 @@ def _tells_errors(cls: type[Struct], version: int) -> bool:
 
 
 def _counterpart(request: Any, name: str, version: int) -> Iterable[Any]:
-    """Return the request's elements that correspond to a response's array; empty if the request has null."""
+    """Return the request's elements for the response's array `name`; empty if the request has null there."""
     arrays = [
         each
         for each, field in request.wire_fields.items()
@@ -151,7 +151,7 @@ def _counterpart(request: Any, name: str, version: int) -> Iterable[Any]:
 
 
 def _key_of_type(cls: type[Struct], kind: type) -> str:
-    """Return the name of an element's key field, for requests that give only a name or a number."""
+    """Return the name of a response element's key field. In the request, the element is only a name or a number."""
     for name, field in cls.wire_fields.items():
         is_key = isinstance(field.type, Primitive) and field.type is not Text and name not in _ERROR_CODES
         if is_key and isinstance(field.type.zero, kind):  # type: ignore[union-attr]

@@ -15,7 +15,7 @@ MESSAGE_LENGTH_MAX = 1_000  # characters: an answer may have one for each of ten
 
 
 def shortened(message: str) -> str:
-    """Shorten a message for people, which may quote names of up to 32,767 bytes; real names never reach the limit."""
+    """Shorten a human-readable message. It may quote names of up to 32,767 bytes; real names never reach the limit."""
     return message if len(message) <= MESSAGE_LENGTH_MAX else message[: MESSAGE_LENGTH_MAX - 3] + "..."
 
 
@@ -34,7 +34,7 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def of(cls, code: int) -> ErrorCode:
-        """Return the error with a received number; UNKNOWN_SERVER_ERROR if the number is unknown."""
+        """Return the error with number `code`; UNKNOWN_SERVER_ERROR if the number is unknown."""
         return cls._value2member_map_.get(code, cls.UNKNOWN_SERVER_ERROR)  # type: ignore[return-value]
 
     UNKNOWN_SERVER_ERROR = -1, "The server experienced an unexpected error when processing the request."
@@ -361,7 +361,7 @@ R = TypeVar("R")
 
 
 def bare(error: E) -> E:
-    """Return `error` without its traceback, to be kept as a value.
+    """Return `error` without traceback, so that it can be kept as a value.
 
     Tracebacks make reference cycles with requests and their records, which only a rare full collection would free.
     """
@@ -370,7 +370,10 @@ def bare(error: E) -> E:
 
 
 def result_of(work: Callable[[], R]) -> R | KafkaError:
-    """Return the result of `work` or its KafkaError; raising it in another thread would make a reference cycle."""
+    """Return the result of `work`, or the KafkaError that it raises.
+
+    Raising the error in another thread would make a reference cycle.
+    """
     try:
         return work()
     except KafkaError as error:
@@ -378,7 +381,7 @@ def result_of(work: Callable[[], R]) -> R | KafkaError:
 
 
 class KeptError:
-    """Slot for an error to be raised later; the error is kept without its traceback."""
+    """Slot for an error to be raised later. The error is kept without its traceback."""
 
     __slots__ = ("_error",)
 

@@ -27,7 +27,7 @@ _STEP = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 def parse_json(data: str | bytes, **options: Any) -> Any:
-    """Parse JSON like json.loads with `options`. Raises ValueError if it is invalid or exceeds the limits."""
+    """Parse JSON with the options of json.loads. Raises ValueError if it is invalid or exceeds the limits."""
     text = data if isinstance(data, str) else data.decode(json.detect_encoding(data), "surrogatepass")
     # Nearly all there is has less than that, strings included.
     if _opened(text) > DEPTH_MAX or text.count(",") > ELEMENTS_MAX:

@@ -40,12 +40,12 @@ def generate(cls: type[Struct], version: int, kind: str) -> str:
 
 
 def fixed_format(subcon: construct.Construct) -> str | None:
-    """Return the struct module's format letter for a type of fixed size, else None."""
+    """Return the struct module's format letter for a type of fixed size; None for other types."""
     return _FORMATS.get(id(subcon))
 
 
 def fixed_struct_format(subcon: construct.Construct) -> str | None:
-    """Return the struct format of a struct whose fields all have fixed size, without tagged values; else None."""
+    """Return the struct module's format for a struct; None unless all fields have fixed size and none is tagged."""
     if not isinstance(subcon, StructType):
         return None
     letters = []
@@ -59,7 +59,7 @@ def fixed_struct_format(subcon: construct.Construct) -> str | None:
 
 
 def parts_of(subcon: StructType) -> list[tuple[str, construct.Construct]]:
-    """Return (name, type) of a struct's fields in wire order, including its tagged fields."""
+    """Return name and type of each field of a struct in wire order, and its tagged fields."""
     return [(renamed.name, renamed.subcon) for renamed in subcon.subcon.subcons]
 
 
@@ -112,7 +112,7 @@ class Source:
         return f"{hint}_{self._count}"
 
     def struct(self, letters: str, method: str) -> str:
-        """Return the name of a global that holds this method of a compiled struct format."""
+        """Return the name of a global variable: `method` of a compiled struct with the format `letters`."""
         return self._global(f"Struct({'>' + letters!r}).{method}", method)
 
     def default(self, cls: type[Struct], field_name: str, value: Any) -> str:

@@ -25,9 +25,9 @@ BESIDE_RECORDS = "ELEMENTS_BESIDE_RECORDS_MAX"
 
 
 def _budget(tree: StructType, kind: str) -> str | None:
-    """Return the name of the limit on the number of elements, or None if the size in bytes limits them well enough.
+    """Return the name of the limit on the number of elements; None if the size in bytes is limit enough.
 
-    A response needs none: it answers a request for so many elements, such as all partitions of a follower.
+    Responses have none: they answer a request for so many elements, such as all partitions of a follower.
     """
     if holds_records(tree.cls) and tree.cls.__name__.endswith("Request"):
         return BESIDE_RECORDS
@@ -68,7 +68,7 @@ class _Decoder:
     # -------------------------------------------------------------- runs of fixed size
 
     def _flush(self) -> None:
-        """Generate code that unpacks the pending fields of fixed size."""
+        """Generate code that unpacks the pending fields, which have fixed sizes."""
         if not self._run:
             return
         letters = "".join(letter for letter, _ in self._run)
@@ -83,7 +83,7 @@ class _Decoder:
         self._run.clear()
 
     def _varint(self, hint: str, reader: str = "read_length", when_long: Callable[[str], None] | None = None) -> str:
-        """Generate code that reads a varint along with the pending fields; optimized for one byte."""
+        """Generate code that reads the pending fields and a varint, fast for one byte. Return its variable."""
         value = self.source.variable(hint)
         self._run.append(("B", value))
         self._flush()
@@ -97,7 +97,7 @@ class _Decoder:
     # -------------------------------------------------------------- one type each
 
     def _value(self, subcon: construct.Construct, target: str, path: str) -> None:
-        """Generate code that reads a value into `target`, now or with the next `_flush`."""
+        """Generate code that reads a value into `target`, immediately or at the next `_flush`."""
         letter = fixed_format(subcon)
         if letter is not None:
             self._run.append((letter, target))
@@ -123,7 +123,7 @@ class _Decoder:
         return made
 
     def _defaults(self, subcon: StructType, made: str) -> None:
-        """Generate assignments of defaults to fields that the version lacks or may omit."""
+        """Generate assignments of defaults to the fields that the version does not have, or may leave out."""
         on_wire = {name for name, _ in parts_of(subcon)}
         for name, field in subcon.cls.wire_fields.items():
             if name not in on_wire:
@@ -180,7 +180,7 @@ class _Decoder:
             self._elements(subcon.item, count, bias, target, path)
 
     def _spend(self, count: str, path: str) -> None:
-        """Generate a check of the total number of elements, if the frame's size does not limit it well enough."""
+        """Generate a check of the total number of elements, unless the frame's size limits it well enough."""
         if self._budget is None:
             return
         self.line(f"budget -= {count}")
@@ -188,7 +188,10 @@ class _Decoder:
             self._refuse(f"too many elements, up to {path}")
 
     def _count(self, subcon: ArrayType, path: str) -> tuple[str, int]:
-        """Generate code that reads the number of elements; return its variable and the bias (1 if compact, else 0)."""
+        """Generate code that reads the number of elements.
+
+        Return its variable, and the number to subtract (1 if compact, else 0).
+        """
         if not subcon.compact:
             count = self.source.variable("count")
             self._run.append(("i", count))

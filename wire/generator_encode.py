@@ -47,7 +47,7 @@ class _Encoder:
     # -------------------------------------------------------------- runs of fixed size
 
     def _packed(self, extra: str = "", value: str = "") -> str:
-        """Return an expression that packs the pending fields, and `value` with format `extra` ("x" is a zero byte)."""
+        """Return an expression that packs the pending fields, then `value` with format `extra` ("x": a zero byte)."""
         letters = "".join(letter for letter, _ in self._run) + extra
         arguments = [expression for letter, expression in self._run if letter != "x"]
         if value:
@@ -59,7 +59,7 @@ class _Encoder:
         return f"{self.source.struct(letters, 'pack')}({', '.join(arguments)})"
 
     def _flush(self) -> None:
-        """Generate code that packs the pending fields of fixed size."""
+        """Generate code that packs the pending fields, which have fixed sizes."""
         if self._run:
             self.line(f"{self._write}({self._packed()})")
             self._run.clear()
@@ -212,7 +212,7 @@ class _Encoder:
         self._run = []
 
     def _differs(self, struct: StructType, name: str, default: object, value: str) -> str:
-        """Return the condition for a value that differs from the default."""
+        """Return the condition in Python that a field's value differs from its default."""
         if default is None:
             return f"{value} is not None"
         expression = self.source.default(struct.cls, name, default)

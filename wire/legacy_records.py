@@ -55,7 +55,7 @@ _NULL = _LENGTH.pack(-1)
 
 
 class Message(NamedTuple):
-    """A message of magic 0 or 1: a plain message, a wrapper or a message inside a wrapper; offsets are absolute."""
+    """Message of magic 0 or 1: a plain one, a wrapper, or one inside a wrapper. Offsets are absolute."""
 
     offset: int
     magic: int
@@ -81,7 +81,7 @@ class Message(NamedTuple):
 
 
 def read_message_as_header(buffer: Buffer, position: int) -> BatchHeader:
-    """Read a message's header as a `BatchHeader`; `records_count` is -1 for a wrapper of compressed messages."""
+    """Read a message's header as a `BatchHeader`. For a wrapper of compressed messages `records_count` is -1."""
     try:
         offset, size, crc, magic, attributes = _ENTRY.unpack_from(buffer, position)
         timestamp = _TIMESTAMP.unpack_from(buffer, position + _ENTRY.size)[0] if magic == 1 else NO_TIMESTAMP
@@ -102,7 +102,7 @@ def message_crc_is_valid(buffer: Buffer, start: int, end: int) -> bool:
 
 
 def read_message(buffer: Buffer, start: int, end: int, *, in_place: bool = False) -> Message:
-    """Read the message in `buffer[start:end]`; with `in_place` a very long key or value is a view."""
+    """Read the message in `buffer[start:end]`. With `in_place`, a very long key or value becomes a view."""
     try:
         offset, _, _, magic, attributes = _ENTRY.unpack_from(buffer, start)
         position = start + _ENTRY.size
@@ -133,7 +133,7 @@ def _read_bytes(buffer: Buffer, position: int, end: int, in_place: bool) -> tupl
 def read_inner_messages(
     buffer: Buffer, start: int, end: int, limit: int = DECOMPRESSED_BYTES_MAX, *, in_place: bool = False
 ) -> list[Message]:
-    """Read the message at `start`, or the messages inside it if it is a wrapper, with absolute offsets."""
+    """Return the messages inside the wrapper at `start`, with absolute offsets; a plain message as it is."""
     outer = read_message(buffer, start, end, in_place=in_place)
     if not outer.codec:
         return [outer]
@@ -186,7 +186,7 @@ def _with_absolute_offsets(outer: Message, messages: list[Message]) -> list[Mess
 def decode_message(
     buffer: Buffer, start: int, limit: int = DECOMPRESSED_BYTES_MAX, *, in_place: bool = False
 ) -> list[Record]:
-    """Decode the records in the message at `start`, a plain message or a wrapper."""
+    """Decode the records of the message at `start`, which may be a plain message or a wrapper."""
     size = batch_size(buffer, start, len(buffer))
     if not size:
         raise corrupt("Record is cut off")
@@ -201,7 +201,7 @@ def decode_message(
 def _message(
     offset: int, magic: int, flags: int, timestamp: int, key: Buffer | None, value: Buffer | None
 ) -> list[Buffer]:
-    """Encode a message in parts; joining them would copy the value, which may be very long."""
+    """Encode a message in parts. Joining them would copy the value, which may be very long."""
     checked: list[Buffer] = [bytes((magic, flags)), _TIMESTAMP.pack(timestamp) if magic else b""]
     for field in (key, value):
         checked += (_NULL,) if field is None else (_LENGTH.pack(len(field)), field)
@@ -219,7 +219,7 @@ def encode_message_set(
     level: int | None = None,
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
 ) -> bytes:
-    """Encode records as a message set with the records' offsets; record headers are dropped."""
+    """Encode records as a message set. The records keep their offsets; their headers are dropped."""
     wrapped = compression != Compression.NONE
     flags = LOG_APPEND_TIME_FLAG if magic and timestamp_type == TimestampType.LOG_APPEND_TIME else 0
     message_set = Compressing(compression, level, broken_lz4_checksum=magic == 0)
@@ -245,8 +245,9 @@ def encode_message_set(
 def down_convert(batches: Buffer, magic: int, *, first_offset: int = 0, limit: int = DECOMPRESSED_BYTES_MAX) -> bytes:
     """Convert batches to a message set of `magic` 0 or 1, for clients that know no newer format (Fetch v0-3).
 
-    Leaves out control batches, and records below `first_offset` in uncompressed batches: old clients expect the offset
-    that they fetch first. A zstd batch ends the set; as the first batch it raises UNSUPPORTED_COMPRESSION_TYPE.
+    Control batches are left out, and so are records below `first_offset` in uncompressed batches: old clients expect to
+    get the offset that they fetch first. A zstd batch ends the set; as the first batch it raises
+    UNSUPPORTED_COMPRESSION_TYPE.
     """
     return b"".join(_down_converted(batches, magic, first_offset, limit))
 

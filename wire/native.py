@@ -28,6 +28,6 @@ _module = _compiled()
 
 
 def native(name: str, twin: Function) -> Function:
-    """Return the compiled function `name`, or `twin`, its Python version, if it is not compiled."""
+    """Return the compiled function `name`. If it is not compiled, return `twin`, which does the same in Python."""
     found: Function = getattr(_module, name, twin)
     return found

@@ -45,7 +45,7 @@ records, and the records. A plain tuple, because every request makes one."""
 
 
 def decode_one_batch_python(buffer: Any, position: int, end: int, has_id: bool) -> OneBatch | None:
-    """Decode a Produce request with one batch in `buffer[position:end]`; None if the request has another shape."""
+    """Decode a Produce request with a single batch from `buffer[position:end]`; None if it has another shape."""
     try:
         transactional_id, acks, _, topics, size = _front(buffer, position)
         topic_end = position + _TOPIC_AT + (_ID_BYTES if has_id else size)
@@ -68,7 +68,7 @@ decode_one_batch: Callable[[Any, int, int, bool], OneBatch | None] = native("dec
 
 
 def _last_records(buffer: Any, position: int, end: int) -> memoryview | None:
-    """Return the records whose size is at `position`; None if other bytes follow them before `end`."""
+    """Return the records whose size is stored at `position`; None unless they are the last before `end`."""
     try:
         size = buffer[position]
         position += 1
@@ -93,5 +93,5 @@ def _last_records(buffer: Any, position: int, end: int) -> memoryview | None:
 
 
 def encode_one_answer(front: bytes, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> list[bytes]:
-    """Return the response for an appended batch, in pieces; `front` is the request's part up to the records."""
+    """Return the response for an appended batch in pieces. `front` is the request's part before the records."""
     return [front, _accepted(_NO_ERROR, base_offset, log_append_time_ms, log_start_offset, _NO_RECORD_ERRORS)]

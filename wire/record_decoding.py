@@ -27,7 +27,7 @@ _new_tuple = tuple.__new__  # past NamedTuple's keyword handling
 
 
 def records_area(buffer: Buffer, header: BatchHeader, start: int = 0, limit: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
-    """Return the records of the batch at `start`; decompress at most `limit` bytes if they are compressed."""
+    """Return the records of the batch at `start`. Compressed ones are decompressed to at most `limit` bytes."""
     area = memoryview(buffer)[start + RECORDS_OFFSET : start + header.size_in_bytes]
     # An uncompressed area stays a view; nothing is copied.
     return decompress(_codec_of(header), area, limit) if header.attributes & COMPRESSION_MASK else area
@@ -37,7 +37,7 @@ def records_area(buffer: Buffer, header: BatchHeader, start: int = 0, limit: int
 def lent_records_area(
     buffer: Buffer, header: BatchHeader, start: int = 0, limit: int = DECOMPRESSED_BYTES_MAX
 ) -> Iterator[memoryview]:
-    """Lend the records of a batch for a `with` block; compressed records are decompressed into scratch memory."""
+    """Lend the records of a batch for a `with` block. Compressed ones are decompressed into scratch memory."""
     area = memoryview(buffer)[start + RECORDS_OFFSET : start + header.size_in_bytes]
     if header.attributes & COMPRESSION_MASK:
         with decompressed(_codec_of(header), area, limit) as lent:
@@ -65,10 +65,10 @@ def decode_records(
     headers_max: int = HEADERS_MAX,
     raw_headers: bool = False,
 ) -> Iterator[Record]:
-    """Check the batch at `start` and decode its records.
+    """Check the batch at `start` and return its records.
 
-    With `in_place` keys, values and headers are views if the batch is very long. `header` is the batch's header if the
-    caller has read it already. `headers_max` and `raw_headers` are passed to `iter_records`.
+    `in_place`: keys, values and headers of a very long batch are views. `header`: the batch's header, if already read.
+    `headers_max` and `raw_headers` are passed to `iter_records`.
     """
     if header is None:
         header = read_header(batch_buffer, start)
@@ -88,7 +88,7 @@ def decode_area(
     headers_max: int = HEADERS_MAX,
     raw_headers: bool = False,
 ) -> Iterator[Record]:
-    """Check and decode the records of an uncompressed area."""
+    """Check the records in an uncompressed area, and return them decoded."""
     # A batch of many megabytes is not copied in one step, which would keep other threads waiting.
     area = memoryview(area) if in_place and len(area) > COPIED_BYTES_MAX else bytes(area)
     if header.records_count == 0:  # compaction removed the records, and the header still matters
@@ -100,9 +100,10 @@ def decode_area(
 def first_record(
     batch: Buffer, timestamp: int, start_offset: int = 0, *, is_exact: bool = False
 ) -> tuple[int, int] | None:
-    """Return (timestamp, offset) of a batch's first record at or after both `timestamp` and `start_offset`, or None.
+    """Return (timestamp, offset) of the first record at or after `timestamp` and `start_offset`; None if none is.
 
-    With `is_exact` timestamps must be equal. Checks the whole batch, but does not read most keys, values and headers.
+    With `is_exact` the timestamp must be equal. The whole batch is checked, but most keys, values and headers are not
+    read.
     """
     header = read_header(batch)
     if header.magic != MAGIC_V2:
@@ -160,7 +161,7 @@ def _first_not_older(area: Buffer, header: BatchHeader, timestamp: int, start_of
 
 
 def walkable(area: Buffer) -> Buffer:
-    """Return the area in a form that is quick to read: a short view is copied, a long area stays a view."""
+    """Return the area as an object that is quick to read: bytes, or a view if the area is long."""
     if len(area) > COPIED_BYTES_MAX:
         return memoryview(area)
     return bytes(area) if isinstance(area, memoryview) else area
@@ -169,10 +170,10 @@ def walkable(area: Buffer) -> Buffer:
 def iter_records(
     area: Buffer, header: BatchHeader, headers_max: int = HEADERS_MAX, *, raw_headers: bool = False
 ) -> Iterator[Record]:
-    """Yield the records of an uncompressed area that `check_records` has accepted for this header.
+    """Yield the records of an uncompressed area that `check_records` has accepted with this header.
 
     Keys and values are slices of the area; pass bytes to keep them. A header of two bytes becomes objects of eighty
-    bytes, so callers limit headers by `headers_max`, or take `RawHeaders` for `encode_batch`.
+    bytes: callers limit headers by `headers_max`, or take them as `RawHeaders` for `encode_batch`.
     """
     position = 0
     # With this flag all records have the time of the append, and the producer's deltas are void.

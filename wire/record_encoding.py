@@ -99,8 +99,9 @@ def encode_batch(
 ) -> bytes:
     """Encode records as one batch.
 
-    Records get offsets from `base_offset` on, unless `keep_offsets`; compaction sets it, with the original batch's
-    `last_offset_delta`. `max_timestamp` defaults to the records' highest; with LOG_APPEND_TIME it is the append's time.
+    Records get offsets from `base_offset` on. With `keep_offsets` they keep their own; compaction uses that, with the
+    original batch's `last_offset_delta`. `max_timestamp` defaults to the records' highest; with LOG_APPEND_TIME it is
+    the time of the append.
     """
     # The horizon has no field of its own in the header. Readers see the flag, and deltas count from here like from any base.
     base_timestamp = NO_TIMESTAMP if delete_horizon_ms is None else delete_horizon_ms
@@ -136,9 +137,9 @@ def encode_batch(
 
 
 def encode_pairs(pairs: Iterable[tuple[bytes, bytes | None]], timestamp_ms: int) -> bytes:
-    """Encode an uncompressed batch of keys and values with one timestamp.
+    """Encode keys and values as an uncompressed batch with one timestamp.
 
-    Coordinators write such batches; `encode_batch` gives the same bytes, but also handles headers and other features.
+    Coordinators write such batches. `encode_batch` gives the same bytes, but also handles headers and other features.
     """
     parts: list[bytes] = []
     count = 0
@@ -157,7 +158,10 @@ def encode_pairs(pairs: Iterable[tuple[bytes, bytes | None]], timestamp_ms: int)
 
 
 def build_batch(area: Buffer, header: BatchHeader, codec: Compression, level: int | None = None) -> bytes:
-    """Build a batch of an uncompressed records area and a header; sets length, checksum and codec."""
+    """Build a batch from an uncompressed records area, which is compressed by `codec`, and from the fields of `header`.
+
+    Length, checksum and codec in the header are set anew.
+    """
     return _assembled(area if codec == Compression.NONE else compress(codec, area, level), header, codec)
 
 

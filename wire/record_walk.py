@@ -21,7 +21,7 @@ NOTHING_WALKED: Walked = (0, 0, 0, 0, -1, False, True)
 
 
 class RawHeaders:
-    """Encoded headers of a record, without their count, for copying without decoding."""
+    """Encoded headers of a record, without their number. They can be copied without decoding."""
 
     __slots__ = ("encoded",)
 
@@ -30,7 +30,7 @@ class RawHeaders:
 
 
 def read_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """Read a zig-zag varint of at most 5 bytes; return (value, next position). Raises ValueError or IndexError."""
+    """Read a zig-zag varint of at most 5 bytes. Return (value, next position). Raises ValueError or IndexError."""
     raw = shift = 0
     while (byte := data[position]) > 127:
         raw |= (byte & 127) << shift
@@ -44,7 +44,7 @@ def read_varint(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
-    """Read a zig-zag varlong of at most 10 bytes; return (value, next position). Raises ValueError or IndexError."""
+    """Read a zig-zag varlong of at most 10 bytes. Return (value, next position). Raises ValueError or IndexError."""
     raw = shift = 0
     while (byte := data[position]) > 127:
         raw |= (byte & 127) << shift
@@ -58,7 +58,7 @@ def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def keys_and_values(area: bytes, count: int) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-    """Yield (offset delta, key, value) of very many records, in an area that was checked before."""
+    """Yield (offset delta, key, value) of each record, fast. The area must have been checked before."""
     end = 0
     for _ in range(count):
         position = end
@@ -115,11 +115,11 @@ def _skip_headers(data: Buffer, position: int, count: int) -> int:
 
 
 class _CutOff(ValueError):
-    """Error raised if a record is incomplete because the data end."""
+    """Error raised if the data end inside a record."""
 
 
 def _walk_record(data: Buffer, position: int) -> tuple[int, int, int, int]:
-    """Check a record; return (next position, timestamp delta, offset delta, key length)."""
+    """Check one record. Return (next position, timestamp delta, offset delta, key length)."""
     try:
         length, position = read_varint(data, position)
     except IndexError:
@@ -162,7 +162,7 @@ def _walk_record(data: Buffer, position: int) -> tuple[int, int, int, int]:
 
 
 def continue_walk_python(buffer: Buffer, start: int, end: int, count: int, walked: Walked) -> Walked:
-    """Continue the check of complete records in `buffer[start:end]`; Python version of continue_walk in _native.c."""
+    """Check further complete records in `buffer[start:end]`, after `walked`. Twin of continue_walk in _native.c."""
     index, _, minimum, maximum, offset_of_maximum, has_null_key, consecutive = walked
     if not 0 <= start <= end <= len(buffer) or not 0 <= index <= count:
         raise ValueError("no such area or count")
@@ -197,7 +197,7 @@ IS_NATIVE = continue_walk is not continue_walk_python
 
 
 def walk_records(buffer: Buffer, start: int, end: int, count: int) -> Found:
-    """Check that `buffer[start:end]` holds exactly `count` valid records; return a summary. Raises ValueError."""
+    """Check that `buffer[start:end]` is exactly `count` valid records. Return a summary, or raise ValueError."""
     if not 0 <= count <= 0x7FFFFFFF:
         raise ValueError("no such area or count")
     walked = continue_walk(buffer, start, end, count, NOTHING_WALKED)

@@ -69,7 +69,7 @@ class TimestampType(IntEnum):
 
 
 class BatchHeader(NamedTuple):
-    """Header of a batch: the 61 bytes before the records, as encoded."""
+    """Header of a batch: the 61 bytes before the records, with the fields as encoded."""
 
     base_offset: int
     batch_length: int
@@ -157,7 +157,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def batch_size(buffer: Buffer, position: int, end: int) -> int:
-    """Return the size of the batch at `position`; 0 if it is incomplete. Raises CORRUPT_MESSAGE if impossible."""
+    """Return the size of the batch at `position`; 0 if incomplete. Raises CORRUPT_MESSAGE for an impossible size."""
     if end - position < LOG_OVERHEAD:
         return 0
     length: int = _LENGTH.unpack_from(buffer, position + 8)[0]
@@ -174,7 +174,7 @@ def batch_size(buffer: Buffer, position: int, end: int) -> int:
 
 
 def iter_batches(buffer: Buffer, start: int = 0, end: int | None = None) -> Iterator[tuple[BatchHeader, int, int]]:
-    """Yield (header, start, end) of each complete batch; like Kafka, leave out an incomplete batch at the end."""
+    """Yield (header, start, end) of each complete batch. As in Kafka, an incomplete batch at the end is left out."""
     if end is None:
         end = len(buffer)
     while size := batch_size(buffer, start, end):
@@ -195,7 +195,7 @@ def crc_is_valid(buffer: Buffer, start: int, end: int) -> bool:
 
 
 def assign_offsets(buffer: WritableBuffer, start: int, base_offset: int, leader_epoch: int) -> None:
-    """Set a batch's offset and leader epoch in place; the checksum does not cover them."""
+    """Set a batch's base offset and leader epoch in place. Its checksum does not cover these."""
     _BASE_OFFSET.pack_into(buffer, start, base_offset)
     _LEADER_EPOCH.pack_into(buffer, start + 12, leader_epoch)
 
@@ -220,7 +220,7 @@ def invalid(message: str) -> KafkaError:
 
 
 class RecordsSummary(NamedTuple):
-    """Summary of a batch's records for validation; deltas are as stored and not range-checked."""
+    """Summary of a batch's records, for its validation. Deltas are as stored, and may be out of range."""
 
     min_timestamp_delta: int
     max_timestamp_delta: int
@@ -230,9 +230,10 @@ class RecordsSummary(NamedTuple):
 
 
 def check_records(area: Buffer, count: int, start: int = 0, end: int | None = None) -> RecordsSummary:
-    """Check that `area[start:end]`, uncompressed, is exactly `count` valid records. Raises INVALID_RECORD.
+    """Check that the uncompressed `area[start:end]` is exactly `count` valid records. Raises INVALID_RECORD.
 
-    Kafka's DefaultRecord rules: lengths stay within the record, its size is as stated, nothing follows the last record.
+    The rules are those of Kafka's DefaultRecord: lengths stay within the record, each record has the size that it
+    states, and nothing follows the last record.
     """
     try:
         return _new_tuple(RecordsSummary, walk_records(area, start, len(area) if end is None else end, count))
@@ -241,7 +242,7 @@ def check_records(area: Buffer, count: int, start: int = 0, end: int | None = No
 
 
 class Record(NamedTuple):
-    """A record with absolute offset and timestamp; header keys stay bytes, so that they are returned unchanged."""
+    """Record with absolute offset and timestamp. Header keys stay bytes, so that they are returned unchanged."""
 
     offset: int
     timestamp: int
@@ -251,5 +252,5 @@ class Record(NamedTuple):
 
 
 def wrap_int64(value: int) -> int:
-    """Wrap to a Java long, because the sum of a client's base and delta may overflow."""
+    """Wrap a number to the range of Java's long: the sum of a client's base and delta may be outside."""
     return value if -(1 << 63) <= value < 1 << 63 else ((value + (1 << 63)) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)

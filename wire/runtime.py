@@ -37,7 +37,10 @@ def read_varint(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
 
 
 def read_length(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
-    """Read a compact length or count, which is stored plus one; wraps the lowest int like Java's subtraction."""
+    """Read the stored form, one higher, of a compact length or count. Return it and the next position.
+
+    The lowest int becomes 2^31, because Java's subtraction of one wraps around.
+    """
     value, position = read_varint(buffer, position)
     return (1 << 31 if value == -1 << 31 else value), position
 
@@ -57,14 +60,14 @@ def encode_varint(value: int) -> bytes:
 
 
 def skip_tagged_field(position: int, end: int, size: int) -> int:
-    """Return the position behind an unknown tagged field of `size` bytes."""
+    """Return the position after an unknown tagged field of `size` bytes."""
     if not 0 <= size <= end - position:
         raise ProtocolViolation(f"a tagged field of {size} bytes goes beyond the end")
     return position + size
 
 
 def read_tag_count(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
-    """Read the number of tagged fields (negative counts as 0, like Java); return it and the first field's position."""
+    """Read the number of tagged fields. Return it, with negative numbers as 0 like Java, and the next position."""
     count, position = read_varint(buffer, position)
     if count > TAGS_PER_SECTION_MAX:
         raise ProtocolViolation(f"{count} tagged fields in one section")
@@ -104,7 +107,10 @@ PACK_INT32S = [Struct(f">{count}i").pack for count in range(FEW)]
 
 
 def read_string_length(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
-    """Read a compact string's length plus one, if it takes more than one byte."""
+    """Read the stored form, one higher, of a compact string's length. Return it and the next position.
+
+    Generated code calls this only for a length of more than one byte.
+    """
     length, position = read_length(buffer, position)
     if length > STRING_BYTES_MAX + 1:
         raise ProtocolViolation(f"a string of {length - 1} bytes")

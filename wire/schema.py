@@ -33,7 +33,7 @@ VERSION_MAX = 32767
 
 
 class VersionRange:
-    """Versions from `first` to `last`, both included; `parse` reads Kafka's notation: `3`, `0-4`, `9+` or `none`."""
+    """Versions from `first` to `last`, both included. `parse` reads Kafka's notation: `3`, `0-4`, `9+` or `none`."""
 
     __slots__ = ("first", "last")
     _parsed: ClassVar[dict[str, VersionRange]] = {}
@@ -76,7 +76,7 @@ class VersionRange:
 
 
 class Primitive:
-    """Elementary type of Kafka's protocol; `types.py` has a construct for it under the same name."""
+    """Elementary type of Kafka's protocol. `types.py` has its construct under the same name."""
 
     __slots__ = ("name", "zero")
 
@@ -104,7 +104,7 @@ Records = Primitive("records", b"")
 
 
 class Array:
-    """Array type with elements of a primitive type or a struct."""
+    """Array type. Its elements are of a primitive type, or structs."""
 
     __slots__ = ("item",)
 
@@ -119,7 +119,7 @@ REQUIRED: Any = type("Required", (), {"__slots__": (), "__repr__": lambda self: 
 
 
 class Field:
-    """Declared field of a struct; `versions` and `nullable` are parsed when a version's codec is made."""
+    """Declared field of a struct. `versions` and `nullable` are parsed when a version's codec is made."""
 
     __slots__ = ("default", "nullable", "tag", "type", "versions")
 
@@ -135,7 +135,7 @@ class Field:
         return VersionRange.parse(self.versions)
 
     def initial(self) -> Any:
-        """Return the field's value in versions without the field: the default or, as in Kafka, the zero of its type."""
+        """Return the field's value in versions without the field: its default or, as in Kafka, the zero of its type."""
         if self.default is not REQUIRED:
             return list(self.default) if isinstance(self.default, list) else self.default
         if isinstance(self.type, Primitive):
@@ -155,7 +155,7 @@ def field(
     tag: int | None = None,
     default: Any = REQUIRED,
 ) -> Any:
-    """Declare a field of a `Struct` or `Message`; see the module's docstring."""
+    """Declare a field of a `Struct` or `Message`. `versions` and `nullable` are ranges in Kafka's notation."""
     return Field(wire_type, versions, nullable, tag, default)
 
 
@@ -189,7 +189,7 @@ class StructMeta(type):
 
 
 class Struct(metaclass=StructMeta):
-    """Declared struct: part of a message or, with `versions=`, a record that is stored or embedded as bytes."""
+    """Base class of declared structs: parts of messages or, with `versions=`, records that are stored as bytes."""
 
     wire_fields: ClassVar[dict[str, Field]]
     versions: ClassVar[VersionRange]
@@ -222,7 +222,7 @@ class Struct(metaclass=StructMeta):
         return b"".join(self.encode_parts(version))
 
     def encode_parts(self, version: int) -> list[Any]:
-        """Encode in pieces, so that a records field (a buffer or a file region) is passed on without a copy."""
+        """Encode in pieces, so that the buffer or file region of a records field is passed on without a copy."""
         parts: list[Any] = []
         codecs.codec(type(self), version, "encode")(self, parts.append)
         return parts
@@ -234,24 +234,24 @@ class Struct(metaclass=StructMeta):
 
     @classmethod
     def bounded_decoder(cls, version: int) -> Decoder:
-        """Return a decoder for large frames that also limits the number of elements."""
+        """Return a decoder for large frames, which also limits the number of elements."""
         return codecs.codec(cls, version, "decode_bounded")
 
     @classmethod
     def encoder(cls, version: int) -> Encoder:
-        """Return the function `(object, append)` behind `encode_parts`."""
+        """Return the function `(object, append)` behind `encode_parts`; it passes each piece to `append`."""
         return codecs.codec(cls, version, "encode")
 
     @classmethod
     def construct(cls, version: int) -> Construct:
-        """Return the generic codec of a version: slow and readable; the fast codec is generated from it."""
+        """Return the generic codec of a version, slow and readable, from which the fast codec is generated."""
         from ottla.wire.types import resolve
 
         return resolve(cls, version, version in cls.flexible)
 
     @classmethod
     def structs(cls) -> dict[str, type[Struct]]:
-        """Return this class and the structs inside it, by name."""
+        """Return this class and all structs inside it, by name."""
         found: dict[str, type[Struct]] = {cls.__name__: cls}
         for field in cls.wire_fields.values():
             part = field.type.item if isinstance(field.type, Array) else field.type
@@ -263,7 +263,7 @@ class Struct(metaclass=StructMeta):
 
     @classmethod
     def declaration(cls) -> str:
-        """Return a text with all declarations of this class and the structs inside it."""
+        """Return the declarations of this class and the structs inside it as text."""
         lines = [f"versions {cls.versions} flexible {cls.flexible}"]
         for name, struct in cls.structs().items():
             lines.append(f"{name}: {struct.wire_fields}")
@@ -271,7 +271,7 @@ class Struct(metaclass=StructMeta):
 
     @classmethod
     def zero(cls) -> Self:
-        """Return an instance with the default, or the zero of the type, in each field."""
+        """Return an instance whose fields have their defaults, or the zeros of their types."""
         return cls(**{name: field.initial() for name, field in cls.wire_fields.items()})
 
     def __eq__(self, other: object) -> bool:
@@ -295,13 +295,13 @@ class Struct(metaclass=StructMeta):
 
 
 class Message(Struct):
-    """A request or a response."""
+    """Base class of declared requests and responses."""
 
     api_key: ClassVar[int]
 
 
 def holds_records(cls: type[Struct]) -> bool:
-    """Tell whether a message has a records field at any level; then its encoding may contain file regions."""
+    """Tell whether a message has a records field at any level. If so, its encoding may contain file regions."""
     for each in cls.wire_fields.values():
         item = each.type.item if isinstance(each.type, Array) else each.type
         if item is Records or (isinstance(item, type) and holds_records(item)):
@@ -310,7 +310,7 @@ def holds_records(cls: type[Struct]) -> bool:
 
 
 def _constructor(cls: type[Struct]) -> Callable[..., None]:
-    """Generate `__init__` for a class: keyword parameters, defaults and assignments."""
+    """Generate the `__init__` of a class, with its fields as keyword parameters."""
     defaults: dict[str, Any] = {}
     parameters, assignments = [], []
     for name, field in cls.wire_fields.items():
@@ -336,7 +336,7 @@ def _refuse_change(self: Struct, name: str, value: Any) -> None:
 
 
 def _frozen(value: Struct) -> Struct:
-    """Make an instance read-only, so that other objects can share it as a default."""
+    """Make an instance read-only, so that it can be shared as a default."""
     cls = type(value)
     if cls.__setattr__ is not _refuse_change:
         namespace = {"__slots__": (), "__setattr__": _refuse_change, "__init__": cls.__init__}

@@ -17,7 +17,7 @@ DOUBLE_MAX = sys.float_info.max
 
 
 class SettingType(IntEnum):
-    """Kafka's configuration types, numbered as in DescribeConfigs."""
+    """Kafka's type of a setting, with its number in DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -45,7 +45,7 @@ _NO_NUMBER = re.compile(r"[+-]?(NaN|Infinity)")
 
 
 class InvalidSetting(ValueError):
-    """Error raised if a value is not allowed for its setting; the text is Kafka's."""
+    """Error raised if a value is not allowed for its setting. The message has Kafka's text."""
 
     def __init__(self, name: str, value: object, reason: str, *, message: str | None = None) -> None:
         super().__init__(message or f"Invalid value {_as_java(value)} for configuration {name}: {reason}")
@@ -53,18 +53,18 @@ class InvalidSetting(ValueError):
 
     @classmethod
     def of_text(cls, name: str, text: str, reason: str) -> "InvalidSetting":
-        """Return an error whose message contains the setting's text."""
+        """Return an error whose message quotes the setting's text."""
         return cls(name, text, reason, message=f"{name}={text}: {reason}")
 
     @classmethod
     def without_value(cls, name: str, reason: str) -> "InvalidSetting":
-        """Return an error whose message does not contain the setting's value, which may be secret."""
+        """Return an error whose message does not quote the setting's value, because it may be secret."""
         return cls(name, "[hidden]", reason, message=f"{name}: {reason}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synonym:
-    """Broker setting that provides a topic setting's default; omitted attributes are those of the topic setting."""
+    """Broker setting that provides a topic setting's default. Attributes not given are those of the topic setting."""
 
     name: str
     kind: SettingType | None = None
@@ -98,7 +98,7 @@ class Setting:
 
     @property
     def documentation(self) -> str:
-        """Description for clients: the setting's purpose, and a note if it has no effect here."""
+        """Description for clients: purpose of the setting, and a note if it has no effect here."""
         return self.doc if self.effective else f"{self.doc} {WITHOUT_EFFECT}".strip()
 
     @property
@@ -131,7 +131,7 @@ def setting(
 
 
 def settings_of(config_class: type) -> Mapping[str, Setting]:
-    """Return the settings that a configuration class declares, by Kafka's names."""
+    """Return the settings that a configuration class declares, by their names in Kafka."""
     known = _KNOWN.get(config_class)
     if known is None:
         named = map(_named, fields(config_class))
@@ -140,7 +140,7 @@ def settings_of(config_class: type) -> Mapping[str, Setting]:
 
 
 def read_settings(config_class: type[ConfigT], texts: Mapping[str, str]) -> ConfigT:
-    """Create a configuration from texts, with defaults for settings without a text. Raises InvalidSetting."""
+    """Create a configuration from texts. Settings without a text get their defaults. Raises InvalidSetting."""
     known = settings_of(config_class)
     return config_class(**{field_name(name): parse_value(known[name], texts[name]) for name in known if name in texts})
 
@@ -150,14 +150,14 @@ def field_name(name: str) -> str:
 
 
 def parse_value(declared: Setting, text: str | None) -> Any:
-    """Parse a setting's text. Raises InvalidSetting in Kafka's words."""
+    """Return the value of a setting's text. Raises InvalidSetting with Kafka's message."""
     value = None if text is None else _converted(declared, text)
     validate(declared, value)
     return value
 
 
 def parse_integer(text: str, bits: int = 32) -> int | None:
-    """Parse a number like Java's Integer.parseInt: an optional sign and digits; None if invalid or out of range."""
+    """Parse a number as Java's Integer.parseInt does: an optional sign and digits; None if invalid or out of range."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     # Python's int() takes long for very many digits and refuses thousands of them.
     if not digits.isdecimal() or len(digits) >= 100:
@@ -167,7 +167,7 @@ def parse_integer(text: str, bits: int = 32) -> int | None:
 
 
 def format_value(kind: SettingType, value: Any) -> str | None:
-    """Return Kafka's text for a value."""
+    """Return the text of a value as Kafka writes it."""
     if value is None:
         return None
     if kind is BOOLEAN:
@@ -217,7 +217,7 @@ def synonym_setting(declared: Setting, synonym: Synonym) -> Setting:
 
 
 def allowed_text(declared: Setting) -> str:
-    """Return a description of a setting's allowed values for people."""
+    """Return a human-readable description of the values that a setting allows."""
     kind = {BOOLEAN: "true or false", LIST: "a comma-separated list"}.get(declared.kind, declared.kind.name.lower())
     if declared.choices:
         chosen = ", ".join(declared.choices)
@@ -244,7 +244,7 @@ def _kind_of(default: object) -> SettingType:
 
 
 def trimmed(text: str) -> str:
-    """Trim a text as Java does: remove all characters up to the space at both ends."""
+    """Trim a text as Java does: remove spaces and characters with lower codes at both ends."""
     return text.strip(_TRIMMED)
 
 
@@ -266,7 +266,7 @@ def _converted(declared: Setting, given: str) -> Any:
 
 
 def _double(text: str) -> float | None:
-    """Parse a number like Java's Double.parseDouble, which differs from Python's float; None if invalid."""
+    """Parse a number as Java's Double.parseDouble does, unlike Python's float; None if invalid."""
     if _HEXADECIMAL.fullmatch(text):
         try:
             return float.fromhex(text.rstrip("fFdD"))
@@ -301,7 +301,7 @@ def _validate_choice(declared: Setting, value: str) -> None:
 
 
 def _as_java(value: object) -> str:
-    """Format a value as Java prints it inside a sentence."""
+    """Return the text of a value inside a sentence as Java prints it."""
     if isinstance(value, tuple):
         return f"[{', '.join(value)}]"
     if isinstance(value, bool):
@@ -310,7 +310,7 @@ def _as_java(value: object) -> str:
 
 
 def _double_text(value: float) -> str:
-    """Format a number like Java's Double.toString: plain between 0.001 and 10^7, otherwise with an exponent E."""
+    """Return the text of a number as Java's Double.toString does: plain from 0.001 to 10^7, else with exponent E."""
     magnitude = abs(value)
     if magnitude == 0 or 1e-3 <= magnitude < 1e7 or magnitude in (float("inf"), float("nan")):
         return {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}.get(str(value), str(value))

@@ -31,7 +31,7 @@ def _replace_as_java(error: UnicodeError) -> tuple[str, int]:
 
 
 def text_bytes(text: str) -> bytes:
-    """Encode a text for people; a long text is shortened, between two characters."""
+    """Encode a human-readable text in UTF-8. A text that is too long is shortened, between two characters."""
     return shortened(text).encode()
 
 

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class TimeSlice:
-    """Time slice of a long-running task: call `await time_slice.yield_if_over()` after each piece of work."""
+    """Time slice of a long-running task, which calls `await time_slice.yield_if_over()` after each piece of work."""
 
     def __init__(self) -> None:
         self.begin()
@@ -32,7 +32,7 @@ class TimeSlice:
         return time.perf_counter() >= self._until
 
     async def take(self, steps: Generator[None, None, T]) -> T:
-        """Run a generator to its end and return its result; yield to other tasks between steps when a slice is over."""
+        """Run a generator to its end and return its result. Whenever a slice is over, yield to other tasks."""
         while True:
             try:
                 next(steps)
@@ -43,7 +43,7 @@ class TimeSlice:
                 await self.yield_if_over()
 
     async def yield_if_over(self) -> None:
-        """Yield to other tasks if this time slice is over, and begin a new one."""
+        """Yield to other tasks if this time slice is over, and then begin a new one."""
         if self.is_over():
             await trio.lowlevel.checkpoint()
             self.begin()
@@ -55,16 +55,16 @@ PIECE_S = 0.001
 
 
 def let_others_run() -> None:
-    """Release the interpreter lock long enough for a waiting thread to get it.
+    """Release the interpreter lock for long enough that a waiting thread gets it.
 
-    A busy thread keeps the lock for milliseconds. A thread that releases it often, but more briefly than another thread
-    takes to wake up, may keep it until its work is done: CPython requests only a lock not released for a while.
+    A busy thread keeps the lock for milliseconds. If it releases the lock often, but for less time than another thread
+    needs to wake up, it may keep it until its work is done: CPython forces a release only after a while without one.
     """
     time.sleep(0)
 
 
 def paced(give_way: Callable[[], None] = let_others_run) -> Callable[[], None]:
-    """Return a function to call after each piece of work; it calls `give_way`, a costly switch, only once a ms."""
+    """Return a function to call after each piece of work. It calls the costly `give_way` at most once per ms."""
     until = 0.0
 
     def give_way_when_due() -> None:

@@ -58,7 +58,7 @@ def wrap(value: int) -> int:
 
 
 class UnsignedVarint(construct.Construct):  # type: ignore[misc]
-    """Unsigned varint: seven bits per byte, lowest first, at most five bytes; larger values wrap like Java's int."""
+    """Unsigned varint: seven bits per byte, lowest first, at most five bytes. Larger values wrap like Java's int."""
 
     def _parse(self, stream: IO[bytes], context: Context, path: Path) -> int:
         value = 0
@@ -83,7 +83,7 @@ VARINT = UnsignedVarint()
 
 
 class _Prefixed(construct.Construct):  # type: ignore[misc]
-    """Type with a length or count in front; a negative length means null."""
+    """Type whose values have a length or count in front. A negative length means null."""
 
     classic_prefix: construct.Construct = construct.Int32sb
 
@@ -136,7 +136,7 @@ class BytesType(_Prefixed):
 
 
 class RecordsType(BytesType):
-    """Record batches, decoded as a view of the input."""
+    """Record batches. They are decoded as a view of the input."""
 
     def _from_bytes(self, raw: bytes, path: Path) -> memoryview:
         return memoryview(raw)
@@ -161,14 +161,14 @@ class StringType(BytesType):
 
 
 class TextType(StringType):
-    """Text for people, which is shortened if it is too long."""
+    """Human-readable text, such as an error message. It is shortened if it is too long."""
 
     def _to_bytes(self, obj: Any, path: Path) -> bytes:
         return text_bytes(obj)
 
 
 class ArrayType(_Prefixed):
-    """Array: a count, then the elements."""
+    """Array: a count, and then the elements."""
 
     def __init__(self, item: construct.Construct, *, compact: bool, nullable: bool) -> None:
         super().__init__(compact=compact, nullable=nullable)
@@ -191,7 +191,7 @@ class ArrayType(_Prefixed):
 
 
 class NullableStruct(construct.Subconstruct):  # type: ignore[misc]
-    """Struct after a presence byte: a negative byte means null, 1 means present."""
+    """Struct with a presence byte in front: a negative byte means null, 1 means present."""
 
     def _parse(self, stream: IO[bytes], context: Context, path: Path) -> Any:
         marker = construct.Int8sb._parse(stream, context, path)
@@ -205,7 +205,10 @@ class NullableStruct(construct.Subconstruct):  # type: ignore[misc]
 
 
 class TaggedFields(construct.Construct):  # type: ignore[misc]
-    """Tagged fields at a struct's end in flexible versions: count, then (tag, size, value) of non-default fields."""
+    """Tagged fields at the end of a struct in flexible versions: a count, then tag, size and value of each.
+
+    Fields with the default value are left out.
+    """
 
     def __init__(self, known: dict[int, tuple[str, construct.Construct, Any]], foreign: Iterable[int]) -> None:
         super().__init__()
@@ -249,7 +252,7 @@ TAGGED_FIELDS = "tagged_fields"
 
 
 class StructType(construct.Adapter):  # type: ignore[misc]
-    """Construct of a declared class at one version; fields that the version lacks get their defaults."""
+    """Construct of a declared class at one version. Fields that the version does not have get their defaults."""
 
     def __init__(self, cls: type[Struct], subcon: construct.Construct) -> None:
         super().__init__(subcon)
@@ -267,7 +270,7 @@ class StructType(construct.Adapter):  # type: ignore[misc]
 
 
 def resolve(cls: type[Struct], version: int, flexible: bool) -> StructType:
-    """Return the construct of `cls` at `version`; nested structs use the version of the enclosing message."""
+    """Return the construct of `cls` at `version`. Nested structs use the version of the message around them."""
     subcons = []
     known: dict[int, tuple[str, construct.Construct, Any]] = {}
     foreign = set()

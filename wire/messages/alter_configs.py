@@ -46,7 +46,7 @@ class AlterConfigsResource(Struct):
 
 
 class AlterConfigsRequest(Message, key=33, versions="0-2", flexible="2+"):
-    """AlterConfigs (key 33): replace all of a resource's settings. v1 answer first, throttle after; v2 flexible."""
+    """AlterConfigs (key 33): replace all of a resource's settings. v1 answers before throttling; v2 flexible."""
 
     resources: list[AlterConfigsResource] = field(Array(AlterConfigsResource))
     validate_only: bool = field(Bool)

@@ -3,7 +3,7 @@
 Every connection opens with it. A request newer than we know is answered in the layout of v0 with UNSUPPORTED_VERSION,
 so that the client can read the answer without knowing our version; and the response header never has tagged fields.
 
-v1 throttle time   v2 answer first, throttle after   v3 flexible; the client's name and version; features (KIP-511, 584)
+v1 throttle time   v2 answers before throttling   v3 flexible; the client's name and version; features (KIP-511, 584)
 v4 a supported feature may start at level 0 (older answers leave such features out)
 v5 the cluster and the broker that the client means to reach, both or neither (KIP-1242)
 """

@@ -12,8 +12,8 @@ class JoinGroupRequest(Message, key=11, versions="0-9", flexible="6+"):
     """JoinGroup (key 11): join a classic group; the response comes when the rebalance has gathered all members.
 
     v1 separate rebalance timeout (v0 uses the session timeout)   v2 throttle time
-    v3 answer first, throttle after   v4 a new member gets its id first (MEMBER_ID_REQUIRED, KIP-394)
-    v5 static membership (KIP-345)   v6 flexible   v7 protocol type in the answer; no protocol name is null (KIP-559)
+    v3 answers before throttling   v4 a new member gets its id first (MEMBER_ID_REQUIRED, KIP-394)
+    v5 static membership (KIP-345)   v6 flexible   v7 protocol type in the response; null for a missing name (KIP-559)
     v8 reason (KIP-800)   v9 a returning static leader may skip the assignment (KIP-814)
     """
 
@@ -53,7 +53,7 @@ class SyncGroupRequestAssignment(Struct):
 class SyncGroupRequest(Message, key=14, versions="0-5", flexible="4+"):
     """SyncGroup (key 14): a classic group's leader sends the assignment; every member receives its own part.
 
-    v1 throttle time   v2 answer first, throttle after   v3 static membership (KIP-345)   v4 flexible
+    v1 throttle time   v2 answers before throttling   v3 static membership (KIP-345)   v4 flexible
     v5 protocol type and name, so that both sides can check them (KIP-559)
     """
 
@@ -77,7 +77,7 @@ class SyncGroupResponse(Message, key=14, versions="0-5", flexible="4+"):
 class HeartbeatRequest(Message, key=12, versions="0-4", flexible="4+"):
     """Heartbeat (key 12): a classic group's member reports that it is alive, and learns of rebalances.
 
-    v1 throttle time   v2 answer first, throttle after   v3 static membership (KIP-345)   v4 flexible
+    v1 throttle time   v2 answers before throttling   v3 static membership (KIP-345)   v4 flexible
     """
 
     group_id: str = field(String)
@@ -100,7 +100,7 @@ class MemberIdentity(Struct):
 class LeaveGroupRequest(Message, key=13, versions="0-5", flexible="4+"):
     """LeaveGroup (key 13): members leave a classic group.
 
-    v1 throttle time   v2 answer first, throttle after   v3 several members, also static ones (KIP-345)
+    v1 throttle time   v2 answers before throttling   v3 several members, also static ones (KIP-345)
     v4 flexible   v5 reason (KIP-800)
     """
 

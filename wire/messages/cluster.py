@@ -41,7 +41,10 @@ class FeatureUpdateKey(Struct):
 
 
 class UpdateFeaturesRequest(Message, key=57, versions="0-2", flexible="0+"):
-    """UpdateFeatures (key 57): change feature levels. v1 dry run, change type (KIP-778); v2 one result (KIP-1022)."""
+    """UpdateFeatures (key 57): change feature levels.
+
+    v1 dry run, type of the change (KIP-778)   v2 one result for all features (KIP-1022)
+    """
 
     timeout_ms: int = field(Int32, default=60000)
     feature_updates: list[FeatureUpdateKey] = field(Array(FeatureUpdateKey))

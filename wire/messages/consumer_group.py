@@ -11,7 +11,7 @@ class TopicPartitions(Struct):
 class ConsumerGroupHeartbeatRequest(Message, key=68, versions="0-1", flexible="0+"):
     """ConsumerGroupHeartbeat (key 68): join, stay in or leave a consumer group with broker-side assignment (KIP-848).
 
-    v1 subscription by a regular expression; the client makes its member id
+    v1 subscription by a regular expression; the client chooses its member id
     """
 
     group_id: str = field(String)
@@ -41,7 +41,10 @@ class ConsumerGroupHeartbeatResponse(Message, key=68, versions="0-1", flexible="
 
 
 class ConsumerGroupDescribeRequest(Message, key=69, versions="0-1", flexible="0+"):
-    """ConsumerGroupDescribe (key 69): consumer groups' members and assignments (KIP-848). v1 member type (KIP-1099)."""
+    """ConsumerGroupDescribe (key 69): return consumer groups' members and assignments (KIP-848).
+
+    v1 member type (KIP-1099)
+    """
 
     group_ids: list[str] = field(Array(String))
     include_authorized_operations: bool = field(Bool)

@@ -37,9 +37,9 @@ class LeaderAndIsrRequest(Message, key=4, versions="0-7", flexible="4+"):
 
     Only between brokers that coordinate through ZooKeeper; removed in Kafka 4.
 
-    v1 new partitions   v2 by topic; broker epoch (KIP-380)   v3 reassignment (KIP-455)   v4 flexible
+    v1 new partitions   v2 partitions grouped by topic; broker epoch (KIP-380)   v3 reassignment (KIP-455)   v4 flexible
     v5 topic ids (KIP-516); whether the request names all partitions   v6 leader recovery (KIP-704)
-    v7 controller of the other kind (KIP-866)
+    v7 whether the sender is a KRaft controller (KIP-866)
     """
 
     controller_id: int = field(Int32)
@@ -103,8 +103,8 @@ class StopReplicaRequest(Message, key=5, versions="0-4", flexible="2+"):
 
     Only between brokers that coordinate through ZooKeeper; removed in Kafka 4.
 
-    v1 by topic; broker epoch (KIP-380)   v2 flexible   v3 leader epoch and deletion for each partition (KIP-570)
-    v4 controller of the other kind (KIP-866)
+    v1 partitions grouped by topic; broker epoch (KIP-380)   v2 flexible
+    v3 leader epoch and deletion for each partition (KIP-570)   v4 whether the sender is a KRaft controller (KIP-866)
     """
 
     controller_id: int = field(Int32)
@@ -168,8 +168,9 @@ class UpdateMetadataRequest(Message, key=6, versions="0-8", flexible="6+"):
 
     Only between brokers that coordinate through ZooKeeper; removed in Kafka 4.
 
-    v1 endpoints   v2 rack   v3 listener names   v4 offline replicas (KIP-112)   v5 by topic; broker epoch (KIP-380)
-    v6 flexible   v7 topic ids (KIP-516)   v8 controller of the other kind (KIP-866)
+    v1 endpoints   v2 rack   v3 listener names   v4 offline replicas (KIP-112)
+    v5 partitions grouped by topic; broker epoch (KIP-380)   v6 flexible   v7 topic ids (KIP-516)
+    v8 whether the sender is a KRaft controller (KIP-866)
     """
 
     controller_id: int = field(Int32)
@@ -238,7 +239,7 @@ class AlterPartitionResponse(Message, key=56, versions="2-3", flexible="0+"):
 
 
 class ControlledShutdownRequest(Message, key=7, versions="0-3", flexible="3+"):
-    """ControlledShutdown (key 7): a broker that will stop asks the controller to elect other leaders.
+    """ControlledShutdown (key 7): a broker that is going to stop asks the controller to elect other leaders.
 
     Only between brokers that coordinate through ZooKeeper. The request header of v0 has no client id.
 

@@ -24,7 +24,7 @@ class CreatableTopic(Struct):
 class CreateTopicsRequest(Message, key=19, versions="2-7", flexible="5+"):
     """CreateTopics (key 19): create topics, by partition and replica counts or by replica assignments.
 
-    v2 throttle time   v3 answer first, throttle after   v4 counts of -1 mean the broker's defaults (KIP-464)
+    v2 throttle time   v3 answers before throttling   v4 counts of -1 mean the broker's defaults (KIP-464)
     v5 flexible; the response has the new topic's configs (KIP-525)   v6 THROTTLING_QUOTA_EXCEEDED (KIP-599)
     v7 topic id in the response (KIP-516)
     """
@@ -73,7 +73,7 @@ class CreatePartitionsTopic(Struct):
 class CreatePartitionsRequest(Message, key=37, versions="0-3", flexible="2+"):
     """CreatePartitions (key 37): raise the partition count of topics.
 
-    v1 answer first, throttle after   v2 flexible   v3 THROTTLING_QUOTA_EXCEEDED (KIP-599)
+    v1 answers before throttling   v2 flexible   v3 THROTTLING_QUOTA_EXCEEDED (KIP-599)
     """
 
     topics: list[CreatePartitionsTopic] = field(Array(CreatePartitionsTopic))

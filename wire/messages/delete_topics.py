@@ -11,7 +11,7 @@ class DeleteTopicState(Struct):
 class DeleteTopicsRequest(Message, key=20, versions="1-6", flexible="4+"):
     """DeleteTopics (key 20): delete topics by name, from v6 on also by id.
 
-    v1 throttle time   v2 answer first, throttle after   v3 TOPIC_DELETION_DISABLED   v4 flexible
+    v1 throttle time   v2 answers before throttling   v3 TOPIC_DELETION_DISABLED   v4 flexible
     v5 error text, THROTTLING_QUOTA_EXCEEDED (KIP-599)   v6 topic ids (KIP-516)
     """
 
@@ -43,7 +43,10 @@ class DeleteRecordsTopic(Struct):
 
 
 class DeleteRecordsRequest(Message, key=21, versions="0-2", flexible="2+"):
-    """DeleteRecords (key 21): raise log start offsets (-1: high watermark). v1 throttle after answer; v2 flexible."""
+    """DeleteRecords (key 21): raise log start offsets (-1: to the high watermark).
+
+    v1 answers before throttling   v2 flexible
+    """
 
     topics: list[DeleteRecordsTopic] = field(Array(DeleteRecordsTopic))
     timeout_ms: int = field(Int32)

@@ -12,7 +12,7 @@ class DescribeConfigsResource(Struct):
 class DescribeConfigsRequest(Message, key=32, versions="1-4", flexible="4+"):
     """DescribeConfigs (key 32): return settings of topics (resource type 2), brokers (4), loggers (8) and others.
 
-    v1 source and synonyms of each value (KIP-226)   v2 answer first, throttle after
+    v1 source and synonyms of each value (KIP-226)   v2 answers before throttling
     v3 type and documentation (KIP-569)   v4 flexible
     """
 

@@ -22,7 +22,7 @@ class EnvelopeResponse(Message, key=58, versions="0", flexible="0+"):
 
 
 class ForwardedPrincipalData(Struct, versions="0", flexible="0+"):
-    """Principal of a forwarded request: Kafka's DefaultPrincipalData, with the request's listener in tagged fields."""
+    """Principal of a forwarded request: Kafka's DefaultPrincipalData, with tagged fields for the request's listener."""
 
     type: str = field(String)
     name: str = field(String)
@@ -32,12 +32,12 @@ class ForwardedPrincipalData(Struct, versions="0", flexible="0+"):
 
 
 def encode_principal(principal: ForwardedPrincipalData) -> bytes:
-    """Encode a principal after two bytes of version."""
+    """Encode a principal, with its version in two bytes in front."""
     return bytes(2) + principal.encode(0)
 
 
 def decode_principal(blob: bytes) -> ForwardedPrincipalData:
-    """Decode a principal that `encode_principal` or Kafka has encoded. Raises ProtocolViolation."""
+    """Decode a principal encoded by `encode_principal` or by Kafka. Raises ProtocolViolation if it is malformed."""
     if len(blob) < 2 or blob[:2] != bytes(2):
         raise ProtocolViolation(f"not a principal: {len(blob)} bytes, version {blob[:2].hex()}")
     return ForwardedPrincipalData.decode(blob, 0, start=2)

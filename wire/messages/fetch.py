@@ -4,7 +4,7 @@ From v7 on a session keeps the partitions of earlier requests, so that a request
 
 v0-v1 answer message sets of magic 0, v2-v3 of magic 1, v4 and above record batches (magic 2).
 v1 throttle time   v3 limit for the whole answer; partitions are served in the order asked   v4 isolation, aborted
-transactions   v5 log start offset   v6 KAFKA_STORAGE_ERROR   v7 sessions   v8 answer first, throttle after
+transactions   v5 log start offset   v6 KAFKA_STORAGE_ERROR   v7 sessions   v8 answers before throttling
 v9 leader epoch fencing (KIP-320)   v10 zstd (KIP-110)   v11 rack of the consumer, preferred replica (KIP-392)
 v12 flexible; diverging epoch, current leader   v13 topic ids in place of names (KIP-516)   v14 tiered offsets (KIP-405)
 v15 replica state with broker epoch (KIP-903)   v16 endpoints of new leaders (KIP-951)

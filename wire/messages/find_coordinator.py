@@ -1,6 +1,6 @@
 """FindCoordinator (key 10): who coordinates a group (key type 0), a transaction (1) or a share partition (2).
 
-v1 key type, throttle time, error text   v2 answer first, throttle after   v3 flexible   v4 many keys at once (KIP-699)
+v1 key type, throttle time, error text   v2 answers before throttling   v3 flexible   v4 many keys at once (KIP-699)
 v5 TRANSACTION_ABORTABLE (KIP-890)   v6 share groups (KIP-932)
 """
 

@@ -6,8 +6,8 @@ from ottla.wire.schema import Array, Bool, Bytes, Int16, Int32, Message, String,
 class DescribeGroupsRequest(Message, key=15, versions="0-6", flexible="5+"):
     """DescribeGroups (key 15): return state, protocol and members of classic groups.
 
-    v1 throttle time   v2 answer first, throttle after   v3 authorized operations   v4 static membership (KIP-345)
-    v5 flexible   v6 an unknown group is GROUP_ID_NOT_FOUND with a text, not a dead group (KIP-1043)
+    v1 throttle time   v2 answers before throttling   v3 authorized operations   v4 static membership (KIP-345)
+    v5 flexible   v6 an unknown group has GROUP_ID_NOT_FOUND and a text, not the state Dead (KIP-1043)
     """
 
     groups: list[str] = field(Array(String))
@@ -42,7 +42,7 @@ class DescribeGroupsResponse(Message, key=15, versions="0-6", flexible="5+"):
 class ListGroupsRequest(Message, key=16, versions="0-5", flexible="3+"):
     """ListGroups (key 16): list the groups that this broker coordinates.
 
-    v1 throttle time   v2 answer first, throttle after   v3 flexible   v4 states (KIP-518)   v5 types (KIP-848)
+    v1 throttle time   v2 answers before throttling   v3 flexible   v4 states (KIP-518)   v5 types (KIP-848)
     """
 
     states_filter: list[str] = field(Array(String), versions="4+", default=[])
@@ -63,7 +63,10 @@ class ListGroupsResponse(Message, key=16, versions="0-5", flexible="3+"):
 
 
 class DeleteGroupsRequest(Message, key=42, versions="0-3", flexible="2+"):
-    """DeleteGroups (key 42): delete empty groups and offsets. v1 throttle after answer; v2 flexible; v3 error texts."""
+    """DeleteGroups (key 42): delete empty groups with their offsets.
+
+    v1 answers before throttling   v2 flexible   v3 error texts
+    """
 
     groups_names: list[str] = field(Array(String))
 

@@ -3,7 +3,7 @@
 -1 latest, -2 earliest, -3 largest timestamp (v7), -4 earliest local (v8), -5 latest tiered (v9), -6 earliest not yet
 uploaded (v11).
 
-v1 one offset with its timestamp   v2 isolation, throttle time   v3 answer first, throttle after
+v1 one offset with its timestamp   v2 isolation, throttle time   v3 answers before throttling
 v4 leader epochs (KIP-320)   v5 OFFSET_NOT_AVAILABLE   v6 flexible   v7 -3 (KIP-734)   v8 -4 (KIP-405)
 v9 -5 (KIP-1005)   v10 timeout for remote lookups (KIP-1075)   v11 -6 (KIP-1023)
 """

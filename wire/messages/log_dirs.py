@@ -42,7 +42,7 @@ class DescribableLogDirTopic(Struct):
 class DescribeLogDirsRequest(Message, key=35, versions="1-5", flexible="2+"):
     """DescribeLogDirs (key 35): return the sizes of logs and of their volumes; null topics mean all topics.
 
-    v1 answer first, throttle after   v2 flexible   v3 top-level error   v4 size of the volumes (KIP-827)
+    v1 answers before throttling   v2 flexible   v3 top-level error   v4 size of the volumes (KIP-827)
     v5 cordoned directories (KIP-1066)
     """
 

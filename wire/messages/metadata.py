@@ -3,7 +3,7 @@
 "All topics" is an empty list in v0 and null from v1 on, where an empty list means no topic.
 
 v1 racks, controller, internal flag   v2 cluster id   v3 throttle time   v4 auto-creation can be declined
-v5 offline replicas   v6 answer first, throttle after   v7 leader epochs   v8 authorized operations   v9 flexible
+v5 offline replicas   v6 answers before throttling   v7 leader epochs   v8 authorized operations   v9 flexible
 v10 topic ids (to be used in requests from v12 only)   v11 cluster operations move to DescribeCluster (KIP-700)
 v12 ask by topic id   v13 top-level error
 """

@@ -19,7 +19,7 @@ class OffsetCommitRequestTopic(Struct):
 class OffsetCommitRequest(Message, key=8, versions="2-10", flexible="8+"):
     """OffsetCommit (key 8): store a group's committed offsets.
 
-    v2 the client may set the retention   v3 throttle time   v4 answer first, throttle after
+    v2 the client may set the retention   v3 throttle time   v4 answers before throttling
     v5 only the broker sets the retention (KIP-211)   v6 leader epoch (KIP-320)   v7 static membership (KIP-345)
     v8 flexible   v9 consumer groups of KIP-848   v10 topic ids in place of names (KIP-848)
     """
@@ -69,7 +69,7 @@ class OffsetFetchRequestGroup(Struct):
 class OffsetFetchRequest(Message, key=9, versions="1-10", flexible="6+"):
     """OffsetFetch (key 9): fetch groups' committed offsets.
 
-    v2 null topics mean all of them; top-level error   v3 throttle time   v4 answer first, throttle after
+    v2 null topics mean all of them; top-level error   v3 throttle time   v4 answers before throttling
     v5 leader epoch (KIP-320)   v6 flexible   v7 wait for open transactions (KIP-447)   v8 many groups at once (KIP-709)
     v9 consumer groups of KIP-848   v10 topic ids in place of names (KIP-848)
     """

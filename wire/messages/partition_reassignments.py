@@ -14,7 +14,10 @@ class ReassignableTopic(Struct):
 
 
 class AlterPartitionReassignmentsRequest(Message, key=45, versions="0-1", flexible="0+"):
-    """AlterPartitionReassignments (key 45, KIP-455): start or cancel. v1 may keep the replication factor (KIP-860)."""
+    """AlterPartitionReassignments (key 45): start or cancel reassignments (KIP-455).
+
+    v1 may demand that the replication factor stays (KIP-860)
+    """
 
     timeout_ms: int = field(Int32, default=60000)
     allow_replication_factor_change: bool = field(Bool, versions="1+", default=True)

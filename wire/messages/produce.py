@@ -4,7 +4,7 @@ Acks 0 gets no answer, 1 waits for the leader's log, -1 for all in-sync replicas
 
 v0-v1 carry message sets of magic 0, v2 of magic 1, v3 and above record batches (magic 2).
 v1 throttle time   v2 log append time   v3 transactional id   v4 KAFKA_STORAGE_ERROR   v5 log start offset
-v6 answer first, throttle after   v7 zstd (KIP-110)   v8 errors of single records (KIP-467)   v9 flexible
+v6 answers before throttling   v7 zstd (KIP-110)   v8 errors of single records (KIP-467)   v9 flexible
 v10 the new leader in answers (KIP-951)   v11 TRANSACTION_ABORTABLE   v12 Produce adds its partitions to the
 transaction itself (KIP-890)   v13 topic ids in place of names (KIP-516)
 """

@@ -6,7 +6,7 @@ from ottla.wire.schema import Int16, Int32, Int64, Message, String, field
 class InitProducerIdRequest(Message, key=22, versions="0-5", flexible="2+"):
     """InitProducerId (key 22): get a producer id and epoch for an idempotent or transactional producer.
 
-    v1 answer first, throttle after   v2 flexible   v3 the producer's present id and epoch, to keep them (KIP-360)
+    v1 answers before throttling   v2 flexible   v3 the producer's present id and epoch, which it keeps (KIP-360)
     v4 PRODUCER_FENCED   v5 TRANSACTION_ABORTABLE (KIP-890)
     """
 

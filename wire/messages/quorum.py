@@ -29,7 +29,7 @@ class TopicData(Struct):
 class DescribeQuorumRequest(Message, key=55, versions="0-2", flexible="0+"):
     """DescribeQuorum (key 55): describe the Raft quorum that stores Kafka's metadata (KIP-595).
 
-    v1 time when voters and observers last fetched (KIP-836)
+    v1 last fetch times of voters and observers (KIP-836)
     v2 error messages, directories of voters, addresses of nodes (KIP-853)
     """
 
@@ -79,7 +79,10 @@ class DescribeQuorumResponse(Message, key=55, versions="0-2", flexible="0+"):
 
 
 class AddRaftVoterRequest(Message, key=80, versions="0-1", flexible="0+"):
-    """AddRaftVoter (key 80): add a voter to Kafka's Raft quorum (KIP-853). v1 may answer before consent (KIP-1186)."""
+    """AddRaftVoter (key 80): add a voter to the Raft quorum that stores Kafka's metadata (KIP-853).
+
+    v1 may respond before the change is committed (KIP-1186)
+    """
 
     cluster_id: str | None = field(String, nullable="0+")
     timeout_ms: int = field(Int32)

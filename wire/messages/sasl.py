@@ -4,7 +4,10 @@ from ottla.wire.schema import Array, Bytes, Int16, Int64, Message, String, Text,
 
 
 class SaslHandshakeRequest(Message, key=17, versions="0-1", flexible="none"):
-    """SaslHandshake (key 17): choose a SASL mechanism (KIP-43). v0 raw frames follow; v1 SaslAuthenticate (KIP-152)."""
+    """SaslHandshake (key 17): choose a SASL mechanism (KIP-43).
+
+    After v0 the client sends tokens in raw frames, after v1 in SaslAuthenticate requests (KIP-152).
+    """
 
     mechanism: str = field(String)
 
@@ -15,7 +18,7 @@ class SaslHandshakeResponse(Message, key=17, versions="0-1", flexible="none"):
 
 
 class SaslAuthenticateRequest(Message, key=36, versions="0-2", flexible="2+"):
-    """SaslAuthenticate (key 36): one token of a SASL exchange (KIP-152). v1 lifetime of the session (KIP-368)."""
+    """SaslAuthenticate (key 36): send one token of a SASL exchange (KIP-152). v1 session lifetime (KIP-368)."""
 
     auth_bytes: bytes = field(Bytes)
 

@@ -39,7 +39,7 @@ class UserName(Struct):
 
 
 class DescribeUserScramCredentialsRequest(Message, key=50, versions="0", flexible="0+"):
-    """DescribeUserScramCredentials (key 50): users' SCRAM mechanisms and iterations, without secrets (KIP-554)."""
+    """DescribeUserScramCredentials (key 50): return users' SCRAM mechanisms and iterations, no secrets (KIP-554)."""
 
     users: list[UserName] | None = field(Array(UserName), nullable="0+")
 

@@ -33,7 +33,7 @@ class ShareGroupHeartbeatResponse(Message, key=76, versions="1", flexible="0+"):
 
 
 class ShareGroupDescribeRequest(Message, key=77, versions="1", flexible="0+"):
-    """ShareGroupDescribe (key 77): share groups' members and assignments (KIP-932). v1 is the first stable version."""
+    """ShareGroupDescribe (key 77): return share groups' members and assignments (KIP-932). v1 is the first stable."""
 
     group_ids: list[str] = field(Array(String))
     include_authorized_operations: bool = field(Bool)
@@ -89,7 +89,7 @@ class DescribeShareGroupOffsetsRequestGroup(Struct):
 
 
 class DescribeShareGroupOffsetsRequest(Message, key=90, versions="0-1", flexible="0+"):
-    """DescribeShareGroupOffsets (key 90): start offsets of groups' share partitions (KIP-932). v1 lag (KIP-1226)."""
+    """DescribeShareGroupOffsets (key 90): return start offsets of share partitions (KIP-932). v1 lag (KIP-1226)."""
 
     groups: list[DescribeShareGroupOffsetsRequestGroup] = field(Array(DescribeShareGroupOffsetsRequestGroup))
 

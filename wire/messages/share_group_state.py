@@ -93,7 +93,10 @@ class WriteStateData(Struct):
 
 
 class WriteShareGroupStateRequest(Message, key=85, versions="0-1", flexible="0+"):
-    """WriteShareGroupState (key 85): leaders write share state (KIP-932). v1 number of delivered records (KIP-1226)."""
+    """WriteShareGroupState (key 85): leaders of share partitions write their state (KIP-932).
+
+    v1 number of delivered records (KIP-1226)
+    """
 
     group_id: str = field(String)
     topics: list[WriteStateData] = field(Array(WriteStateData))
@@ -114,7 +117,10 @@ class ReadStateSummaryData(Struct):
 
 
 class ReadShareGroupStateSummaryRequest(Message, key=87, versions="0-1", flexible="0+"):
-    """ReadShareGroupStateSummary (key 87): read start offsets (KIP-932). v1 number of delivered records (KIP-1226)."""
+    """ReadShareGroupStateSummary (key 87): read start offsets of share partitions (KIP-932).
+
+    v1 number of delivered records (KIP-1226)
+    """
 
     group_id: str = field(String)
     topics: list[ReadStateSummaryData] = field(Array(ReadStateSummaryData))

@@ -22,7 +22,10 @@ class GetTelemetrySubscriptionsResponse(Message, key=71, versions="0", flexible=
 
 
 class PushTelemetryRequest(Message, key=72, versions="0", flexible="0+"):
-    """PushTelemetry (key 72): a client's metrics, maybe compressed, as OpenTelemetry protobuf MetricsData (KIP-714)."""
+    """PushTelemetry (key 72): send a client's metrics as OpenTelemetry MetricsData in protobuf (KIP-714).
+
+    The metrics may be compressed.
+    """
 
     client_instance_id: bytes = field(Uuid)
     subscription_id: int = field(Int32)

@@ -19,10 +19,10 @@ class AddPartitionsToTxnTransaction(Struct):
 class AddPartitionsToTxnRequest(Message, key=24, versions="0-5", flexible="3+"):
     """AddPartitionsToTxn (key 24): add partitions to a transaction.
 
-    Producers send v0-v3. Brokers send v4-v5, for many transactions at a time, and may only ask whether partitions are
-    part of the transaction.
+    Producers send v0-v3. Brokers send v4-v5, for many transactions at a time. They may also only ask whether partitions
+    belong to the transaction.
 
-    v1 answer first, throttle after   v2 PRODUCER_FENCED   v3 flexible   v4 batches, verification (KIP-890)
+    v1 answers before throttling   v2 PRODUCER_FENCED   v3 flexible   v4 batches, verification (KIP-890)
     v5 TRANSACTION_ABORTABLE (KIP-890)
     """
 
@@ -66,7 +66,7 @@ class AddPartitionsToTxnResponse(Message, key=24, versions="0-5", flexible="3+")
 class AddOffsetsToTxnRequest(Message, key=25, versions="0-4", flexible="3+"):
     """AddOffsetsToTxn (key 25): add a group's offsets to a transaction.
 
-    v1 answer first, throttle after   v2 PRODUCER_FENCED   v3 flexible   v4 TRANSACTION_ABORTABLE (KIP-890)
+    v1 answers before throttling   v2 PRODUCER_FENCED   v3 flexible   v4 TRANSACTION_ABORTABLE (KIP-890)
     """
 
     transactional_id: str = field(String)
@@ -96,7 +96,7 @@ class TxnOffsetCommitRequestTopic(Struct):
 class TxnOffsetCommitRequest(Message, key=28, versions="0-6", flexible="3+"):
     """TxnOffsetCommit (key 28): commit a group's offsets as part of a transaction.
 
-    v1 answer first, throttle after   v2 leader epoch   v3 flexible; the member and its generation (KIP-447)
+    v1 answers before throttling   v2 leader epoch   v3 flexible; the member and its generation (KIP-447)
     v4 TRANSACTION_ABORTABLE (KIP-890)   v5 the coordinator adds the partition to the transaction (KIP-890 part 2)
     v6 topic ids in place of names (KIP-1319)
     """
@@ -130,7 +130,7 @@ class TxnOffsetCommitResponse(Message, key=28, versions="0-6", flexible="3+"):
 class EndTxnRequest(Message, key=26, versions="0-5", flexible="3+"):
     """EndTxn (key 26): commit or abort a transaction.
 
-    v1 answer first, throttle after   v2 PRODUCER_FENCED   v3 flexible   v4 TRANSACTION_ABORTABLE (KIP-890)
+    v1 answers before throttling   v2 PRODUCER_FENCED   v3 flexible   v4 TRANSACTION_ABORTABLE (KIP-890)
     v5 each transaction has its own epoch; the response has the next one (KIP-890 part 2)
     """
 
