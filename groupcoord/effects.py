@@ -115,7 +115,7 @@ class KeyedState(Protocol):
     """State that is rebuilt from records: at most one value for each record key."""
 
     def value_of(self, key: Any) -> Any | None:
-        """Return the current value of a record key, ready to be written again; None if the key has no value."""
+        """Return the value of the record with this key, ready to be written again; None if there is none."""
 
     def replay(self, record: GroupRecord) -> None:
         """Apply a record to the state."""

@@ -181,7 +181,7 @@ class GroupCoordinator(Coordinator[GroupRuntime]):
             yield from shard.read(ListCommitted(), now_ms=self._runtime.now_ms())
 
     def committed(self, group_id: str) -> TopicOffsets:
-        """Return the committed offsets of a group; empty if this broker does not coordinate the group."""
+        """Return the committed offsets of a group; empty if it has none or this broker does not coordinate it."""
         try:
             found: TopicOffsets = self._runtime.read(group_id, AskCommitted(group_id))
         except KafkaError:

@@ -20,7 +20,7 @@ def shortened(message: str) -> str:
 
 
 class ErrorCode(IntEnum):
-    """Kafka's error codes; `retriable` says whether a client may retry, `message` explains the error."""
+    """Error code of Kafka. `retriable` says whether a client may retry; `message` explains the error."""
 
     retriable: bool
     message: str
@@ -344,7 +344,7 @@ class ErrorCode(IntEnum):
 
 
 class KafkaError(Exception):
-    """Error to report to a client by its Kafka error code; `message` is sent along if given."""
+    """Error to be reported to a client by its Kafka error code. If `message` is given, it is sent along."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         if message is not None:
@@ -393,7 +393,7 @@ class KeptError:
         self._error = bare(error)
 
     def raise_it(self) -> None:
-        """Raise the kept error, if any, and forget it."""
+        """Raise the kept error and forget it; do nothing if none is kept."""
         error, self._error = self._error, None
         if error is not None:
             try:

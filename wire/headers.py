@@ -58,7 +58,7 @@ def response_header_version(response_class: type[Message], version: int) -> int:
 def decode_request_header(
     buffer: bytes | bytearray, start: int, end: int, header_version: int
 ) -> tuple[RequestHeader, int]:
-    """Decode the request header in `buffer[start:end]`; return it and the position of the body."""
+    """Decode the request header in `buffer[start:end]`. Return it and the position where the body begins."""
     position = start + _FIXED_PART.size
     # Asked of the frame's end, for the buffer may go on with other frames.
     if position > end:
@@ -97,7 +97,7 @@ def encode_request_header(header: RequestHeader, header_version: int) -> bytes:
 
 
 def decode_response_header(buffer: bytes | bytearray, start: int, end: int, header_version: int) -> tuple[int, int]:
-    """Decode the response header in `buffer[start:end]`; return the correlation id and the position of the body."""
+    """Decode the response header in `buffer[start:end]`. Return the correlation id and where the body begins."""
     position = start + _CORRELATION_ID.size
     if position > end:
         raise ProtocolViolation(f"{end - start} bytes are too few for a response header")

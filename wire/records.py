@@ -138,7 +138,7 @@ _new_tuple = tuple.__new__  # past NamedTuple's keyword handling
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
-    """Add `increment` to a sequence number; after 2147483647 follows 0."""
+    """Add `increment` to a sequence number. After 2147483647 comes 0."""
     return (sequence + increment) & 0x7FFFFFFF
 
 

@@ -212,7 +212,7 @@ class Struct(metaclass=StructMeta):
     def decode_prefix(
         cls, buffer: bytes | bytearray, version: int, start: int = 0, end: int | None = None
     ) -> tuple[Self, int]:
-        """Decode a struct at `start`; return it and the position of its end."""
+        """Decode a struct at `start`. Return it and the position of its end."""
         decoded: tuple[Self, int] = codecs.codec(cls, version, "decode_prefix")(
             buffer, start, len(buffer) if end is None else end
         )

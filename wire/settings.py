@@ -113,7 +113,7 @@ class Setting:
 def setting(
     default: Any, *, kind: SettingType | None = None, synonyms: tuple[Synonym | str, ...] = (), **details: Any
 ) -> Any:
-    """Declare a dataclass field that is a setting; `kind` defaults to the type of `default`.
+    """Declare a dataclass field that is a setting. `kind` defaults to the type of `default`.
 
     Details: minimum, maximum, choices, ignore_case, nullable, empty_allowed, check (value -> reason or None), doc,
     dynamic ("read-only", "per-broker", "cluster-wide"), on_change (effect of a change at run time), effective (False:

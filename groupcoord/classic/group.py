@@ -164,7 +164,7 @@ class ClassicState:
     # ------------------------------------------------------------------ who may join
 
     def has_room_for(self, member_id: str) -> bool:
-        """Tell whether the group has room for a member; during a rebalance, members that rejoin first get the room."""
+        """Tell whether the group has room for a member. During a rebalance, those that rejoin first get the room."""
         # group.max.size is at least 1, so the first member always fits.
         if self.state is EMPTY:
             return True
@@ -315,7 +315,7 @@ class ClassicState:
         return self._record(protocol_type or "", None, None, [])
 
     def written(self, assignments: Mapping[str, bytes] | None = None) -> Generator[None, None, GroupMetadataRecord]:
-        """Return the record of the group's current state; `assignments`, if given, replace the members' assignments."""
+        """Return the record of the group's current state. `assignments`, if given, replace the members' own ones."""
         members: list[MemberMetadata] = []
 
         def add(member: Member) -> None:

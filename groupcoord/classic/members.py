@@ -229,7 +229,10 @@ class Members:
         self.pending_join.discard(member.member_id)
 
     def remove(self, member_id: str) -> Member | None:
-        """Remove a member or pending member, not its parked callers; elect another leader if the leader is removed."""
+        """Remove a member or a pending member, and elect another leader if the leader is removed.
+
+        Return the member, whose parked callers must still be answered; None if no member has this id.
+        """
         member = self.by_id.pop(member_id, None)
         if member is not None:
             self._count(member, -1)
@@ -386,7 +389,7 @@ class LoadedGroup(GroupMetadataRecord):
         self._members = None if value is None else members_of(value)
 
     def take_members(self) -> Members | None:
-        """Return the decoded members at the first call; None at later calls, or if the record has none."""
+        """Return the decoded members at the first call; None at later calls, or for a tombstone."""
         members, self._members = self._members, None
         return members
 

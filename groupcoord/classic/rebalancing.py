@@ -89,7 +89,7 @@ PENDING_MEMBERS_MAX = 10_000
 
 
 class _Replaced(NamedTuple):
-    """State of a static member before another client replaced it; restored if the log refuses the new record."""
+    """State of a static member before a client took its place, restored if the log refuses the new record."""
 
     member_id: str
     leader_id: str | None
@@ -437,7 +437,7 @@ class ClassicGroup(ClassicState):
             self._effects.carry_on(self._write(settle, assignments))
 
     def _write(self, settle: Settlement, assignments: Mapping[str, bytes] | None = None) -> Steps:
-        """Append the group's record; `assignments`, if given, replace the members' assignments."""
+        """Append the group's record and let `settle` follow. `assignments`, if given, replace the members' own ones."""
         record = yield from self.written(assignments)
         self._effects.append(record, settle)
 

@@ -253,7 +253,7 @@ class _TopicReaders:
 
     @property
     def least(self) -> int:
-        """Reader with fewest partitions; among several, the reader with the lowest number."""
+        """Reader with fewest partitions; on a tie, the reader with the lowest number."""
         return self._ordered[0][1]
 
     def most(self, owned: Mapping[int, list[int]]) -> int | None:

@@ -104,7 +104,7 @@ def shown_assignment(assigned: EpochsOfPartitions) -> Assignment:
 
 
 def check_room(group: ConsumerGroup | None, member_id: str, instance_id: str | None, size_max: int) -> None:
-    """Raise KafkaError if a full group would get a new member. A returning static member is not new."""
+    """Raise KafkaError if the request would add a new member to a full group. A returning static member is not new."""
     if group is None or group.static_member(instance_id) is not None or member_id in group.members:
         return
     if len(group.members) >= size_max:
@@ -179,7 +179,7 @@ def _check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest) -> None
 
 
 class Heartbeats:
-    """Handler of heartbeats that have passed the checks."""
+    """Handler of consumer groups' heartbeats that have passed the checks of their service."""
 
     def __init__(self, rebalancing: Rebalancing, patterns: PatternRefresh) -> None:
         self._rebalancing = rebalancing

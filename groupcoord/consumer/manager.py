@@ -184,7 +184,7 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup]):
         return group
 
     def _join_upgraded(self, known: ClassicGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Steps:
-        """Upgrade a classic group that has members to a consumer group, and join a member to it."""
+        """Turn a classic group that has members into a consumer group, and let a member join that."""
         request.member_id = request.member_id or self._effects.make_uuid()
         try:
             self._patterns.check(None, request.subscribed_topic_regex)

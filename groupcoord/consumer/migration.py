@@ -65,7 +65,7 @@ class Migration:
     # ------------------------------------------------------------------ to the consumer protocol
 
     def check_upgrade(self, classic: ClassicGroup) -> Generator[None, None, list[_Converted]]:
-        """Return a classic group's parsed members. Raises KafkaError if it cannot become a consumer group."""
+        """Return a classic group's members, parsed. Raises KafkaError if it cannot become a consumer group."""
         if self._config.group_consumer_migration_policy not in UPGRADING:
             raise _no_upgrade(classic, "because online upgrade is disabled")
         if not classic.uses_consumer_protocol:

@@ -177,7 +177,7 @@ class _TopicsRead(Container[bytes]):
 
 
 class Rebalancing:
-    """Advances groups and members through epochs, target assignment and reconciliation."""
+    """Driver of consumer groups' rebalances: epochs, target assignments, and members' reconciliation."""
 
     def __init__(self, context: ShardContext, state: KeyedState) -> None:
         self._config = context.config
@@ -296,7 +296,7 @@ class Rebalancing:
         *,
         has_subscription_changed: bool,
     ) -> Member:
-        """Advance a member one reconciliation step; return it. `owned`: its reported partitions, None if unreported."""
+        """Return the member after its next reconciliation step. `owned`: partitions it reports; None: not reported."""
         if member.is_reconciled_to(group.assignment_epoch) and not has_subscription_changed:
             return member
         member_id = member.member_id

@@ -65,7 +65,7 @@ class ConsumerService:
     def describe(
         self, request: ConsumerGroupDescribeRequest, *, operations: Callable[[str], int]
     ) -> Worked[Given[ConsumerGroupDescribeResponse]]:
-        """Describe groups, each once; `operations` returns the client's authorized operations on a group."""
+        """Describe groups, each once. `operations` returns the client's authorized operations on a group, as bits."""
         return self._descriptions.of(
             list(dict.fromkeys(request.group_ids)),
             lambda groups: ConsumerGroupDescribeResponse(groups=groups),
@@ -74,7 +74,7 @@ class ConsumerService:
 
 
 def check_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: tuple[str, ...]) -> None:
-    """Raise KafkaError if the heartbeat is invalid in any group."""
+    """Raise KafkaError if the heartbeat would be invalid in every group."""
     epoch = request.member_epoch
     if api_version >= CLIENT_MAKES_MEMBER_ID or epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH:
         check_texts(MemberId=request.member_id)

@@ -115,7 +115,7 @@ class _TopicIds:
         self._known: dict[tuple[frozenset[str], frozenset[str]], frozenset[bytes]] = {}
 
     def of(self, names: frozenset[str], matched: frozenset[str]) -> frozenset[bytes]:
-        """Return the ids of the existing topics among `names` and `matched`."""
+        """Return the ids of the topics in `names` or `matched`. Topics that do not exist are left out."""
         known = self._known.get((names, matched))
         if known is None:
             images = map(self._images.get, chain(names, matched))

@@ -73,7 +73,7 @@ class Counts:
         return self.by_key.get(key, 0)
 
     def most_frequent(self) -> str | None:
-        """Return the most frequent key; among several the first in Kafka's hash map. None if there are no keys."""
+        """Return the most frequent key; on a tie the first in Kafka's hash map. None if there are no keys."""
         count = len(self.by_key)
         return max(self.by_key, key=lambda key: (self.by_key[key], -hash_map_slot(key, count)), default=None)
 
@@ -108,7 +108,7 @@ class Subscriptions:
         return self.by_name.by_key.keys() | self.by_pattern.by_key.keys()
 
     def pair_count(self, matched_by: Callable[[str], Collection[str]]) -> int:
-        """Return the number of pairs of a member and a topic; `matched_by` returns the topics of a pattern."""
+        """Return the number of (member, topic) pairs. `matched_by` returns the topics that match a pattern."""
         by_pattern = sum(count * len(matched_by(pattern)) for pattern, count in self.patterns.by_key.items())
         return sum(self.by_name.by_key.values()) + by_pattern
 
@@ -291,7 +291,7 @@ class HostedGroup(ABC, Generic[MemberT]):
 
     @abstractmethod
     def value_of(self, key: Any) -> Any | None:
-        """Return the current value of a record key, ready to be written again; None if the key has no value."""
+        """Return the value of the record with this key, ready to be written again; None if there is none."""
 
     @property
     def settings(self) -> GroupSettings:
@@ -330,7 +330,7 @@ class HostedGroup(ABC, Generic[MemberT]):
         return self._effects.timers.deadline_ms(TimerKey(kind, self.group_id, member_id)) is not None
 
     def cancel(self, kind: str, member_id: str) -> None:
-        """Cancel a deadline of a member. If the log refuses this call's records, the deadline is restored."""
+        """Cancel a deadline of a member, but restore it if the log refuses this call's records."""
         key, timers = TimerKey(kind, self.group_id, member_id), self._effects.timers
         deadline_ms = timers.deadline_ms(key)
         if deadline_ms is None:
@@ -423,7 +423,7 @@ class CommittingGroup(HostedGroup[MemberT]):
 
     @abstractmethod
     def may_commit(self, member: MemberT, epoch: int, topic_id: bytes, topic: str, partition: int) -> bool:
-        """Return True if the member has owned the partition at least since `epoch`."""
+        """Return True if the member has owned the partition since `epoch`, or longer."""
 
     def check_offset_delete(self) -> ErrorCode:
         return ErrorCode.NONE

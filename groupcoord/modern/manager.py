@@ -68,7 +68,7 @@ class ModernGroupManager(MetadataManager, ABC, Generic[GroupT]):
     # ------------------------------------------------------------------ records
 
     def value_of(self, key: Any) -> Any | None:
-        """Return the current value of a record key; None if the key has no value."""
+        """Return the value of the record with this key; None if there is none."""
         group = self._group(key.group_id)
         return None if group is None else group.value_of(key)
 

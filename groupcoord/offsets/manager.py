@@ -84,13 +84,13 @@ class SnapshotOffsets(NamedTuple):
 
 
 class CountOffsets(NamedTuple):
-    """Internal request for the number of offsets that a group has committed."""
+    """Internal request for the number of a group's committed offsets."""
 
     group_id: str
 
 
 class ListCommitted:
-    """Internal request for the committed offsets of all groups; answered by `Offsets.all_committed`."""
+    """Internal request for the committed offsets of all groups. `Offsets.all_committed` gives the response."""
 
 
 class AskCommitted(NamedTuple):

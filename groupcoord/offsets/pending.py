@@ -30,7 +30,7 @@ class CommittedOffset(NamedTuple):
 
 
 class GroupsOfTopics:
-    """Index of groups by the topics for which they have offsets, to find the offsets of a deleted topic fast."""
+    """Index of groups by the topics for which they have offsets. With it a deleted topic's offsets are found fast."""
 
     __slots__ = ("_groups",)
 

@@ -222,7 +222,7 @@ def parts_of_fetch(group: OffsetFetchRequestGroup, elements_max: int) -> Iterato
 
 
 def add_fetched(whole: OffsetFetchResponseGroup, part: OffsetFetchResponseGroup) -> None:
-    """Append the next partial response of a group's fetch to `whole`; an error replaces all of `whole`."""
+    """Append the next partial response of a group's fetch to `whole`. An error replaces all results so far."""
     if part.error_code:
         whole.error_code, whole.topics = part.error_code, part.topics
         return

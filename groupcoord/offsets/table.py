@@ -202,7 +202,7 @@ class Offsets:
         return self.settle()
 
     def settle(self) -> bool:
-        """Settle a limited number of offsets of ended transactions. Return True if more are waiting."""
+        """Store some offsets of committed transactions, and drop those of aborted ones. Return True if more remain."""
         self._pending.settle(self._committed.put_if_newer, SETTLED_AT_ONCE)
         return self._pending.is_settling
 
@@ -397,7 +397,7 @@ class OffsetsSnapshot:
                 yield [OffsetFetchResponseTopics(name=topic, partitions=answers)]
 
     def _settle(self, elements_max: int) -> Iterator[list[OffsetFetchResponseTopics]]:
-        """Merge the offsets of ended transactions into the snapshot, in steps; each step yields an empty list."""
+        """Merge the offsets of ended transactions into the snapshot. Each step yields an empty list."""
         for offsets in self._ended:
             for number, ((group_id, topic, partition), offset) in enumerate(offsets.items(), 1):
                 if group_id == self._group_id:

@@ -81,7 +81,7 @@ class TransactionalOffsetService:
     def split(
         self, request: OffsetCommitRequest, api_version: int, denied: Collection[str]
     ) -> tuple[OffsetCommitRequest, list[OffsetCommitResponseTopic]]:
-        """Split a commit into existing partitions and error results for all other partitions."""
+        """Return a commit's topics with existing partitions, and error results for all other partitions."""
         by_id = api_version >= TXN_TOPIC_ID_VERSION
         known, refused = split_commit(request, self._topics, by_id=by_id, denied=denied)
         return with_topics(request, known), refused
@@ -180,7 +180,7 @@ class _Committing:
         return self._response()
 
     def _add(self, topics: list[OffsetCommitResponseTopic]) -> None:
-        """Convert a partial OffsetCommit result to TxnOffsetCommit, and add it to the response."""
+        """Convert results of a part from OffsetCommit to TxnOffsetCommit, and add them to the response."""
         self._merged.add(
             TxnOffsetCommitResponseTopic(
                 name=topic.name,

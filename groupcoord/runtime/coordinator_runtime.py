@@ -107,7 +107,7 @@ class Runtime(Generic[ShardT]):
         return list(self._partitions.values())
 
     def leads(self, partition: PartitionRuntime[ShardT]) -> bool:
-        """Tell whether this broker has led the partition without a break since `partition` was created."""
+        """Tell whether this broker has led the partition ever since its runtime `partition` was created."""
         # By identity: a partition that was lost and won again has a new object here.
         return self._partitions.get(partition.partition) is partition
 
@@ -189,7 +189,7 @@ class Runtime(Generic[ShardT]):
         self._nursery.start_soon(function, *arguments)
 
     async def run_in_thread(self, function: Callable[[], Any]) -> Any:
-        """Run short work (less than a second) in a thread while a client waits for the result."""
+        """Run short work (less than a second) in a thread, for a client that waits for its result."""
         async with self._threads:
             return await self._run_in_thread(function)
 
@@ -297,7 +297,7 @@ class TopicForgetter(Generic[TopicsT]):
         self._waiting: dict[PartitionRuntime[Any], deque[TopicsT]] = {}
 
     async def forget(self, topics: TopicsT) -> None:
-        """Remove the topics' state from all partitions; if the log refuses, retry in the background."""
+        """Remove the topics' state from all partitions. If the log refuses that, retry in the background."""
         for partition in self._runtime.partitions():
             if not await self._forget(topics, partition):
                 waiting = self._waiting.setdefault(partition, deque())

@@ -118,7 +118,7 @@ FORGETTING_REFUSED = -1
 
 
 class Job(NamedTuple):
-    """Long computation. `compute` runs in a thread and must use only immutable objects."""
+    """Long computation. A thread runs `compute`, which must use only immutable objects."""
 
     compute: Callable[[], Any]
     request: Callable[[Any], Any]
@@ -263,7 +263,7 @@ class ShardKind(Generic[ShardT]):
 
 
 class Appended(NamedTuple):
-    """Result of an append: its first offset and the awaitable of its commit."""
+    """Result of an append: its first offset, and the awaitable of its commit (None: committed already)."""
 
     first_offset: int
     commit: Coroutine[Any, Any, None] | None
@@ -337,7 +337,7 @@ class Host(Protocol[ShardT]):
         """True while deadlines are suspended."""
 
     def leads(self, partition: Any) -> bool:
-        """Tell whether this broker has led the partition without a break since `partition` was created."""
+        """Tell whether this broker has led the partition ever since its runtime `partition` was created."""
 
     def now_ms(self) -> int: ...
 

@@ -302,7 +302,7 @@ class PartitionRuntime(Generic[ShardT]):
             self._kind.on_force(self.partition, self._shard)
 
     def _settle(self, outcome: Outcome[Any], error: ErrorCode) -> None:
-        """Settle an outcome after its append, or with the log's `error`. Replies wait for the commit."""
+        """Call an outcome's settlements after its append, or with the log's `error`. Replies wait for the commit."""
         assert self._shard is not None
         if error:
             logger.warning("partition %d: %d records refused: %s", self.partition, len(outcome.records), error.name)
@@ -321,7 +321,7 @@ class PartitionRuntime(Generic[ShardT]):
             self._runtime.spawn(self._compute, self._shard, job)
 
     async def _compute(self, shard: ShardT, job: Job) -> None:
-        """Run a job in a thread and submit its result to the shard, unless the shard is unloaded meanwhile."""
+        """Run a job in a thread and submit its result to the shard, unless the shard was unloaded meanwhile."""
         try:
             result = await self._runtime.compute(job.compute)
             if job.narrow is not None:

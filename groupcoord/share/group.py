@@ -226,7 +226,7 @@ class ShareGroupState(ModernGroup[Member]):
 
     @property
     def is_gone(self) -> bool:
-        """True if the group has no records."""
+        """True if the group has no records left."""
         return (
             self.metadata is None
             and self.target_metadata is None
@@ -240,7 +240,7 @@ class ShareGroupState(ModernGroup[Member]):
     # ------------------------------------------------------------------ records
 
     def value_of(self, key: Any) -> Any | None:
-        """Return the current value of a record key, ready to be written again; None if the key has no value."""
+        """Return the value of the record with this key, ready to be written again; None if there is none."""
         match key:
             case ShareGroupMemberMetadataKey():
                 member = self.members.get(key.member_id)

@@ -291,7 +291,7 @@ class Heartbeats:
         group.put(ShareGroupTargetAssignmentMetadataKey(group_id=group.group_id), value)
 
     def _reconcile(self, group: ShareGroup, member_id: str, target_epoch: int, is_changed: bool) -> None:
-        """Set the member's assignment to its target, limited to the topics that it subscribes to."""
+        """Set the member's assignment to its target, without topics that it does not subscribe to."""
         position = group.position(member_id)
         if position.epoch == target_epoch and not is_changed:
             return

@@ -123,7 +123,7 @@ class ShareOffsets:
     def _named(
         self, topics: Iterable[DescribeShareGroupOffsetsRequestTopic]
     ) -> tuple[dict[bytes, Sequence[int]], list[DescribeShareGroupOffsetsResponseTopic]]:
-        """Split the request's topics into partitions of existing topics and error results."""
+        """Return the request's partitions of existing topics, and error results for its other topics."""
         found: dict[bytes, Sequence[int]] = {}
         unknown = []
         for topic in topics:

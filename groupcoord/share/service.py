@@ -190,7 +190,7 @@ class ShareService:
         return response
 
     async def _delete(self, request: DeleteShareGroupStateRequest) -> dict[bytes, ErrorCode]:
-        """Delete state at the share coordinators; return an error for each topic that failed."""
+        """Delete state at the share coordinators. Return the error of each topic that failed."""
         response = await self._persister.delete(request)
         errors: dict[bytes, ErrorCode] = {}
         for (topic_id, _), error in _errors_in(response.results).items():

@@ -132,7 +132,7 @@ class StreamsState(EpochGroup[Member, Tasks]):
     # ------------------------------------------------------------------ records
 
     def value_of(self, key: Any) -> Any | None:
-        """Return the current value of a record key, ready to be written again; None if the key has no value."""
+        """Return the value of the record with this key, ready to be written again; None if there is none."""
         return self._readers[type(key)](key)
 
     def replay(self, record: GroupRecord) -> None:

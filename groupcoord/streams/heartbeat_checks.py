@@ -148,7 +148,7 @@ def refused_heartbeat(error: ErrorCode, message: str | None = None) -> StreamsGr
 
 
 def check_group_size(state: StreamsState, request: StreamsGroupHeartbeatRequest, max_size: int) -> None:
-    """Raise KafkaError if a full group would get a new member. A returning static member is not new."""
+    """Raise KafkaError if the request would add a new member to a full group. A returning static member is not new."""
     if request.instance_id in state.static_members or request.member_id in state.members:
         return
     if len(state.members) >= max_size:

@@ -139,7 +139,7 @@ def compute(state: StreamsState, given: AssignmentInput, epoch: int, effects: Ef
 def put_computed(
     state: StreamsState, computed: StreamsAssignmentComputed, targets: Mapping[str, Tasks], effects: Effects
 ) -> Steps:
-    """Write and apply targets that a thread has computed; the caller writes their epoch afterwards."""
+    """Write and apply targets that a thread has computed. The caller writes their epoch afterwards."""
 
     def of_present_members() -> Iterator[tuple[str, Tasks]]:
         for member_id, target in targets.items():

@@ -107,7 +107,7 @@ class Producer(NamedTuple):
 
 
 class TransactionState(IntEnum):
-    """Kafka's states of a transaction; the numbers are those in records."""
+    """State of a transaction. Its number is the one that Kafka writes into records."""
 
     EMPTY = 0
     ONGOING = 1

@@ -41,7 +41,7 @@ class ProducerIdManager:
                 self._block = await self._allocate_block()
 
     async def next(self) -> int:
-        """Return the next id; reserves another block if needed. Raises KafkaError if that fails."""
+        """Return the next id, after reserving another block if needed. Raises KafkaError if that fails."""
         while (producer_id := self.take()) is None:
             await self.stock()
         return producer_id

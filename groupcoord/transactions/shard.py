@@ -190,7 +190,7 @@ class TransactionShard:
     def settle(
         self, settlements: Iterable[Settlement], error: ErrorCode, *, now_ms: int, timestamp_ms: int
     ) -> list[Reply]:
-        """Settle calls whose records are appended, or were refused by the log with `error`."""
+        """Call settlements, after their records were appended or were refused by the log with `error`."""
         for settlement in settlements:
             settlement(error)
         settled = self.discard()

@@ -16,7 +16,10 @@ class IncrementalConfigsResource(Struct):
 
 
 class IncrementalAlterConfigsRequest(Message, key=44, versions="0-1", flexible="1+"):
-    """IncrementalAlterConfigs (key 44, KIP-339): set (0), delete (1), append (2), subtract (3) values. v1 flexible."""
+    """IncrementalAlterConfigs (key 44): change single settings of resources (KIP-339). v1 flexible.
+
+    Operations: set (0), delete (1), append (2) and subtract (3) values.
+    """
 
     resources: list[IncrementalConfigsResource] = field(Array(IncrementalConfigsResource))
     validate_only: bool = field(Bool)

@@ -22,7 +22,7 @@ class CreatableTopic(Struct):
 
 
 class CreateTopicsRequest(Message, key=19, versions="2-7", flexible="5+"):
-    """CreateTopics (key 19): create topics, by partition and replica counts or by replica assignments.
+    """CreateTopics (key 19): create topics, each with counts of partitions and replicas, or with assigned replicas.
 
     v2 throttle time   v3 answers before throttling   v4 counts of -1 mean the broker's defaults (KIP-464)
     v5 flexible; the response has the new topic's configs (KIP-525)   v6 THROTTLING_QUOTA_EXCEEDED (KIP-599)

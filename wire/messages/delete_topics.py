@@ -9,7 +9,7 @@ class DeleteTopicState(Struct):
 
 
 class DeleteTopicsRequest(Message, key=20, versions="1-6", flexible="4+"):
-    """DeleteTopics (key 20): delete topics by name, from v6 on also by id.
+    """DeleteTopics (key 20): delete topics by name, or by id since v6.
 
     v1 throttle time   v2 answers before throttling   v3 TOPIC_DELETION_DISABLED   v4 flexible
     v5 error text, THROTTLING_QUOTA_EXCEEDED (KIP-599)   v6 topic ids (KIP-516)

@@ -141,7 +141,7 @@ class ShareCoordinatorShard:
     def settle(
         self, settlements: Iterable[Settlement], error: ErrorCode, *, now_ms: int, timestamp_ms: int
     ) -> list[Reply]:
-        """Settle calls whose records are appended, or were refused by the log with `error`."""
+        """Call settlements, after their records were appended or were refused by the log with `error`."""
         # The last record is taken back first, because it may rest on those before it.
         for settlement in reversed(list(settlements)) if error else settlements:
             settlement(error)

@@ -152,7 +152,7 @@ class _Acknowledging:
         self._run_count = 0  # before it, if it makes any
 
     def check_room(self, more: int) -> None:
-        """Raise KafkaError if the partition would have too many runs of records with `more` runs."""
+        """Raise KafkaError if `more` further runs of records would be too many for the partition."""
         if not more:
             return
         if not self._more_runs:

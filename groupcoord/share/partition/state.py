@@ -103,7 +103,7 @@ class ShareState:
         return State.ARCHIVING if settings.dead_letter_topic else State.ARCHIVED
 
     def lock(self, run: Run, now_ms: int) -> None:
-        """Lock the run for another lock duration."""
+        """Lock the run's records for the lock duration from `now_ms` on."""
         run.locked_until_ms = now_ms + self.settings.record_lock_duration_ms
         self.expect_deadline(run.locked_until_ms)
 
