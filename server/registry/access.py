@@ -28,13 +28,13 @@ _GRANTED = "rights."
 
 
 class Grant(NamedTuple):
-    """Rights that apply to all subjects matching a pattern."""
+    """Rights to all subjects that match a pattern."""
 
     rights: frozenset[str]
     pattern: str
 
     def covers(self, subject: str | None) -> bool:
-        """Tell whether the grant covers `subject`; None stands for all subjects."""
+        """Tell whether the grant applies to `subject`; None stands for all subjects."""
         if self.pattern == "*":
             return True
         if subject is None:
@@ -43,7 +43,7 @@ class Grant(NamedTuple):
 
 
 class User(NamedTuple):
-    """User with a password and grants."""
+    """User of the registry, with password and grants."""
 
     password: bytes
     grants: tuple[Grant, ...]
@@ -59,7 +59,7 @@ class Access:
         self._users = users
 
     def check_login(self, request: Request) -> None:
-        """Raise Refused if a request has no valid login; called before the request's body is read."""
+        """Raise Refused unless the request has a valid login. Called before the body is read."""
         if self._users is not None and self._user(request) is None:
             raise basic_authentication.login_required("schema registry")
 
@@ -70,7 +70,7 @@ class Access:
             raise ApiError(Code.FORBIDDEN, f"User is denied operation {right} on {what}")
 
     def readable(self, request: Request) -> Callable[[str], bool] | None:
-        """Return a function that tells if the user may read a subject; None if the user may read all subjects."""
+        """Return a function that tells whether the user may read a subject; None if the user may read all."""
         if self._may(request, READ, None):
             return None
         return lambda subject: self._may(request, READ, subject)

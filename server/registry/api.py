@@ -65,7 +65,7 @@ T = TypeVar("T")
 
 
 class Call(NamedTuple):
-    """Request, and the variable parts of its path."""
+    """Request with the variable parts of its path."""
 
     request: Request
     parts: tuple[str, ...]
@@ -92,7 +92,7 @@ class _Path(NamedTuple):
 
 
 class RawText(NamedTuple):
-    """Plain text of a schema, returned without JSON quotes."""
+    """Schema text that is sent as it is, not as a JSON string."""
 
     text: str
 
@@ -172,7 +172,7 @@ class RegistryApi(Routes):
     # --- what the server asks for
 
     def find(self, method: str, path: str) -> Route:
-        """Return the route that all paths share."""
+        """Return the route with body for POST, PUT and DELETE, else the one without. `path` does not matter."""
         return self._route_with_body if method in ("POST", "PUT", "DELETE") else self._route
 
     def refusal(self, refused: Refused) -> Response:
@@ -215,7 +215,7 @@ class RegistryApi(Routes):
         return await path.answer(Call(request, parts))
 
     async def _of_primary(self, request: Request) -> Response | None:
-        """Forward a request to the primary, return its answer; None if this is the primary. Raises ApiError."""
+        """Forward a request to the primary and return its answer; None if this is the primary. Raises ApiError."""
         while True:
             await self._others.settled()
             if self._others.is_primary:
@@ -261,7 +261,7 @@ class RegistryApi(Routes):
         return await self._parsed(call, parse_schema)
 
     async def _parsed(self, call: Call, parse: Callable[[bytes], T]) -> T:
-        """Parse the request's body by `parse`. A long body is parsed in a thread, so as not to block the event loop."""
+        """Parse the request's body with `parse`. Long bodies are parsed in a thread, to keep the event loop free."""
         body = call.request.body
         if len(body) < BODY_BYTES_AT_ONCE:
             return parse(body)
@@ -337,7 +337,7 @@ class RegistryApi(Routes):
         return found
 
     def _check_any(self, call: Call, value: SchemaValue) -> None:
-        """Raise ApiError if the client may not read any subject in which the schema is registered."""
+        """Raise ApiError if the client may read none of the subjects in which the schema is registered."""
         is_readable = self._access.readable(call.request)
         if is_readable is not None:
             places = self._reading.state.places_of(value.id, context_of(value.subject))
@@ -483,18 +483,18 @@ async def _joined(first: bytes, second: bytes, others: AsyncGenerator[bytes, Non
 
 
 def _preferred(request: Request) -> str:
-    """Return the response's content type: the one that the client accepts, else the first of TYPES."""
+    """Return the response's content type: the first in TYPES that the client accepts, else the first in TYPES."""
     accepted = request.headers.get("accept", "")
     return next((each for each in TYPES if each in accepted), TYPES[0])
 
 
 def _is_of_many(path: str) -> bool:
-    """Tell whether the path names a list or a schema id, not a subject; the handler then checks access itself."""
+    """Tell whether a path names a list or schema id instead of a subject. Its handler checks the access itself."""
     return path.rstrip("/") in ("", "/subjects", "/contexts") or path.startswith(("/schemas", "/v1/"))
 
 
 def _subject_in(parts: tuple[str, ...]) -> str | None:
-    """Return the subject or context that a path names; None if there is none."""
+    """Return the subject or context in the path parts `parts`; None if there are no parts."""
     if not parts:
         return None
     # A context may be named without its colons.

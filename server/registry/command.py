@@ -104,7 +104,7 @@ def _serve(config: RegistryConfig, sock: socket.socket, reach: partial[Cluster])
 
 
 def _config(options: argparse.Namespace, address: tuple[str, int]) -> RegistryConfig:
-    """Make the settings of a registry that listens at `address`. Raises UsageError."""
+    """Make the settings of a registry that listens at `address`, from the options. Raises UsageError."""
     from ottla.server.registry.access import Access, read_access
     from ottla.server.registry.schemas.compatibility import LEVELS
     from ottla.server.registry.serving import RegistryConfig

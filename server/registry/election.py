@@ -99,7 +99,7 @@ def _parsed(data: bytes) -> object:
 
 
 class Assignment(NamedTuple):
-    """Result of the election: member id and identity of the primary; both None if no member is eligible."""
+    """Result of the election: the primary's member id and identity; both None if no member is eligible."""
 
     member_id: str | None
     primary: Identity | None
@@ -116,7 +116,7 @@ class Assignment(NamedTuple):
 
 
 def parse_assignment(data: bytes) -> Assignment:
-    """Parse an assignment; if it is malformed, the result names no primary."""
+    """Parse the result of an election; a malformed result has no primary."""
     match _parsed(data):
         case {"master_identity": identity, **more}:
             member_id, error = more.get("master"), more.get("error")
@@ -141,7 +141,7 @@ def elect(members: Mapping[str, bytes]) -> Assignment:
 
 
 class Election:
-    """Election of the primary, as seen by this instance; use it only in the event loop's thread."""
+    """Election of the primary, seen from this instance. Use it only in the event loop's thread."""
 
     def __init__(self, reach: Reach, group: str, identity: Identity, topic: SchemasTopic) -> None:
         self.identity = identity
@@ -163,7 +163,7 @@ class Election:
         self._confirmed_s = trio.current_time()
 
     async def run(self) -> None:
-        """Participate in the election until cancelled; then leave, so that the group elects another primary soon."""
+        """Take part in the election until cancelled; then leave the group, so that it soon elects another primary."""
         await self._topic.loaded.wait()
         member = _Member(self, self._reach, self._group)
         try:
@@ -180,7 +180,7 @@ class Election:
             await self._known.wait()
 
     async def has_other_than(self, gone: Identity) -> bool:
-        """Wait until a primary other than `gone` is elected; return False after KNOWN_S seconds without one."""
+        """Wait until an instance other than `gone` is primary; return False if none is after KNOWN_S seconds."""
         with trio.move_on_after(KNOWN_S):
             while self.primary is None or self.primary.url == gone.url:
                 await self._changed.wait()
@@ -188,7 +188,7 @@ class Election:
         return False
 
     def told(self, assignment: Assignment | None) -> None:
-        """Adopt the group's assignment; None means that a rebalance is in progress."""
+        """Adopt the result of an election; None means that a new election is in progress."""
         was_primary = self._is_elected
         self.primary = None if assignment is None else assignment.primary
         changed, self._changed = self._changed, trio.Event()
@@ -210,7 +210,7 @@ class Election:
 
 
 class _Member:
-    """Member of the election group that represents this registry instance; runs in a thread."""
+    """Member of the election's consumer group, for this instance. It runs in a thread."""
 
     def __init__(self, election: Election, reach: Reach, group: str) -> None:
         self._election, self._reach, self._group = election, reach, group
@@ -254,7 +254,7 @@ class _Member:
                 cluster.close()
 
     def _belong(self, cluster: Cluster, coordinator: BrokerConnection) -> None:
-        """Remain a member until the coordinator becomes unavailable; then raise an error."""
+        """Stay a member, and report election results, until stopped. Raises an error if the coordinator fails."""
         while not self._stopped.is_set():
             assignment = self._joined(cluster, coordinator)
             if assignment is None:
@@ -273,7 +273,7 @@ class _Member:
             self._tell(None)
 
     def _joined(self, cluster: Cluster, coordinator: BrokerConnection) -> Assignment | None:
-        """Join the group and return the assignment; None if the caller must retry immediately."""
+        """Join the group; return the election's result, or None if the caller must join again at once."""
         metadata = json.dumps(self._election.identity.json()).encode()
         request = JoinGroupRequest(
             group_id=self._group,

@@ -42,7 +42,7 @@ class Code(IntEnum):
 
 
 class ApiError(Exception):
-    """Refusal of a request. `code` is a member of `Code`, or an HTTP status."""
+    """Refusal of an API request. `code` is a member of `Code`, or an HTTP status."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -50,7 +50,7 @@ class ApiError(Exception):
 
     @property
     def status(self) -> int:
-        """HTTP status of the response. Codes of server failures, such as failed forwarding, have the status 500."""
+        """HTTP status of the response; 500 for codes of failures in the server, such as failed forwarding."""
         status = self.code if self.code < 1000 else self.code // 100
         return 500 if status > 500 and self.code > 1000 else status
 

@@ -16,7 +16,7 @@ _PASSED_ON = ("accept", "authorization", "content-type", "confluent-accept-unkno
 
 
 class Others:
-    """Client of the primary, if there are several instances. `context`: TLS context for a primary with https."""
+    """Client that forwards requests to the primary among several instances. `context`: TLS context for https."""
 
     def __init__(self, election: Election, context: ssl.SSLContext | None = None) -> None:
         self._election, self._context = election, context
@@ -30,7 +30,7 @@ class Others:
         await self._election.settled()
 
     async def forward(self, request: Request) -> Response | None:
-        """Forward a request to the primary; None if a new primary has replaced a lost one. Raises ApiError."""
+        """Forward a request to the primary; None: the primary was lost and replaced, so try again. Raises ApiError."""
         primary = self._election.primary
         # Two instances that take each other for the primary would hand a request to and fro.
         is_own = primary is not None and primary.url == self._election.identity.url
@@ -60,13 +60,13 @@ class Others:
 
 
 class Alone:
-    """Substitute for `Others` if this is the only instance."""
+    """Substitute for `Others` in a registry with only one instance."""
 
     is_primary = True
 
     async def settled(self) -> None:
-        """Return immediately."""
+        """Return immediately, because there is no election."""
 
     async def forward(self, request: Request) -> Response | None:
-        """Raise ApiError: there is no other instance."""
+        """Raise ApiError, because there is no other instance."""
         raise ApiError(Code.UNKNOWN_LEADER, "Leader not known.")

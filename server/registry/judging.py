@@ -36,7 +36,7 @@ _Key = tuple[str, str, tuple[Reference, ...], bool]
 
 
 class Judged(NamedTuple):
-    """Canonical form of a schema in a request. `texts`: referenced schemas by name, dependencies first."""
+    """Schema of a request in canonical form. `texts`: texts of referenced schemas by name, dependencies first."""
 
     text: str
     type: str
@@ -48,7 +48,7 @@ class Judged(NamedTuple):
 
 
 class Judging:
-    """Checker of new schemas against the rules and existing versions of their subjects."""
+    """Checker that parses and compares the schemas of requests, in threads."""
 
     def __init__(self, state: RegistryState) -> None:
         self._state = state
@@ -57,7 +57,7 @@ class Judging:
         self._kept_bytes = 0
 
     async def judged(self, subject: str, request: SchemaRequest, *, normalizes: bool, is_new: bool = False) -> Judged:
-        """Parse a subject's schema in a request; `is_new`: refuse references to deleted versions. Raises ApiError."""
+        """Parse the schema in a request. `is_new`: refuse references to deleted versions. Raises ApiError."""
         references, texts = self._resolved(subject, request, with_deleted=not is_new)
         kind, text = request.type, request.text
         key = (kind, text, references, normalizes)
@@ -69,7 +69,7 @@ class Judging:
         return Judged(canonical, kind, references, request.metadata, request.rule_set, digest, texts)
 
     async def formatted(self, value: SchemaValue, name: str) -> str | None:
-        """Return the text of a registered schema in the format `name`; None if no format is named."""
+        """Return a registered schema's text in the format `name`; None if `name` is empty."""
         if not name.strip():
             return None
         texts = self._texts_of(value)
@@ -78,7 +78,7 @@ class Judging:
     async def problems(
         self, judged: Judged, level: str, earlier: Sequence[SchemaValue], *, is_lenient: bool = False
     ) -> list[str]:
-        """Return incompatibilities of a new schema with `earlier` versions, which are sorted, the latest last."""
+        """Return the incompatibilities of a new schema with `earlier` versions (sorted, latest last); empty if none."""
         until_s = time.monotonic() + TIME_S
         prepared = [
             compatibility.Earlier(each.version, each.type, each.text, partial(self._parsed, each, until_s))
@@ -92,7 +92,10 @@ class Judging:
         return await self._in_thread(compare)
 
     async def alike(self, judged: Judged, versions: Sequence[SchemaValue]) -> SchemaValue | None:
-        """Find a version with an equal schema, whose text may differ or have references resolved; None without one."""
+        """Return the first of `versions` with an equal schema; None if there is none.
+
+        The texts may differ, and the new text may contain the referenced schemas instead of references.
+        """
         wanted = [
             each
             for each in versions
@@ -161,7 +164,7 @@ class Judging:
     def _collect(
         self, parent: str, references: Sequence[Reference], texts: dict[str, str], seen: set[str], *, with_deleted: bool
     ) -> tuple[Reference, ...]:
-        """Collect the texts of referenced schemas in `texts`, dependencies first; return the resolved references."""
+        """Add the texts of referenced schemas to `texts`, dependencies first; return references with resolved versions."""
         found = []
         for each in references:
             place = resolved(each.subject, parent)
@@ -181,7 +184,7 @@ class Judging:
 
 
 def _size(key: _Key, canonical: str) -> int:
-    """Return the characters that are kept: a text may have much white space, and its canonical form none."""
+    """Return the number of characters that a cache entry holds: original text, canonical text and references."""
     _, text, references, _ = key
     return len(text) + len(canonical) + sum(len(each.name) + len(each.subject) for each in references)
 

@@ -34,14 +34,14 @@ _RULE_TEXTS = ("name", "doc", "type", "expr", "onSuccess", "onFailure")
 
 
 class InvalidRuleSet(Exception):
-    """Rule set with a rule that must not be registered."""
+    """Rule set that must not be registered, because one of its rules is invalid."""
 
 
 # --- parsing
 
 
 def parse_metadata(value: Json | None) -> Json | None:
-    """Sort metadata and remove empty members. Raises ValueError if a member has the wrong type."""
+    """Normalize metadata: sort members and remove empty ones. Raises ValueError for wrong types."""
     if value is None:
         return None
     tags = {name: _texts(each, "tags") for name, each in sorted(_object(value.get("tags"), "tags").items())}
@@ -52,7 +52,7 @@ def parse_metadata(value: Json | None) -> Json | None:
 
 
 def parse_rule_set(value: Json | None) -> Json | None:
-    """Add default values to the rules. Raises ValueError if a member has the wrong type."""
+    """Normalize a rule set: add default values to its rules. Raises ValueError for wrong types."""
     if value is None:
         return None
     found: dict[str, Any] = {phase: [_rule(each) for each in _list(value.get(phase), phase)] for phase in PHASES}
@@ -60,7 +60,7 @@ def parse_rule_set(value: Json | None) -> Json | None:
 
 
 def check_rule_set(rule_set: Json) -> None:
-    """Check names, types and modes of rules for a registration (`RuleSet.validate`). Raises InvalidRuleSet."""
+    """Check names, types and modes of new rules, like Confluent's `RuleSet.validate`. Raises InvalidRuleSet."""
     names: set[str] = set()
     for phase, (title, modes) in PHASES.items():
         for rule in rule_set.get(phase, ()):
@@ -149,7 +149,10 @@ def _merged(old: T | None, new: T | None, merge: Callable[[T, T], T]) -> T | Non
 
 
 def in_force(given: Json | None, config: Json, kind: str) -> Json | None:
-    """Merge metadata or rules; precedence: overrides, `given`, defaults. `kind`: Metadata or RuleSet."""
+    """Merge metadata or rules: `config`'s overrides win over `given`, and `given` over `config`'s defaults.
+
+    `kind`: Metadata or RuleSet.
+    """
     merge = _merged_metadata if kind == "Metadata" else _merged_rule_sets
     return _merged(_merged(config.get(f"default{kind}"), given, merge), config.get(f"override{kind}"), merge)
 
@@ -174,13 +177,13 @@ def _merged_rule_sets(old: Json, new: Json) -> Json:
 
 
 def properties_of(metadata: Json | None) -> Mapping[str, str]:
-    """Return the properties in metadata; none without metadata."""
+    """Return the properties in metadata; empty if there are no metadata."""
     found: Mapping[str, str] = (metadata or {}).get("properties") or {}
     return found
 
 
 def version_of(metadata: Json | None) -> str | None:
-    """Return the property `confluent:version`; None if it is missing."""
+    """Return the text of the property `confluent:version`; None if it is missing."""
     return properties_of(metadata).get(VERSION)
 
 
@@ -191,7 +194,10 @@ def with_version(metadata: Json | None, version: int) -> Json:
 
 
 def alike(new: Json | None, known: Json | None, known_version: int) -> bool:
-    """Tell whether metadata are equal; one side may lack `confluent:version` (`known` then has `known_version`)."""
+    """Tell whether metadata are equal. A `confluent:version` that only one side has is ignored.
+
+    But if only `new` has it, it must equal `known_version`.
+    """
     new_version, old_version = _number_of(new), _number_of(known)
     if (new_version is None) == (old_version is None):
         return new == known
@@ -215,7 +221,7 @@ def _without_version(metadata: Json | None) -> Json:
 
 
 def metadata_texts(metadata: Json) -> Iterable[str]:
-    """Yield the texts that `Metadata.updateHash` hashes."""
+    """Yield the texts of metadata that enter a schema's digest, as in Confluent's `Metadata.updateHash`."""
     tags, properties = metadata.get("tags") or {}, properties_of(metadata)
     for name in sorted(tags):
         yield from (name, *sorted(map(str, tags[name])))
@@ -225,7 +231,7 @@ def metadata_texts(metadata: Json) -> Iterable[str]:
 
 
 def rule_set_texts(rule_set: Json) -> Iterable[str]:
-    """Yield the texts that `RuleSet.updateHash` hashes."""
+    """Yield the texts of a rule set that enter a schema's digest, as in Confluent's `RuleSet.updateHash`."""
     for phase in PHASES:
         for rule in rule_set.get(phase) or ():
             yield from (str(rule[name]) for name in ("name", "doc", "kind", "mode", "type") if rule.get(name))

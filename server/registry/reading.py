@@ -35,7 +35,7 @@ IsReadable = Callable[[str], bool]
 
 
 def parse_version(text: str) -> int:
-    """Parse the version in a path; -1 means the latest. Raises ApiError."""
+    """Parse the version number in a path; -1 stands for the latest version. Raises ApiError."""
     stripped = text.strip()
     if stripped.lower() == "latest" or stripped == "-1":
         return LATEST
@@ -45,7 +45,11 @@ def parse_version(text: str) -> int:
 
 
 class Page:
-    """Page of a list that a request asks for: `offset` and `limit`. A limit of 0 or less means no limit."""
+    """Part of a list that a request asks for.
+
+    `offset`: number of items to skip. `limit`: most items to return; None: all. `limit_max` applies if the request has
+    no limit or a larger one.
+    """
 
     def __init__(self, query: Mapping[str, str], limit_max: int | None = None) -> None:
         self.offset = max(0, _number(query, "offset", 0))
@@ -53,7 +57,7 @@ class Page:
         self.limit = limit if 0 < limit <= (limit_max or limit) else limit_max
 
     def of(self, items: list[Any]) -> list[Any]:
-        """Return the page's part of a complete list."""
+        """Return the items of this page out of a complete list."""
         return items[self.offset :][: self.limit]
 
 
@@ -81,7 +85,7 @@ class Reading:
     # --- schemas
 
     def by_id(self, schema_id: int, subject: str) -> SchemaValue:
-        """Find a schema by id, in `subject`'s context or in another one that has `subject`. Raises ApiError."""
+        """Find a schema by id in `subject`, else in a namesake elsewhere, else in `subject`'s context. Raises ApiError."""
         place = Subject.parse(subject)
         found = self.state.by_id(schema_id, place.context, place.qualified if place.name else "")
         if found is None and place.name and place.context == DEFAULT_CONTEXT:
@@ -116,7 +120,7 @@ class Reading:
         return [(context, schema_id) for context, schema_id in found if schema_id is not None]
 
     def version(self, subject: str, version: int, *, with_deleted: bool) -> SchemaValue:
-        """Find a version of a subject, else of the subject's namesake in another context. Raises ApiError."""
+        """Find a version of a subject; in the default context also of its namesakes elsewhere. Raises ApiError."""
         found = self.state.version(subject, version, with_deleted=with_deleted)
         place = Subject.parse(subject)
         if found is None and place.context == DEFAULT_CONTEXT:
@@ -144,7 +148,7 @@ class Reading:
         return Page(query).of(found)
 
     async def places(self, value: SchemaValue, query: Mapping[str, str]) -> list[tuple[str, int]]:
-        """Return the subjects and versions in which a schema is registered; there may be very many."""
+        """Return the subjects and versions in which a schema is registered. There may be very many."""
         places = self.state.places_of(value.id, Subject.parse(value.subject).context)
         with_deleted, time_slice, found = is_true(query, "deleted"), TimeSlice(), []
         for subject in list(places):
@@ -161,7 +165,7 @@ class Reading:
         return Page(query, SCHEMAS_MAX).of([schema_id for _, schema_id in found])
 
     def with_metadata(self, subject: str, wanted: Mapping[str, str], *, with_deleted: bool) -> SchemaValue:
-        """Find the latest version whose metadata have the properties `wanted`. Raises ApiError."""
+        """Find a subject's latest version whose metadata have all properties in `wanted`. Raises ApiError."""
         for value in reversed(self.state.versions(subject)):
             properties = (value.metadata or {}).get("properties")
             if properties is None or value.is_deleted and not with_deleted:
@@ -175,7 +179,7 @@ class Reading:
     # --- lists, which may be long
 
     async def subjects(self, query: Mapping[str, str], is_readable: IsReadable | None = None) -> list[str]:
-        """Return the subjects that the query selects by prefix. `is_readable`: access filter; None: no filter."""
+        """Return the names of subjects, selected and paged by `query`. `is_readable`: access filter; None: no filter."""
         with_deleted, only_deleted = is_true(query, "deleted"), is_true(query, "deletedOnly")
         page, found, skipped = Page(query), [], 0
         is_wanted = {True: only_deleted or with_deleted, False: not only_deleted}
@@ -191,7 +195,7 @@ class Reading:
         return found
 
     async def schemas(self, query: Mapping[str, str], is_readable: IsReadable | None = None) -> list[SchemaValue]:
-        """Return the versions that the query selects by prefix. `is_readable`: access filter; None: no filter."""
+        """Return versions of subjects, selected and paged by `query`. `is_readable`: access filter; None: no filter."""
         with_deleted, only_latest = is_true(query, "deleted"), is_true(query, "latestOnly")
         page, found, skipped = Page(query, SCHEMAS_MAX), [], 0
         async with aclosing(self._names(query.get("subjectPrefix") or ALL_CONTEXTS)) as names:
@@ -208,7 +212,7 @@ class Reading:
         return found
 
     async def _names(self, prefix: str) -> AsyncGenerator[str, None]:
-        """Yield the names of subjects with a prefix; other tasks may run in between."""
+        """Yield the names of subjects that begin with `prefix`; other tasks may run in between."""
         time_slice = TimeSlice()
         for each in self._prefixes(prefix):
             name = each
@@ -232,7 +236,7 @@ class Reading:
     # --- settings
 
     def config(self, subject: str | None, *, in_scope: bool) -> Json:
-        """Return a subject's settings, with `in_scope` also inherited ones. Raises ApiError if there are none."""
+        """Return the settings of a subject; with `in_scope` inherited ones, too. Raises ApiError if there are none."""
         found = self.state.config_in_scope(subject) if in_scope else self.state.config(subject)
         if found is None:
             text = f"Subject '{subject}' does not have subject-level compatibility configured"
@@ -240,7 +244,7 @@ class Reading:
         return found
 
     def mode(self, subject: str | None, *, in_scope: bool) -> Json:
-        """Return a subject's mode, with `in_scope` also an inherited one. Raises ApiError if there is none."""
+        """Return the mode of a subject; with `in_scope` also an inherited one. Raises ApiError if there is none."""
         found = self.state.mode_in_scope(subject) if in_scope else self.state.mode(subject)
         if found is None:
             text = f"Subject '{subject}' does not have subject-level mode configured"
@@ -249,7 +253,7 @@ class Reading:
 
 
 def scope_of(text: str) -> str | None:
-    """Return the scope of settings that a path names; None for the global scope."""
+    """Return the subject or context that a path of settings names; None for the global settings."""
     return None if Subject.parse(text).is_default_context else normalized(text)
 
 
@@ -257,7 +261,11 @@ def scope_of(text: str) -> str | None:
 
 
 def schema_json(value: SchemaValue, *, text: str | None = None, has_extras: bool, qualifies: bool = False) -> Json:
-    """Make the response for a schema id. `text`: other format; `qualifies`: add the schema's context to references."""
+    """Make the response to a request for a schema id.
+
+    `text`: the schema in another format; None: as registered. `has_extras`: add subject, version and more.
+    `qualifies`: add the schema's context to references.
+    """
     return {
         **({"subject": value.subject, "version": value.version, "guid": guid_of(value)} if has_extras else {}),
         **_content(value, text, qualifies),
@@ -266,7 +274,10 @@ def schema_json(value: SchemaValue, *, text: str | None = None, has_extras: bool
 
 
 def version_json(value: SchemaValue, *, text: str | None = None, has_extras: bool, qualifies: bool = False) -> Json:
-    """Make a version's response. `text`: other format; `qualifies`: add the schema's context to references."""
+    """Make the response to a request for a version of a subject.
+
+    `text`: the schema in another format; None: as registered. `qualifies`: add the schema's context to references.
+    """
     return {
         "subject": value.subject,
         "version": value.version,

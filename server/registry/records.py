@@ -42,7 +42,7 @@ class Malformed(ValueError):
 
 
 class Reference(NamedTuple):
-    """Reference to another schema, under the name `name`. Version -1 means the latest at the registration."""
+    """Reference to a version of another schema, under the name `name`. Version -1: the latest when registered."""
 
     name: str
     subject: str
@@ -120,7 +120,7 @@ class ContextNoted(NamedTuple):
 
 
 class Nothing(NamedTuple):
-    """Record without content, written to find the topic's end."""
+    """Record without content. An instance writes it to find out where the topic ends."""
 
 
 Event = SchemaPut | SchemaDropped | Configured | ModeSet | SubjectDeleted | SubjectCleared | ContextNoted | Nothing

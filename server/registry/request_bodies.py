@@ -41,7 +41,7 @@ def parse_body(body: bytes) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaRequest:
-    """Schema in a request. `version`: 0 if none is given, -1 for the latest; `id`: -1 if none is given."""
+    """Schema in a request. `version`: 0 if not given, -1 for the latest. `id`: -1 if not given."""
 
     text: str
     type: str = AVRO
@@ -74,7 +74,7 @@ def parse_schema(body: bytes) -> SchemaRequest:
 
 
 def parse_config(body: bytes) -> dict[str, Any]:
-    """Parse the changes of settings in a body; the value None removes a setting. Raises ApiError."""
+    """Parse the settings in a body that shall change; None stands for a setting to remove. Raises ApiError."""
     found = parse_body(body)
     changes: dict[str, Any] = {}
     for names, kind in ((_TEXTS, str), (_FLAGS, bool)):
@@ -113,7 +113,7 @@ def _member(found: Json, name: str, kind: type) -> Any:
 
 
 def _parsed(found: Json, name: str) -> Json | None:
-    """Parse a member that contains metadata or a rule set. Raises ApiError."""
+    """Parse the metadata or rule set in the member `name` of a body. Raises ApiError."""
     is_metadata = name.lower().endswith("metadata")
     given = _member(found, name, dict)
     try:

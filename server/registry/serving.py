@@ -51,7 +51,7 @@ class RegistryConfig:
 async def serve_registry(
     config: RegistryConfig, sock: socket.socket, reach: Reach, on_ready: Callable[[], None], stopping: trio.Event
 ) -> None:
-    """Serve a listening socket until `stopping`. `on_ready` is called when the topic has been read to its end."""
+    """Serve a listening socket until `stopping`. Calls `on_ready` when the schemas topic is read to its end."""
     state = RegistryState(config.compatibility)
     topic = SchemasTopic(reach, config.topic, state)
     judging = Judging(state)

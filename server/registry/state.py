@@ -58,7 +58,7 @@ class _Context:
 
 
 class RegistryState:
-    """State of the registry, read from the topic. `default_level`: compatibility level if a subject has no own one."""
+    """State of the registry, read from the schemas topic. `default_level`: global level until one is set."""
 
     def __init__(self, default_level: str = "BACKWARD") -> None:
         self._default_level = default_level
@@ -79,7 +79,7 @@ class RegistryState:
     # --- events
 
     def apply(self, event: Event) -> None:
-        """Apply the next event."""
+        """Apply the next event of the topic to the state."""
         match event:
             case SchemaPut(value):
                 self._put(value)
@@ -160,24 +160,24 @@ class RegistryState:
         return [value for _, value in sorted(self._subjects.get(subject, {}).items())]
 
     def version(self, subject: str, version: int, *, with_deleted: bool = False) -> SchemaValue | None:
-        """Return a version of a subject, or None; -1 means the latest that is not soft-deleted."""
+        """Return a version of a subject; None if unknown. `version` -1: the latest that is not soft-deleted."""
         if version == -1:
             return self.latest(subject)
         value = self._subjects.get(subject, {}).get(version)
         return None if value is None or value.is_deleted and not with_deleted else value
 
     def latest(self, subject: str) -> SchemaValue | None:
-        """Return the latest version that is not soft-deleted, or None."""
+        """Return the latest version of a subject that is not soft-deleted; None if there is none."""
         alive = (each for each in self._subjects.get(subject, {}).values() if not each.is_deleted)
         return max(alive, key=lambda each: each.version, default=None)
 
     def has_subject(self, subject: str, *, with_deleted: bool = False) -> bool:
-        """Tell whether a subject has a version; soft-deleted versions count only `with_deleted`."""
+        """Tell whether a subject has versions. If `with_deleted`, soft-deleted ones count, too."""
         versions = self._subjects.get(subject, {}).values()
         return bool(versions) if with_deleted else any(not each.is_deleted for each in versions)
 
     def by_id(self, schema_id: int, context: str, subject: str = "") -> SchemaValue | None:
-        """Return a schema by id in a context, even if soft-deleted, or None. `subject`: only if registered there."""
+        """Return a schema by id, even if soft-deleted; None if unknown. `subject`: only if registered there."""
         places = self._places(schema_id, context)
         if subject:
             return self._one_of({subject: places[subject]}) if subject in places else None
@@ -188,25 +188,25 @@ class RegistryState:
         return self._places(schema_id, context)
 
     def is_alive(self, place: Place) -> bool:
-        """Tell whether a version is not soft-deleted."""
+        """Tell whether a version is still registered, not soft-deleted."""
         return not self._subjects[place[0]][place[1]].is_deleted
 
     def id_of(self, digest: bytes, context: str) -> int | None:
-        """Return the id of the schema with this digest in a context, or None."""
+        """Return the id of the schema with this digest in a context; None if unknown."""
         found = self._contexts.get(context)
         return None if found is None else found.ids.get(digest)
 
     def max_id(self, context: str) -> int:
-        """Return the highest id that was ever used in a context."""
+        """Return the highest id that a context has ever used."""
         found = self._contexts.get(context)
         return 0 if found is None else found.max_id
 
     def version_under(self, subject: str, schema_id: int) -> int | None:
-        """Return the (latest) version of a subject that has this schema id, or None."""
+        """Return a subject's latest version that has this schema id; None if there is none."""
         return self._places(schema_id, context_of(subject)).get(subject)
 
     def referrers(self, place: Place, *, with_deleted: bool) -> list[tuple[str, int]]:
-        """Return contexts and ids of the schemas that refer to a version."""
+        """Return (context, id) of each schema that refers to a version. `with_deleted`: include soft-deleted schemas."""
         found = sorted(self._referrers.get(place, ()))
         if with_deleted:
             return found
@@ -221,13 +221,13 @@ class RegistryState:
         return {} if found is None else found.places.get(schema_id, {})
 
     def _matching(self, subject: str | None) -> Iterable[str]:
-        """Return the subjects in a scope: one subject, all of a context, or (None) all."""
+        """Return the known subjects in a scope: a subject itself, all of a context, or all (None)."""
         if subject is not None and Subject.parse(subject).name:
             return [subject] if subject in self._subjects else []
         return list(self.in_context(subject))
 
     def in_context(self, subject: str | None) -> Iterator[str]:
-        """Yield the subjects in the context of a qualified name; None: in all contexts."""
+        """Yield the subjects in the context of `subject`, a qualified name; None: in all contexts."""
         context = None if subject is None else context_of(subject)
         if context is None:
             return iter(list(self._subjects))
@@ -240,14 +240,14 @@ class RegistryState:
     # --- settings and modes
 
     def config(self, subject: str | None) -> Json | None:
-        """Return the settings of a subject or context, or None if it has none; the global settings always exist."""
+        """Return the settings of a subject or context, None if it has none. Global settings always exist."""
         found = self._configs.get(subject)
         if found is None:
             return {LEVEL: self._default_level} if subject is None or subject == _GLOBAL else None
         return {LEVEL: self._default_level, **found}
 
     def own_config(self, subject: str | None) -> Json | None:
-        """Return the settings of a subject or context as they were given, without defaults, or None."""
+        """Return the settings of a subject or context as they were given, without defaults; None if it has none."""
         return self._configs.get(subject)
 
     def config_in_scope(self, subject: str | None) -> Json:
@@ -262,12 +262,12 @@ class RegistryState:
         return {LEVEL: self._default_level}
 
     def mode(self, subject: str | None) -> str | None:
-        """Return the mode of a subject or context, or None if it has none; the global mode always exists."""
+        """Return the mode of a subject or context, None if it has none. The global mode always exists."""
         is_all = subject is None or subject == _GLOBAL
         return self._modes.get(subject) or ("READWRITE" if is_all else None)
 
     def mode_in_scope(self, subject: str | None) -> str:
-        """Return the mode that applies to a subject: its own, or an inherited one."""
+        """Return the mode that applies to a subject: its own, its context's or the global one; else READWRITE."""
         for scope in (subject, *_scopes(subject)):
             if scope in self._modes:
                 return self._modes[scope]
@@ -279,7 +279,7 @@ class RegistryState:
 
 
 def _scopes(subject: str | None) -> tuple[str | None, ...]:
-    """Return the scopes above a subject, nearest first (`InMemoryCache.config`)."""
+    """Return the scopes whose settings a subject inherits, nearest first (Confluent's `InMemoryCache.config`)."""
     context = DEFAULT_CONTEXT if subject is None else context_of(subject)
     return (None if context == DEFAULT_CONTEXT else Subject(context, "").qualified, _GLOBAL)
 

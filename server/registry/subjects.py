@@ -23,7 +23,7 @@ _PLAIN = re.compile("[^\x00-\x1f\x7f-\x9f]*")
 
 
 class Subject(NamedTuple):
-    """Subject in a context. An empty name stands for the context itself."""
+    """Name of a subject, with its context. An empty name stands for the context itself."""
 
     context: str
     name: str
@@ -47,14 +47,14 @@ class Subject(NamedTuple):
         return self.context == DEFAULT_CONTEXT and not self.name
 
     def is_valid(self, *, for_settings: bool = False) -> bool:
-        """Tell whether schemas may be registered under this name; `for_settings`: whether settings may be set."""
+        """Tell whether this name may get schemas; with `for_settings`, whether it may get settings."""
         if not (_PLAIN.fullmatch(self.context) and _PLAIN.fullmatch(self.name)) or self.name in _RESERVED:
             return False
         return for_settings or (self.name not in ("", "*") and self.context != GLOBAL_CONTEXT)
 
 
 def normalized(text: str) -> str:
-    """Normalize a qualified name by removing the default context."""
+    """Return a qualified name without the prefix of the default context."""
     return Subject.parse(text).qualified
 
 
@@ -64,7 +64,7 @@ def context_of(qualified: str) -> str:
 
 
 def resolved(reference: str, parent: str) -> str:
-    """Return a reference's qualified subject; without a context, the reference refers to the context of `parent`."""
+    """Return the qualified subject of a reference. If `reference` names no context, it means that of `parent`."""
     subject = Subject.parse(reference)
     if subject.context == DEFAULT_CONTEXT:
         context = context_of(parent)
@@ -77,7 +77,7 @@ _PIECE = 512
 
 
 class SortedNames:
-    """Sorted set of names, split into pieces so that changes stay fast with a million names."""
+    """Sorted set of names. It is split into pieces, so that changes are fast even with a million names."""
 
     def __init__(self) -> None:
         self._pieces: list[list[str]] = [[]]
@@ -115,7 +115,7 @@ class SortedNames:
             self._lasts[index] = ""
 
     def after(self, name: str, prefix: str, count: int) -> list[str]:
-        """Return up to `count` sorted names that begin with `prefix`, starting at `name`."""
+        """Return up to `count` names from `name` on that begin with `prefix`, in order."""
         found: list[str] = []
         for each in self._from(max(name, prefix)):
             if not each.startswith(prefix) or len(found) == count:

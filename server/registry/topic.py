@@ -59,7 +59,7 @@ Reach = Callable[[], Cluster]
 
 
 class Read(NamedTuple):
-    """Result of one fetch: events with offset and time, next offset, and whether the topic's end is reached."""
+    """Result of one fetch: events with offset and time, the next offset, and whether that is the topic's end."""
 
     events: list[tuple[Event, int, int]]
     position: int
@@ -95,7 +95,7 @@ class SchemasTopic:
     # --- reading
 
     def take(self, read: Read) -> None:
-        """Apply the events that were read to the state."""
+        """Apply the events of a fetch to the state."""
         for event, offset, timestamp in read.events:
             if isinstance(event, SchemaPut):
                 event.value.offset, event.value.timestamp = offset, timestamp
@@ -119,17 +119,17 @@ class SchemasTopic:
     # --- writing
 
     def become_unsure(self) -> None:
-        """Assume that the topic has unread records of another instance, which may have been the primary until now."""
+        """Assume that another instance, possibly the last primary, has written records that are not read yet."""
         self._is_unsure = True
 
     async def settle(self) -> None:
-        """Wait until all records of former primaries are read. Raises ApiError."""
+        """Wait until all records of earlier primaries are read. Raises ApiError."""
         if self._is_unsure:
             await self._write([Nothing()])
             self._is_unsure = False
 
     async def append(self, events: Sequence[Event]) -> None:
-        """Write events as one batch and wait until they are read. Only one call at a time. Raises ApiError."""
+        """Write events as one batch and wait until they are read back. Allows one call at a time. Raises ApiError."""
         await self.settle()
         await self._write(events)
 
@@ -160,7 +160,7 @@ class SchemasTopic:
 
 
 class _Reader:
-    """Reader of the topic; runs in a thread."""
+    """Reader of the schemas topic, running in a thread of its own."""
 
     def __init__(self, topic: SchemasTopic) -> None:
         self._topic = topic
@@ -173,7 +173,7 @@ class _Reader:
         self._told, self._unreadable = Reminder(), Reminder()
 
     def stop(self) -> None:
-        """Stop the thread, which may be waiting for a response."""
+        """Stop the reader's thread, even if it waits for a response."""
         self._stopped.set()
         _hang_up(self._connection)
 
@@ -195,7 +195,7 @@ class _Reader:
             trio.from_thread.run_sync(setattr, self._topic, "problem", problem)
 
     def _follow(self) -> None:
-        """Read until the leader becomes unavailable."""
+        """Read new records until the topic's leader becomes unavailable."""
         name = self._topic.name
         cluster = self._cluster = self._topic._reach()
         self._expect(_made_topic(cluster, name))
@@ -210,7 +210,10 @@ class _Reader:
             self._connection.close()
 
     def _expect(self, topic_id: bytes) -> None:
-        """Clear the state if the topic was deleted and recreated. Brokers before 2.8 have no topic ids."""
+        """Remember the topic's id. If it differs from the last one, the topic was recreated: clear the state.
+
+        Brokers before 2.8 have no topic ids.
+        """
         before, self._topic_id = self._topic_id, topic_id
         if any(before) and before != topic_id:
             logger.warning("%s was replaced by another topic; reading it again", self._topic.name)
@@ -285,7 +288,7 @@ def _made_topic(cluster: Cluster, name: str) -> bytes:
 
 
 class _Writer:
-    """Writer with its own connection. One thread writes, while another thread may close the writer."""
+    """Writer to the schemas topic, with its own connection. While one thread writes, another may close it."""
 
     def __init__(self, reach: Reach, name: str) -> None:
         self._reach, self._name = reach, name
@@ -333,7 +336,7 @@ class _Writer:
 
 
 def _hang_up(connection: BrokerConnection | None) -> None:
-    """Shut down a connection for which another thread may wait; `close` alone would not wake that thread."""
+    """Shut down a connection. This wakes a thread that waits for it, which `close` alone would not."""
     if connection is not None:
         with suppress(OSError):
             connection.socket.shutdown(socket.SHUT_RDWR)

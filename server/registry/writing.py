@@ -64,7 +64,7 @@ class Writing:
     # --- schemas
 
     async def known(self, subject: str, request: SchemaRequest, *, normalizes: bool) -> SchemaValue | None:
-        """Find a version that has the requested schema unchanged; None: it must be registered. Raises ApiError."""
+        """Find a version that already has the schema of `request`; None: `register` must decide. Raises ApiError."""
         config = self._state.config_in_scope(subject)
         if not request.text.strip() or request.version > 0 or request.id >= 0 or any(map(config.get, _MERGED)):
             return None
@@ -80,7 +80,7 @@ class Writing:
     async def looked_up(
         self, subject: str, request: SchemaRequest, *, normalizes: bool, with_deleted: bool
     ) -> SchemaValue:
-        """Find the version of a subject that contains the schema in `request`. Raises ApiError."""
+        """Find the version of a subject that has the schema in `request`. Raises ApiError."""
         names = [subject]
         if context_of(subject) == DEFAULT_CONTEXT:
             names += [Subject(each, subject).qualified for each in self._state.contexts()[1:]]
@@ -119,7 +119,7 @@ class Writing:
         return None
 
     def _with_metadata(self, subject: str, request: SchemaRequest, previous: SchemaValue | None) -> SchemaRequest:
-        """Complete metadata and rules from the previous version, and apply the configured defaults and overrides."""
+        """Fill in missing metadata and rules from the previous version, then merge the configured ones."""
         config = self._state.config_in_scope(subject)
         given, rules = request.metadata, request.rule_set
         if previous is not None:
@@ -136,7 +136,7 @@ class Writing:
     async def register(
         self, subject: str, request: SchemaRequest, *, normalizes: bool, forces: bool = False
     ) -> SchemaValue:
-        """Register a schema in a subject; return the new or existing version. Raises ApiError."""
+        """Register a schema in a subject; return the new version, or an existing equal one. Raises ApiError."""
         if not Subject.parse(subject).is_valid():
             raise invalid_subject(subject)
         async with self._turn:
@@ -156,7 +156,7 @@ class Writing:
             return decided if isinstance(decided, SchemaValue) else await self._registered(subject, request, decided)
 
     def _basis(self, subject: str) -> object:
-        """Return the state on which a registration in a subject depends, to detect changes."""
+        """Return the state that a registration in a subject depends on. The caller compares it to detect changes."""
         versions = tuple((each.version, each.id, each.is_deleted) for each in self._state.versions(subject))
         return versions, self._state.mode_in_scope(subject), self._state.config_in_scope(subject)
 
@@ -167,7 +167,7 @@ class Writing:
     async def _decided(
         self, subject: str, request: SchemaRequest, normalizes: bool, forces: bool
     ) -> SchemaValue | Judged:
-        """Return the version that has the schema already, or the schema to register. Raises ApiError if refused."""
+        """Return the version that already has the schema; otherwise the schema to register. Raises ApiError."""
         mode = self._state.mode_in_scope(subject)
         self._check_mode(subject, request, mode)
         versions = self._state.versions(subject)
@@ -191,7 +191,10 @@ class Writing:
         return judged
 
     def _id_for(self, subject: str, request: SchemaRequest, judged: Judged) -> int | None:
-        """Return the schema's known or given id; None: a new one is needed. Raises ApiError if the given id is used."""
+        """Return the id given in `request` or already known; None: a new one is needed.
+
+        Raises ApiError if the given id is used by another schema.
+        """
         schema_id = self._state.id_of(judged.digest, context_of(subject))
         if request.id >= 0 and request.id != schema_id:
             self._check_id(subject, request.id, judged)
@@ -232,7 +235,10 @@ class Writing:
     def _completed(
         self, subject: str, request: SchemaRequest, alive: Sequence[SchemaValue], next_version: int
     ) -> SchemaRequest:
-        """Complete a request: a missing schema from the latest version, metadata also from the settings."""
+        """Return the request with its missing schema, metadata and rules filled in.
+
+        They come from the latest version; metadata and rules also from the settings.
+        """
         previous = alive[-1] if alive else None
         if previous is not None and not request.text.strip():
             request = replace(request, text=previous.text, type=previous.type, references=previous.references)
@@ -258,7 +264,7 @@ class Writing:
             )
 
     async def problems(self, subject: str, judged: Judged, alive: Sequence[SchemaValue]) -> list[str]:
-        """Return the reasons why a schema is incompatible with versions of a subject; empty if it is compatible."""
+        """Return why a schema is incompatible with the versions `alive` of a subject; empty if it is compatible."""
         config = self._state.config_in_scope(subject)
         if group := config.get("compatibilityGroup"):
             wanted = metadata.properties_of(judged.metadata).get(group)
@@ -270,7 +276,10 @@ class Writing:
         return found
 
     def _before(self, value: SchemaValue, versions: Iterable[SchemaValue]) -> list[Event]:
-        """Return the events to write before a new version: its context is created, replaced versions are purged."""
+        """Return the events to write before the new version `value`.
+
+        They create its context if that is new, and purge soft-deleted versions that it replaces.
+        """
         events: list[Event] = []
         context = context_of(value.subject)
         if context not in self._state.contexts():
@@ -284,7 +293,7 @@ class Writing:
     # --- deletion
 
     async def delete_version(self, subject: str, version: int, *, for_good: bool) -> int:
-        """Delete a version, permanently if `for_good`; return the version's number. Raises ApiError."""
+        """Delete a version, permanently if `for_good`; return the version number. Raises ApiError."""
         async with self._turn:
             await self._topic.settle()
             value = self._to_delete(subject, version, for_good)
@@ -314,7 +323,7 @@ class Writing:
         return value
 
     async def delete_subject(self, subject: str, *, for_good: bool) -> list[int]:
-        """Delete all versions of a subject, permanently if `for_good`; return their numbers. Raises ApiError."""
+        """Delete all versions of a subject, permanently if `for_good`; return the version numbers. Raises ApiError."""
         async with self._turn:
             await self._topic.settle()
             versions = self._state.versions(subject)
@@ -371,7 +380,7 @@ class Writing:
     # --- settings
 
     async def configure(self, subject: str | None, changes: Json) -> Json:
-        """Change settings of a scope; return all settings of this scope. Raises ApiError."""
+        """Change settings of a subject, a context or all (None); return all its settings. Raises ApiError."""
         self._check_scope(subject)
         async with self._turn:
             await self._topic.settle()
@@ -382,7 +391,7 @@ class Writing:
             return merged
 
     async def unset_config(self, subject: str | None) -> Json:
-        """Remove the settings of a scope; return the former settings. Raises ApiError."""
+        """Remove the settings of a subject, a context or all (None); return the former settings. Raises ApiError."""
         async with self._turn:
             await self._topic.settle()
             before = self._state.config(subject)
@@ -393,7 +402,7 @@ class Writing:
             return before
 
     async def set_mode(self, subject: str | None, mode: str | None, *, forces: bool) -> None:
-        """Set the mode of a scope; None removes the mode. Raises ApiError."""
+        """Set the mode of a subject, a context or all (None). `mode` None removes it. Raises ApiError."""
         self._check_scope(subject)
         async with self._turn:
             await self._topic.settle()
@@ -403,7 +412,10 @@ class Writing:
             await self._append_all([*events, ModeSet(subject, mode)])
 
     async def _cleared(self, subject: str | None) -> list[Event]:
-        """Return events that purge soft-deleted schemas before an import. Raises ApiError if one is not deleted."""
+        """Return the events that purge a scope's soft-deleted versions before an import.
+
+        Raises ApiError if a version is not deleted or still referenced.
+        """
         is_one = subject is not None and bool(Subject.parse(subject).name)
         names = iter([subject]) if is_one and subject is not None else self._state.in_context(subject)
         events: list[Event] = []
@@ -419,7 +431,10 @@ class Writing:
         return [*events, SubjectCleared(subject)]
 
     async def unset_mode(self, subject: str | None, *, recursively: bool) -> str | None:
-        """Remove the mode of a scope; return the former mode. Raises ApiError."""
+        """Remove the mode of a subject, a context or all (None); return the former mode or None. Raises ApiError.
+
+        `recursively`: remove also the modes of the subjects in the context.
+        """
         async with self._turn:
             await self._topic.settle()
             before = self._state.mode(subject)
@@ -441,5 +456,5 @@ def _next_version(versions: Sequence[SchemaValue]) -> int:
 
 
 def _context_name(subject: str | None) -> str:
-    """Return the context of a subject as in Confluent's messages, in which the default context is empty."""
+    """Return the context of a subject as Confluent's messages spell it; the default context is empty."""
     return "" if subject is None else Subject(context_of(subject), "").qualified

@@ -42,12 +42,12 @@ def path_of(pattern: Pattern) -> str:
 
 
 def can_be_stored(name: str) -> bool:
-    """Return True if ACLs for a resource of this name can be stored, that is, if the name can be a node's name."""
+    """Return True if ACLs for a resource with this name can be stored: if the name can be a node's name."""
     return name not in (".", "..") and _NODE_NAME.fullmatch(name) is not None
 
 
 def all_paths() -> list[str]:
-    """Return the paths of all nodes that ACLs need, parents first."""
+    """Return the paths of all nodes that must exist before ACLs can be stored, parents first."""
     paths = ["/kafka-acl", "/kafka-acl-extended", ROOTS[PatternType.PREFIXED], *CHANGES.values()]
     return paths + [type_path(kind, each) for kind in ROOTS for each in TYPES]
 
@@ -67,7 +67,7 @@ def encode_entries(entries: Iterable[Entry]) -> bytes:
 
 
 def decode_entries(data: bytes) -> frozenset[Entry]:
-    """Decode the node of a pattern into its ACL entries. Raises MalformedNode."""
+    """Decode the node of a resource pattern into its ACL entries. Raises MalformedNode."""
     if not data:
         return frozenset()
     try:
@@ -108,7 +108,7 @@ def encode_change(pattern: Pattern) -> bytes:
 
 
 def decode_change(kind: PatternType, data: bytes) -> Pattern:
-    """Decode a change notification into the pattern whose ACLs have changed. Raises MalformedNode."""
+    """Decode a notification into the resource pattern whose ACLs have changed. Raises MalformedNode."""
     try:
         if kind is PatternType.LITERAL:
             type_name, separator, name = data.decode().partition(":")
@@ -138,7 +138,7 @@ def _name(member: IntEnum) -> str:
 
 
 def _member(kind: type[EnumT], name: str) -> EnumT:
-    """Return the enum member of this name, in any case and with or without underscores. Raises KeyError."""
+    """Return the enum member called `name`; case and underscores do not matter. Raises KeyError."""
     member: EnumT = _MEMBERS[kind][name.upper().replace("_", "")]
     return member
 

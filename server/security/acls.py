@@ -27,7 +27,7 @@ _MAPPED = 0xFFFF  # what is before the 32 bits of an IPv4 address in an IPv6 one
 
 
 class InvalidNetwork(ValueError):
-    """A network's text is malformed. The message is that of Apache Commons Net."""
+    """Malformed text of a network. The message is that of Apache Commons Net."""
 
 
 class Address(NamedTuple):
@@ -152,7 +152,7 @@ class Permission(IntEnum):
 
 
 def coded(kind: type[EnumT], code: int) -> EnumT:
-    """Return the enum member for a number in a request; UNKNOWN for numbers without a member."""
+    """Return the enum member with a number from a request; UNKNOWN if the number has no member."""
     try:
         return kind(code)
     except ValueError:
@@ -160,7 +160,7 @@ def coded(kind: type[EnumT], code: int) -> EnumT:
 
 
 class Pattern(NamedTuple):
-    """Pattern of resources: all of one type with one name, or with one name prefix (Kafka's ResourcePattern)."""
+    """Resource pattern: all resources of a type with one name, or with one prefix (Kafka's ResourcePattern)."""
 
     resource_type: ResourceType
     pattern_type: PatternType
@@ -168,7 +168,7 @@ class Pattern(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Permission of a principal, from a host, for an operation (Kafka's AccessControlEntry)."""
+    """Part of an ACL rule: allows or denies an operation to a principal from a host (Kafka's AccessControlEntry)."""
 
     principal: str
     host: str
@@ -177,21 +177,21 @@ class Entry(NamedTuple):
 
 
 class Acl(NamedTuple):
-    """ACL rule: an entry that applies to the resources of a pattern (Kafka's AclBinding)."""
+    """ACL rule: an entry that applies to all resources of a pattern (Kafka's AclBinding)."""
 
     pattern: Pattern
     entry: Entry
 
 
 class PatternFilter(NamedTuple):
-    """Filter of patterns. `name` None matches any name (Kafka's ResourcePatternFilter)."""
+    """Filter of resource patterns; a `name` of None matches any name (Kafka's ResourcePatternFilter)."""
 
     resource_type: ResourceType
     pattern_type: PatternType
     name: str | None
 
     def matches(self, pattern: Pattern) -> bool:
-        """Return True if this filter matches `pattern`. MATCH matches every pattern that covers the named resource."""
+        """Return True if this filter matches `pattern`. MATCH: if `pattern` covers the resource called `name`."""
         if self.resource_type not in (ResourceType.ANY, pattern.resource_type):
             return False
         if self.pattern_type not in (PatternType.ANY, PatternType.MATCH, pattern.pattern_type):
@@ -250,7 +250,7 @@ class AclFilter(NamedTuple):
         operation: int,
         permission: int,
     ) -> AclFilter:
-        """Create a filter from a request; `resource`: type (number), name and pattern type (number)."""
+        """Create a filter from the codes in a request. `resource`: resource type, name and pattern type."""
         resource_type, name, pattern_type = resource
         return cls(
             PatternFilter(coded(ResourceType, resource_type), coded(PatternType, pattern_type), name),
@@ -259,7 +259,7 @@ class AclFilter(NamedTuple):
 
     @property
     def problem(self) -> str | None:
-        """Reason why this filter cannot delete rules, or None (Kafka's `AclControlManager.validateFilter`)."""
+        """Reason why this filter must not delete rules; None if it may (Kafka's `AclControlManager.validateFilter`)."""
         if not (self.patterns.resource_type and self.patterns.pattern_type):
             return "Unknown patternFilter."
         if not (self.entries.operation and self.entries.permission):

@@ -58,9 +58,9 @@ Who = tuple[str, str]
 
 
 class _Rights:
-    """Operations that the rules of one pattern allow and deny, as bits.
+    """Rights that the rules of one pattern grant and deny: a bit for each operation.
 
-    `bits`: by (principal, host). `networks`: triples (principal, network, bits) for rules whose host is a network.
+    `bits`: rights by (principal, host). `networks`: (principal, network, bits) of rules whose host is a network.
     """
 
     __slots__ = ("bits", "networks")
@@ -85,7 +85,7 @@ class _Rights:
             return  # as in Kafka such a rule matches no principal
 
     def of(self, requester: Requester) -> int:
-        """Return the operations allowed to a client as bits; the denied operations follow, shifted by `_DENIED`."""
+        """Return the bits of operations allowed to a client; its denied operations are the bits from `_DENIED` on."""
         get, bits = self.bits.get, 0
         for who in requester.whos:
             bits |= get(who, 0)
@@ -97,7 +97,7 @@ class _Rights:
 
 
 class Requester:
-    """Client whose access is checked: its principal and address, and all names that rules may have for it."""
+    """Client that asks for access: principal, address, and each (principal, host) that a rule may name for it."""
 
     __slots__ = ("address", "principals", "whos")
 
@@ -108,7 +108,7 @@ class Requester:
 
 
 class _Rules:
-    """Rules for resources of one type."""
+    """ACL rules for all resources of one type."""
 
     __slots__ = ("lengths", "literal", "patterns_of", "prefixed")
 
@@ -121,7 +121,7 @@ class _Rules:
     def put(
         self, pattern: Pattern, before: Collection[Entry], after: Collection[Entry], rights: _Rights | None
     ) -> None:
-        """Replace the entries of a pattern. `rights`: rights that result from `after`; None if `after` is empty."""
+        """Replace the entries of a pattern. `rights`: the rights that `after` grants; None if `after` is empty."""
         if before:
             self._leave_out(pattern, before)
         for principal in {entry.principal for entry in after}:
@@ -151,7 +151,7 @@ class _Rules:
             del self.lengths[length]
 
     def concerning(self, name: str) -> list[_Rights]:
-        """Return the rights of all patterns that cover the resource of this name."""
+        """Return the rights of each pattern that covers the resource called `name`."""
         literal, prefixed, size = self.literal, self.prefixed, len(name)
         found = [literal.get(name), literal.get(WILDCARD)]
         for length in self.lengths:
@@ -164,7 +164,7 @@ class _Rules:
 
 
 class AclIndex:
-    """Index of all ACL rules, by which a decision reads only the rules that can apply."""
+    """Index of all ACL rules. It finds the rules that can apply to a resource without reading all."""
 
     def __init__(self) -> None:
         self._entries: dict[Pattern, frozenset[Entry]] = {}
@@ -174,11 +174,11 @@ class AclIndex:
 
     @property
     def entries(self) -> Mapping[Pattern, frozenset[Entry]]:
-        """All rules, by pattern."""
+        """Entries of all ACL rules, by pattern."""
         return self._entries
 
     def put(self, pattern: Pattern, entries: frozenset[Entry]) -> None:
-        """Replace all rules of a pattern."""
+        """Replace all entries of a pattern; with no entries, remove the pattern."""
         before = self._entries.pop(pattern, frozenset())
         if entries:
             self._entries[pattern] = entries
@@ -191,7 +191,7 @@ class AclIndex:
     def _rights_of(self, entries: frozenset[Entry]) -> _Rights:
         """Return the rights that result from these entries.
 
-        Equal entries share one object, because thousands of patterns often have only a few different sets of entries.
+        Thousands of patterns often share a few sets of entries; equal sets share one object of rights.
         """
         if len(entries) > SHARED_ENTRIES_MAX:
             return _Rights(entries)
@@ -219,7 +219,7 @@ class AclIndex:
         return allowed & ~(bits >> _DENIED)
 
     def allows_on_any(self, requester: Requester, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """Tell whether a rule allows the operation on some resource of the type (Kafka's `authorizeByResourceType`).
+        """Tell whether a client may do an operation on some resource of a type (Kafka's `authorizeByResourceType`).
 
         No operation implies another. A deny for all names wins, then an allow for all names. Any other allow counts
         unless a deny has the same name or a prefix of it.
@@ -263,10 +263,10 @@ QUOTED_CHARACTERS_MAX = 300
 
 
 class RefusalLog:
-    """Log of denied operations (INFO, as in Kafka), with a rate limit; `clock_s` returns seconds.
+    """Log of denied operations at INFO, as in Kafka, with a rate limit. `clock_s` returns seconds.
 
-    A repeated denial is logged once a minute with its count, at most `LINES_MAX` different ones a minute. Names come
-    from clients, so they are quoted and unprintable characters escaped.
+    Repetitions of a denial are counted, and logged once a minute; at most `LINES_MAX` different denials are logged a
+    minute. Names come from clients, so they are quoted, and unprintable characters are escaped.
     """
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
@@ -318,7 +318,7 @@ class AclAuthorizer:
         self._log = RefusalLog(clock_s)
 
     def put(self, pattern: Pattern, entries: frozenset[Entry]) -> None:
-        """Replace all rules of a pattern."""
+        """Replace all entries of a pattern, and drop the cached decisions."""
         self.index.put(pattern, entries)
         self.version += 1
         self._young, self._old, self._any = {}, {}, {}
@@ -361,7 +361,7 @@ class AclAuthorizer:
     # ------------------------------------------------------------------ verdicts
 
     def _verdict(self, principal: str, host: str, resource_type: ResourceType, name: str) -> int:
-        """Return all operations allowed to a client on a resource, as bits; recent results are cached."""
+        """Return the bits of all operations that a client may do on a resource. Recent results are cached."""
         key = (principal, host, resource_type, name)
         verdict = self._young.get(key)
         if verdict is not None:

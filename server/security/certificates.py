@@ -20,11 +20,11 @@ _OBJECT_ID_BYTES_MAX = 64
 
 
 class MalformedDer(ValueError):
-    """A certificate is malformed, or has unsupported features."""
+    """Certificate that is malformed, or has features that are not supported."""
 
 
 class Element(NamedTuple):
-    """One DER element. `whole`: the encoding of tag, length and contents."""
+    """DER element. `whole`: its encoding with tag, length and contents."""
 
     tag: int
     contents: memoryview
@@ -32,14 +32,14 @@ class Element(NamedTuple):
 
 
 class Attribute(NamedTuple):
-    """One attribute of a distinguished name. `kind`: the dotted object identifier."""
+    """Attribute of a distinguished name. `kind`: dotted object identifier."""
 
     kind: str
     value: Element
 
 
 def subject(certificate: bytes) -> list[list[Attribute]]:
-    """Return the subject's distinguished name as relative names in order. Raises MalformedDer."""
+    """Return the subject of a certificate (DER) as a list of relative names, in order. Raises MalformedDer."""
     name = _fields(certificate)[4]
     if name.tag != _SEQUENCE:
         raise MalformedDer("the subject is no sequence")
@@ -55,13 +55,13 @@ def subject(certificate: bytes) -> list[list[Attribute]]:
 
 
 def signature_algorithm(certificate: bytes) -> str:
-    """Return the object identifier of the algorithm with which the certificate is signed. Raises MalformedDer."""
+    """Return the object identifier of the algorithm that signed a certificate (DER). Raises MalformedDer."""
     (algorithm, *_) = _elements(_fields(certificate)[1].contents)
     return _dotted(algorithm.contents)
 
 
 def alternative_names(certificate: bytes) -> frozenset[bytes]:
-    """Return the subject alternative names in DER, each including its tag."""
+    """Return the subject alternative names of a certificate, each in DER with its tag; empty if none."""
     for field in _fields(certificate)[6:]:
         if field.tag == _EXTENSIONS:
             for extension in _elements(_only(field.contents).contents):
@@ -127,7 +127,6 @@ def _length(data: memoryview, position: int) -> tuple[int, int]:
 
 
 def _dotted(contents: memoryview) -> str:
-    """Format an object identifier in dotted form, such as 2.5.4.3."""
     if not 1 <= len(contents) <= _OBJECT_ID_BYTES_MAX or contents[-1] & 0x80:
         raise MalformedDer("an object identifier that is empty, too long or cut off")
     numbers, number = [], 0
@@ -161,7 +160,7 @@ _ESCAPED = frozenset(',=+<>#;"\\')
 
 
 def distinguished_name(certificate: bytes) -> str:
-    """Return the subject's distinguished name of a certificate (DER) as text. Raises MalformedDer."""
+    """Return the distinguished name of a certificate's (DER) subject, as text. Raises MalformedDer."""
     return ",".join("+".join(map(_written, relative)) for relative in reversed(subject(certificate)))
 
 

@@ -41,11 +41,11 @@ _LINE = 64
 
 
 class MalformedPem(ValueError):
-    """A text is not PEM, or lacks the requested object. The message never quotes the text."""
+    """Text that is no PEM, or lacks the requested object. The message never quotes the text."""
 
 
 class Block(NamedTuple):
-    """One PEM object. `label`: CERTIFICATE, PRIVATE KEY and so on."""
+    """PEM object. `label`: its type, such as CERTIFICATE or PRIVATE KEY."""
 
     label: str
     der: bytes
@@ -113,7 +113,7 @@ FILE_BYTES_MAX = 4 * 1024 * 1024
 
 
 class KeyStore(NamedTuple):
-    """Private key and its certificate chain (DER), the holder's certificate first."""
+    """Private key with its certificate chain (DER). The chain begins with the key holder's certificate."""
 
     key: Block
     chain: tuple[bytes, ...]
@@ -131,7 +131,7 @@ def pem_of(chain: tuple[bytes, ...]) -> str:
 
 
 def read_key_store(config: TlsConfig) -> KeyStore | None:
-    """Read the keystore given by ssl.keystore.*; None if none is given. Raises InvalidSetting.
+    """Read the private key and chain that ssl.keystore.* gives; None if it gives none. Raises InvalidSetting.
 
     The rules are those of Kafka's DefaultSslEngineFactory.
     """
@@ -155,7 +155,7 @@ def read_key_store(config: TlsConfig) -> KeyStore | None:
 
 
 def read_trust_store(config: TlsConfig) -> tuple[bytes, ...] | None:
-    """Read the authorities (DER) given by ssl.truststore.*; None if none are given. Raises InvalidSetting."""
+    """Read the authorities (DER) that ssl.truststore.* gives; None if it gives none. Raises InvalidSetting."""
     kind, inline = config.ssl_truststore_type.upper(), config.ssl_truststore_certificates
     location, password = config.ssl_truststore_location, config.ssl_truststore_password
     if inline is not None:
@@ -215,7 +215,7 @@ def _text_of(name: str, location: str) -> str:
 
 
 def read_file(name: str, location: str) -> bytes:
-    """Read a keystore or truststore file, named in setting `name`. Raises InvalidSetting if it cannot be read."""
+    """Read the store file at `location`, which the setting `name` gives. Raises InvalidSetting."""
     path = Path(location)
     try:
         # A pipe or a device would block its reader for ever.
@@ -243,7 +243,7 @@ def _check_type(name: str, kind: str) -> None:
 
 
 def _of_binary_store(config: TlsConfig, location: str) -> KeyStore:
-    """Read a JKS or PKCS#12 keystore. As in Java, its first bytes decide the format, not the configured type."""
+    """Read a JKS or PKCS#12 keystore. Its first bytes tell the format, whatever type is configured, as in Java."""
     name = "ssl.keystore.location"
     data, password, key_password = read_file(name, location), config.ssl_keystore_password, config.ssl_key_password
     try:
@@ -275,14 +275,14 @@ _X509 = ("X.509", "X509")
 
 
 class UnreadableStore(ValueError):
-    """A keystore or truststore is unreadable, or its password wrong. The message quotes neither."""
+    """Keystore or truststore that is malformed, or whose password is wrong. The message quotes neither."""
 
 
 # ---------------------------------------------------------------------- PKCS#12
 
 
 def pkcs12_key_and_chain(data: bytes, password: str | None) -> tuple[bytes, tuple[bytes, ...]]:
-    """Return the private key (DER of PKCS#8) and its chain (DER), the holder's first. Raises UnreadableStore."""
+    """Return the private key (PKCS#8 in DER) and its certificates (DER), the holder's first. Raises UnreadableStore."""
     store = _pkcs12_store(data, password)
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
@@ -294,7 +294,7 @@ def pkcs12_key_and_chain(data: bytes, password: str | None) -> tuple[bytes, tupl
 
 
 def pkcs12_authorities(data: bytes, password: str | None) -> tuple[bytes, ...]:
-    """Return all certificates (DER), also of private keys, as Java trusts them. Raises UnreadableStore."""
+    """Return all certificates (DER); like Java, also those of private keys. Raises UnreadableStore."""
     store = _pkcs12_store(data, password)
     from cryptography.hazmat.primitives.serialization import Encoding
 
@@ -319,7 +319,7 @@ def _pkcs12_store(data: bytes, password: str | None) -> PKCS12KeyAndCertificates
 
 
 def _chain(holder: x509.Certificate, others: Sequence[x509.Certificate]) -> Iterator[x509.Certificate]:
-    """Yield the chain from the holder to the authority; `others` may be in any order, and unrelated."""
+    """Yield the chain of certificates from `holder` to the authority. `others`: unordered, perhaps unrelated."""
     by_subject = {each.subject: each for each in others}
     following: x509.Certificate | None = holder
     while following is not None:
@@ -333,9 +333,9 @@ def _chain(holder: x509.Certificate, others: Sequence[x509.Certificate]) -> Iter
 def jks_key_and_chain(
     data: bytes, store_password: str | None, key_password: str | None
 ) -> tuple[bytes, tuple[bytes, ...]]:
-    """Return the first private key (DER of PKCS#8) and its certificate chain (DER), the holder's certificate first.
+    """Return the first private key (PKCS#8 in DER) and its certificate chain (DER), the holder's certificate first.
 
-    `key_password` None: the key has the store's password, as with Java's tools. Raises UnreadableStore.
+    `key_password` None: the password of the store, as with Java's tools. Raises UnreadableStore.
     """
     jks = _jks()
     password = store_password if key_password is None else key_password
@@ -351,7 +351,7 @@ def jks_key_and_chain(
 
 
 def jks_authorities(data: bytes, password: str | None) -> tuple[bytes, ...]:
-    """Return all trusted certificates (DER), including private keys' own, as Java does. Raises UnreadableStore."""
+    """Return the trusted certificates (DER); like Java, also those of private keys. Raises UnreadableStore."""
     jks = _jks()
     found: list[bytes] = []
     for entry in _entries(jks, data, password):
@@ -376,7 +376,7 @@ def _jks() -> Any:
 
 
 def _entries(jks: Any, data: bytes, password: str | None) -> Iterator[Any]:
-    """Yield the entries of a JKS store. As in Java, its integrity is not checked without a password."""
+    """Yield the entries of a JKS store. Like Java, verify the store's integrity only with a password."""
     # The other format of that package has serialized objects of Java in it.
     if not data.startswith(JKS_MAGIC):
         raise UnreadableStore("it is no JKS store")

@@ -17,9 +17,9 @@ from ottla.wire.text import JAVA_REPLACE
 
 
 class LoginRefused(Exception):
-    """Login refused with a reason for the peer (Kafka's SaslAuthenticationException).
+    """Refusal of a login, with a reason for the peer (Kafka's SaslAuthenticationException).
 
-    `reason`: text for the log if the peer's must not be logged, for instance because of a name that the peer sent.
+    `reason`: another text for the log, if the peer's contains, for instance, a name that the peer sent.
     """
 
     def __init__(self, told: str, *, reason: str | None = None) -> None:
@@ -28,17 +28,17 @@ class LoginRefused(Exception):
 
 
 class LoginFailed(Exception):
-    """A login has failed; the peer is told only that its credentials are invalid (Kafka's SaslException)."""
+    """Failure of a login. The peer is told only that its credentials are invalid (Kafka's SaslException)."""
 
 
 class NotEncrypted(Exception):
-    """The TLS handshake with another broker has failed. The text names the reason and the remedy."""
+    """Failure of the TLS handshake with another broker. The text names the reason and the remedy."""
 
 
 class Login(NamedTuple):
-    """Authenticated client. `expires_ms`: expiry of its credentials, in ms since 1970 (None: never).
+    """Result of a client's login. `expires_ms`: end of its credentials in ms since 1970; None: they never expire.
 
-    `by_token`: the client has logged in with a delegation token, and so has fewer rights than the token's owner.
+    `by_token`: the client used a delegation token, which grants fewer rights than its owner has.
     """
 
     principal: str
@@ -47,7 +47,7 @@ class Login(NamedTuple):
 
 
 class ServerMechanism(Protocol):
-    """Server side of one SASL exchange. Methods raise LoginRefused or LoginFailed, which ends the exchange."""
+    """Server side of one SASL exchange. If a method raises LoginRefused or LoginFailed, the exchange is over."""
 
     login: Login | None
     """Set when the exchange is complete."""
@@ -56,7 +56,7 @@ class ServerMechanism(Protocol):
     """Reason of a refusal, for the log, if the client has it already and sends the last message."""
 
     def step(self, token: bytes, now_ms: int) -> bytes:
-        """Process a client's token; return the answer, which may be empty. Raises LoginRefused or LoginFailed."""
+        """Process a token of the client; return the answer, perhaps empty. Raises LoginRefused or LoginFailed."""
 
 
 class ClientMechanism(Protocol):
@@ -65,7 +65,10 @@ class ClientMechanism(Protocol):
     is_complete: bool
 
     def step(self, token: bytes) -> bytes:
-        """Process the server's token (empty at first); return the next. Raises LoginFailed for an unproven server."""
+        """Process a token of the server, at first empty; return the next token.
+
+        Raises LoginFailed, for instance if the server has not proven its identity.
+        """
 
 
 USER_PREFIX = "user_"
@@ -73,7 +76,7 @@ TOKEN_BYTES_MAX = 16_384  # the RFC has 255 for each of the three texts
 
 
 class PlainUsers:
-    """Users in the options of a JAAS entry (`user_alice="her password"`), with keyed digests of their passwords.
+    """Users and passwords in a JAAS entry (`user_alice="her password"`). Passwords are kept as keyed digests.
 
     The key belongs to this process. Comparing digests takes the same time for any password and for unknown names.
     """

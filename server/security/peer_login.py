@@ -39,7 +39,7 @@ Ask = Callable[["Message", int], Awaitable[Any]]
 
 
 class PeerLogin:
-    """Login of this broker at other brokers, with the same credentials at each."""
+    """Login of this broker at other brokers, with one set of credentials for all."""
 
     def __init__(self, config: PeerLoginConfig, run_in_thread: Callable[..., Awaitable[Any]] | None = None) -> None:
         self._config = config
@@ -59,9 +59,9 @@ class PeerLogin:
             self._tokens = tokens_for(config.tokens)
 
     async def log_in(self, ask: Ask, host: str = "") -> int:
-        """Log in at another broker; return the session's lifetime in ms, 0 if it is unlimited.
+        """Log in at another broker; return the session's lifetime in ms, or 0 if it has no limit.
 
-        `ask` sends a request and returns the response; `host`: the broker's. Raises LoginRefused, LoginFailed.
+        `ask` sends a request and returns the response. `host`: the other broker's host. Raises LoginRefused, LoginFailed.
         """
         name = self._config.mechanism
         mechanism = await self._begun(host)  # first, as the other broker does not wait for long

@@ -25,11 +25,11 @@ _DIGITS = frozenset("0123456789")
 
 
 class InvalidPattern(ValueError):
-    """RE2 cannot match a pattern, or Java would reject a replacement."""
+    """Pattern that RE2 cannot match, or replacement that Java would reject."""
 
 
 class ResultTooLong(Exception):
-    """A replacement would make a name longer than RESULT_CHARACTERS_MAX."""
+    """Replacement that would make a name longer than RESULT_CHARACTERS_MAX."""
 
 
 def compiled(pattern: str) -> Any:
@@ -46,9 +46,10 @@ def compiled(pattern: str) -> Any:
 
 
 def replacement_parts(text: str, groups: int, *, absent_are_plain: bool) -> list[str | int]:
-    """Split a replacement into texts and numbers of the pattern's `groups` groups. Raises InvalidPattern.
+    """Split a replacement into plain texts and group numbers. Raises InvalidPattern.
 
-    `absent_are_plain`: if there are groups, others, such as `$9`, are plain text (Kafka's escapeLiteralBackReferences).
+    `groups`: number of groups in the pattern. `absent_are_plain`: if the pattern has groups, references to others are
+    plain text (Kafka's escapeLiteralBackReferences).
     """
     parts: list[str | int] = []
     position = 0
@@ -72,9 +73,10 @@ def replacement_parts(text: str, groups: int, *, absent_are_plain: bool) -> list
 
 
 def _group(text: str, position: int, groups: int, *, absent_are_plain: bool) -> tuple[str | int, int]:
-    """Parse a group reference at `position`: the longest number of an existing group. Raises InvalidPattern.
+    """Parse a group reference, whose digits begin at `position`. Raises InvalidPattern.
 
-    Return the number, or plain text for a missing group, and the position behind it.
+    Return (group number, position behind it), with plain text instead of the number of a missing group. The number is
+    the longest one for which a group exists.
     """
     number = int(text[position])
     if number > groups:
@@ -89,7 +91,7 @@ def _group(text: str, position: int, groups: int, *, absent_are_plain: bool) -> 
 
 
 def replaced(pattern: Any, parts: Sequence[str | int], text: str, *, only_first: bool = False) -> str:
-    """Replace all matches (`only_first`: one) as Java does, even empty ones after others. Raises ResultTooLong."""
+    """Replace matches like Java: all or `only_first`, and empty ones after others, too. Raises ResultTooLong."""
     result: list[str] = []
     end = size = 0
     for match in pattern.finditer(text):
@@ -116,11 +118,11 @@ _RULE = re.compile(r"RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)", re.DOTAL
 
 
 class InvalidRules(ValueError):
-    """Kafka would reject the rules, or RE2 cannot match one of their patterns."""
+    """Mapping rules that Kafka would reject, or that have a pattern that RE2 cannot match."""
 
 
 class NoRuleFits(Exception):
-    """No rule applies to a distinguished name, so its user has no name."""
+    """Distinguished name to which no rule applies, so that the user has no name."""
 
 
 class _Rule(NamedTuple):
@@ -132,7 +134,7 @@ class _Rule(NamedTuple):
 
 
 class PrincipalMapper:
-    """Mapping from distinguished to user names by ssl.principal.mapping.rules. Raises InvalidRules."""
+    """Mapping by ssl.principal.mapping.rules from distinguished names to user names. Raises InvalidRules."""
 
     def __init__(self, text: str) -> None:
         if len(text) > RULES_CHARACTERS_MAX:

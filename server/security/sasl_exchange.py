@@ -41,7 +41,7 @@ _GSS_TOKEN_BEGINS = b"\x60"
 
 
 class State(enum.Enum):
-    """State of a connection's authentication; the module's docstring has the transitions."""
+    """State of a connection's authentication. The module's docstring shows the transitions."""
 
     FIRST = enum.auto()
     VERSIONS = enum.auto()
@@ -53,7 +53,7 @@ class State(enum.Enum):
 
 
 class AuthenticationFailed(Exception):
-    """The authentication has failed; the connection ends after a delay and `answer` (None: no response)."""
+    """Failure of an authentication. `answer`: response to send before the connection ends; None: no response."""
 
     def __init__(self, reason: str, answer: Message | None = None) -> None:
         super().__init__(reason)
@@ -61,9 +61,10 @@ class AuthenticationFailed(Exception):
 
 
 class OfferedMechanism(NamedTuple):
-    """SASL mechanism that a listener offers; `begin` creates the server side of an exchange.
+    """SASL mechanism that a listener offers. `begin` creates the server side of an exchange.
 
-    `max_reauth_ms` 0: no reauthentication. `in_thread`: steps may be slow or import modules, so they run in a thread.
+    `max_reauth_ms`: longest session without reauthentication; 0: unlimited. `in_thread`: steps may be slow or import
+    modules, so they run in a thread.
     """
 
     begin: Callable[[], ServerMechanism]
@@ -98,12 +99,12 @@ class SaslExchange:
 
     @property
     def takes_bare_tokens(self) -> bool:
-        """True if the next frame is a bare SASL token instead of a request."""
+        """True if the next frame is a bare SASL token, not a Kafka request."""
         return self.state is State.TOKENS and not self._has_headers
 
     @property
     def refusal(self) -> str | None:
-        """Reason why the mechanism has refused this client; None if it has not."""
+        """Reason why the mechanism refused the client; None if it did not refuse."""
         return None if self._mechanism is None else self._mechanism.refusal
 
     @property
@@ -112,14 +113,17 @@ class SaslExchange:
         return self._offered is not None and self._offered.in_thread
 
     def begin_bare(self, frame: bytes) -> None:
-        """Expect bare tokens if `frame`, the first, is a GSSAPI token (as in Kafka 0.9) and GSSAPI is enabled."""
+        """Begin GSSAPI with bare tokens, as in Kafka 0.9, if `frame` is the first and a GSSAPI token.
+
+        No-op if the listener does not offer GSSAPI.
+        """
         offered = self._mechanisms.get(GSSAPI)
         if self.state is State.FIRST and offered is not None and frame.startswith(_GSS_TOKEN_BEGINS):
             self._name, self._offered, self._mechanism = GSSAPI, offered, offered.begin()
             self.state = State.TOKENS
 
     def expect(self, api_key: int) -> None:
-        """Raise AuthenticationFailed if a request, perhaps undecoded, is not allowed in the present state."""
+        """Raise AuthenticationFailed if a request is not allowed in the present state; it may be undecoded."""
         if self.state is State.WRONG_MECHANISM:
             self._fail(self._wrong)
         if self.state is State.TOKENS:
@@ -131,7 +135,7 @@ class SaslExchange:
             self._end("Unexpected ApiVersions request received during SASL authentication state HANDSHAKE_REQUEST")
 
     def refuse_request(self, name: str, answer: Message | None) -> NoReturn:
-        """Raise AuthenticationFailed: a request came instead of a token. `answer`: its ILLEGAL_SASL_STATE response."""
+        """Raise AuthenticationFailed, because the request `name` came instead of a token. `answer`: error response."""
         self._fail(f"Unexpected Kafka request of type {name} during SASL authentication.", answer)
 
     def on_versions(self, *, is_error: bool) -> None:
@@ -158,7 +162,7 @@ class SaslExchange:
         return SaslHandshakeResponse(error_code=ErrorCode.NONE, mechanisms=names)
 
     def on_token(self, token: bytes, now_ms: int) -> SaslAuthenticateResponse:
-        """Return the response to a SaslAuthenticate request. Raises AuthenticationFailed."""
+        """Process the token of a SaslAuthenticate request; return the response. Raises AuthenticationFailed."""
         try:
             answer = self._step(token, now_ms)
         except LoginRefused as refused:
@@ -176,7 +180,7 @@ class SaslExchange:
         )
 
     def on_bare_token(self, token: bytes, now_ms: int) -> bytes:
-        """Return the bare token that answers a bare token. Raises AuthenticationFailed."""
+        """Process a bare token; return the bare token to answer with. Raises AuthenticationFailed."""
         try:
             return self._step(token, now_ms)
         except LoginRefused as refused:
@@ -185,7 +189,7 @@ class SaslExchange:
             self._fail(str(failed))
 
     def may_begin_anew(self, now_ms: int) -> bool:
-        """Return True if a SaslHandshake may begin a reauthentication now; this is allowed once a second."""
+        """Return True if SaslHandshake may begin a reauthentication now. It may once a second."""
         return self.expires_ms is not None and now_ms - self._last_anew_ms >= REAUTHENTICATION_INTERVAL_MS
 
     def begin_anew(self, mechanism: str, version: int, now_ms: int) -> SaslHandshakeResponse:

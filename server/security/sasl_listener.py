@@ -45,9 +45,9 @@ ALL_MAX = 5_000
 
 
 class FailedLogins:
-    """Log of failed logins at all listeners, with a rate limit; `clock_s` returns monotonic seconds.
+    """Log of failed logins at all listeners, with a rate limit. `clock_s` returns monotonic seconds.
 
-    An address's first failure is logged immediately, later ones once a minute with their count, so that password
+    The first failure of an address is logged at once; later ones are counted, and logged once a minute. So password
     attempts fill neither the log nor the memory (`replication/reminders.py`).
     """
 
@@ -60,9 +60,10 @@ class FailedLogins:
 
 
 class UnauthenticatedPeers:
-    """Limits on unauthenticated connections, of each address and of all. It does no I/O itself.
+    """Limit of unauthenticated connections, from one address and in all. It does no I/O itself.
 
-    Each has a descriptor, a task and up to 64 KiB; beyond a limit the oldest is closed, so that none keep out others.
+    Each connection has a descriptor, a task and up to 64 KiB. Beyond a limit the oldest is closed, so that old ones do
+    not keep new ones out.
     """
 
     def __init__(self) -> None:
@@ -71,7 +72,7 @@ class UnauthenticatedPeers:
 
     @contextmanager
     def counted(self, address: str, end: Callable[[], None]) -> Iterator[None]:
-        """Count an unauthenticated connection during the context. `end` is called if the connection must be closed."""
+        """Count an unauthenticated connection during the block. `end`: called if the connection has to close."""
         key = object()
         self._all[key] = address
         mine = self._of_address.setdefault(address, {})
@@ -102,7 +103,10 @@ class UnauthenticatedPeers:
 
 
 class SaslListener:
-    """SASL of one listener; `receive_bytes_max`: largest frame, `failure_delay_s`: seconds until a failure's answer."""
+    """SASL of one listener. `receive_bytes_max`: largest frame.
+
+    `failure_delay_s`: delay in seconds before a failure is answered.
+    """
 
     def __init__(
         self,
@@ -112,7 +116,7 @@ class SaslListener:
         unauthenticated: UnauthenticatedPeers,
         key_sources: Callable[[], KeySources] | None = None,
     ) -> None:
-        """Create the listener's SASL; `key_sources` is called for signed tokens only. Raises InvalidSetting."""
+        """Create the listener's SASL. `key_sources`: called only if it accepts signed tokens. Raises InvalidSetting."""
         self.failures, self.unauthenticated = failures, unauthenticated
         self._scram, self._key_sources = scram, key_sources
         self._offered: dict[str, OfferedMechanism] = {}
@@ -156,11 +160,11 @@ class SaslListener:
             logger.warning("Listener %s takes tokens that nobody has signed: anybody can log in as anybody", name)
 
     def exchange(self) -> SaslExchange:
-        """Return a new exchange for one connection."""
+        """Return a new SASL exchange for one connection."""
         return SaslExchange(self._offered)
 
     async def until_ready(self) -> None:
-        """Wait until token keys were read, or a read has failed. Raises InvalidSetting for unusable Kerberos keys."""
+        """Wait until token keys were read, or a read failed. Raises InvalidSetting if Kerberos keys are unusable."""
         for kerberos in self._kerberos:
             await trio.to_thread.run_sync(kerberos.check)
         if self._key_sources is not None and self._takes(SignedTokenRules):

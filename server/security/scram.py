@@ -95,7 +95,7 @@ def decode_server_first(data: bytes) -> ServerFirst:
 
 
 def decode_server_final(data: bytes) -> bytes:
-    """Return the server's signature from its final message. Raises LoginFailed if the message has an error instead."""
+    """Return the server's signature in its final message. Raises LoginFailed if the message is an error."""
     error, signature = _matched(_SERVER_FINAL, data, CLIENT_FINAL_BYTES_MAX, "server final").groups()
     if error is not None:
         raise LoginFailed("the server refused the login")
@@ -138,7 +138,7 @@ GS2_HEADER = "n,,"
 
 
 class KnownToken(NamedTuple):
-    """Delegation token that may log in. `owner`: a principal such as User:alice."""
+    """Delegation token that can be used to log in. `owner`: a principal, such as User:alice."""
 
     owner: str
     expires_ms: int
@@ -146,16 +146,16 @@ class KnownToken(NamedTuple):
 
 
 class ScramStore(Protocol):
-    """Store of the SCRAM credentials of users and delegation tokens."""
+    """Interface of a store of SCRAM credentials, of users and of delegation tokens."""
 
     def credential(self, mechanism: str, name: str) -> ScramCredential | None:
         """Return the credential of a user; None if the user has none."""
 
     def token(self, mechanism: str, token_id: str, now_ms: int) -> KnownToken | None:
-        """Return a delegation token that has not expired; None if there is none with this id."""
+        """Return the delegation token with this id; None if there is none or it has expired."""
 
     def no_credential(self, mechanism: str, name: str, *, is_token: bool = False) -> ScramCredential:
-        """Return an unknown name's dummy credential, always the same one; every proof against it fails."""
+        """Return a dummy credential for an unknown name, always the same. No proof matches it."""
 
 
 class ScramServer:
@@ -221,7 +221,7 @@ class ScramServer:
 
 
 class _Pending(NamedTuple):
-    """State of a login between its two steps; `login` is None for an unknown user."""
+    """State of a login between its two steps. `login`: result of a valid proof; None for an unknown user."""
 
     login: Login | None
     credential: ScramCredential
@@ -231,7 +231,7 @@ class _Pending(NamedTuple):
 
 
 class ScramClient:
-    """Client side of a SCRAM login at another broker; step 2 takes a millisecond or more: run it in a thread."""
+    """Client side of one SCRAM login at another broker. Step 2 takes 1 ms or more, so run it in a thread."""
 
     def __init__(self, mechanism: str, name: str, password: str, nonce: str, *, with_token: bool = False) -> None:
         self.is_complete = False

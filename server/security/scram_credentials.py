@@ -33,11 +33,11 @@ _PARTS = ("salt", "stored_key", "server_key", "iterations")
 
 
 class MalformedCredential(ValueError):
-    """A credential is malformed. The message does not quote it, because most of it may be valid."""
+    """Malformed credential. The message does not quote it, because most of it may be valid."""
 
 
 class ScramCredential(NamedTuple):
-    """Salted keys of a password. Nobody can log in with them, but their holder can pose as the server."""
+    """Salted keys of a password. Their holder cannot log in with them, but can pose as the server."""
 
     salt: bytes
     stored_key: bytes
@@ -54,7 +54,10 @@ def encode_credential(credential: ScramCredential) -> str:
 
 
 def decode_credential(text: str) -> ScramCredential:
-    """Parse a credential; as in Kafka, its parts may be in any order, but none unknown. Raises MalformedCredential."""
+    """Parse a credential; as in Kafka, its parts may be in any order.
+
+    Raises MalformedCredential, also for unknown parts.
+    """
     parts: dict[str, str] = {}
     for each in text.split(","):
         name, _, value = each.partition("=")
@@ -72,12 +75,12 @@ def decode_credential(text: str) -> ScramCredential:
 
 
 def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """Return RFC 5802's Hi(). Like Kafka, use the password as it is, without SASLprep. Takes a millisecond or more."""
+    """Return RFC 5802's Hi(), which takes 1 ms or more. Like Kafka, do not apply SASLprep to the password."""
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
 
 
 def credential_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
-    """Return the credential that results from a salted password."""
+    """Compute a credential from a salted password. It contains `salt` and `iterations`, too."""
     name = HASHES[mechanism]
     client_key = hmac.digest(salted, b"Client Key", name)
     server_key = hmac.digest(salted, b"Server Key", name)
@@ -96,7 +99,7 @@ _LENGTHS_OF_TOOLS = (25, 26)  # those of nearly all numbers of so many bits
 
 
 class Look(NamedTuple):
-    """Properties of a credential that the server reveals before a login; `salt_bytes` 0: a salt as in Kafka's tools."""
+    """Properties of a credential that clients see before login. `salt_bytes` 0: a salt like those of Kafka's tools."""
 
     iterations: int
     salt_bytes: int
@@ -106,7 +109,7 @@ _OF_NOBODY = Look(ITERATIONS_MIN, 0)
 
 
 class MadeUpCredentials:
-    """Dummy credentials for unknown users and tokens, derived from a secret; they look like those of existing users."""
+    """Source of dummy credentials for unknown names, derived from a secret. They look like those of existing users."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
@@ -114,7 +117,7 @@ class MadeUpCredentials:
         self._drawn_from: dict[str, list[tuple[Look, int]]] = {}
 
     def change(self, mechanism: str, before: ScramCredential | None, after: ScramCredential | None) -> None:
-        """Record that a user's credential has changed; None: the user had, or has, no credential."""
+        """Record a changed credential, so that dummy credentials resemble real ones. None: none before or after."""
         looks = self._looks[mechanism]
         for credential, difference in ((before, -1), (after, 1)):
             if credential is not None and credential.iterations >= ITERATIONS_MIN:
@@ -125,18 +128,18 @@ class MadeUpCredentials:
         self._drawn_from.pop(mechanism, None)
 
     def of_user(self, mechanism: str, name: str) -> ScramCredential:
-        """Return a dummy credential for an unknown user; every proof against it fails."""
+        """Return the dummy credential of an unknown user. No proof matches it."""
         look = self._look(mechanism, name)
         seed = self._seed(f"user {mechanism} {look.iterations} {look.salt_bytes} {name}")
         return self._credential(mechanism, seed, _salt(seed, look.salt_bytes), look.iterations)
 
     def of_token(self, mechanism: str, token_id: str) -> ScramCredential:
-        """Return a dummy credential for an unknown token; every proof against it fails."""
+        """Return the dummy credential of an unknown token. No proof matches it."""
         salt = self.salt_of_token(mechanism, token_id)
         return self._credential(mechanism, self._seed(f"key {mechanism} {token_id}"), salt, ITERATIONS_MIN)
 
     def salt_of_token(self, mechanism: str, token_id: str) -> bytes:
-        """Return the salt of a token, whether the token exists or not."""
+        """Return the salt for a token id, which is the same whether the token exists or not."""
         return _salt(self._seed(f"token {mechanism} {token_id}"), 0)
 
     def _credential(self, mechanism: str, seed: bytes, salt: bytes, iterations: int) -> ScramCredential:
@@ -159,7 +162,7 @@ class MadeUpCredentials:
 
 
 def in_36_digits(number: int) -> bytes:
-    """Format a number to the base of 36, as Java's BigInteger does."""
+    """Format a number in base 36, as Java's BigInteger does."""
     found = []
     while number:
         number, digit = divmod(number, 36)

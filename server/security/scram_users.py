@@ -48,22 +48,25 @@ logger = logging.getLogger("ottla.auth")
 
 
 class ScramUsers:
-    """`ScramStore` of the users that may log in by SCRAM, with their credentials."""
+    """Store of the users with SCRAM credentials; implements `ScramStore`."""
 
     def __init__(self, secret: bytes | None = None, tokens: DelegationTokens | None = None) -> None:
-        """Create the store; `secret` (permanent, the same on all brokers; None: a new one) yields dummy credentials."""
+        """Create the store. `secret` makes the dummy credentials.
+
+        It is permanent, and equal on all brokers; None: a random one.
+        """
         self._credentials: dict[str, dict[str, ScramCredential]] = {}
         self._made_up = MadeUpCredentials(secret or secrets.token_bytes(32))
         self._tokens = tokens
 
     def on_entity(self, entity: str, texts: Mapping[str, str]) -> None:
-        """Apply the settings of an entity if it is a user, but not the default user."""
+        """Apply the settings of an entity if it is a user; the default user is ignored."""
         kind, _, element = entity.partition("/")
         if kind == znodes.USERS and "/" not in element and element != znodes.DEFAULT_ENTITY:
             self.put(unquote(element), texts)
 
     def put(self, name: str, texts: Mapping[str, str]) -> None:
-        """Apply the settings of a user; a user without credentials is removed."""
+        """Apply the settings of a user. Remove the user if they contain no credentials."""
         found = {}
         for mechanism in HASHES:
             if (text := texts.get(mechanism)) is not None:
@@ -119,11 +122,11 @@ _NAMES = ("name", "password", "iterations", "salt", "saltedpassword")
 
 
 class MalformedUser(ValueError):
-    """The value of --add-scram is malformed. The message is one line for the operator."""
+    """Malformed value of --add-scram. The message is one line for the operator."""
 
 
 class FirstUser(NamedTuple):
-    """User of --add-scram, with its password or its salted password."""
+    """User given by --add-scram, with a password or a salted password."""
 
     mechanism: str
     name: str

@@ -45,7 +45,7 @@ _EXCHANGES = {
 
 
 def openssl_name(name: str) -> str:
-    """Return OpenSSL's name of a cipher suite up to TLS 1.2; a text that is no IANA name stays unchanged."""
+    """Convert a cipher suite's IANA name, up to TLS 1.2, to OpenSSL's; other texts stay unchanged."""
     exchange, separator, rest = name.removeprefix("TLS_").removeprefix("SSL_").partition("_WITH_")
     if not separator or exchange not in _EXCHANGES:
         return name
@@ -59,7 +59,7 @@ def openssl_name(name: str) -> str:
 
 
 def split_suites(names: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Separate cipher suites into those of TLS 1.3 and older ones; the older ones get OpenSSL's names."""
+    """Split cipher suites into those of TLS 1.3 and the older ones; the latter by OpenSSL's names."""
     newest, older = [], []
     for name in names:
         if name in TLS_1_3:
@@ -89,7 +89,7 @@ KERNEL_TLS: int = getattr(ssl, "OP_ENABLE_KTLS", 0) if system.IS_LINUX else 0
 
 
 class Secrets:
-    """Key and authorities of one listener, read from its keystore and truststore."""
+    """Private key and trusted authorities of one listener, read from its keystore and truststore."""
 
     __slots__ = ("authorities", "key_store")
 
@@ -193,7 +193,7 @@ def _load_key(context: ssl.SSLContext, store: KeyStore, *, has_to_verify: bool) 
 
 
 def _refusal(context: ssl.SSLContext, path: str, store: KeyStore) -> ssl.SSLError | None:
-    """Load the key and its chain into `context`; return OpenSSL's error if it rejects them, else None."""
+    """Load the key and its chain into `context`; return OpenSSL's error, or None. Raises InvalidSetting."""
     try:
         # Without a password OpenSSL would ask for one on the terminal.
         context.load_cert_chain(path, password=store.password or "")
@@ -205,13 +205,13 @@ def _refusal(context: ssl.SSLContext, path: str, store: KeyStore) -> ssl.SSLErro
 
 
 def _lower_security_level(context: ssl.SSLContext) -> None:
-    """Lower OpenSSL's security level to accept weak signatures; keep the cipher suites (TLS 1.3 sets its own)."""
+    """Make OpenSSL accept weak signatures, without changing the cipher suites. TLS 1.3 has suites of its own."""
     suites = [each["name"] for each in context.get_ciphers() if each["protocol"] != "TLSv1.3"]
     context.set_ciphers(":".join([*(suites or ["DEFAULT"]), "@SECLEVEL=0"]))
 
 
 def _signed_with_sha_1(store: KeyStore) -> str | None:
-    """Return the subject of the first certificate in the chain that is signed with SHA-1."""
+    """Return the subject of the chain's first certificate signed with SHA-1; None if there is none."""
     try:
         return next((distinguished_name(each) for each in store.chain if signature_algorithm(each) in _SHA_1), None)
     except MalformedDer:
@@ -250,7 +250,7 @@ def _load_authorities(context: ssl.SSLContext, authorities: tuple[bytes, ...] | 
 
 @contextlib.contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """Yield the path of a private temporary file with a secret text, in memory if the system supports that."""
+    """Write a secret text to a private temporary file, if possible in memory; yield the file's path."""
     if (in_memory := system.file_in_memory()) is not None:
         descriptor, path = in_memory
         with open(descriptor, "w") as file:

@@ -39,12 +39,12 @@ _ROUNDS_MAX = 10  # TLS 1.2 needs three
 
 
 def lenient_client(config: TlsConfig, secrets: Secrets) -> ssl.SSLContext:
-    """Return a client context with these settings that does not check host names."""
+    """Return a TLS context for clients with these settings that does not check host names."""
     return client_context(replace(config, ssl_endpoint_identification_algorithm=""), secrets)
 
 
 def handshake_problem(server: ssl.SSLContext, client: ssl.SSLContext) -> str | None:
-    """Try a handshake between the contexts in memory; return the problem, None if it succeeded."""
+    """Try a TLS handshake in memory between `server` and `client`; return the problem, None if it works."""
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     # The client first: with TLS 1.3 it is done before the server has seen its certificate.
     sides = {
@@ -78,7 +78,7 @@ MEASURED_HANDSHAKES = 3
 
 
 class KeyCost:
-    """Processor time of the most expensive step of a handshake with one key; that is usually a signature."""
+    """Meter of the processor time that a handshake with one key takes in its longest step, usually a signature."""
 
     __slots__ = ("_count", "_least_s")
 
@@ -87,7 +87,7 @@ class KeyCost:
 
     @property
     def is_low(self) -> bool:
-        """True if the cost is known, and low enough to do the handshake on the event loop."""
+        """True if the cost is known, and so low that handshakes may run on the event loop."""
         return self.is_known and self._least_s <= COSTLY_S
 
     @property
@@ -102,14 +102,14 @@ class KeyCost:
 
 
 class ToOthers(NamedTuple):
-    """TLS context for connections to the same listener of other brokers, with the cost of its key."""
+    """TLS context for connections to other brokers' listeners of the same name, with the cost of its key."""
 
     context: ssl.SSLContext
     cost: KeyCost
 
 
 class InForce(NamedTuple):
-    """State of a listener in force: its TLS settings, and everything loaded by them."""
+    """TLS state of a listener: its settings, and all objects made from them."""
 
     config: TlsConfig
     secrets: Secrets
@@ -121,17 +121,17 @@ class InForce(NamedTuple):
     """None: brokers do not connect to each other by way of this listener."""
 
     def cannot_connect_to(self, other: InForce) -> str | None:
-        """Return why a broker with these certificates cannot connect to one with those of `other`; None if it can."""
+        """Return why a broker with these certificates cannot connect to one with `other`'s; None if it can."""
         return handshake_problem(other.context, lenient_client(self.config, self.secrets))
 
 
 class TlsListener:
-    """TLS of one listener. The constructor raises InvalidSetting if the settings or files cannot be used."""
+    """TLS of one listener. The constructor raises InvalidSetting if settings or files cannot be used."""
 
     def __init__(
         self, name: str, security_protocol: str, texts: Mapping[str, str], *, is_between_brokers: bool = False
     ) -> None:
-        """Load the TLS of listener `name`. `is_between_brokers`: brokers connect to each other on this listener."""
+        """Load the TLS of listener `name`. `is_between_brokers`: brokers use it to connect to each other."""
         self.name = name
         self._authenticates = security_protocol == "SSL"
         self._is_between_brokers = is_between_brokers
@@ -177,12 +177,15 @@ class TlsListener:
     # --- changes
 
     def check(self, texts: Mapping[str, str]) -> None:
-        """Raise InvalidSetting for settings the listener cannot use, without changes. May be called in a thread."""
+        """Raise InvalidSetting if the listener cannot use these settings. Changes nothing; may run in a thread."""
         # Kept: when the change comes into force files and keys need not be read again.
         self._checked = self.read_anew(texts)
 
     def read_anew(self, texts: Mapping[str, str]) -> InForce | None:
-        """Read settings and files again, perhaps in a thread; return None if unchanged. Raises InvalidSetting."""
+        """Read settings and files; return the new state, or None if nothing changed. Raises InvalidSetting.
+
+        May run in a thread.
+        """
         config = self._config(texts)
         files = _fingerprints(files_of(config))
         for known in (self._in_force, self._checked):
@@ -193,12 +196,12 @@ class TlsListener:
         return changed
 
     def take_up(self, changed: InForce) -> None:
-        """Use the state returned by `read_anew` for later connections."""
+        """Use a state from `read_anew` for all later connections."""
         self._in_force, self._checked = changed, None
         self._last_problem = ""
 
     def is_news(self, problem: str) -> bool:
-        """Remember a problem; return True if it differs from the last problem and so deserves a log line."""
+        """Remember a problem; return True if it differs from the last one, so that it is logged only once."""
         is_news, self._last_problem = problem != self._last_problem, problem
         return is_news
 
@@ -245,7 +248,7 @@ class TlsListener:
             self._check_connections(changed)
 
     def _check_connections(self, changed: InForce) -> None:
-        """Raise InvalidSetting unless brokers with old and with new certificates can connect to each other."""
+        """Raise InvalidSetting unless brokers with the old and the new certificates accept each other."""
         now = self._in_force
         # An old certificate that has expired is no measure for the new one. Kafka measures by it, and has to be restarted.
         before = changed if now.cannot_connect_to(now) else now
@@ -274,7 +277,7 @@ def _check_same_holder(now: KeyStore, new: KeyStore, config: TlsConfig) -> None:
 
 
 def _fingerprints(paths: Iterable[str]) -> dict[str, object]:
-    """Return a fingerprint of each file, which changes when the file is replaced; None for a missing file."""
+    """Return a fingerprint of each file, which differs after a change; None if the file is missing."""
     found: dict[str, object] = {}
     for path in paths:
         try:
@@ -294,12 +297,12 @@ FILES_LOOKED_AT_S = 10.0
 
 
 class TlsListeners:
-    """TLS of all encrypted listeners, updated as settings or files change. Raises InvalidSetting if one is unusable."""
+    """TLS of all encrypted listeners. It follows changes of settings and files. Raises InvalidSetting."""
 
     def __init__(
         self, endpoints: Iterable[Endpoint], configs: ConfigRepository, between_brokers: Collection[str] = ()
     ) -> None:
-        """Load the TLS of all encrypted endpoints; `between_brokers`: listeners for brokers' connections."""
+        """Load the TLS of all encrypted endpoints. `between_brokers`: names of listeners that brokers connect to."""
         self._configs = configs
         self._by_name = {
             each.listener: TlsListener(
@@ -318,7 +321,7 @@ class TlsListeners:
         return iter(self._by_name.values())
 
     def get(self, name: str) -> TlsListener | None:
-        """Return the TLS of listener `name`; None if the listener is not encrypted."""
+        """Return the TLS of listener `name`; None if it is not encrypted."""
         return self._by_name.get(name)
 
     async def watch_files(self) -> None:

@@ -63,7 +63,7 @@ class DelegationToken(NamedTuple):
         return self.max_ms < now_ms or self.expires_ms < now_ms
 
     def concerns(self, principals: Collection[str]) -> bool:
-        """Return True if one of these principals owns, requested or may renew the token, and so may see it."""
+        """Return True if one of these principals may see the token: as owner, requester or renewer."""
         return (
             self.owner in principals
             or self.requester in principals
@@ -77,7 +77,7 @@ class DelegationToken(NamedTuple):
 def new_token(
     requester: str, owner: str, renewers: tuple[str, ...], lifetime_ms: int, config: TokenConfig, now_ms: int
 ) -> DelegationToken:
-    """Create a token. `lifetime_ms` 0 or less: the longest lifetime that the settings allow."""
+    """Create a token. `lifetime_ms`: 0 or less for the longest lifetime that the settings allow."""
     longest_ms = config.delegation_token_max_lifetime_ms
     max_ms = _later(now_ms, min(longest_ms, lifetime_ms) if lifetime_ms > 0 else longest_ms)
     expires_ms = min(max_ms, _later(now_ms, config.delegation_token_expiry_time_ms))
@@ -87,7 +87,10 @@ def new_token(
 def renewed(
     token: DelegationToken, principal: str, period_ms: int, config: TokenConfig, now_ms: int
 ) -> DelegationToken:
-    """Return the token with a later expiry; `period_ms` 0 or less: after the configured period. Raises KafkaError."""
+    """Return the token with a new expiry, `period_ms` from now. Raises KafkaError.
+
+    `period_ms` 0 or less: the configured period. Later expiries are cut to the limits of the settings and the token.
+    """
     if token.is_over(now_ms):
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
     _check_renewer(token, principal)
@@ -97,7 +100,10 @@ def renewed(
 
 
 def expired(token: DelegationToken, principal: str, period_ms: int, now_ms: int) -> DelegationToken | None:
-    """Return the token with an expiry in `period_ms`; if negative, return None: remove it now. Raises KafkaError."""
+    """Return the token with an expiry `period_ms` from now; None to remove it now. Raises KafkaError.
+
+    `period_ms` negative: remove it now.
+    """
     _check_renewer(token, principal)
     if period_ms < 0:
         return None
@@ -107,7 +113,7 @@ def expired(token: DelegationToken, principal: str, period_ms: int, now_ms: int)
 
 
 def hmac_of(token_id: str, secret_key: bytes) -> bytes:
-    """Return the HMAC of a token (64 bytes), with which its owner logs in."""
+    """Return a token's HMAC (64 bytes). In base64 it is the password of SCRAM logins with the token."""
     return hmac.digest(secret_key, token_id.encode(), "sha512")
 
 
@@ -121,7 +127,7 @@ def _later(now_ms: int, period_ms: int) -> int:
 
 
 def _new_id() -> str:
-    """Return a random id in Kafka's spelling that does not begin with a dash, which would look like an option."""
+    """Return a random id as Kafka spells it. It never begins with a dash, which would look like an option."""
     while (text := base64.urlsafe_b64encode(secrets.token_bytes(ID_BYTES)).decode().rstrip("=")).startswith("-"):
         pass
     return text
@@ -150,7 +156,7 @@ def token_path(token_id: str) -> str:
 
 
 def is_token_id(name: str) -> bool:
-    """Return True if a token can have this id: Kafka's have 22 characters of URL-safe base64."""
+    """Return True if `name` can be a token's id: Kafka's ids are 22 characters of URL-safe base64."""
     return _ID.fullmatch(name) is not None
 
 
@@ -219,14 +225,14 @@ NO_TIME = -1
 
 
 def may_ask(context: RequestContext[Any]) -> bool:
-    """Return True if a client may request tokens: it must be authenticated, and not by a token."""
+    """Return True if a client may request tokens: if it is authenticated, but not by a token."""
     protocol = context.security_protocol
     is_unknown = protocol == "PLAINTEXT" or (protocol == "SSL" and context.principal == ANONYMOUS)
     return not is_unknown and not context.is_token_authenticated
 
 
 class Principal(NamedTuple):
-    """Principal such as User:alice, split into type and name, as requests about tokens have it."""
+    """Principal such as User:alice, split into type and name like in requests about tokens."""
 
     type: str
     name: str
@@ -247,10 +253,10 @@ USER = "User"
 class DelegationTokens:
     """Delegation tokens in force on this broker, their HMACs and SCRAM credentials (Kafka's DelegationTokenCache).
 
-    In a SCRAM login with a token, the user name is its id, the password its HMAC in base64. The server's credential
-    takes 1.4 ms to derive, once for each token and mechanism: in a thread (`derive`) soon after the token is known, or
-    at its first login. Salts come from the token's id and a cluster secret, as those of unknown tokens' dummy
-    credentials, so that a login attempt does not reveal whether the token exists.
+    In a SCRAM login with a token, the user name is its id, and the password its HMAC in base64. Deriving the server's
+    credential takes 1.4 ms for each token and mechanism. `derive` does it in a thread soon after the token is known,
+    unless its first login comes earlier. Salts come from the token's id and a cluster secret. Dummy credentials of
+    unknown tokens have such salts, too, so that a login attempt does not reveal whether the token exists.
     """
 
     def __init__(self, secret_key: bytes) -> None:
@@ -296,7 +302,7 @@ class DelegationTokens:
             self._underived.pop(token_id, None)
 
     def count_of(self, requester: str) -> int:
-        """Return the number of tokens that a principal has requested."""
+        """Return the number of existing tokens that a principal has requested."""
         return self._counts.get(requester, 0)
 
     def _count(self, requester: str, change: int) -> None:
@@ -315,7 +321,7 @@ class DelegationTokens:
     # ------------------------------------------------------------------ logging in
 
     def known(self, mechanism: str, token_id: str, now_ms: int) -> KnownToken | None:
-        """Return a token that may log in; None if unknown or expired (Kafka ends an expired one's session instead)."""
+        """Return a token that may log in; None if unknown or expired. (For an expired one Kafka ends the session.)"""
         token = self._tokens.get(token_id)
         if token is None or token.is_over(now_ms) or self.salt_of is None:
             return None
@@ -327,18 +333,18 @@ class DelegationTokens:
         return KnownToken(owner, min(token.expires_ms, token.max_ms), credential)
 
     def underived(self, limit: int) -> list[tuple[str, bytes]]:
-        """Return up to `limit` tokens whose credentials are not derived yet, each with its HMAC."""
+        """Return (token id, HMAC) of up to `limit` tokens whose credentials are not derived yet."""
         return [(each, self._hmacs[each]) for each in islice(self._underived, limit)]
 
     def derive(self, tokens: Iterable[tuple[str, bytes]]) -> dict[str, dict[str, ScramCredential]]:
-        """Derive the credentials of tokens. This takes 3 ms for each, so call it in a thread."""
+        """Derive the credentials of tokens. Each token takes 3 ms, so call this in a thread."""
         return {
             token_id: {mechanism: self._credential(mechanism, token_id, hmac) for mechanism in HASHES}
             for token_id, hmac in tokens
         }
 
     def take(self, derived: dict[str, dict[str, ScramCredential]]) -> None:
-        """Store credentials returned by `derive`, for tokens that still exist."""
+        """Store credentials that `derive` has returned; tokens removed meanwhile are skipped."""
         for token_id, credentials in derived.items():
             if token_id in self._tokens:
                 self._credentials[token_id] = credentials

@@ -59,11 +59,11 @@ class Page:
 
     @property
     def is_done(self) -> bool:
-        """True if no further batch shall be read. A batch that is already decompressed is read to its end."""
+        """True if no further batch shall be read; a batch that is being read is nevertheless read to its end."""
         return self.is_full or self.decoded_bytes >= DECODED_IN_ALL_MAX
 
     def take(self, data: bytes) -> None:
-        """Read the batches in `data`, a slice of the log, until the page is full."""
+        """Read the batches in `data`, a piece of the log, until the page is full."""
         for header, start, end in iter_batches(data):
             if self.is_done:
                 return

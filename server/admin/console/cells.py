@@ -34,7 +34,7 @@ def cell(value: Buffer | None, cut: int, form: str = "auto") -> dict[str, Any] |
 
 
 def header_cells(headers: tuple[tuple[Buffer, Buffer | None], ...], form: str = "auto") -> list[list[Any]]:
-    """Make pairs of JSON cells (name, value) of the first HEADERS_SHOWN_MAX headers. `form`: auto or hex."""
+    """Return JSON cells (name, value) of the first HEADERS_SHOWN_MAX headers. `form`: auto or hex."""
     shown = headers[:HEADERS_SHOWN_MAX]
     return [[cell(name, HEADER_BYTES_MAX, form), cell(value, HEADER_BYTES_MAX, form)] for name, value in shown]
 

@@ -21,7 +21,7 @@ TOPICS_PER_PAGE, PARTITIONS_PER_PAGE = 100, 200
 
 
 class ClusterView:
-    """Views of the cluster. Each method returns a value for JSON."""
+    """Handlers of the console's requests for the cluster's state. Each returns a value for JSON."""
 
     def __init__(self, broker: Broker, access: Access, pace: Pace) -> None:
         self._broker, self._pace = broker, pace
@@ -30,7 +30,7 @@ class ClusterView:
         self._counts: dict[str, int] = {}
 
     async def overview(self, request: Request) -> dict[str, Any]:
-        """State of the cluster for every tab, and the actions that the page may offer."""
+        """Return the cluster's state, which every tab shows, and the actions that the page may offer."""
         cluster = self._broker.cluster
         write = {"writeToken": self._access.token} if self._access.may_write else {}
         return {
@@ -65,7 +65,7 @@ class ClusterView:
         return self._counts
 
     async def brokers(self, request: Request) -> dict[str, Any]:
-        """Return all live brokers with their numbers of led and held partitions, counted in time slices."""
+        """Return all live brokers with the numbers of partitions they lead and hold, counted in time slices."""
         cluster, time_slice = self._broker.cluster, PacedTimeSlice(self._pace)
         leads = dict.fromkeys(cluster.brokers, 0)
         holds = dict(leads)
@@ -96,7 +96,7 @@ class ClusterView:
         }
 
     async def topics(self, request: Request) -> dict[str, Any]:
-        """Return topics sorted by name. `after`: the previous page's last name; `contains`: a part of the names."""
+        """Return a page of topics sorted by name. `after`: last name of the previous page; `contains`: part of the name."""
         after, wanted = requests.text(request, "after", ""), requests.text(request, "contains", "").lower()
         names = self._broker.cluster.topic_names()
         time_slice, following = PacedTimeSlice(self._pace), None
@@ -131,7 +131,7 @@ class ClusterView:
         }
 
     async def topic(self, request: Request) -> dict[str, Any]:
-        """Return a page of one topic's partitions, beginning with partition `from`."""
+        """Return a page of one topic's partitions, beginning at partition number `from`."""
         name, start = requests.text(request, "name"), requests.number(request, "from", 0)
         topic = self._broker.cluster.topics.get(name)
         if topic is None:

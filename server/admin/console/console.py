@@ -95,7 +95,7 @@ LINES_KEPT, LINES_PER_PAGE, LINE_LENGTH_MAX = 500, 200, 1_000
 
 
 class LogTail(logging.Handler):
-    """Log handler that keeps the last lines. Threads log, too; a deque needs no lock."""
+    """Log handler that keeps the newest lines. Other threads log, too, but a deque needs no lock."""
 
     def __init__(self, access: Access, lag: LoopLag) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class LogTail(logging.Handler):
             logger.removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Store a log line. Exceptions reach the logger's caller."""
+        """Store a log line. Exceptions in this method reach the logger's caller."""
         try:
             message = _message_of(record)
         except Exception:  # noqa: BLE001 - the format does not fit its arguments; other handlers tell that
@@ -136,7 +136,7 @@ class LogTail(logging.Handler):
         return {"lines": lines[-LINES_PER_PAGE:]}
 
     async def loop(self, request: Request) -> dict[str, Any]:
-        """Return the histogram of the event loop's lag. The browser computes the history."""
+        """Return a histogram of the event loop's lag since the start. The browser computes the history from it."""
         buckets = self._lag.buckets
         return {"bounds": BOUNDS, "buckets": buckets, "looks": sum(buckets), "seconds": self._lag.seconds}
 

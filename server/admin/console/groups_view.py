@@ -71,7 +71,7 @@ class Lags:
             self._kept.popitem(last=False)
 
     async def _counted(self, group_id: str, limit: int, time_slice: PacedTimeSlice) -> tuple[Lag, int]:
-        """Count the lag of a group; return the lag and the number of committed offsets that were read."""
+        """Count a group's lag, reading at most `limit` committed offsets; return the lag and the number of offsets read."""
         lag, count = None, 0
         for topic, index, offset in islice(self._committed(group_id), limit + 1):
             if count == limit:
@@ -86,7 +86,7 @@ class Lags:
         return Lag(lag, is_whole=True), count
 
     def _committed(self, group_id: str) -> Iterator[tuple[str, int, int]]:
-        """Yield (topic, partition, committed offset) from bounded copies, because other tasks run in between."""
+        """Yield (topic, partition, committed offset) from bounded copies: other tasks may change the group meanwhile."""
         topics = groups_of(self._broker).committed(group_id)
         for topic, partitions in list(islice(topics.items(), OFFSETS_PER_GROUP_MAX + 1)):
             for index, committed in list(islice(partitions.items(), OFFSETS_PER_GROUP_MAX + 1)):
@@ -103,14 +103,14 @@ OFFSETS_VERSION = 9  # names topics
 
 
 class GroupsView:
-    """Views of consumer groups."""
+    """Handlers of the console's requests for consumer groups."""
 
     def __init__(self, broker: Broker, pace: Pace) -> None:
         self._broker, self._pace = broker, pace
         self._lags = Lags(broker)
 
     async def groups(self, request: Request) -> dict[str, Any]:
-        """Return a page of groups sorted by name. Parameters as in `ClusterView.topics`."""
+        """Return a page of groups sorted by name. Parameters: as in `ClusterView.topics`."""
         wanted, time_slice = Wanted.by(request), PacedTimeSlice(self._pace)
         listed = await finished(groups_of(self._broker).list_groups(ListGroupsRequest()))
         if listed.error_code:
@@ -136,7 +136,7 @@ class GroupsView:
         }
 
     async def group(self, request: Request) -> dict[str, Any]:
-        """Return the description of one group; `type` is the group type from the listing."""
+        """Return the description of one group. `type`: group type as listed, classic by default."""
         group_id, kind = requests.text(request, "id"), requests.text(request, "type", "classic")
         described = await self._described(group_id, kind)
         if described.error_code:
@@ -220,7 +220,7 @@ def _member(member: Any, text_left: int, *, is_classic: bool) -> dict[str, Any]:
 
 
 def _shown(assigned: Iterable[tuple[str, Sequence[int]]], text_left: int) -> list[list[Any]]:
-    """Return the first assigned partitions. Topic names are shortened, because a member may have invented them."""
+    """Return the first of the assigned partitions. Topic names are cut, because a member may have invented them."""
     shown: list[list[Any]] = []
     left = ASSIGNED_SHOWN_MAX
     for topic, partitions in assigned:
@@ -234,7 +234,7 @@ def _shown(assigned: Iterable[tuple[str, Sequence[int]]], text_left: int) -> lis
 
 
 def _classic_assignment(blob: bytes) -> list[tuple[str, Sequence[int]]]:
-    """Decode the assignment that a group's leader has sent for a member; empty if it cannot be decoded."""
+    """Decode the assignment that the group's leader sent for a member; return nothing if it is malformed."""
     if not 2 < len(blob) <= ASSIGNMENT_BYTES_MAX:
         return []
     try:

@@ -67,7 +67,7 @@ _JOIN_AGAIN = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS, Err
 
 
 class Reader:
-    """Demo consumer: a group member. With `is_lost` no LeaveGroup is sent: the group waits for the session timeout."""
+    """Consumer of the demo. If `is_lost`, it ends without LeaveGroup, so the group waits for its session timeout."""
 
     def __init__(self, broker: Broker, records: Records, group_id: str, topic: str) -> None:
         self._broker, self._records = broker, records
@@ -125,7 +125,7 @@ class Reader:
             await self._take_up(synced.assignment)
 
     def _dealt(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
-        """Assign the partitions round robin to all members; done by the leader of the group."""
+        """Assign the partitions round robin to all members; called by the member that leads the group."""
         topic = self._broker.cluster.topics.get(self._topic)
         count = 0 if topic is None else len(topic.partitions)
         members = sorted(each.member_id for each in joined.members)
@@ -138,7 +138,7 @@ class Reader:
         return dealt
 
     async def _take_up(self, assignment: bytes) -> None:
-        """Start at the group's committed offsets, or at offset 0 in partitions without one."""
+        """Start at the committed offsets of the assigned partitions; without a committed offset at 0."""
         wanted = self._assigned(assignment)
         query = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=self._group_id, topics=None)])
         fetched = await finished(groups_of(self._broker).offsets.offset_fetch(query, api_version=FETCH_VERSION))
@@ -213,7 +213,7 @@ class Reader:
         await ask(self._broker, request, COMMIT_VERSION)
 
     def _may_go_on(self, code: int) -> bool:
-        """Return False if the member must rejoin, now or later. Raises Refused if `code` is a permanent error."""
+        """Return True if `code` is no error, and False if it is temporary. Raises Refused for permanent errors."""
         error = ErrorCode.of(code)
         if error is not ErrorCode.NONE and not error.retriable and error not in _JOIN_AGAIN:
             raise refusal(error)
@@ -231,7 +231,7 @@ KEYS = ("apple", "banana", "cherry", "fig", "grape", "lemon", "lime", "mango", "
 
 
 class Learning:
-    """Demo load of the Learn tab, and the handlers of the tab's buttons."""
+    """Demo of the Learn tab: its producer and consumers, and the handlers of the tab's buttons."""
 
     def __init__(self, broker: Broker, records: Records, *, may_start: bool) -> None:
         self._broker, self._records, self._may_start = broker, records, may_start
@@ -340,7 +340,7 @@ class Learning:
         nursery.start_soon(self._guarded, reader.run)
 
     async def _ensure_topic(self) -> None:
-        """Create the topic if it does not exist, with all partitions led by this broker."""
+        """Create the demo's topic, with all partitions led by this broker, if it does not exist."""
         if TOPIC in self._broker.cluster.topics:
             return
         others = [each for each in sorted(self._broker.cluster.brokers) if each != self._broker.node_id]
@@ -386,7 +386,7 @@ class Learning:
 
 
 def record_of(number: int) -> tuple[bytes, bytes]:
-    """Return key and value of a record: a sale in a fruit shop."""
+    """Return key and value of the demo's record number `number`, a sale in a fruit shop."""
     fruit = KEYS[number * 5 % len(KEYS)]
     sale: Mapping[str, object] = {"sale": number, "fruit": fruit, "grams": 100 + number * 37 % 900}
     return fruit.encode(), json.dumps(sale).encode()

@@ -50,7 +50,7 @@ _threads = trio.CapacityLimiter(2)
 
 
 class Records:
-    """Views of records."""
+    """Handlers of the console's requests for records."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -61,7 +61,7 @@ class Records:
     # ------------------------------------------------------------------ pages
 
     async def page(self, request: Request) -> bytes:
-        """Return records. `from`: earliest, latest, an offset, or `time:` and ms; `until`: only offsets below this."""
+        """Return a page of records. `from`: earliest, latest, an offset, or `time:` with ms. `until`: offset to stop at."""
         topic, index = requests.text(request, "topic"), requests.number(request, "partition", 0, 0, (1 << 31) - 1)
         limit = requests.number(request, "limit", LIMIT_DEFAULT, 1, LIMIT_MAX)
         cut = requests.number(request, "cut", CUT_DEFAULT, 1, CUT_MAX)
@@ -91,7 +91,7 @@ class Records:
         }
 
     async def _start(self, request: Request, topic: str, index: int, limit: int) -> int:
-        """Convert the request's parameter `from` to an offset within the log."""
+        """Convert the request's parameter `from` to an offset that exists in the log."""
         begin = requests.text(request, "from", "latest")
         partition = self._broker.partition(topic, index)
         if begin == "earliest":
@@ -155,7 +155,7 @@ class Records:
         return bytes_read
 
     async def _read(self, topic: str, index: int, position: int) -> tuple[Partition, ReadInfo]:
-        """Read batches from `position` on. If necessary a thread loads the index into memory. Raises KafkaError."""
+        """Read batches from the offset `position` on. May load the log's index in a thread. Raises KafkaError."""
         found: list[tuple[Partition, ReadInfo]] = []
 
         def read(_: None) -> None:
@@ -185,7 +185,7 @@ class Records:
         return Response(self._events(topic, positions), content_type=EVENT_STREAM, is_lasting=True)
 
     async def _events(self, topic: str, positions: dict[int, int]) -> AsyncGenerator[bytes, None]:
-        """Yield new records, polled four times a second at no cost to producers; skip records if there are too many."""
+        """Yield new records, polled four times a second so that producers pay nothing. Excess records are skipped."""
         # Asked again: between the question and here the head was sent, which a slow reader may hold up.
         if self._live_readers >= LIVE_READERS_MAX:
             yield b"data: " + _encoded({"ended": "there are too many live views"}) + b"\n\n"
@@ -232,7 +232,7 @@ def _registry(broker: Broker) -> Registry | None:
 
 
 def _take(page: Page, records: FileRegion | bytes) -> None:
-    """Read batches into the page; runs in a thread. For a batch that is too long only the header is shown."""
+    """Read batches into the page; runs in a thread. If a batch is too long, only its header is shown."""
     if isinstance(records, FileRegion) and len(records) > BATCH_BYTES_MAX:
         header: BatchHeader = read_header(records.file.read_at(records.position, RECORDS_OFFSET))
         page.show_whole(header, f"it is longer than {BATCH_BYTES_MAX >> 20} MiB")
@@ -241,7 +241,7 @@ def _take(page: Page, records: FileRegion | bytes) -> None:
 
 
 def _encoded(result: Mapping[str, Any]) -> bytes:
-    """Encode as JSON, one record at a time: json holds the interpreter lock, and a page may reach 9 MB."""
+    """Encode as JSON, record by record: a page may reach 9 MB, and the json module blocks all other threads."""
     give_way, records = paced(), []
     for each in result.get("records", ()):
         records.append(_json(each))

@@ -41,7 +41,7 @@ _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forw
 
 
 class Access:
-    """Access rules of the console and its token. `is_open`: reading needs no token."""
+    """Access rules of the console, and its token. `is_open`: reading requires no token."""
 
     def __init__(self, token: str | None, *, is_open: bool, may_write: bool) -> None:
         self.token = token or secrets.token_urlsafe(24)
@@ -117,7 +117,7 @@ T = TypeVar("T")
 
 
 class Wanted(NamedTuple):
-    """Parameters of a request for one page of a list."""
+    """Parameters of a request that asks for one page of a sorted list."""
 
     after: str
     """Name before the page."""
@@ -133,7 +133,10 @@ class Wanted(NamedTuple):
 async def first_page(
     everything: Iterable[T], name_of: Callable[[T], str], wanted: Wanted, size: int, time_slice: PacedTimeSlice
 ) -> tuple[list[T], str | None]:
-    """Find a list's page in time slices; return it sorted by name, and its last name, None if no page follows."""
+    """Return a page's items, sorted by name, and the name after which the next page begins; None: no next page.
+
+    The search runs in time slices.
+    """
     first: list[T] = []
     for each in everything:
         await time_slice.yield_if_over()
@@ -155,7 +158,7 @@ _loading = trio.CapacityLimiter(1)  # of modules of handlers, which an import ho
 
 
 async def ask(broker: Broker, request: Message, version: int) -> Any:
-    """Call a Kafka request's handler with all rights; return the response. Raises Refused if the handler fails."""
+    """Call the handler of a Kafka request with all rights; return the response. Raises Refused if the handler fails."""
     route = all_routes()[request.api_key]
     await trio.to_thread.run_sync(lambda: route.code, limiter=_loading)
     context = RequestContext(
@@ -194,7 +197,7 @@ async def _when_ready(answer: PendingAnswer[Any]) -> Any:
 
 
 def refusal(code: int, message: str | None = None) -> Refused:
-    """Make the HTTP refusal for a Kafka error."""
+    """Make the HTTP refusal that reports a Kafka error."""
     error = ErrorCode.of(code)
     status = 404 if error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND) else 409
     return Refused(status, f"{error.name}: {message or error.message}")

@@ -29,13 +29,13 @@ _NOT_FOUND = 404
 
 
 class SchemasView:
-    """Views of a schema registry. If none is configured, each request is refused."""
+    """Handlers of the console's requests for schemas. Without a configured registry they refuse."""
 
     def __init__(self, registry: Registry | None) -> None:
         self._registry = registry
 
     async def subjects(self, request: Request) -> dict[str, Any]:
-        """Return a page of all contexts' subjects that begin with `prefix`, from the subject number `from` on."""
+        """Return a page of the subjects that begin with `prefix`, of all contexts. `from`: number of subjects to skip."""
         prefix, start = requests.text(request, "prefix", ""), requests.number(request, "from", 0, maximum=1 << 30)
         wanted = prefix if prefix.startswith(":") else ALL_CONTEXTS + prefix
         query = {"subjectPrefix": wanted, "offset": start, "limit": SUBJECTS_PER_PAGE + 1}
@@ -67,7 +67,7 @@ class SchemasView:
         }
 
     async def schema(self, request: Request) -> dict[str, Any]:
-        """Return version `version` of the subject `subject`."""
+        """Return the version `version` of the subject `subject`."""
         subject, version = requests.text(request, "subject"), requests.number(request, "version", None, 1)
         found = await self._asked("GET", f"/subjects/{_quoted(subject)}/versions/{version}")
         references = found.get("references") if isinstance(found, dict) else None
@@ -83,7 +83,7 @@ class SchemasView:
     # --- changes, with `http.console.write`
 
     async def check(self, request: Request) -> dict[str, Any]:
-        """Check if a schema is compatible with the latest version: `subject`, `type`, `text`, `references`."""
+        """Check whether a schema is compatible with the latest version. Reads `subject`, `type`, `text`, `references`."""
         subject, body = self._schema(request)
         path = f"/compatibility/subjects/{_quoted(subject)}/versions/latest?verbose=true"
         found = await self._asked("POST", path, body, may_be_missing=True)
@@ -94,14 +94,14 @@ class SchemasView:
         }
 
     async def register(self, request: Request) -> dict[str, Any]:
-        """Register a schema. Parameters as in `check`."""
+        """Register a schema. Parameters: as in `check`."""
         subject, body = self._schema(request)
         found = await self._asked("POST", f"/subjects/{_quoted(subject)}/versions", body)
         known = await self._asked("POST", f"/subjects/{_quoted(subject)}", body)
         return {"subject": subject, "id": _member(found, "id"), "version": _member(known, "version")}
 
     async def set_level(self, request: Request) -> dict[str, Any]:
-        """Set the compatibility level of a subject; `level` null removes it, so that the global level applies."""
+        """Set a subject's compatibility level. `level` null removes it; then the global level applies."""
         given = requests.posted(request)
         subject, level = _text(given, "subject"), given.get("level")
         if level is None:
@@ -111,7 +111,7 @@ class SchemasView:
         return {"subject": subject, "level": level}
 
     async def delete(self, request: Request) -> dict[str, Any]:
-        """Soft-delete a version; `version` null soft-deletes the subject."""
+        """Soft-delete one version; if `version` is null, the whole subject."""
         given = requests.posted(request)
         subject, version = _text(given, "subject"), given.get("version")
         if version is not None and (type(version) is not int or not 0 < version < 1 << 31):
@@ -130,7 +130,7 @@ class SchemasView:
         return _text(given, "subject"), {"schema": _text(given, "text"), "references": references, **more}
 
     async def _asked(self, method: str, path: str, body: Any = None, *, may_be_missing: bool = False) -> Any:
-        """Ask the registry; None for status 404 if `may_be_missing`. Raises Refused with the registry's error."""
+        """Send a request to the registry. Returns None for status 404 if `may_be_missing`. Raises Refused for errors."""
         if self._registry is None:
             raise Refused(404, _NOT_CONFIGURED)
         status, found = await self._registry.ask(method, path, b"" if body is None else json.dumps(body).encode())
@@ -148,7 +148,7 @@ def _quoted(name: str) -> str:
 
 
 def _member(found: Any, name: str) -> Any:
-    """Return a text or a number from an answer of the registry; None if it is missing or of another type."""
+    """Return a text or number from an answer of the registry; None if it is missing or has another type."""
     value = found.get(name) if isinstance(found, dict) else None
     return value if isinstance(value, (str, int)) else None
 

@@ -49,13 +49,13 @@ ASKED_S = 0.004  # what the broker's handler takes for all settings with their d
 
 
 class SettingsView:
-    """View of the settings of brokers, topics and groups."""
+    """Handler of the console's requests for the settings of brokers, topics and groups."""
 
     def __init__(self, broker: Broker, pace: Pace) -> None:
         self._broker, self._pace = broker, pace
 
     async def settings(self, request: Request) -> dict[str, Any]:
-        """Return the settings of a resource. `kind`: broker, topic or group; `name`: that of the topic or group."""
+        """Return the settings of a resource. `kind`: broker, topic or group. `name`: name of the topic or group."""
         kind = requests.text(request, "kind", "broker")
         if kind not in KINDS:
             raise Refused(400, f"The parameter kind must be one of {', '.join(KINDS)}.")
@@ -104,13 +104,16 @@ SET, DELETE = 0, 1
 
 
 class Writing:
-    """Handlers of POST requests that change something."""
+    """Handlers of the console's POST requests that produce records or alter settings."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     async def produce(self, request: Request) -> dict[str, Any]:
-        """Produce one record; `partition` null: by key. `key`, `value`: text, hex if `isHex`; null or absent: none."""
+        """Produce one record. `partition` null: chosen by the key.
+
+        `key` and `value` are text, or hex digits if `isHex`; null or absent means null.
+        """
         body = requests.posted(request)
         is_hex = body.get("isHex") is True
         record = Record(
@@ -130,7 +133,7 @@ class Writing:
         return {"partition": partition, "offset": offset}
 
     async def alter(self, request: Request) -> dict[str, Any]:
-        """Set `setting` to `value`; null sets the default. `kind` and `name` as in `SettingsView.settings`."""
+        """Set `setting` to `value`; null restores the default. `kind` and `name`: as in `SettingsView.settings`."""
         body = requests.posted(request)
         kind = _text(body, "kind")
         if kind not in KINDS:
@@ -149,7 +152,7 @@ class Writing:
 
 
 def partition_of_key(key: bytes | None, partition_count: int) -> int:
-    """Return the partition of a key, as the Java client's producer computes it; partition 0 without a key."""
+    """Return the partition for a key, computed like the Java producer; without a key partition 0."""
     return 0 if key is None else (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
@@ -166,7 +169,7 @@ async def produced(broker: Broker, topic: str, partition: int, records: Sequence
 
 
 def _text(body: Mapping[str, Any], name: str, length_max: int = TEXT_BYTES_MAX) -> str:
-    """Read a text from a body. Raises Refused if it is missing, too long for Kafka's clients, or not UTF-8."""
+    """Read a text from a request's body. Raises Refused if it is missing, too long for Kafka clients, or not UTF-8."""
     value = body.get(name)
     if not isinstance(value, str):
         raise Refused(400, f"{name} must be a text.")

@@ -33,13 +33,13 @@ LIST_VERSION, DESCRIBE_VERSION = ListTransactionsRequest.versions.last, Describe
 
 
 class TransactionsView:
-    """Views of transactions and producers."""
+    """Handlers of the console's requests for transactions and producers."""
 
     def __init__(self, broker: Broker, pace: Pace) -> None:
         self._broker, self._pace = broker, pace
 
     async def transactions(self, request: Request) -> dict[str, Any]:
-        """Return a page of transactions sorted by transactional id. Parameters as in `ClusterView.topics`."""
+        """Return a page of transactions sorted by transactional id. Parameters: as in `ClusterView.topics`."""
         wanted, time_slice = Wanted.by(request), PacedTimeSlice(self._pace)
         listed = await self._listed()
         page, following = await first_page(
@@ -56,7 +56,7 @@ class TransactionsView:
         return {"transactions": shown_states, "next": following}
 
     async def _listed(self, producer_ids: Sequence[int] = ()) -> ListTransactionsResponse:
-        """List the transactions of `producer_ids`, or all. Raises Refused while the coordinator loads partitions."""
+        """List the transactions of `producer_ids`; if empty, of all. Raises Refused while the coordinator still loads."""
         request = ListTransactionsRequest(state_filters=[], producer_id_filters=list(producer_ids))
         listed: ListTransactionsResponse = await ask(self._broker, request, LIST_VERSION)
         if listed.error_code:
@@ -83,7 +83,7 @@ class TransactionsView:
     # ------------------------------------------------------------------ producers of a partition
 
     async def producers(self, request: Request) -> dict[str, Any]:
-        """Return the producers of a partition on this broker: longest open transactions first, then latest writers."""
+        """Return a partition's producers on this broker: longest open transactions first, then the latest writers."""
         topic, index = requests.text(request, "topic"), requests.number(request, "partition", None)
         try:
             entries = list(self._broker.partition(topic, index).log.producers.values())
@@ -113,7 +113,10 @@ class TransactionsView:
     async def _known_transactions(
         self, topic: str, index: int, entries: Iterable[ProducerEntry], time_slice: PacedTimeSlice
     ) -> set[tuple[int, int]]:
-        """Return (id, epoch) of producers in `entries` whose open transaction in this partition is coordinated here."""
+        """Return (producer id, epoch) of each producer in `entries` with an open transaction in this partition.
+
+        Only transactions that this broker coordinates are found.
+        """
         producer_ids = [each.producer_id for each in entries]
         if not producer_ids:
             return set()

@@ -37,7 +37,7 @@ def read_users_file(file: Path) -> dict[str, str]:
 
 
 def credentials_of(request: Request) -> tuple[bytes, bytes] | None:
-    """Return name and password from a request's Authorization header; None without Basic credentials."""
+    """Return name and password from a request's Authorization header; None if it has no Basic credentials."""
     scheme, _, encoded = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "basic":
         return None

@@ -87,7 +87,7 @@ def client_metrics() -> ClientMetrics | None:
 
 
 async def serve_http(broker: Broker, sock: socket.socket, stop: Stop, more: Sequence[Add] = ()) -> None:
-    """Serve HTTP on a listening socket until cancelled. An unexpected exception ends only the endpoint."""
+    """Serve HTTP on a listening socket until cancelled. Unexpected exceptions end only the endpoint."""
     try:
         await _serve(broker, sock, stop, more)
     except Exception:

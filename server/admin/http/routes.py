@@ -36,7 +36,7 @@ EVENT_STREAM = "text/event-stream"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """HTTP request with all its data. Header names are in lower case; of a repeated header the last value is kept."""
+    """HTTP request with all its data. Header names are in lower case; a repeated header has its last value."""
 
     method: str
     path: str
@@ -91,7 +91,7 @@ def anybody(request: Request) -> None:
 
 
 class Route(NamedTuple):
-    """Handler of a path, the maximal length of a body in bytes, and the check of requests."""
+    """Handler of a path, with the check of requests and the maximal length of a body in bytes."""
 
     handler: Handler
     body_bytes_max: int
@@ -160,7 +160,10 @@ _OWN_SITE = frozenset({"same-origin", "none"})  # what browsers call pages of th
 
 
 class Guard:
-    """Guard against requests from other sites' pages. `bound`: listener's host; `names`: this machine's other names."""
+    """Guard against requests from pages of other sites.
+
+    `bound`: host that the listener is bound to. `names`: further names of this machine.
+    """
 
     def __init__(self, bound: str, names: Iterable[str] = ()) -> None:
         self._names = {each.lower().rstrip(".") for each in (bound, *names)} | _LOCAL
@@ -184,7 +187,7 @@ class Guard:
         return address.is_loopback or not self._is_loopback
 
     def check_read(self, headers: Mapping[str, str]) -> None:
-        """Raise Refused if another site's page sends the request; browsers hide the answer from that page anyway."""
+        """Raise Refused if a page of another site sends the request. Browsers would hide the answer from it anyway."""
         is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
         if not is_link and _is_of_another_site(headers):
             raise Refused(403, "Pages of other sites may not read anything here.")
@@ -224,7 +227,7 @@ REQUEST_S = 0.0003  # what a short request takes, with its answer
 
 
 class Pace:
-    """Rate limit of all work of the endpoint. `PIECE_S`: how many seconds a piece of work should take."""
+    """Rate limit of all work of the endpoint. `PIECE_S`: intended length of a piece of work in seconds."""
 
     PIECE_S = 2 * SLICE_S
 
@@ -233,7 +236,7 @@ class Pace:
         self._rested_at = 0.0
 
     async def request(self) -> None:
-        """Wait until the next request may be handled; the request's cost is charged in advance."""
+        """Wait until another request may be handled, and charge its usual cost in advance."""
         await self.pay(REQUEST_S)
 
     async def pay(self, worked_s: float) -> None:
@@ -244,7 +247,7 @@ class Pace:
 
     @asynccontextmanager
     async def piece(self) -> AsyncIterator[None]:
-        """Run a piece of work without awaits when the endpoint may work. A pause follows, in which other tasks run."""
+        """Run the block, which must not await, when the endpoint may work. Afterwards the endpoint pauses."""
         async with self._line:
             await self._until_rested()
             begun = trio.current_time()
@@ -259,7 +262,7 @@ class Pace:
 
 
 class PacedTimeSlice(TimeSlice):
-    """Time slice of a long HTTP answer. At its end the answer waits for the rate limit of the endpoint."""
+    """Time slice of a long HTTP answer. At its end the answer waits for the endpoint's rate limit."""
 
     def __init__(self, pace: Pace) -> None:
         super().__init__()

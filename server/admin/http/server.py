@@ -59,13 +59,13 @@ ANSWERS_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Room:
-    """Memory limit of the endpoint, for request bodies or for complete answers that are being sent."""
+    """Memory limit of the endpoint, either for request bodies or for complete answers that are being sent."""
 
     def __init__(self, bytes_max: int = ANSWERS_BYTES_MAX) -> None:
         self._left = self._bytes_max = bytes_max
 
     def take(self, size: int) -> None:
-        """Reserve memory for a part of a body until `give`. Raises Refused if other requests use the memory."""
+        """Reserve memory for a part of a body, until `give` is called. Raises Refused if other bodies use the memory."""
         if size > self._left:
             raise Refused(503, "Other requests are being read; try again.", (("Retry-After", "1"),))
         self._left -= size
@@ -100,13 +100,13 @@ _EMPTY_LINE = re.compile(rb"\n\r?\n")
 
 
 class Gone(Exception):
-    """End of a connection, because the peer has closed it or is too slow."""
+    """End of a connection, because the peer closed it or is too slow."""
 
 
 class HttpConnection:
     """HTTP connection that answers its requests in order; if `is_leaving`, it closes after the current request.
 
-    `is_idle`: closing cuts nothing off. `since`: when it became idle, or when the current request began.
+    `is_idle`: waiting for a request. `since`: when it became idle, or when the current request began.
     """
 
     is_leaving = False
@@ -143,7 +143,7 @@ class HttpConnection:
                 pass
 
     def leave(self) -> None:
-        """Close an idle connection soon, a busy one after its answer, a stream after the pieces that have arrived."""
+        """Close the connection: soon if idle, else after the current answer. A stream ends with the pieces it has."""
         self.is_leaving = True
         self._idle_scope.deadline = min(self._idle_scope.deadline, trio.current_time() + LEAVE_S)
         self._piece_scope.cancel()
@@ -192,7 +192,7 @@ class HttpConnection:
     # ------------------------------------------------------------------ reading
 
     async def _request(self) -> tuple[Request, Handler] | None:
-        """Read a request, find its handler; None at the connection's end. Raises Refused, RemoteProtocolError, Gone."""
+        """Read a request and find its handler; None if the connection ends. Raises Refused, RemoteProtocolError, Gone."""
         await self._first_byte()
         await self._pace.request()
         with trio.move_on_after(REQUEST_S):
@@ -236,14 +236,14 @@ class HttpConnection:
             self._http.receive_data(await self._received())
 
     def _check_lines(self) -> None:
-        """Raise Refused if the head has too many lines; parsing them would block the event loop for tens of ms."""
+        """Raise Refused if the head has too many lines. Parsing them would block the event loop for tens of ms."""
         received = self._http.trailing_data[0]
         end = _EMPTY_LINE.search(received)
         if received.count(b"\n", 0, len(received) if end is None else end.start()) > LINES_MAX:
             raise _too_many_headers()
 
     def _judged(self, event: h11.Request) -> tuple[Request, Route]:
-        """Check the head of a request and find the route. Raises Refused."""
+        """Check the head of a request; return its route. Raises Refused."""
         if len(event.headers) > HEADERS_MAX:
             raise _too_many_headers()
         if len(event.target) > TARGET_BYTES_MAX:
@@ -360,7 +360,7 @@ class HttpConnection:
             raise Gone from None
 
     async def _send_lasting(self, pieces: AsyncGenerator[bytes, None]) -> None:
-        """Send a streamed answer that has no end of its own. Raises Gone if the client closes the connection."""
+        """Send a stream that has no planned end. Raises Gone if the client closes the connection."""
         is_whole = False
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen, nursery.cancel_scope)
@@ -389,7 +389,7 @@ class HttpConnection:
             raise Gone
 
     async def _linger(self) -> None:
-        """Read for a moment before closing: a close with unread bytes would discard the answer at the peer."""
+        """Read for a moment before closing, because a close with unread bytes would make the peer lose the answer."""
         if isinstance(self._stream, trio.abc.HalfCloseableStream):  # TLS has no half of a connection to close
             await self._stream.send_eof()
         left = LINGER_BYTES_MAX
@@ -410,7 +410,7 @@ CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS = 128, 64
 
 
 class ConnectionLimits(NamedTuple):
-    """Maximal numbers of connections: of the server, and from one address."""
+    """Maximal numbers of connections: in all, and from one address."""
 
     all: int
     per_address: int
@@ -420,7 +420,7 @@ RESERVE_PART = 8  # this part of the reserve of descriptors may be used
 
 
 class HttpServer:
-    """HTTP server that closes connections to keep the limits. `context`: TLS context; None for plain HTTP."""
+    """HTTP server. It closes connections to keep its limits. `context`: TLS context; None for plain HTTP."""
 
     def __init__(
         self,
@@ -446,7 +446,7 @@ class HttpServer:
         return len(self._connections)
 
     async def run(self, sock: socket.socket) -> None:
-        """Serve a listening socket until cancelled; after `stop`, until all requests are answered."""
+        """Serve a listening socket until cancelled; after `stop`, until the last request is answered."""
         listener = trio.socket.from_stdlib_socket(sock)
         async with trio.open_nursery() as nursery:
             with self._accepting:
@@ -454,7 +454,7 @@ class HttpServer:
             listener.close()
 
     async def run_until(self, stopping: trio.Event, sock: socket.socket) -> None:
-        """Serve a listening socket until `stopping`; then answer the requests in flight, for at most STOP_S seconds."""
+        """Serve a listening socket until `stopping`; then answer the open requests, for at most STOP_S seconds."""
 
         async def stop() -> None:
             await stopping.wait()
@@ -469,7 +469,7 @@ class HttpServer:
             nursery.cancel_scope.cancel()
 
     def stop(self) -> None:
-        """Accept no more connections. Close idle connections, and busy ones after their answers."""
+        """Stop accepting connections. Close idle connections now, and busy ones after their answers."""
         self._accepting.cancel()
         for each in self._connections:
             each.leave()
@@ -549,7 +549,10 @@ def _longest_idle(connections: Sequence[HttpConnection]) -> HttpConnection | Non
 
 
 def _of_largest_share(staying: Sequence[HttpConnection], host: str) -> HttpConnection | None:
-    """Return the longest-busy connection of the address with most; None unless it has at least 2 more than `host`."""
+    """Return the longest-busy connection of the address with the most connections.
+
+    None unless that address has at least 2 connections more than `host`.
+    """
     counts = Counter(each.peer for each in staying)
     most = max(counts.values(), default=0)
     if most < counts[host] + 2:

@@ -17,10 +17,10 @@ LIMITS = ConnectionLimits(CONNECTIONS_MAX, PER_ADDRESS_MAX)
 
 
 class FreePace(Pace):
-    """Pace without pauses: this event loop serves nothing but these requests."""
+    """Pace without pauses, for an event loop that serves nothing but these requests."""
 
     async def request(self) -> None:
-        """Return immediately."""
+        """Return immediately: there is no rate limit."""
 
     async def pay(self, worked_s: float) -> None:
         """Yield to other tasks after long work."""

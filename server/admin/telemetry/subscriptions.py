@@ -75,7 +75,7 @@ class BadMetrics(ValueError):
 
 
 class Receiver(Protocol):
-    """Port to the receiver of pushed metrics, which exists only if opentelemetry-proto is installed."""
+    """Interface of the receiver of pushed metrics. It exists only if opentelemetry-proto is installed."""
 
     async def take(self, push: Push) -> None:
         """Store the metrics of a push. Raises BadMetrics."""
@@ -91,14 +91,14 @@ COST_MAX = 20_000  # steps of a match, some milliseconds
 
 
 class Wanted(NamedTuple):
-    """Metrics that a client shall push, in the order of Kafka's Java broker, and the push interval."""
+    """Metrics that a client shall push, in the order of Kafka's Java broker, and the push interval in ms."""
 
     metrics: tuple[str, ...]
     interval_ms: int
 
 
 class Subscription:
-    """Valid subscription. Its patterns are compiled at the first match, possibly in a thread."""
+    """Valid subscription to client metrics. Its patterns are compiled at first use, possibly in a thread."""
 
     def __init__(self, name: str, config: ClientMetricsConfig) -> None:
         self.metrics = config.metrics
@@ -108,14 +108,17 @@ class Subscription:
 
     @property
     def cost(self) -> int:
-        """Upper limit of the steps to match a client; before patterns are compiled 0 without any, else too many."""
+        """Maximal number of steps to match a client.
+
+        Uncompiled patterns count as too many; without patterns the cost is 0.
+        """
         if "_patterns" not in self.__dict__:
             return COST_MAX + 1 if self._named else 0
         return sum([pattern.cost("x" * ATTRIBUTE_CHARACTERS_MAX) for pattern in (self._patterns or {}).values()])
 
     @cached_property
     def _patterns(self) -> dict[str, Pattern] | None:
-        """Compiled patterns by attribute; None if one does not compile (stored by another broker implementation)."""
+        """Compiled patterns by attribute; None if a pattern that another broker has stored does not compile."""
         try:
             return patterns_of(self._named)
         except KafkaError as error:
@@ -141,14 +144,14 @@ class Subscription:
 
 
 class Subscriptions:
-    """All subscriptions in force. `version` rises with every change."""
+    """All subscriptions in force. `version` rises at each change."""
 
     def __init__(self) -> None:
         self.version = 0
         self._kept: dict[str, tuple[Overrides, Subscription | None]] = {}
 
     def take(self, kept: Kept) -> None:
-        """Replace the subscriptions by `kept`; unchanged ones are not parsed again."""
+        """Replace the subscriptions by those in `kept`; unchanged ones are not parsed again."""
         known, self._kept = self._kept, {}
         for name, overrides in kept.items():
             before = known.get(name)
@@ -175,7 +178,7 @@ def is_dear(subscriptions: Sequence[Subscription]) -> bool:
 
 
 def wanted_of(subscriptions: Iterable[Subscription], client: Client, instance_id: str) -> Wanted:
-    """Combine the subscriptions that match a client. May run in a thread."""
+    """Return the metrics and push interval from all subscriptions that match a client. May run in a thread."""
     found = [each for each in subscriptions if each.matches(client, instance_id)]
     interval_ms = min([INTERVAL_DEFAULT_MS, *(each.interval_ms for each in found)])
     names = dict.fromkeys(name for each in found for name in each.metrics)
@@ -184,7 +187,7 @@ def wanted_of(subscriptions: Iterable[Subscription], client: Client, instance_id
 
 
 def subscription_id(wanted: Wanted, instance_id: bytes) -> int:
-    """Return the checksum that identifies the wanted metrics of an instance, a signed 32-bit integer."""
+    """Return the id of an instance's wanted metrics, a checksum as a signed 32-bit integer."""
     text = f"[{', '.join(wanted.metrics)}]{wanted.interval_ms}"
     words = [int.from_bytes(instance_id[start : start + 4], "big") for start in range(0, 16, 4)]
     value: int = crc32c(text.encode("utf-8", "replace")) ^ words[0] ^ words[1] ^ words[2] ^ words[3]
@@ -224,14 +227,14 @@ class Instance:
         self.last_error = ErrorCode.NONE
 
     def may_get(self, now_ms: int) -> bool:
-        """Tell whether GetTelemetrySubscriptions may come now (after some errors: always), and record its time."""
+        """Tell whether GetTelemetrySubscriptions may come now, and record its time. After some errors it always may."""
         if now_ms - max(self.last_get_ms, self.last_push_ms) >= self.wanted.interval_ms:
             self.last_get_ms = now_ms
             return True
         return self.last_error in _MAY_GET_AGAIN
 
     def may_push(self, now_ms: int) -> bool:
-        """Record the time of a push; tell whether the push does not come too early."""
+        """Tell whether a push may come now; if so, record its time."""
         if self.last_get_ms > self.last_push_ms or now_ms - self.last_push_ms >= self.wanted.interval_ms:
             self.last_push_ms = now_ms
             return True
@@ -239,7 +242,7 @@ class Instance:
 
 
 class Instances:
-    """All client instances by id, limited in number."""
+    """Client instances by id. Their number is limited."""
 
     def __init__(self, instances_max: int = INSTANCES_MAX) -> None:
         self._instances_max = instances_max
@@ -253,12 +256,12 @@ class Instances:
         return instance_id in self._known
 
     def is_of_another(self, instance_id: bytes, principal: str, now_ms: int) -> bool:
-        """Tell whether an unexpired instance with this id belongs to a principal other than `principal`."""
+        """Tell whether an unexpired instance with this id belongs to another principal."""
         found = self._known.get(instance_id)
         return found is not None and found.expires_ms > now_ms and found.principal != principal
 
     def find(self, instance_id: bytes, now_ms: int) -> Instance | None:
-        """Return the unexpired instance with this id, and renew its lease; None without one."""
+        """Return the unexpired instance with this id, and extend its life; None if there is none."""
         found = self._known.get(instance_id)
         if found is None or found.expires_ms <= now_ms:
             return None
@@ -266,7 +269,7 @@ class Instances:
         return found
 
     def put(self, instance: Instance, connection: object, now_ms: int) -> None:
-        """Add an instance, replacing those of its id or connection; if there are too many, drop the least active."""
+        """Add an instance; replace one with its id or connection. If there are too many, drop the longest inactive."""
         before = self._of_connection.get(connection)
         if before is not None:
             self._forget(before)
@@ -292,6 +295,6 @@ class Instances:
             del self._known[instance.instance_id]
 
     def expire(self, now_ms: int) -> None:
-        """Remove expired instances. Sixteen thousand instances take some milliseconds."""
+        """Remove expired instances. With sixteen thousand instances this takes some milliseconds."""
         for instance_id in [each.instance_id for each in self._known.values() if each.expires_ms <= now_ms]:
             del self._known[instance_id]

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 
 class FairLock:
-    """Lock with one waiting task per owner: a client waits for at most one piece of work of each other client."""
+    """Lock that is fair to owners: only one task of each owner waits in the common queue."""
 
     def __init__(self) -> None:
         self._line = trio.Lock()  # first come, first served
@@ -136,7 +136,7 @@ class Telemetry:
 
     @property
     def bytes_max(self) -> int:
-        """Maximal size of a push in bytes."""
+        """Maximal size of a push, in bytes."""
         return min(BYTES_MAX, self._configs.current.server.telemetry_max_bytes)
 
     # ------------------------------------------------------------------ the two requests
@@ -230,7 +230,7 @@ class Telemetry:
     # ------------------------------------------------------------------ instances
 
     def _instance(self, instance_id: bytes, context: RequestContext[Any]) -> Worked[Instance]:
-        """Return the instance with the metrics of the current subscriptions; a coroutine if matching takes long."""
+        """Return the client's instance with its wanted metrics; a coroutine if matching them takes long."""
         if self._seen != self._configs.client_metrics_changes:
             self._seen = self._configs.client_metrics_changes
             self._subscriptions.take(self._configs.client_metrics)
@@ -280,7 +280,7 @@ class Telemetry:
 
 
 class Waiting:
-    """Numbers and sizes of pushes that wait for the receiver, by owner."""
+    """Counter of the pushes that wait for the receiver, and of their bytes, by owner."""
 
     def __init__(self) -> None:
         self._count = self._bytes = 0
@@ -288,7 +288,7 @@ class Waiting:
         self._bytes_of: Counter[str] = Counter()
 
     def has_room(self, owner: str, size: int) -> bool:
-        """Tell whether `owner` may add a push of `size` bytes. An owner may use as much memory as is still free."""
+        """Tell whether `owner` may add a push of `size` bytes. Each owner may use as much as is still free."""
         return (
             self._count_of[owner] < WAITING_MAX - self._count
             and self._bytes_of[owner] + size <= WAITING_BYTES_MAX - self._bytes
@@ -324,7 +324,7 @@ def text_of(uuid: bytes) -> str:
 
 
 def _owner(context: RequestContext[Any]) -> str:
-    """Return the principal, or the address of an anonymous client; an address never looks like a principal."""
+    """Return the client's principal; for an anonymous client its address, which never looks like a principal."""
     return context.client_host if context.principal == ANONYMOUS else context.principal
 
 

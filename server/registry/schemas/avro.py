@@ -79,7 +79,7 @@ _Problem = tuple[str, str, str]
 
 
 class _Checker(avro.compatibility.ReaderWriterCompatibilityChecker):
-    """Compatibility checker of the avro library that also records each path's message, which the result omits."""
+    """Compatibility checker of the avro library. It also records the path of each problem, unlike the library."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -87,7 +87,7 @@ class _Checker(avro.compatibility.ReaderWriterCompatibilityChecker):
         self._steps = 0
 
     def problems_of(self, result: _Result) -> list[_Problem]:
-        """Return the problems in the last result."""
+        """Return the problems in a result, each with kind, path and message."""
         self._note(result)
         # Branches of a union that were tried and did not fit have left notes, too.
         noted = [each for each in self._noted if each[1] in result.locations and each[2] in result.messages]
@@ -192,7 +192,7 @@ def normalized_text(tree: Any, known: Iterable[str] = ()) -> str:
 
 
 def resolved_text(tree: Any, references: Iterable[Any], *, sorts: bool = False) -> str:
-    """Return a schema's text that includes the definitions of all types, also of referenced ones."""
+    """Return a schema's text with the definitions of referenced types included."""
     definitions: dict[str, Any] = {}
     for each in references:
         writer = _Writer(definitions, full_names=True)
@@ -201,12 +201,12 @@ def resolved_text(tree: Any, references: Iterable[Any], *, sorts: bool = False) 
 
 
 def bare(tree: Any, known: Iterable[str] = ()) -> Any:
-    """Return the parts of a schema that affect reading: full type names, aliases, fields and defaults."""
+    """Return the parts of a schema that affect how data are read: full type names, aliases, fields and defaults."""
     return _Writer(known, full_names=True, bare=True).schema(tree, "")
 
 
 def _definitions(tree: Any) -> Iterator[dict[str, Any]]:
-    """Yield the definitions of named types in a schema that `_Writer` has made."""
+    """Yield the definitions of all named types in a schema that `_Writer` has converted."""
     if isinstance(tree, list):
         for each in tree:
             yield from _definitions(each)
@@ -218,7 +218,7 @@ def _definitions(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 class _Writer:
-    """Converter of schemas to an output form, in parsing order."""
+    """Converter of a schema's JSON to one of the output forms. It visits types in the order of parsing."""
 
     def __init__(
         self,
@@ -322,7 +322,7 @@ class _Writer:
         return {each: self._value(tree[each]) for each in (sorted(names) if self._sorts else names)}
 
     def _value(self, value: Any) -> Any:
-        """Copy a value that is no schema, with object members sorted if the output is normalized."""
+        """Copy a JSON value that is no schema. If the output is normalized, sort the members of objects."""
         return json.loads(json.dumps(value, sort_keys=True)) if self._sorts else value
 
     def _shown(self, full: str, space: str) -> str:

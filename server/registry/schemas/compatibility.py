@@ -17,7 +17,7 @@ NONE, BACKWARD = "NONE", "BACKWARD"
 
 
 class Level(NamedTuple):
-    """Compatibility level: directions to check, and whether all earlier versions are compared."""
+    """Compatibility level: directions to check, and if transitive, against all earlier versions."""
 
     is_backward: bool
     is_forward: bool
@@ -50,7 +50,10 @@ class Earlier(NamedTuple):
 def problems(
     level: str, new: ParsedSchema, kind: str, earlier: Sequence[Earlier], *, is_lenient: bool = False
 ) -> list[str]:
-    """Return incompatibilities with `earlier` versions (sorted, latest last); empty if none. `kind`: type of `new`."""
+    """Return incompatibilities of `new` with `earlier` versions; empty if none.
+
+    `earlier`: sorted, latest last. `kind`: schema type of `new`. `is_lenient`: JSON Schema's lenient policy.
+    """
     wanted = LEVELS[level]
     if not (wanted.is_backward or wanted.is_forward):
         return []
@@ -74,7 +77,7 @@ def _between(level: Level, new: ParsedSchema, earlier: ParsedSchema, is_lenient:
 
 
 def _named(text: str, reader: str, writer: str) -> str:
-    """Fill in the placeholders of a problem: %s alternately by `reader` and `writer`, %% by %."""
+    """Replace %s in a problem's text, in turn, by the names `reader` and `writer`, and %% by %."""
     sides = [reader, writer] * (text.count("%s") // 2 + 1)
     return "%".join(_filled(part, sides) for part in text.split("%%"))
 

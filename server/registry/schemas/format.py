@@ -10,18 +10,18 @@ TEXT_BYTES_MAX = 1_000_000
 
 
 class InvalidText(ValueError):
-    """Text that is no schema of its format; the message is written for the client."""
+    """Schema text that is invalid in its format. The message is written for the client."""
 
 
 class ParsedSchema(Protocol):
-    """Parsed schema of any format."""
+    """Interface of parsed schemas of all formats."""
 
     @property
     def canonical(self) -> str:
-        """Canonical text, which is registered: equal schemas have equal canonical texts."""
+        """Canonical text, which is the one to register: equal schemas have equal canonical texts."""
 
     def normalized(self) -> str:
-        """Return the text without differences that have no meaning."""
+        """Return a text in which meaningless differences between schemas are removed."""
 
     def formatted(self, name: str) -> str:
         """Return the text in the format `name`; the canonical text if the format is unknown."""
@@ -34,7 +34,7 @@ class ParsedSchema(Protocol):
         """
 
     def is_like(self, other: ParsedSchema) -> bool:
-        """Tell whether both schemas are equal, even if their texts differ."""
+        """Tell whether both schemas have the same meaning, even if their texts differ."""
 
 
 Parse = Callable[[str, Mapping[str, str]], ParsedSchema]

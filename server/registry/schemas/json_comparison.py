@@ -33,7 +33,7 @@ _Found = list[tuple[str, str]]
 
 
 class _Comparison:
-    """Comparison of two documents that compares each pair of schemas only once."""
+    """Comparison of two JSON Schema documents. Each pair of subschemas is compared only once."""
 
     def __init__(
         self, original: Shapes, update: Shapes, known_bad: frozenset[tuple[int, int]], compatible: frozenset[str]
@@ -81,7 +81,7 @@ class _Comparison:
         return found + self._of_kind(original, update)
 
     def _one_of_many(self, original: Shape, update: Shape) -> _Found | None:
-        """Compare a schema with a combined one: with each alternative, or its only part; None if neither applies."""
+        """Compare a plain schema with a part of a combined one that fits; None if there is no such part."""
         if (original.kind == "combined") == (update.kind == "combined"):
             return None
         many = update if update.kind == "combined" else original
@@ -244,7 +244,7 @@ class _Comparison:
         return found
 
     def _of_more(self, keyword: str, name: str, original: Shape, update: Shape) -> _Found:
-        """Compare the additional properties or items allowed: none (false), any (true or absent), or by a schema."""
+        """Compare a keyword for additional content. Its value is false (none), a schema, or true or absent (any)."""
         before, after = original.get(keyword), update.get(keyword)
         if (before is False) != (after is False):
             return [(f"{name}_{'ADDED' if before is False else 'REMOVED'}", keyword)]
@@ -340,7 +340,7 @@ _ANNOTATIONS = (
 def differences_of(
     original: Shape, update: Shape, originals: Shapes, updates: Shapes, compatible: frozenset[str]
 ) -> _Found:
-    """Compare two schemas without the results of other comparisons."""
+    """Compare two schemas afresh, without results of other comparisons; return the differences."""
     return _Comparison(originals, updates, frozenset(), compatible).compare(original, update)
 
 
@@ -403,7 +403,7 @@ def _distinct(parts: Sequence[Shape]) -> list[Shape]:
 
 
 def _matched(fitting: Sequence[Sequence[int]]) -> int:
-    """Return a maximum matching's size, by augmenting paths. `fitting`: partner indexes of each part."""
+    """Return the size of a maximum matching. `fitting`: for each part, the indexes of partners that fit."""
     taken: dict[int, int] = {}
 
     def place(part: int, seen: set[int]) -> bool:
@@ -435,7 +435,7 @@ def _is_open(shape: Shape, more: str, unevaluated: str) -> bool:
 
 
 def _schema_of_others(shape: Shape, name: str) -> Any:
-    """Return the schema that applies to a property without an own schema; None if there is none."""
+    """Return the schema for a property without its own: by pattern, else that of additional ones; None: no schema."""
     for pattern, schema in shape.mapping("patternProperties").items():
         if _fits(pattern, name):
             return schema
@@ -455,7 +455,7 @@ def _schema_of_more(shape: Shape, more: str, unevaluated: str) -> Any:
 
 
 def _fits(pattern: str, name: str) -> bool:
-    """Tell whether a name matches a client's pattern; uses re2, whose running time is linear."""
+    """Tell whether a name matches a pattern. Uses re2, whose time is linear, because clients send the patterns."""
     try:
         import re2
 
@@ -480,7 +480,7 @@ def _set_or_none(value: Any) -> frozenset[str] | None:
 
 
 def _width(shape: Shape | None) -> int:
-    """Rank the additional content that is allowed: 0 none, 1 by a schema, 2 any."""
+    """Rank how much additional content `shape` allows: 0 nothing, 1 what fits a schema, 2 anything."""
     if shape is None:
         return 2
     return {"false": 0, "empty": 2}.get(shape.kind, 1)
@@ -498,6 +498,9 @@ def _items(shape: Shape) -> list[Any]:
 
 
 def _more_items(original: Shape, update: Shape) -> str:
-    """Return the keyword for items after the positional ones: `items` since draft 2020-12, else `additionalItems`."""
+    """Return the keyword for items after the positional ones: `items` if a schema has `prefixItems`.
+
+    Else `additionalItems`, as before draft 2020-12.
+    """
     is_new = any("prefixItems" in each.tree for each in (original, update) if isinstance(each.tree, dict))
     return "items" if is_new else "additionalItems"

@@ -111,7 +111,7 @@ WORDS = (
 
 
 class Difference(NamedTuple):
-    """Difference between two schemas: its name and its path."""
+    """Difference between two versions of a schema. `name`: kind of the difference. `path`: place in the schema."""
 
     name: str
     path: str

@@ -99,14 +99,14 @@ def _specification(validator: Any) -> referencing.Specification[Any]:
 
 
 def _beside(own_id: str | None, resources: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Yield referenced schemas under addresses relative to `own_id`, so that relative references resolve."""
+    """Yield referenced schemas at addresses next to `own_id`, so that relative references find them."""
     if own_id:
         for name, resource in resources:
             yield urljoin(own_id, name), resource
 
 
 def _references(tree: Any) -> Iterator[str]:
-    """Yield the references in a schema. Subschemas with their own `$id` are skipped: it changes the base address."""
+    """Yield the references in a schema, without those in subschemas with an `$id`, which changes their base address."""
     waiting = [tree]
     while waiting:
         each = waiting.pop()

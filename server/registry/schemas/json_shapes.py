@@ -57,7 +57,7 @@ class Shape:
 
     @cached_property
     def identity(self) -> object:
-        """Hashable value that is equal for equal shapes."""
+        """Hashable value; shapes with the same meaning have equal values."""
         if self.kind == "combined":
             return (self.criterion, frozenset(each.identity for each in self.parts))
         return (self.kind, self.is_integer, json.dumps(self.tree, sort_keys=True))
@@ -74,13 +74,13 @@ class Shape:
         return value if isinstance(value, dict) else {}
 
     def schema(self, keyword: str) -> Json | None:
-        """Return the schema under a keyword; None if there is none."""
+        """Return the subschema under a keyword; None if there is none."""
         value = self.get(keyword)
         return value if isinstance(value, dict | bool) else None
 
 
 class Shapes:
-    """Maker of the shapes of one document; makes each shape only once."""
+    """Maker and cache of the shapes of one document."""
 
     def __init__(self, tree: Json, resolver: Resolver[Json], specification: Specification[Json]) -> None:
         self._specification = specification
@@ -89,7 +89,7 @@ class Shapes:
         self.root = self.of(tree, resolver)
 
     def of(self, tree: Json, resolver: Resolver[Json]) -> Shape:
-        """Return the shape of a schema. Raises InvalidText if a reference cannot be resolved."""
+        """Return the shape of a schema, made or cached. Raises InvalidText if a reference cannot be resolved."""
         known = self._made.get(id(tree)) if isinstance(tree, dict) else None
         if known is None:
             known = self._shape(tree, resolver)
@@ -98,7 +98,7 @@ class Shapes:
         return known
 
     def below(self, shape: Shape, tree: Json) -> Shape:
-        """Return the shape of `tree`, a schema inside of `shape`."""
+        """Return the shape of `tree`, a subschema of `shape`."""
         return self.of(tree, shape.resolver)
 
     def _shape(self, tree: Json, resolver: Resolver[Json]) -> Shape:

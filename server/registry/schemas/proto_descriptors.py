@@ -227,7 +227,7 @@ def _set_options(made: Any, options: Iterable[ast.Option]) -> None:
 
 
 def _set_option(options: Any, option: ast.Option) -> None:
-    """Set an option that Protobuf defines; any other option remains only in the text. Raises InvalidText."""
+    """Set an option if Protobuf defines it; other options remain only in the schema's text. Raises InvalidText."""
     field = options.DESCRIPTOR.fields_by_name.get(option.name)
     if field is None or field.is_repeated or field.message_type is not None:
         return

@@ -66,7 +66,7 @@ GROUPS: Mapping[int, str] = {
 
 
 class Difference(NamedTuple):
-    """Difference between two schemas: its name and its path."""
+    """Difference between two versions of a schema. `name`: kind of the difference. `path`: place in the schema."""
 
     name: str
     path: str
@@ -77,7 +77,10 @@ class Difference(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Message type that a schema may use. `origin`: the imported file that defines it; empty: the schema itself."""
+    """Message type that a schema may use.
+
+    `origin`: the imported file that defines it; empty if the schema itself defines it.
+    """
 
     message: Any
     package: str
@@ -115,7 +118,7 @@ class _Comparison:
         return found + self._types(original.message_type, update.message_type, "")
 
     def _types(self, before: Iterable[Any], after: Iterable[Any], scope: str) -> list[Difference]:
-        """Compare message types by name. Enums and their constants may change freely."""
+        """Compare message types by name. Enum types and their constants may change freely."""
         found = []
         old, new = ({each.name: each for each in some} for some in (before, after))
         for name in dict.fromkeys([*old, *new]):
@@ -146,12 +149,12 @@ class _Comparison:
         return found + self._types(original.nested_type, update.nested_type, path)
 
     def _gone_oneofs(self, original: Any, after: Mapping[int, Any]) -> set[str]:
-        """Return the names of oneofs that have lost all members; this counts as a deletion."""
+        """Return the names of oneofs that have lost all members and thus count as deleted."""
         members = _members(original)
         return {name for name, numbers in members.items() if not any(each in after for each in numbers)}
 
     def _oneofs(self, original: Any, update: Any, path: str) -> list[Difference]:
-        """Find fields that were independent and are in one oneof now."""
+        """Return a difference for each oneof in `update` whose fields were not together before."""
         found = []
         groups = {number: name for name, numbers in _members(original).items() for number in numbers}
         numbers_before = {each.number for each in original.field}
@@ -183,7 +186,7 @@ class _Comparison:
         return []
 
     def _named(self, before: str, after: str, path: str) -> list[Difference]:
-        """Compare the message types of two fields; package names are ignored."""
+        """Compare the message types `before` and `after` of a field; their packages may differ."""
         old, new = self._originals.get(before), self._updates.get(after)
         changed = [Difference("FIELD_NAMED_TYPE_CHANGED", path)]
         if old is None or new is None:

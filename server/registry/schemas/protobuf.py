@@ -70,7 +70,7 @@ class ProtobufSchema:
 
     @cached_property
     def messages(self) -> Mapping[str, Known]:
-        """All messages that this schema can use, by full name."""
+        """All message types that this schema can use, by full name: its own and imported ones."""
         found = dict(messages_of(self.file, ""))
         for each in self.imported:
             # The same file in both schemas holds the same messages.
@@ -87,7 +87,7 @@ class ProtobufSchema:
 
     @cached_property
     def _meaning(self) -> bytes:
-        """Descriptor without the details that the text form loses, for comparisons."""
+        """Serialized descriptor for comparisons. It has no comments, and its imports and options are sorted."""
         file = pb.FileDescriptorProto()
         file.CopyFrom(describe(plain(self._tree), NAME, self.imported))
         data: bytes = file.SerializeToString(deterministic=True)
@@ -171,7 +171,10 @@ def _check(file: Any, imported: list[Any]) -> None:
 
 
 def _read(text: str) -> tuple[ast.File, Any]:
-    """Parse text or a base64 descriptor; return syntax tree and descriptor (None for text). Raises InvalidText."""
+    """Parse a schema's text or base64 descriptor. Raises InvalidText.
+
+    Returns the syntax tree, and the descriptor (None if `text` is no descriptor).
+    """
     stripped = text.strip()
     if _BASE64.fullmatch(stripped):
         file = pb.FileDescriptorProto()
@@ -184,7 +187,7 @@ def _read(text: str) -> tuple[ast.File, Any]:
 
 
 class _Refusing(ErrorListener):  # type: ignore[misc]
-    """Error listener that raises InvalidText at the first error. The library's own listener would print the error."""
+    """Error listener of the parser. It raises InvalidText at the first error instead of printing it."""
 
     def syntaxError(self, recognizer: Any, offendingSymbol: Any, line: int, column: int, msg: str, e: Any) -> None:
         raise InvalidText(f"line {line}:{column} {msg[:300]}")
@@ -237,7 +240,7 @@ def written(tree: ast.File) -> str:
 
 
 def plain(tree: ast.File) -> ast.File:
-    """Copy a syntax tree without comments, and with imports and options sorted."""
+    """Copy a syntax tree; remove comments, and sort imports and options."""
     elements = _uncommented(tree.file_elements)
     rank = {ast.Package: 0, ast.Import: 1, ast.Option: 2}
     elements.sort(key=lambda each: (rank.get(type(each), 3), str(each.name) if type(each) in rank else ""))

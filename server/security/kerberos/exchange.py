@@ -31,7 +31,7 @@ from ottla.server.security.mechanism import Login, LoginFailed
 
 
 class GssFailure(Exception):
-    """Error of the Kerberos library, in one line. `is_passing`: a later attempt may succeed."""
+    """Error of the Kerberos library, as one line. `is_passing`: another attempt may succeed later."""
 
     def __init__(self, text: str, *, is_passing: bool = False) -> None:
         super().__init__(text)
@@ -39,7 +39,7 @@ class GssFailure(Exception):
 
 
 class Stepped(NamedTuple):
-    """Result of one step of an exchange. `token`: token to send to the peer; None or empty: there is none."""
+    """Result of a step in a login. `token`: token for the peer; None or empty: nothing to send."""
 
     token: bytes | None
     is_complete: bool
@@ -81,7 +81,10 @@ class _State(enum.Enum):
 
 
 class GssapiServer:
-    """Server side of one GSSAPI login; `begin` creates a context, `short_name` a user name (or raises NoShortName)."""
+    """Server side of one GSSAPI login.
+
+    `begin` creates a security context. `short_name` maps a principal to a user name, or raises NoShortName.
+    """
 
     def __init__(self, begin: Callable[[], ServerContext], short_name: Callable[[KerberosName], str]) -> None:
         self.login: Login | None = None
@@ -92,9 +95,9 @@ class GssapiServer:
         self._tokens = 0
 
     def step(self, token: bytes, now_ms: int) -> bytes:
-        """Process a client's token and return the answer. Blocks in the Kerberos library: call this in a thread.
+        """Process a client's token; return the answer. It blocks, so call it in a thread.
 
-        Raises LoginFailed, or CloseConnection for an error that may pass, so that the client tries again.
+        Raises LoginFailed; or CloseConnection for a temporary error, so that the client tries again.
         """
         self._tokens += 1
         state, self._state = self._state, _State.OVER  # unless the step goes well
@@ -159,7 +162,10 @@ class GssapiServer:
 
 
 class GssapiClient:
-    """Client side of one GSSAPI login at another broker; `begin` creates a context, perhaps by asking a KDC."""
+    """Client side of one GSSAPI login at another broker.
+
+    `begin` creates a security context, for which it may ask a KDC.
+    """
 
     def __init__(self, begin: Callable[[], Context]) -> None:
         self.is_complete = False
@@ -169,7 +175,10 @@ class GssapiClient:
         self._tokens = 0
 
     def step(self, token: bytes) -> bytes:
-        """Process a server's token; return the answer. Blocks, also for the KDC: use a thread. Raises LoginFailed."""
+        """Process a server's token; return the answer. Raises LoginFailed.
+
+        It blocks, perhaps until a KDC answers, so call it in a thread.
+        """
         self._tokens += 1
         if self._tokens > TOKENS_MAX or len(token) > TOKEN_BYTES_MAX:
             raise LoginFailed("the broker sends too many tokens, or one that is too long")

@@ -58,7 +58,7 @@ def _words(error: Any, code: int) -> str:
 
 
 def default_realm() -> str:
-    """Return this machine's realm; "" if Kerberos' configuration names none, as in Kafka."""
+    """Return this machine's realm. As in Kafka, it is "" if Kerberos' configuration names no realm."""
     try:
         with _translated():
             name = gss.canonicalize_name(gss.import_name(b"nobody", _PRINCIPAL), _KERBEROS)
@@ -68,7 +68,7 @@ def default_realm() -> str:
 
 
 def _shown(name: Any) -> str:
-    """Return a principal as text; separators inside a name are escaped by a backslash. Raises GssFailure."""
+    """Format a principal as text, with backslashes before separators inside of names. Raises GssFailure."""
     shown: bytes = gss.display_name(name, False).name
     if len(shown) > NAME_BYTES_MAX:
         raise GssFailure(f"a principal of {len(shown)} bytes")
@@ -83,7 +83,10 @@ def _principal(keys: KerberosKeys) -> Any:
 
 
 class Acceptor:
-    """Acceptor of tickets for the principal of `keys`, read anew for each ticket. Raises GssFailure without keys."""
+    """Acceptor of tickets for the principal of `keys`. The keytab is read anew for each ticket.
+
+    Raises GssFailure if there are no keys for the principal.
+    """
 
     def __init__(self, keys: KerberosKeys) -> None:
         where = {} if keys.keytab is None else {b"keytab": f"FILE:{keys.keytab}".encode()}
@@ -96,12 +99,12 @@ class Acceptor:
 
 
 class _Context:
-    """Base class of the security contexts of server and client."""
+    """Base class of security contexts, of the server and of the client."""
 
     _context: Any = None
 
     def wrap(self, message: bytes) -> bytes:
-        """Wrap a message so that its origin is proven; it is not encrypted."""
+        """Wrap a message so that the peer can verify its origin; the message is not encrypted."""
         with _translated():
             wrapped: bytes = gss.wrap(self._context, message, False).message
         return wrapped
@@ -131,14 +134,14 @@ class AcceptedContext(_Context):
 
 
 class Initiator:
-    """Initiator of logins: it gets tickets for the principal of `keys` and caches them in memory until they expire."""
+    """Source of logins at other brokers, as the principal of `keys`. Tickets are cached in memory while valid."""
 
     def __init__(self, keys: KerberosKeys) -> None:
         self._keys = keys
         self._cache = f"MEMORY:ottla-{next(_caches)}".encode()
 
     def begin(self, host: str) -> InitiatedContext:
-        """Begin a login at the service on `host`. Raises GssFailure if the KDC grants no ticket to the principal."""
+        """Begin a login at the service on `host`. Raises GssFailure if the KDC grants no ticket."""
         keys = self._keys
         where = {b"ccache": self._cache}
         if keys.keytab is not None:

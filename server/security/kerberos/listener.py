@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class KerberosListener:
-    """Factory of GSSAPI exchanges with one listener's keys. Raises InvalidSetting for malformed rules."""
+    """GSSAPI of one listener: it creates the server side of each login. Raises InvalidSetting for bad rules."""
 
     def __init__(self, keys: KerberosKeys, rules: Sequence[str]) -> None:
         try:
@@ -36,7 +36,7 @@ class KerberosListener:
         return GssapiServer(self._begin, self._short_name)
 
     def check(self) -> None:
-        """Raise InvalidSetting if this process cannot accept tickets with these keys. Blocks."""
+        """Raise InvalidSetting if the listener's keys cannot be used to accept tickets. Blocks."""
         try:
             self._begin()
         except GssFailure as failure:

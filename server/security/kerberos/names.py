@@ -30,11 +30,11 @@ _PARAMETER = re.compile(r"([^$]*)(\$([0-9]*))?")
 
 
 class InvalidRules(ValueError):
-    """Kafka would reject the rules, or RE2 cannot match one of their patterns."""
+    """Mapping rules that Kafka would reject, or that have a pattern that RE2 cannot match."""
 
 
 class NoShortName(Exception):
-    """A Kerberos principal has no user name, because it is malformed or no rule applies."""
+    """Kerberos principal without a user name, because it is malformed or no rule applies to it."""
 
 
 class KerberosName(NamedTuple):
@@ -60,7 +60,7 @@ def parse_name(text: str) -> KerberosName:
 
 
 class _Rule(NamedTuple):
-    """Parsed rule of sasl.kerberos.principal.to.local.rules. `components` None: the rule DEFAULT."""
+    """Parsed rule of sasl.kerberos.principal.to.local.rules. `components`: number of name parts; None: DEFAULT."""
 
     text: str
     components: int | None
@@ -85,7 +85,7 @@ class ShortNamer:
         self._rules = [_parsed(each) for each in rules]
 
     def short_name(self, name: KerberosName, default_realm: str) -> str:
-        """Return a principal's user name. Raises NoShortName. `default_realm`: this machine's realm, "" without one."""
+        """Return the user name of a principal. `default_realm`: this machine's realm, or "". Raises NoShortName."""
         if name.realm is None and name.host_name is None:
             return name.service_name
         parts = [name.realm or "", name.service_name, *([] if name.host_name is None else [name.host_name])]
@@ -146,7 +146,7 @@ def _made(rule: _Rule, parts: Sequence[str]) -> str | None:
 
 
 def _filled_in(form: str, parts: Sequence[str]) -> str:
-    """Replace `$0`, `$1` and so on in a format by the principal's realm and name parts. Raises NoShortName."""
+    """Replace `$0` in `form` by the realm, and `$1` and so on by the name's parts. Raises NoShortName."""
     result: list[str] = []
     position = size = 0
     while position < len(form):

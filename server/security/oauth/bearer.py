@@ -36,7 +36,7 @@ _TOKEN = re.compile(r"[-_~+/.a-zA-Z0-9]+=*")
 
 
 class ClientFirst(NamedTuple):
-    """Parsed first message of a client. `authorization_id` is empty if the message has none."""
+    """Parsed first message of a client. `authorization_id`: empty if the client sent none."""
 
     token: str
     authorization_id: str
@@ -46,7 +46,7 @@ class ClientFirst(NamedTuple):
 
 
 def decode_client_first(data: bytes) -> ClientFirst:
-    """Parse a client's first message. Raises LoginFailed, whose text does not quote the message."""
+    """Parse a client's first message. Raises LoginFailed with a text that does not quote the message."""
     if len(data) > MESSAGE_BYTES_MAX:
         raise LoginFailed(f"a token of {len(data)} bytes")
     text = data.decode("latin-1")  # what is not ASCII fits nowhere below
@@ -126,7 +126,7 @@ class OAuthBearerServer:
 
 
 def _as_json(invalid: InvalidToken) -> str:
-    """Format a refusal as JSON in Kafka's layout. A scope consists of characters that need no escape."""
+    """Format a refusal as JSON, in Kafka's layout. The scope needs no escapes."""
     scope = "" if invalid.scope is None else f', "scope":"{invalid.scope}"'
     return f'{{"status":"{invalid.status}"{scope}}}'
 
@@ -137,7 +137,7 @@ def _as_json(invalid: InvalidToken) -> str:
 class OAuthBearerClient:
     """Client side of one OAUTHBEARER login.
 
-    A server that rejects the token sends the reason, and ends the login after the client has answered with the byte 1.
+    A server that rejects the token sends the reason. The client answers with the byte 1, then the login is over.
     """
 
     def __init__(self, token: str, extensions: Mapping[str, str]) -> None:

@@ -33,7 +33,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class FailedRead(Exception):
-    """An HTTP exchange has failed. The text is for the log. `status`: the response's, None without a response."""
+    """Failure of an HTTP exchange; the text is for the log. `status`: status of the response; None: no response."""
 
     def __init__(self, text: str, status: int | None = None) -> None:
         super().__init__(text)
@@ -41,12 +41,12 @@ class FailedRead(Exception):
 
 
 class Unreached(FailedRead):
-    """The connection to an HTTP server failed, so no request was sent."""
+    """Failure to connect to an HTTP server, before a request was sent."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """Limits of one HTTP exchange: seconds for connecting, for each read and overall, and bytes of the response."""
+    """Limits of one HTTP exchange: seconds for connecting, each read and the whole; bytes of the response."""
 
     connect_s: float = TIME_S
     read_s: float = TIME_S
@@ -65,7 +65,7 @@ class Answer(NamedTuple):
 
 
 async def fetch(url: str, context: ssl.SSLContext | None, headers: Headers = (), limits: Limits = _USUAL) -> bytes:
-    """GET a document's bytes; `context`: TLS for https, `headers` are added to the usual. Raises FailedRead."""
+    """GET a document. `context`: TLS for https. `headers`: additional headers. Raises FailedRead."""
     return _document(await exchange(url, context, "GET", headers, b"", limits))
 
 
@@ -76,14 +76,20 @@ def _document(answer: Answer) -> bytes:
 
 
 async def post(url: str, context: ssl.SSLContext | None, headers: Headers, body: bytes, limits: Limits) -> Answer:
-    """POST `body`; return any response. `context`: TLS for https, `headers`: additional ones. Raises FailedRead."""
+    """POST `body`; return the response whatever its status. Raises FailedRead.
+
+    `context`: TLS for https. `headers`: additional headers.
+    """
     return await exchange(url, context, "POST", headers, body, limits)
 
 
 async def exchange(
     url: str, context: ssl.SSLContext | None, method: str, headers: Headers, body: bytes, limits: Limits
 ) -> Answer:
-    """Send a request; return any response. `context`: TLS for https, `headers`: additional ones. Raises FailedRead."""
+    """Send a request; return the response whatever its status. Raises FailedRead.
+
+    `context`: TLS for https. `headers`: additional headers.
+    """
     try:
         with trio.fail_after(limits.all_s):
             return await _exchange(url, context, method, headers, body, limits)
@@ -166,9 +172,10 @@ async def _answer(stream: trio.abc.Stream, connection: h11.Connection, limits: L
 
 
 class HttpClient:
-    """HTTP client with one login. https trusts `context`; None: the system's authorities, which the first request reads.
+    """HTTP client that always sends the same login.
 
-    `user_info`: user:password for basic authentication, or None. The login goes into a header, and nowhere else.
+    `user_info`: user:password for basic authentication; None: no login. It is sent only in a header.
+    `context`: TLS for https; None: trust the system's authorities, read at the first request.
     """
 
     def __init__(self, user_info: str | None, context: ssl.SSLContext | None = None) -> None:
@@ -177,7 +184,7 @@ class HttpClient:
         self._context = context
 
     async def exchange(self, method: str, url: str, limits: Limits, body: bytes = b"", more: Headers = ()) -> Answer:
-        """Make a request, and return the answer whatever its status. `more`: headers. Raises FailedRead."""
+        """Send a request; return the response whatever its status. `more`: additional headers. Raises FailedRead."""
         context = None
         if urlsplit(url).scheme == "https":
             if self._context is None:
@@ -210,7 +217,10 @@ def _said(error: Exception) -> str:
 
 
 def https_context(tls: TlsConfig | None) -> ssl.SSLContext | None:
-    """Return the https context, None without `tls`. Reads files: call this at the start. Raises InvalidSetting."""
+    """Return the TLS context for https; None without `tls`. Raises InvalidSetting.
+
+    It reads files, so call it at the start.
+    """
     if tls is None:
         return None
     from ottla.server.security.tls_contexts import Secrets, client_context

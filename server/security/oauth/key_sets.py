@@ -22,11 +22,11 @@ RSA_BITS_MIN, RSA_BITS_MAX = 2_048, 8_192
 
 
 class MalformedKeySet(ValueError):
-    """A key set is malformed. The text is for the log."""
+    """Malformed key set. The text is for the log."""
 
 
 class KnownKey(NamedTuple):
-    """Public key usable with one algorithm. `key_id` None: the key has no id."""
+    """Public key for one algorithm. `key_id` None: the key has no id."""
 
     key_id: str | None
     algorithm: str
@@ -34,7 +34,7 @@ class KnownKey(NamedTuple):
 
 
 class KeySet:
-    """Public keys by id and algorithm, the first of duplicates; `unusable`: number of keys that were left out."""
+    """Public keys by id and algorithm; of duplicates the first. `unusable`: number of keys that were left out."""
 
     def __init__(self, keys: Iterable[KnownKey], unusable: int = 0) -> None:
         self.unusable = unusable
@@ -48,7 +48,7 @@ class KeySet:
         return len({id(each) for each in self._by_id.values()})
 
     def find(self, key_id: str | None, algorithm: str) -> PublicKey | None:
-        """Return the key with this algorithm and id (None: the first, as in Kafka), or None."""
+        """Return the key for `algorithm` with this id, or None. `key_id` None: the first key, as in Kafka."""
         if key_id is None:
             return self._first.get(algorithm)
         return self._by_id.get((key_id, algorithm))
@@ -75,7 +75,7 @@ def parse_key_set(data: bytes) -> KeySet:
 
 
 def _keys_of(jwk: object) -> list[KnownKey]:
-    """Return the key of a JWK once for each algorithm that it may be used with; empty if it is unusable."""
+    """Return the key in a JWK once for each algorithm that it fits; empty if it is unusable."""
     from ottla.server.security.oauth.signatures import PublicKey, UnusableKey
 
     if not isinstance(jwk, dict) or not _is_for_signatures(jwk):
@@ -105,7 +105,7 @@ def _is_for_signatures(jwk: Mapping[str, Any]) -> bool:
 
 
 def _bits(number: object) -> int:
-    """Return the number of bits of a number in base64url; 0 if it is malformed."""
+    """Return the length in bits of a number in base64url; 0 if it is malformed."""
     if not isinstance(number, str) or not number.isascii():
         return 0
     try:

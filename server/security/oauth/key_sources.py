@@ -53,7 +53,7 @@ class KeySource:
         self._told = ""
 
     def miss(self, key_id: str) -> None:
-        """Schedule an early read of the keys, because a token names an unknown key, which may be new."""
+        """Ask for an early read of the keys, because a token names an unknown key, which may be new."""
         now = trio.current_time()
         if len(key_id) > KEY_ID_LENGTH_MAX or self._missed.get(key_id, now) > now:
             return
@@ -64,7 +64,7 @@ class KeySource:
         self._wanted.set()
 
     async def until_tried(self) -> None:
-        """Wait until the keys have been read, or a read has failed once."""
+        """Wait until the keys have been read or a read has failed, but at most FIRST_READ_S seconds."""
         with trio.move_on_after(FIRST_READ_S):
             await self._tried.wait()
 
@@ -92,7 +92,7 @@ class KeySource:
         return max(_PAUSE_S_MIN, min(doubled_ms, endpoint.retry_backoff_max_ms) / 1000)
 
     async def _read(self) -> bool:
-        """Read the keys once; return False if that fails. Failures are logged."""
+        """Read the keys once; return False, and log it, if that fails."""
         try:
             if self._endpoint.is_file:
                 found = await trio.to_thread.run_sync(self._of_file, limiter=_reads, abandon_on_cancel=True)
@@ -115,7 +115,7 @@ class KeySource:
         return True
 
     def _of_file(self) -> KeySet | None:
-        """Read the key file; return None if the file has not changed."""
+        """Return the keys in the key file; None if the file has not changed since it was read."""
         status = os.stat(self._endpoint.address)
         fingerprint = (status.st_mtime_ns, status.st_size, status.st_ino)
         if fingerprint == self._fingerprint and not self._told:
@@ -150,7 +150,7 @@ class KeySources:
             nursery.start_soon(each.run)
 
     def of(self, endpoint: KeyEndpoint) -> KeySource:
-        """Return an address's key source, created at the start. Raises InvalidSetting for bad https certificates."""
+        """Return the key source of an address, made at the first call. Raises InvalidSetting for bad TLS files."""
         found = self._all.get(endpoint)
         if found is None:
             found = self._all[endpoint] = KeySource(endpoint, https_context(endpoint.tls))
@@ -159,6 +159,6 @@ class KeySources:
         return found
 
     async def until_tried(self) -> None:
-        """Wait until each source has read its keys, or failed to read them once."""
+        """Wait until each source has read its keys or a read has failed, for at most FIRST_READ_S seconds each."""
         for each in self._all.values():
             await each.until_tried()

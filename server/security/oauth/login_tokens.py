@@ -48,7 +48,7 @@ _reads = trio.CapacityLimiter(1)  # of its own: a disk that hangs blocks no othe
 
 
 async def retrieve(source: Source, context: ssl.SSLContext | None, now_ms: int) -> str:
-    """Get a new token; of its content only the characters are checked. Raises FailedRetrieval."""
+    """Return a new token from `source`; only its characters are checked. Raises FailedRetrieval."""
     if isinstance(source, ClientCredentials):
         text = await _of_server(source, context)
     elif isinstance(source, TokenFile):
@@ -110,7 +110,7 @@ REPLACED_WITHIN_S = 5.0
 
 
 class LoginToken(NamedTuple):
-    """Checked token for logins at other brokers. Times are in ms since 1970."""
+    """Token for logins at other brokers, checked when it was retrieved. Times are in ms since 1970."""
 
     text: str
     starts_ms: int
@@ -121,9 +121,9 @@ class LoginToken(NamedTuple):
 
 
 class LoginTokens:
-    """Source of a login configuration's current token, replaced before it expires; `context`: TLS for https.
+    """Cache of the token of one login configuration. It replaces the token before it expires.
 
-    `clock_ms` returns the time in ms since 1970, `chance` a random number from 0 to below 1.
+    `context`: TLS for https. `clock_ms` returns ms since 1970, `chance` a random number from 0 to below 1.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class LoginTokens:
         self._one_at_a_time = trio.Lock()
 
     async def current(self) -> LoginToken:
-        """Return a token that has not expired; get a new one if necessary. Raises LoginFailed if there is none."""
+        """Return a token that has not expired; retrieve a new one if needed. Raises LoginFailed if that fails."""
         async with self._one_at_a_time:
             token, now_ms = self._token, self._clock_ms()
             if token is None or token.expires_ms <= now_ms:
@@ -174,7 +174,7 @@ class LoginTokens:
 
 
 def tokens_for(login: OAuthLogin) -> LoginTokens:
-    """Create a login configuration's token source. Reads certificates for https; raises InvalidSetting."""
+    """Create the token cache for a login configuration. Reads certificates for https. Raises InvalidSetting."""
     return LoginTokens(login, https_context(login.source.tls) if isinstance(login.source, ClientCredentials) else None)
 
 
@@ -195,9 +195,9 @@ def checked(text: str, subject_claim: str, now_ms: int) -> LoginToken:
 
 
 def replace_ms(token: LoginToken, rules: RefreshRules, now_ms: int, chance: float) -> int:
-    """Return the time, in ms since 1970, at which a token is to be replaced: after a share of its lifetime.
+    """Return when to replace a token, in ms since 1970: after a share of its lifetime.
 
-    If possible, the time is neither within `min_period_s` from now nor within `buffer_s` before the expiry.
+    If possible, this is at least `min_period_s` from now, and at least `buffer_s` before the token expires.
     """
     share = rules.window_factor + rules.window_jitter * chance
     if now_ms + 1000 * (rules.min_period_s + rules.buffer_s) > token.expires_ms:

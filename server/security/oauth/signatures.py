@@ -19,11 +19,11 @@ _MEMBERS: Mapping[str, tuple[str, ...]] = {"RSA": ("kty", "n", "e"), "EC": ("kty
 
 
 class UnusableKey(ValueError):
-    """A key cannot be used to verify signatures."""
+    """Public key that cannot be used to verify signatures."""
 
 
 class _AnyLength(JWSRegistry):
-    """Registry of algorithms without practical length limits; tokens are limited when they are received."""
+    """Registry of algorithms that hardly limits lengths, because tokens are limited when they are received."""
 
     max_header_length = max_payload_length = max_signature_length = 1 << 20
 
@@ -32,7 +32,7 @@ _REGISTRY = _AnyLength(algorithms=list(ALGORITHMS), strict_check_header=False)
 
 
 class PublicKey:
-    """Public key of an issuer. The constructor takes up to a millisecond, and raises UnusableKey."""
+    """Public key of a token issuer. The constructor takes up to 1 ms, and raises UnusableKey."""
 
     def __init__(self, jwk: Mapping[str, Any]) -> None:
         kind = jwk["kty"]
@@ -47,7 +47,7 @@ class PublicKey:
             raise UnusableKey(type(error).__name__) from None
 
     def has_signed(self, token: str) -> bool:
-        """Tell whether this key has signed the token by the algorithm in its header, which must fit the key."""
+        """Tell whether this key signed the token, by the algorithm in the token's header, which must fit the key."""
         try:
             deserialize_compact(token, self._key, registry=_REGISTRY)
         except (JoseError, ValueError, TypeError):

@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 
 class Keys(Protocol):
-    """Source of an issuer's public keys, which may change while the broker runs."""
+    """Interface of a source of an issuer's public keys. They may change while the broker runs."""
 
     @property
     def current(self) -> KeySet | None:
-        """Public keys in force; None if they could not be read yet."""
+        """Public keys in force; None if none have been read yet."""
 
     def miss(self, key_id: str) -> None:
-        """Schedule an early read of the keys, because a token names an unknown key."""
+        """Ask for an early read of the keys, because a token names an unknown key."""
 
 
 class SignedTokens:
-    """Validator of signed tokens: `SignedTokens(rules, keys)(token, now_ms)`. Raises InvalidToken.
+    """Validator of signed tokens, called as `SignedTokens(rules, keys)(token, now_ms)`.
 
-    Raises CloseConnection if no keys have been read yet, so that the client tries again.
+    Raises InvalidToken; or CloseConnection if no keys have been read yet, so that the client tries again.
     """
 
     def __init__(self, rules: SignedTokenRules, keys: Keys) -> None:
@@ -82,7 +82,10 @@ class SignedTokens:
             raise InvalidToken("the token's signature is wrong")
 
     def _check_times(self, claims: Mapping[str, Any], now_s: int) -> int:
-        """Check times (whole seconds, as Kafka's jose4j); return the expiry in s since 1970. Raises InvalidToken."""
+        """Check a token's times in whole seconds, like Kafka's jose4j; return the expiry in s since 1970.
+
+        Raises InvalidToken.
+        """
         expires_s, issued_s, begins_s = (_whole(claims, name) for name in ("exp", "iat", "nbf"))
         if expires_s is None or issued_s is None:
             raise InvalidToken("the token does not say when it was issued and when it expires")
@@ -117,7 +120,7 @@ def _whole(claims: Mapping[str, Any], name: str) -> int | None:
 
 
 def _check_scope(scope: object) -> None:
-    """Raise InvalidToken for a malformed scope; as in Kafka, a token needs no scope."""
+    """Raise InvalidToken if a scope is malformed. A missing scope is valid, as in Kafka."""
     scopes = [scope] if isinstance(scope, str) else scope if isinstance(scope, list) else []
     texts = [each.strip() for each in scopes if isinstance(each, str)]
     if len(texts) != len(scopes) or not all(texts) or len(set(texts)) != len(texts):

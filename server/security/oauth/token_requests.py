@@ -22,7 +22,7 @@ ROOM = 100  # for white space around it; what is longer is no token
 
 
 def read_token_file(path: Path) -> str:
-    """Read a token from a file that another program writes. Blocks. Raises OSError with a strerror."""
+    """Read a token from a file that another program writes. Blocks. Raises OSError, whose strerror is set."""
     # A pipe or a device would block its reader for ever.
     if not path.is_file():
         raise OSError(None, "it is no file" if path.exists() else "there is no such file")
@@ -37,7 +37,7 @@ _TOKEN = re.compile(r"[-_~+/.a-zA-Z0-9]+=*")
 
 
 class FailedRetrieval(Exception):
-    """No token could be retrieved. The text is for the log. `is_lasting`: another attempt would fail, too."""
+    """Failure to retrieve a token; the text is for the log. `is_lasting`: another attempt would fail, too."""
 
     def __init__(self, text: str, *, is_lasting: bool = True) -> None:
         super().__init__(text)
@@ -45,7 +45,7 @@ class FailedRetrieval(Exception):
 
 
 def plain_token(text: str) -> str:
-    """Strip spaces around a token. Raises FailedRetrieval if it is too long or has characters that no token has."""
+    """Strip spaces around a token. Raises FailedRetrieval if it is too long or has invalid characters."""
     text = text.strip()
     if len(text) > TOKEN_CHARACTERS_MAX:
         raise FailedRetrieval(f"what came for a token has more than {TOKEN_CHARACTERS_MAX} characters")
@@ -55,7 +55,7 @@ def plain_token(text: str) -> str:
 
 
 def headers_of(source: ClientCredentials) -> list[tuple[str, str]]:
-    """Return the headers of the token request, in addition to those of every request."""
+    """Return the headers of a token request, besides those of every request."""
     pair = (source.client_id, source.client_secret)
     identity, secret = map(quote_plus, pair) if source.encodes_header else pair
     credentials = base64.b64encode(f"{identity}:{secret}".encode()).decode()
@@ -74,7 +74,7 @@ def body_of(source: ClientCredentials) -> bytes:
 
 
 def token_of_answer(status: int, body: bytes) -> str:
-    """Return the token in a server's response. Raises FailedRetrieval."""
+    """Return the token in a response of the token endpoint. Raises FailedRetrieval."""
     if status in (200, 201):
         return token_of(body)
     raise FailedRetrieval(f"the server answers with status {status}{_error(body)}", is_lasting=status in _LASTING)
@@ -91,7 +91,7 @@ def token_of(body: bytes) -> str:
 
 
 def _error(body: bytes) -> str:
-    """Return the reason in an error response (RFC 6749, section 5.2), in brackets; empty if it has none."""
+    """Return the reason in an error response, in brackets; empty if it has none (RFC 6749, section 5.2)."""
     try:
         said = _object(body).get("error")
     except FailedRetrieval:

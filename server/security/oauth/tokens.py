@@ -41,7 +41,10 @@ _WITHOUT_CONTROLS = re.compile(r"[^\x00-\x1f\x7f]*")
 
 
 class InvalidToken(Exception):
-    """A token is rejected; the log text does not quote it. `status`, `scope`: for the client (RFC 7628, 3.2.2)."""
+    """Rejection of a token. The text is for the log, and does not quote the token.
+
+    `status` and `scope` are for the client (RFC 7628, section 3.2.2).
+    """
 
     def __init__(self, reason: str, status: str = "invalid_token", scope: str | None = None) -> None:
         super().__init__(reason)
@@ -56,7 +59,7 @@ class ValidToken(NamedTuple):
 
 
 class TokenParts(NamedTuple):
-    """Decoded parts of a token that is not verified yet."""
+    """Decoded parts of a token, not verified."""
 
     header: Mapping[str, Any]
     claims: Mapping[str, Any]
@@ -97,7 +100,7 @@ def _no_constant(_: str) -> NoReturn:
 
 
 def seconds(claims: Mapping[str, Any], name: str) -> float | None:
-    """Return the time in a claim, in seconds since 1970; None if the token lacks the claim. Raises InvalidToken."""
+    """Return the time in a token's claim, in seconds since 1970; None if it is missing. Raises InvalidToken."""
     value = claims.get(name)
     if value is None:
         return None
@@ -113,7 +116,7 @@ def seconds(claims: Mapping[str, Any], name: str) -> float | None:
 
 
 def user_name(claims: Mapping[str, Any], claim: str) -> str:
-    """Return the user name in a claim. Raises InvalidToken."""
+    """Return the user name in the claim named `claim`. Raises InvalidToken."""
     value = claims.get(claim)
     if not isinstance(value, str) or not value.strip():
         raise InvalidToken("the token names no user in the claim that has to")
@@ -141,7 +144,7 @@ def expires_ms(expires_s: float) -> int:
 
 
 class UnsecuredTokens:
-    """Validator of unsigned tokens: `UnsecuredTokens(rules)(token, now_ms)`. Raises InvalidToken."""
+    """Validator of unsigned tokens, called as `UnsecuredTokens(rules)(token, now_ms)`. Raises InvalidToken."""
 
     def __init__(self, rules: UnsecuredTokenRules) -> None:
         self._rules = rules

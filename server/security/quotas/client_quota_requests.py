@@ -33,7 +33,7 @@ SHOWN_CHARACTERS_MAX = 256
 
 
 class Component(NamedTuple):
-    """Condition of a quota filter: entity type, match type, and entity name."""
+    """Condition of a quota filter: entity type, kind of match, and entity name."""
 
     kind: str
     match_type: int
@@ -107,7 +107,7 @@ Named = Mapping[str, str | None]
 
 
 def checked_entity(named: Named) -> Entity:
-    """Check the entity named in a request; host names are not resolved. Raises KafkaError."""
+    """Check and return the quota entity that a request names. Host names are not resolved. Raises KafkaError."""
     if not named:
         raise _invalid("Invalid empty client quota entity")
     for kind in _in_order(named):
@@ -125,7 +125,7 @@ def checked_entity(named: Named) -> Entity:
 
 
 def checked_changes(entity: Entity, ops: Sequence[tuple[str, float | None]]) -> dict[str, str | None]:
-    """Check changes of quotas; return the quotas' texts by key, with None for a quota to remove. Raises KafkaError."""
+    """Check changes of quotas; return the new texts by key, None for quotas to remove. Raises KafkaError."""
     changes = dict(ops)
     keys = IP_KEYS if entity[0][0] == IP else USER_AND_CLIENT_KEYS
     texts: dict[str, str | None] = {}
@@ -158,7 +158,7 @@ def _checked_text(keys: Mapping[str, QuotaKey], key: str, value: float) -> str:
 
 
 def changed(texts: Texts, changes: Mapping[str, str | None]) -> Texts:
-    """Apply changed quotas to an entity's settings and return them; other settings stay."""
+    """Return an entity's settings with changed quotas; None removes a quota. Other settings stay."""
     left = {key: text for key, text in texts.items() if key not in changes or key not in KEYS}
     return left | {key: text for key, text in changes.items() if text is not None}
 
@@ -172,7 +172,7 @@ def duplicate(named: Named) -> KafkaError:
 
 
 def _in_order(names: Iterable[str]) -> list[str]:
-    """Sort names in the iteration order of a Java HashMap, as Kafka's responses have them."""
+    """Sort names like Kafka's responses, which have the iteration order of a Java HashMap."""
     names = list(names)
     if sum(map(len, names)) > NAME_CHARACTERS_MAX:
         return names  # a hash of each costs what it is long, and nobody compares

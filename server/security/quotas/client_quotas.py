@@ -52,11 +52,11 @@ UNLIMITED = (1 << 31) - 1
 
 
 class ConnectionRates:
-    """Rates of new connections (a second) and their limits: Kafka's ConnectionQuotas (KIP-402, KIP-612); times in ms.
+    """Meters and limits of new connections a second: Kafka's ConnectionQuotas (KIP-402, KIP-612).
 
-    A listener above max.connection.creation.rate, the broker's or its own, pauses: accepted connections wait, others
-    stay in the backlog. An address above its quota connection_creation_rate pauses alone: its connection is not served,
-    and not counted in any rate. A pause lasts at most one window.
+    A listener pauses if it or the broker exceeds max.connection.creation.rate: accepted connections wait, others stay
+    in the backlog. An address above its quota connection_creation_rate pauses alone: its connection is not served, and
+    not counted in any rate. A pause lasts at most one window. Times are in ms.
     """
 
     def __init__(self, windows: Windows) -> None:
@@ -84,7 +84,7 @@ class ConnectionRates:
     def accepted(self, listener: str, of_listener: int, of_broker: int, now_ms: int) -> int:
         """Count a connection that `listener` has accepted; return the listener's pause in ms.
 
-        `of_listener` and `of_broker`: rate limits. A rate without a limit is not counted.
+        `of_listener` and `of_broker`: limits of connections a second. Without limit, a rate is not counted.
         """
         pauses_ms = [self._pause_ms(self._of_broker, of_broker, now_ms)]
         if of_listener != UNLIMITED:
@@ -101,7 +101,8 @@ class ConnectionRates:
     def come_from(self, address: str, listener: str, of_listener: int, of_broker: int, now_ms: int) -> int:
         """Count an accepted connection for its address; return the address's pause in ms.
 
-        A connection that has to pause is taken out of all rates again. `of_listener` and `of_broker`: rate limits.
+        A connection that must pause no longer counts in any rate. `of_listener` and `of_broker`: limits of connections a
+        second.
         """
         if not self._by_address or (address not in self._by_address and None not in self._by_address):
             return 0
@@ -145,7 +146,7 @@ class ClientQuotas:
         }
 
     def take(self, path: str, texts: Texts) -> None:
-        """Apply the quotas in an entity's node; other settings are ignored."""
+        """Apply the quotas in an entity's node. The node's other settings are ignored."""
         entity = entity_at(path)
         is_address = entity[0][0] == IP
         before = self.by_entity.get(entity, {})
@@ -177,7 +178,7 @@ PERCENT_PER_NANOSECOND = 100 / 1e9
 
 
 class Charge:
-    """Usage of one request, to be charged to the client's quotas. `is_settled`: the usage is charged and final."""
+    """Usage of one request, charged to its client's quotas. `is_settled`: it is charged, and does not change."""
 
     __slots__ = (
         "_client_id",
@@ -203,9 +204,9 @@ class Charge:
         produced_bytes: int = 0,
         is_exempt: bool = False,
     ) -> None:
-        """Begin the charge of a request; `is_exempt`: the request does not count for request_percentage.
+        """Begin to charge a request. `is_exempt`: the request does not count for request_percentage.
 
-        `produced_bytes`: size of a request with records, else 0.
+        `produced_bytes`: size of the request if it contains records, else 0.
         """
         self._quotas, self._clock_ms = quotas, clock_ms
         self._user = principal.partition(":")[2]
@@ -219,11 +220,11 @@ class Charge:
 
     @property
     def is_timed(self) -> bool:
-        """True if the caller has to measure `spent_ns`, because quotas on request time exist."""
+        """True if quotas on request time exist, so that the caller has to measure `spent_ns`."""
         return self._quotas.request.is_on
 
     def settle(self, *, is_answered: bool = True) -> int:
-        """Charge the quotas when the request is done; return the client's throttle time in ms."""
+        """Charge the quotas at the end of the request; return the client's throttle time in ms."""
         if not self.is_settled:
             now_ms = self._clock_ms()
             self._settle_time(now_ms, is_answered=is_answered)
@@ -246,16 +247,16 @@ class Charge:
     # ------------------------------------------------------------------ what handlers say
 
     def exempt(self) -> None:
-        """Exempt the request, because it turned out to come from another broker."""
+        """Set `is_exempt`, because the request turned out to come from another broker."""
         self.is_exempt = True
 
     def count(self) -> None:
-        """Stop exempting the request, because it turned out not to come from a broker."""
+        """Clear `is_exempt`, because the request turned out not to come from a broker."""
         self.is_exempt = False
 
     @property
     def fetched_bytes_max(self) -> float:
-        """Response size in bytes beyond which the client is certainly throttled; infinite without a quota."""
+        """Size in bytes beyond which a fetch response certainly leads to throttling; infinite without a quota."""
         fetch = self._quotas.fetch
         if self.is_settled or self.is_exempt or not fetch.is_on:
             return math.inf
@@ -264,7 +265,7 @@ class Charge:
     def settle_fetch(self, answer_bytes: int, *, is_given: bool = False) -> int:
         """Charge a fetch response of `answer_bytes` bytes; return the throttle time in ms.
 
-        If the client is throttled, the bytes are not charged, unless `is_given`: the records are sent even then.
+        A throttled client gets no records, so the bytes are not charged, unless `is_given`: then records are sent anyway.
         """
         if self.is_settled or self.is_exempt:
             return 0
@@ -277,13 +278,13 @@ class Charge:
         return self.pause_ms
 
     def carry(self, pause_ms: int) -> None:
-        """Adopt the throttle time, in ms, that the controller has set for a forwarded request."""
+        """Adopt the throttle time in ms from the controller, to which the request was forwarded."""
         self._mutations_pause_ms, self._mutations_paused_ms = pause_ms, self._clock_ms()
 
     def take_mutations(self, count: int, *, is_strict: bool) -> bool:
-        """Charge creating or deleting `count` partitions; return False if it must not be carried out now.
+        """Charge the creation or deletion of `count` partitions; return False if it must not be carried out.
 
-        Clients before KIP-599 do not know the error (`is_strict` False): they are served, and throttled afterwards.
+        `is_strict` False: the client is older than KIP-599 and does not know the error; it is served, and throttled then.
         """
         mutations = self._quotas.mutations
         if self.is_settled or not mutations.is_on:

@@ -35,7 +35,7 @@ INT_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
 class QuotaKey(NamedTuple):
-    """Kind of quota. `whole_max`: largest value of a quota that must be an integer; None if fractions are allowed."""
+    """Kind of quota. `whole_max`: largest value of a quota that must be whole; None if fractions are allowed."""
 
     whole_max: int | None
     type_name: str = "DOUBLE"
@@ -65,7 +65,7 @@ def path_of(entity: Entity) -> str:
 
 
 def entity_at(path: str) -> Entity:
-    """Return the entity with this node path below /config, which `path_of` or Kafka must have made."""
+    """Return the entity of a node path below /config that `path_of` or Kafka has made."""
     types = {znodes.USERS: USER, znodes.CLIENTS: CLIENT_ID, znodes.IPS: IP}
     parts = path.split("/")
     return tuple(
@@ -82,7 +82,7 @@ def quota_text(value: float, key: QuotaKey) -> str:
 
 
 def quota_value(text: str) -> float | None:
-    """Parse a quota's text; return None if it is malformed or not positive."""
+    """Parse a quota's text; None if it is malformed or not positive."""
     try:
         value = float(text)
     except ValueError:
@@ -133,7 +133,7 @@ class Limits:
             self._of_clients += step
 
     def sharers(self, user: str, client_id: str) -> Sharers:
-        """Return the user and client id that usage is counted under; clients with the same pair share a quota."""
+        """Return the (user, client id) to which usage is charged. All clients with the same pair share a quota."""
         # While there are quotas on one level only, nothing has to be looked for.
         if not self._of_both:
             if not self._of_users:
@@ -152,7 +152,7 @@ class Limits:
         return (user, ABSENT) if (DEFAULT, ABSENT) in bounds else (ABSENT, client_id)
 
     def bound(self, sharers: Sharers) -> float | None:
-        """Return the quota shared by all clients counted under `sharers`; None: unlimited."""
+        """Return the quota that the clients charged as `sharers` have together; None: unlimited."""
         user, client_id = sharers
         keys: tuple[Key, ...]
         if user and client_id:

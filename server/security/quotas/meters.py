@@ -35,7 +35,7 @@ THROTTLE_MS_MAX = (1 << 31) - 1  # what fits into throttle_time_ms
 
 
 class Windows(NamedTuple):
-    """Number and length of the time windows over which usage is measured."""
+    """Time windows over which usage is measured: their number, and their size in ms."""
 
     number: int
     size_ms: int
@@ -55,7 +55,7 @@ class Rate:
         self._sums: list[float] = []
 
     def record(self, amount: float, now_ms: int) -> None:
-        """Add to the usage; a negative amount reverts usage."""
+        """Add `amount` to the usage; a negative amount takes usage back."""
         if not self._sums:
             self._begin(now_ms)
         elif now_ms - self._start_ms[self._current] >= self._windows.size_ms:
@@ -85,7 +85,7 @@ class Rate:
         return _rounded((rate - bound) / bound * span_ms)
 
     def _span_ms(self, now_ms: int) -> int:
-        """Reset expired samples, and return the time in ms that the remaining samples span."""
+        """Reset samples that have expired; return the time in ms that the others span."""
         number, size_ms = self._windows
         for place, last_ms in enumerate(self._last_ms):
             if now_ms - last_ms >= number * size_ms:
@@ -98,7 +98,7 @@ class Rate:
 
 
 class TokenBucket:
-    """Bucket that fills with tokens at the rate of the quota; a new bucket is full (KIP-599)."""
+    """Bucket that fills with tokens at the quota's rate, and loses them by usage. At first it is full (KIP-599)."""
 
     __slots__ = ("_tokens", "_updated_ms", "_windows")
 
@@ -108,17 +108,17 @@ class TokenBucket:
         self._updated_ms = 0
 
     def record(self, amount: float, bound: float, now_ms: int) -> None:
-        """Remove tokens; a negative amount returns tokens."""
+        """Remove `amount` tokens; a negative amount puts tokens back."""
         most = self._fill(bound, now_ms)
         self._tokens = min(most, self._tokens - amount)
 
     def throttle_ms(self, bound: float, now_ms: int) -> int:
-        """Return the throttle time in ms; 0 unless more tokens were removed than the bucket had."""
+        """Return the throttle time in ms; 0 unless more tokens were removed than were there."""
         self._fill(bound, now_ms)
         return _rounded(-self._tokens / bound * 1000) if self._tokens < 0 else 0
 
     def _fill(self, bound: float, now_ms: int) -> float:
-        """Add the tokens for the time since the last call; return the bucket's capacity."""
+        """Add the tokens for the time since the last call; return the most tokens that the bucket can hold."""
         most = self._windows.number * self._windows.size_ms / 1000 * bound
         self._tokens = min(most, self._tokens + bound * (now_ms - self._updated_ms) / 1000)
         self._updated_ms = now_ms
@@ -126,7 +126,7 @@ class TokenBucket:
 
 
 def _rounded(milliseconds: float) -> int:
-    """Round half up, as Java's Math.round; a large value overflows to a negative number, as in Kafka."""
+    """Round half up like Java's Math.round. As in Kafka, a large value overflows to a negative number."""
     return int(min(milliseconds + 0.5, THROTTLE_MS_MAX))
 
 
@@ -151,7 +151,7 @@ class _Meter(Generic[UseT]):
 
 
 def _forget(meters: OrderedDict[Sharers, _Meter[UseT]], now_ms: int) -> None:
-    """Remove idle meters, and make room for one more; `meters` are in the order of their last use."""
+    """Remove idle meters, and the oldest if there are too many. `meters`: sorted by last use, oldest first."""
     while meters:
         oldest = next(iter(meters))
         if len(meters) < METERS_MAX and meters[oldest].used_ms > now_ms - IDLE_MS:
@@ -167,7 +167,7 @@ def _digests(sharers: Sharers) -> Sharers:
 
 
 class Meters(Generic[UseT]):
-    """Meters of all clients for one kind of quota; unless `is_on`, no entity has one, and usage is not measured."""
+    """Meters of all clients for one kind of quota. `is_on`: some entity has such a quota; else nothing is measured."""
 
     def __init__(self, make: Callable[[], UseT]) -> None:
         self.limits = Limits()
@@ -212,7 +212,7 @@ class Meters(Generic[UseT]):
 
 
 class RateMeters(Meters[Rate]):
-    """Meters for a quota of bytes or of request time. A throttle time is at most `pause_ms_max` (None: unlimited)."""
+    """Meters of a quota on bytes or request time. `pause_ms_max`: longest throttle time; None: unlimited."""
 
     def __init__(self, windows: Windows, pause_ms_max: int | None = None) -> None:
         super().__init__(lambda: Rate(windows))
@@ -227,17 +227,17 @@ class RateMeters(Meters[Rate]):
         return pause_ms if self._pause_ms_max is None else min(pause_ms, self._pause_ms_max)
 
     def take_back(self, user: str, client_id: str, amount: float, now_ms: int) -> None:
-        """Revert usage that was recorded but did not happen."""
+        """Take back usage that was recorded but did not happen."""
         self._meter(user, client_id, now_ms).use.record(-amount, now_ms)
 
     def most_at_once(self, user: str, client_id: str, now_ms: int) -> float:
-        """Return the largest amount that one request can use without being certainly throttled."""
+        """Return the largest usage of one request. A request that uses more is certainly throttled."""
         number, size_ms = self._windows
         return self._meter(user, client_id, now_ms).bound * (number - 1) * size_ms / 1000
 
 
 class MutationMeters(Meters[TokenBucket]):
-    """Meters for the quota of partition creations and deletions (KIP-599)."""
+    """Meters of a quota on creating and deleting partitions (KIP-599)."""
 
     def __init__(self, windows: Windows) -> None:
         super().__init__(lambda: TokenBucket(windows))
@@ -251,7 +251,7 @@ class MutationMeters(Meters[TokenBucket]):
         return meter.use.throttle_ms(meter.bound, now_ms)
 
     def try_to_record(self, user: str, client_id: str, amount: float, now_ms: int) -> int:
-        """Record the usage unless the client has to be throttled; return the throttle time in ms, 0 if recorded."""
+        """Record the usage and return 0; if the client must be throttled, only return its throttle time in ms."""
         meter = self._meter(user, client_id, now_ms)
         if meter.bound == math.inf:
             return 0

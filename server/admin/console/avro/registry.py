@@ -33,7 +33,7 @@ _threads = trio.CapacityLimiter(1)
 
 
 class Known(NamedTuple):
-    """Result of a schema lookup by id: an Avro schema, None for a JSON schema, or the problem."""
+    """Result of a schema lookup: the Avro schema, or the problem. `schema` is None for a problem or JSON schema."""
 
     schema: Schema | None
     problem: str = ""
@@ -53,7 +53,7 @@ class Registry:
         self._down: tuple[str, float] = "", 0.0
 
     async def schemas(self, ids: Iterable[int]) -> dict[int, Known]:
-        """Return schemas by id, cached or requested. Requests await earlier callers, then take up to WAIT_S seconds."""
+        """Return lookup results by schema id, cached or requested. Waits for earlier calls, then at most WAIT_S seconds."""
         wanted = list(dict.fromkeys(ids))
         found = {each: known for each in wanted if (known := self._known(each)) is not None}
         missing = [each for each in wanted if each not in found]
@@ -143,7 +143,7 @@ _decoding_threads = trio.CapacityLimiter(1)
 
 
 class Framed:
-    """Cells of one page whose values begin with a schema id, and the bytes of these values. Filled in a thread."""
+    """Collection of a page's values that begin with a schema id, with their JSON cells. It is filled in a thread."""
 
     def __init__(self, cut: int) -> None:
         self._cut = cut
@@ -151,7 +151,7 @@ class Framed:
         self._bytes = 0
 
     def note(self, shown: dict[str, Any] | None, value: Buffer | None) -> None:
-        """Store `shown`, the cell of `value`, if the value begins with a schema id and the page's memory suffices."""
+        """Store `value` with its JSON cell `shown` if it begins with a schema id; if it is too long, only mark the cell."""
         if shown is None or value is None or len(value) < FRAME_BYTES or value[0] != MAGIC:
             return
         schema_id = int.from_bytes(value[1:FRAME_BYTES], "big", signed=True)
@@ -164,7 +164,7 @@ class Framed:
         self._found.append((shown, schema_id, bytes(value[FRAME_BYTES:])))
 
     async def decode(self, registry: Registry) -> None:
-        """Request the schemas of all stored cells, and show the decoded values in the cells."""
+        """Request the schemas of all stored values, and write the decoded values into their cells."""
         if self._found:
             known = await registry.schemas(schema_id for _, schema_id, _ in self._found)
             await trio.to_thread.run_sync(self._take, known, limiter=_decoding_threads)
@@ -177,7 +177,7 @@ class Framed:
             left -= self._show(shown, schema_id, Data(data, give_way, min(left, TEXT_MAX)), known[schema_id])
 
     def _show(self, shown: dict[str, Any], schema_id: int, data: Data, known: Known) -> int:
-        """Show the decoded value, or the problem, in the cell `shown`; return the number of characters made."""
+        """Write the decoded value, or the problem, into the cell `shown`; return the number of characters made."""
         if known.problem:
             shown["hint"] = f"It may be of schema {schema_id}: {known.problem}."
             return 0

@@ -27,11 +27,11 @@ _EPOCH, _FIRST_DAY = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1)
 
 
 class AvroProblem(Exception):
-    """Schema or value that cannot be decoded; the text completes the sentence "..., because ..."."""
+    """Schema or value that cannot be decoded. The text is the reason, as in "..., because ..."."""
 
 
 class Data:
-    """Bytes of one value, and a budget for the text that is made of them."""
+    """Unread bytes of one value, with a limit for the text that decoding makes of them."""
 
     def __init__(self, data: bytes, give_way: Callable[[], None], text_max: int = TEXT_MAX) -> None:
         self._data, self.give_way, self._text_max = data, give_way, text_max
@@ -143,7 +143,7 @@ class Record:
 
 
 class Many:
-    """Decoder of an Avro array, or of a map if there are keys."""
+    """Decoder of an Avro array; if `has_keys`, of an Avro map."""
 
     def __init__(self, item: Node, *, has_keys: bool) -> None:
         self._item, self._has_keys = item, has_keys
@@ -177,7 +177,7 @@ class Union:
 
 
 def counted(data: Data) -> Iterator[None]:
-    """Yield None for each item of an Avro array or map. Blocks may begin with their size in bytes."""
+    """Yield None before each item of an Avro array or map. The caller reads the item; block sizes are skipped."""
     while count := data.long():
         if count < 0:
             count = -count
@@ -188,7 +188,7 @@ def counted(data: Data) -> Iterator[None]:
 
 
 def chosen(options: Sequence[Any], data: Data) -> Any:
-    """Read an index and return the option it means. Raises AvroProblem."""
+    """Read an index from `data`; return the option at this index. Raises AvroProblem."""
     index = data.long()
     if not 0 <= index < len(options):
         raise AvroProblem("its bytes do not fit the schema")
@@ -277,7 +277,7 @@ _TIMES = {"timestamp-millis": "milliseconds", "timestamp-micros": "microseconds"
 
 
 class Schema:
-    """Decoder of one schema. `name`: the name of the schema's outermost type."""
+    """Decoder of values of one schema. `name`: the name of the schema's outermost type."""
 
     def __init__(self, name: str, root: Node) -> None:
         self.name, self._root = name, root
@@ -314,14 +314,14 @@ def _name_of(parsed: Any) -> str:
 
 
 class _Parser:
-    """Parser of one schema; remembers named types, so that a type's fields and later definitions may refer to it."""
+    """Parser of one schema. It remembers named types, because fields and later definitions may refer to them."""
 
     def __init__(self) -> None:
         self._named: dict[str, Node] = {}
         self._give_way = paced()
 
     def node(self, parsed: Any, namespace: str, depth: int) -> Node:
-        """Make the decoder of the type `parsed`. `namespace`: that of the enclosing type."""
+        """Make the decoder of the type `parsed`. `namespace`: namespace of the enclosing type."""
         self._give_way()
         if depth > SCHEMA_DEPTH_MAX:
             raise AvroProblem(f"the schema is deeper than {SCHEMA_DEPTH_MAX} levels")
@@ -400,7 +400,7 @@ def _primitive(kind: str, parsed: Mapping[str, Any]) -> Node:
 
 
 def _shown(kind: str, parsed: Mapping[str, Any]) -> Callable[[Any], Any] | None:
-    """Return the conversion of a logical type; None if none is needed. An invalid logical type is ignored."""
+    """Return the function that formats values of a type; None: no format. Invalid logical types are ignored."""
     logical, scale = parsed.get("logicalType"), parsed.get("scale", 0)
     if not isinstance(logical, str):
         logical = None

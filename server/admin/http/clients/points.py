@@ -79,7 +79,10 @@ class Malformed(ValueError):
 
 
 class Cut:
-    """Splitter of a push into metrics. `left_out`: number of too long metrics; all beyond FIELDS_MAX count as one."""
+    """Splitter of a push into metrics.
+
+    `left_out`: number of too long metrics. Metrics beyond FIELDS_MAX fields are not counted one by one.
+    """
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
@@ -101,7 +104,7 @@ class Cut:
                         yield Piece(resource, metric)
 
     def _fields(self, data: memoryview, wanted: tuple[int, ...]) -> Iterator[tuple[int, memoryview]]:
-        """Yield number and value of each length-delimited field whose number is in `wanted`."""
+        """Yield (number, value) of each length-delimited protobuf field whose number is in `wanted`."""
         position, end = 0, len(data)
         while position < end:
             if not self._fields_left:
@@ -156,7 +159,7 @@ _DELTA = 1  # AGGREGATION_TEMPORALITY_DELTA
 
 
 class Number(NamedTuple):
-    """One sample. `ending`: suffix of the family's name; `labels`: text between the braces."""
+    """One sample of a metric. `ending`: suffix of the family's name. `labels`: text between the braces."""
 
     family: str
     kind: str
@@ -168,7 +171,7 @@ class Number(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """Samples of a push, and the number of metrics and points left out: too many, too long or unsupported."""
+    """Samples of a push. Metrics and points that were too many, too long or unsupported are only counted."""
 
     numbers: list[Number]
     left_out: int
@@ -217,7 +220,7 @@ class _Reading:
 
     @property
     def is_full(self) -> bool:
-        """Tell whether this push has reached its limits."""
+        """True if this push has reached its limits."""
         return len(self.numbers) >= NUMBERS_MAX or self.points >= POINTS_MAX or self.text_bytes >= TEXT_BYTES_MAX
 
     def take(self, metric: Any, labels: Labels) -> None:

@@ -72,7 +72,7 @@ def is_possible() -> bool:
 
 
 def _read(push: Push) -> tuple[Decoded | str, float]:
-    """Decode a push in a thread. Return the samples or an error text, and the thread's processor time in seconds."""
+    """Decode a push in a thread; return the samples or an error text, and the processor time in seconds."""
     began = time.thread_time()
     own = {"client_instance_id": push.instance_id, "client_id": push.client.client_id[:CHARACTERS_MAX]}
     found: Decoded | str
@@ -103,7 +103,7 @@ _CLIENT = Family("ottla_client", GAUGE, "A client that pushes metrics, 1.")
 
 
 def clients(receiver: ClientMetrics, telemetry: Telemetry, exposition: Exposition) -> Iterator[str]:
-    """Yield the metrics about pushes and the metrics that clients have pushed, in pieces."""
+    """Yield metrics in pieces: first those about pushes, then those that clients have pushed."""
     for name, kind, about, value in (
         (
             "kafka_server_client_metrics_instance_count",
@@ -164,7 +164,7 @@ def _grouped(numbers: Mapping[Key, float]) -> list[tuple[Key, float]]:
 
 
 def _together(lines: Iterable[str]) -> Iterator[str]:
-    """Join lines to pieces of PIECE_CHARACTERS, because one client may have megabytes."""
+    """Join lines to pieces of PIECE_CHARACTERS. Clients may push megabytes, too long for one piece."""
     found: list[str] = []
     size = 0
     for line in lines:

@@ -32,7 +32,7 @@ OVERDUE_INTERVALS, OVERDUE_MIN_S = 2.5, 30.0
 
 
 class Owner:
-    """Owner of client instances, and the memory of each kind that these instances use."""
+    """Principal or address that owns client instances, and the memory that they use, by kind."""
 
     __slots__ = ("instances", "name", "used")
 
@@ -43,7 +43,7 @@ class Owner:
 
 
 class Instance:
-    """Memory use of one client instance. A metric family counts for the instance that created the family."""
+    """Memory use of one client instance, by kind. A metric family counts for the instance that created it."""
 
     __slots__ = ("expires_s", "families", "instance_id", "labels", "overdue_s", "owner", "used")
 
@@ -56,7 +56,7 @@ class Instance:
 
 
 class Shares:
-    """Memory use of all client instances and their owners."""
+    """Memory use of all client instances, grouped by owner."""
 
     def __init__(self) -> None:
         self.instances: OrderedDict[str, Instance] = OrderedDict()  # who pushed last stands last
@@ -69,7 +69,7 @@ class Shares:
         return len(self._owners)
 
     def owner(self, name: str) -> Owner:
-        """Return the owner `name`, or a new one. A new owner is stored when its first instance is added."""
+        """Return the owner `name`, or a new one, which is stored when its first instance is added."""
         return self._owners.get(name) or Owner(name)
 
     def put(self, instance_id: str, owner: Owner) -> Instance:
@@ -86,7 +86,7 @@ class Shares:
         instance.owner.instances.move_to_end(instance.instance_id)
 
     def count(self, instance: Instance, kind: int, size: int) -> None:
-        """Add `size` (negative to subtract) to the memory of kind `kind` that an instance uses."""
+        """Add `size` to the memory that an instance uses of kind `kind`; a negative size subtracts."""
         for used in (self.used, instance.owner.used, instance.used):
             used[kind] += size
 
@@ -102,7 +102,7 @@ class Shares:
         return instance
 
     def victim(self, owner: Owner, kind: int, now_s: float) -> Instance | None:
-        """Choose the instance to evict when there is no room for `owner`; None if no instance may be evicted."""
+        """Choose an instance to evict, to free memory of kind `kind` for `owner`; None if none may be evicted."""
         oldest = next(iter(self.instances.values()), None)
         if oldest is not None and oldest.used[kind] and oldest.overdue_s < now_s:
             return oldest
@@ -143,7 +143,7 @@ class Pusher(NamedTuple):
 
 
 class _KeptFamily:
-    """Metric family with the samples of all instances; the memory limit of instance `begun_by` pays for its name and labels."""
+    """Metric family with the samples of all instances. It counts against the limit of instance `begun_by`."""
 
     __slots__ = ("begun_by", "by_instance", "family")
 
@@ -202,7 +202,7 @@ class ClientNumbers:
                 self.left_out += 1
 
     def _has_room(self, owner: Owner, kind: int, size: int, limit: int) -> bool:
-        """Tell whether there is room for `size` of kind `kind`, if necessary after evicting other instances."""
+        """Tell whether `size` more of kind `kind` fits below `limit`. May evict other instances to make room."""
         while self._shares.used[kind] + size > limit:
             if kind in self._without_victims or self._work_left <= 0:
                 return False
@@ -272,7 +272,7 @@ class ClientNumbers:
                 self._hand_over(told)
 
     def _hand_over(self, told: _KeptFamily) -> None:
-        """Let another instance inherit a family whose creator is removed; without another instance drop the family."""
+        """Charge a removed instance's metric family to another instance; drop the family if no other instance has it."""
         for instance_id in told.by_instance:
             told.begun_by = instance_id
             self._shares.count(self._shares.instances[instance_id], FAMILIES, 1)
@@ -285,11 +285,11 @@ class ClientNumbers:
     # ------------------------------------------------------------------ telling
 
     def known(self) -> list[str]:
-        """Return the attributes of all instances, as labels."""
+        """Return the attributes of each instance, formatted as labels."""
         return [each.labels for each in self._shares.instances.values()]
 
     def families(self) -> list[tuple[Family, list[dict[Key, float]]]]:
-        """Return all families with the samples of each instance."""
+        """Return all metric families, with the samples of each instance."""
         return [(told.family, list(told.by_instance.values())) for told in self._families.values()]
 
 

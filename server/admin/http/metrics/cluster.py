@@ -95,13 +95,13 @@ COUNTED = {
 
 
 class PartitionLabels:
-    """Cache of all partitions' labels between scrapes; building labels is half the cost of a line."""
+    """Cache of all partitions' labels between scrapes. Making a label is half the cost of a line."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], str] = {}
 
     def batches(self, replicas: ReplicaManager, found: list[Batch]) -> Iterator[str]:
-        """Append all replicas and their labels to `found`, batch by batch; other tasks may run at each yield."""
+        """Append all replicas with their labels to `found`, batch by batch. Other tasks may run at each yield."""
         still_here: dict[tuple[str, int], str] = {}
         for some in _batches(replicas):
             labels = []
@@ -141,7 +141,7 @@ def _batches(replicas: ReplicaManager) -> Iterator[list[Partition]]:
 
 
 def replica_manager(broker: Broker, exposition: Exposition) -> Iterator[str]:
-    """Yield totals over all replicas. Counting also yields empty pieces, so that other tasks may run."""
+    """Yield totals over all replicas. While it counts, it yields empty pieces, so that other tasks may run."""
     counts = dict.fromkeys(COUNTED, 0)
     for some in _batches(broker.replicas):
         _count(counts, some)
@@ -200,7 +200,7 @@ TOPICS_AT_ONCE = 200
 
 
 def topics(traffic: Traffic, exposition: Exposition) -> Iterator[str]:
-    """Yield the metrics of topics, in pieces: for each metric the total without a label, then each topic."""
+    """Yield the metrics of topics, in pieces. Each metric has first the total without label, then each topic."""
     total = traffic.total()
     for count, family in TOPIC_FAMILIES.items():
         name, of_topic = family.name, attrgetter(count)
@@ -259,7 +259,7 @@ def _state(broker: Broker, stop: Stop) -> int:
 
 
 def controller(broker: Broker, exposition: Exposition) -> Iterator[str]:
-    """Yield the active controller's metrics of the cluster; on all other brokers their value is 0, as in Kafka."""
+    """Yield the metrics of the active controller. On brokers without it all values are 0, as in Kafka."""
     active, cluster = broker.member.controller, broker.cluster
     offline = imbalanced = count = 0
     for number, partition in enumerate(_partitions(cluster) if active is not None else (), 1):
@@ -301,7 +301,10 @@ _LAG = Family(
 
 
 class _OffsetLines:
-    """Writer of one family's lines of group offsets, within limits. No cache: scrapers may be slow and many."""
+    """Writer of a metric family's lines about group offsets, within limits.
+
+    Lines are not cached, because scrapers may be slow and many.
+    """
 
     def __init__(self, replicas: ReplicaManager, family: Family) -> None:
         self._replicas, self._family = replicas, family
@@ -309,7 +312,7 @@ class _OffsetLines:
         self._offsets = self._bytes = 0
 
     def lines(self, group_id: str, topics: TopicOffsets) -> Iterator[str]:
-        """Yield the lines of one group, in pieces."""
+        """Yield the lines of one group's offsets, in pieces."""
         group = escaped(group_id)
         lines: list[str] = []
         # Copies, because other tasks run between two pieces, and of no more than may be listed.

@@ -29,7 +29,7 @@ class Family(NamedTuple):
 
 
 class Exposition:
-    """Writer of one of the two text formats, Prometheus and OpenMetrics."""
+    """Writer of a metrics text format, either Prometheus or OpenMetrics."""
 
     def __init__(self, *, is_open_metrics: bool) -> None:
         self._is_open_metrics = is_open_metrics
@@ -56,24 +56,24 @@ class Exposition:
         return f"{self.head(Family(name, kind, about))}{name} {value}\n"
 
     def family(self, family: Family, samples: Samples) -> str:
-        """Return the lines of a family that is short."""
+        """Return all lines of a metric family as one text; only for short families."""
         lines = [f"{family.name}{{{labelled(labels)}}} {value}\n" for labels, value in samples]
         return self.head(family) + "".join(lines)
 
 
 def labelled(labels: Labels) -> str:
-    """Format labels, without the braces."""
+    """Format labels as text, without the braces."""
     return ",".join([f'{name}="{escaped(value)}"' for name, value in labels.items()])
 
 
 def escaped(text: str) -> str:
-    """Escape the value of a label, which a client may have chosen. Lone surrogates are replaced."""
+    """Escape the value of a label. Clients choose some values, so lone surrogates are replaced, too."""
     text = text.encode("utf-8", "replace").decode()
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def wanted(accept: str) -> Exposition:
-    """Choose the format by an Accept header: OpenMetrics if the header prefers that format, else Prometheus."""
+    """Choose OpenMetrics if the Accept header prefers it, else Prometheus."""
     quality: dict[str, float] = {}
     for media_type, parameters in _accepted(accept):
         if media_type == "application/openmetrics-text" and parameters.get("version", "1.0.0") != "1.0.0":

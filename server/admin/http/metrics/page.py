@@ -90,7 +90,7 @@ class MetricsPage:
                 yield piece
 
     def _piece(self, text: Iterator[str]) -> tuple[bytes, bool]:
-        """Join the text of one time slice; return the text, and True if no text follows."""
+        """Join the texts of one time slice; return the joined text, and True if it was the last."""
         begun, worked = trio.current_time(), time.thread_time()
         parts: list[str] = []
         size, is_done = 0, True

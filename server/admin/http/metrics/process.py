@@ -33,7 +33,7 @@ STARTED_S = time.time()
 
 
 class Figures(NamedTuple):
-    """Figures of the process from the operating system; -1 if a figure is not available."""
+    """Figures about the process from the operating system; a figure is -1 if it is not available."""
 
     resident_bytes: int
     virtual_bytes: int
@@ -95,7 +95,7 @@ _LAG = Family("ottla_event_loop_lag_seconds", HISTOGRAM, "By how much the event 
 
 
 class LoopLag:
-    """Measurement of the event loop's lag and idle share while `run` runs."""
+    """Meter of the event loop's lag and idle share. It measures while `run` runs."""
 
     def __init__(self) -> None:
         self.buckets = [0] * (len(BOUNDS) + 1)
@@ -114,7 +114,7 @@ class LoopLag:
             before, worked_before = now, worked
 
     def note_work(self, worked_s: float, elapsed_s: float) -> None:
-        """Update the idle share: the loop's thread has worked `worked_s` of the last `elapsed_s` seconds."""
+        """Update the idle share. `worked_s`: time that the loop's thread has worked of the last `elapsed_s` seconds."""
         idle = 1.0 - min(1.0, worked_s / elapsed_s)
         self.idle_share += (idle - self.idle_share) * min(1.0, elapsed_s / MEMORY_S)
 
@@ -167,7 +167,10 @@ TIMES_LOOK_S, WINDOW_S = 60.0, 300.0
 
 
 class ApiTotals:
-    """Totals of all routes of one API. A client listener has separate routes for requests that it refuses."""
+    """Totals of all routes of one API.
+
+    On a client listener, refused requests have routes of their own, which count, too.
+    """
 
     def __init__(self) -> None:
         self.requests = self.bytes_in = self.bytes_out = 0
@@ -185,7 +188,7 @@ class ApiTotals:
 
 
 def by_api(listeners: Sequence[Listener]) -> dict[str, ApiTotals]:
-    """Return the totals of all APIs that have requests, by Kafka's name of the API."""
+    """Return the totals of each API that has requests. Keys are Kafka's names of the APIs."""
     routes = {id(route): route for listener in listeners for route in listener.calls.routes}
     found: defaultdict[str, ApiTotals] = defaultdict(ApiTotals)
     for route in routes.values():
@@ -195,9 +198,9 @@ def by_api(listeners: Sequence[Listener]) -> dict[str, ApiTotals]:
 
 
 class RecentTimes:
-    """Request times of the last 5 to 6 minutes (Kafka's window for quantiles), computed from earlier scrapes.
+    """Histogram of request times of the last 5 to 6 minutes (Kafka's window), computed from earlier scrapes.
 
-    In the first minutes the window begins at `now_s`; after a long gap between scrapes, at the last scrape.
+    At first the window begins at `now_s`, when the object was made. After a gap, it begins at the last scrape.
     """
 
     def __init__(self, now_s: float) -> None:
