@@ -129,7 +129,7 @@ def parse_assignment(data: bytes) -> Assignment:
 
 
 def elect(members: Mapping[str, bytes]) -> Assignment:
-    """Elect the primary from the members' identities."""
+    """Elect the primary; return the result. `members`: encoded identities by member id."""
     known = {name: found for name, data in members.items() if (found := parse_identity(_parsed(data))) is not None}
     eligible = {name: each for name, each in known.items() if each.is_eligible}
     error = 0 if len({each.url for each in known.values()}) == len(known) else DUPLICATE_URLS
@@ -241,7 +241,7 @@ class _Member:
                 self._stopped.wait(RETRY_S)
 
     def leave(self) -> None:
-        """Leave the group, using a separate connection."""
+        """Leave the group, by a connection of its own. Errors are ignored."""
         if not self._member_id:
             return
         with suppress(RequestFailed, UsageError, TemporaryFailure, OSError):

@@ -159,7 +159,7 @@ class Reading:
         return Page(query).of(found)
 
     def referrers(self, value: SchemaValue, query: Mapping[str, str]) -> list[int]:
-        """Return the ids of schemas that refer to a version."""
+        """Return the ids of schemas that refer to the version `value`."""
         place = (value.subject, value.version)
         found = self.state.referrers(place, with_deleted=is_true(query, "deleted"))
         return Page(query, SCHEMAS_MAX).of([schema_id for _, schema_id in found])

@@ -86,14 +86,14 @@ class SchemaDropped(NamedTuple):
 
 
 class Configured(NamedTuple):
-    """Event: settings of a subject, a context or (`subject` None) all subjects were set. `config` None: removed."""
+    """Event: settings of `subject` (a subject, a context, or None for all) were set. `config` None: removed."""
 
     subject: str | None
     config: Json | None
 
 
 class ModeSet(NamedTuple):
-    """Event: the mode of a subject, a context or (`subject` None) all subjects was set. `mode` None: removed."""
+    """Event: the mode of `subject` (a subject, a context, or None for all) was set. `mode` None: removed."""
 
     subject: str | None
     mode: str | None
@@ -141,7 +141,7 @@ def digest_of(text: str, references: tuple[Reference, ...], metadata: Json | Non
 
 
 def encode(event: Event) -> tuple[bytes, bytes | None]:
-    """Encode the key and the value of an event."""
+    """Encode an event as the key and value of a record."""
     match event:
         case SchemaPut(value):
             return _key("SCHEMA", value.subject, version=value.version, magic=1), _dumped(_schema_json(value))
@@ -200,7 +200,7 @@ def _dumped(value: Json) -> bytes:
 
 
 def decode(key: bytes | None, value: bytes | None) -> Event:
-    """Decode a record of the topic. Raises Malformed."""
+    """Decode a record of the schemas topic into an event. Raises Malformed."""
     if key is None:
         raise Malformed("a record without a key")
     try:

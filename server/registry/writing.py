@@ -202,7 +202,7 @@ class Writing:
         return schema_id
 
     async def _registered(self, subject: str, request: SchemaRequest, judged: Judged) -> SchemaValue:
-        """Write a new version of a subject, after the schema has passed all checks."""
+        """Write a new version of a subject and return it. The schema has passed all checks before."""
         versions = self._state.versions(subject)
         next_version = _next_version(versions)
         version = request.version if request.version > 0 else next_version

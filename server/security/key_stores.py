@@ -319,7 +319,7 @@ def _pkcs12_store(data: bytes, password: str | None) -> PKCS12KeyAndCertificates
 
 
 def _chain(holder: x509.Certificate, others: Sequence[x509.Certificate]) -> Iterator[x509.Certificate]:
-    """Yield the chain of certificates from `holder` to the authority. `others`: unordered, perhaps unrelated."""
+    """Yield the certificates from `holder` up to its authority. `others`: in any order, perhaps unrelated."""
     by_subject = {each.subject: each for each in others}
     following: x509.Certificate | None = holder
     while following is not None:

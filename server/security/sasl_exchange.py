@@ -193,7 +193,7 @@ class SaslExchange:
         return self.expires_ms is not None and now_ms - self._last_anew_ms >= REAUTHENTICATION_INTERVAL_MS
 
     def begin_anew(self, mechanism: str, version: int, now_ms: int) -> SaslHandshakeResponse:
-        """Begin the reauthentication of a client that is logged in."""
+        """Begin the reauthentication of a logged-in client; return the response to its SaslHandshake request."""
         assert self.is_complete
         self._last_anew_ms, self._is_anew = now_ms, True
         return self.on_handshake(mechanism, version)

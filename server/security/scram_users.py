@@ -139,7 +139,7 @@ class FirstUser(NamedTuple):
         return f"FirstUser({self.mechanism}, {self.name!r})"
 
     def credential(self) -> str:
-        """Return the credential as the coordination tree stores it."""
+        """Compute the credential, as the coordination tree stores it."""
         salt = self.salt or new_salt()
         salted = self.salted or salted_password(self.mechanism, self.password, salt, self.iterations)
         return encode_credential(credential_of(self.mechanism, salted, salt, self.iterations))

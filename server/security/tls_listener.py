@@ -153,7 +153,10 @@ class TlsListener:
         return self._in_force.cost
 
     def principal(self, certificate: bytes | None) -> str:
-        """Return the user name of a client with this certificate (DER). Raises NoRuleFits and MalformedDer."""
+        """Return the principal of a client with this certificate (DER); without one, the anonymous principal.
+
+        A listener that does not authenticate clients always returns that. Raises NoRuleFits and MalformedDer.
+        """
         if not certificate or not self._authenticates:
             return ANONYMOUS
         return f"User:{self._in_force.mapper.name(distinguished_name(certificate))}"

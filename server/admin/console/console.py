@@ -65,7 +65,7 @@ class Pages:
         self._files: dict[str, _File] = {}
 
     def add_to(self, routes: Routes) -> None:
-        """Add the page at the root, and its files below /console/."""
+        """Register the console's page at /, and its files below /console/."""
         routes.get("/", lambda request: self._answer("index.html", request))
         routes.get("/console/", lambda request: self._answer(request.path.removeprefix("/console/"), request))
 
@@ -104,7 +104,7 @@ class LogTail(logging.Handler):
         self._lines: deque[dict[str, Any]] = deque(maxlen=LINES_KEPT)
 
     async def run(self) -> None:
-        """Keep log lines until cancelled."""
+        """Store the lines that this process logs, until cancelled."""
         logger = logging.getLogger("ottla")
         logger.addHandler(self)
         try:

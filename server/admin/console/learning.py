@@ -244,7 +244,7 @@ class Learning:
         self.group_id = GROUP
 
     async def run(self) -> None:
-        """Run the demo load whenever it is requested, until cancelled."""
+        """Run the producer and consumers of the demo whenever it is started, until cancelled."""
         while True:
             await self._started.wait()
             self._problem = ""
@@ -264,7 +264,7 @@ class Learning:
     # ------------------------------------------------------------------ what the page asks
 
     async def state(self, request: Request) -> dict[str, Any]:
-        """Return the state of the demo load."""
+        """Return the state of the demo, for the Learn tab."""
         left = max(0.0, self._ends_at - trio.current_time()) if self._started.is_set() else 0.0
         return {
             "mayStart": self._may_start,
@@ -281,7 +281,7 @@ class Learning:
         }
 
     async def change(self, request: Request) -> dict[str, Any]:
-        """Perform `action`: start, stop, add-reader, remove-reader or lose-reader."""
+        """Perform the demo's `action`: start, stop, add-reader, remove-reader or lose-reader."""
         action = requests.posted(request).get("action")
         if action == "start":
             if not self._started.is_set():

@@ -102,7 +102,7 @@ def number(request: Request, name: str, default: int | None, minimum: int = 0, m
 
 
 def posted(request: Request) -> Mapping[str, Any]:
-    """Parse the request's body, a JSON object."""
+    """Parse the request's body, which must be a JSON object. Raises Refused."""
     try:
         body = parse_json(request.body)
     except ValueError:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Client(NamedTuple):
-    """Attributes of a client, which subscriptions match. `source_port` is empty if the port is not known."""
+    """Attributes of a client, by which subscriptions select clients. `source_port` is empty if it is not known."""
 
     client_id: str
     software_name: str
@@ -219,7 +219,7 @@ class Instance:
     def __init__(
         self, instance_id: bytes, principal: str, client: Client, wanted: Wanted, subscription_id: int, version: int
     ) -> None:
-        """`version`: the version of the subscriptions from which `wanted` was computed."""
+        """Create an instance. `version`: version of the subscriptions from which `wanted` was computed."""
         self.instance_id, self.principal, self.client = instance_id, principal, client
         self.wanted, self.subscription_id, self.version = wanted, subscription_id, version
         self.last_get_ms = self.last_push_ms = self.expires_ms = 0

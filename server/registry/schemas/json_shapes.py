@@ -165,7 +165,10 @@ def _has_more(tree: Mapping[str, Json]) -> bool:
 
 
 def resolve(reference: str, resolver: Resolver[Json]) -> tuple[Json, Resolver[Json]]:
-    """Resolve a reference. Raises InvalidText if the target is not registered; nothing is downloaded."""
+    """Return the target of a reference, and its resolver. Raises InvalidText if the target is not registered.
+
+    Nothing is downloaded.
+    """
     try:
         found = resolver.lookup(reference)
     except (Unresolvable, ValueError, KeyError, TypeError, AttributeError, RecursionError):

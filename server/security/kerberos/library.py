@@ -159,7 +159,7 @@ class InitiatedContext(_Context):
         self._credentials, self._target = credentials, target
 
     def step(self, token: bytes) -> Stepped:
-        """Process a token from the server; the first one is empty."""
+        """Process a token from the server, at first an empty one; return the result of this step."""
         with _translated():
             found = gss.init_sec_context(
                 self._target,

@@ -67,7 +67,7 @@ class TokenParts(NamedTuple):
 
 
 def take_apart(token: str) -> TokenParts:
-    """Decode a token without verifying it. Raises InvalidToken."""
+    """Decode a token into its parts, without verifying it. Raises InvalidToken."""
     parts = token.split(".", 3)
     if len(parts) != 3:
         raise InvalidToken("the token has not three parts")

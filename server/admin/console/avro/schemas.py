@@ -246,7 +246,7 @@ def show_date(days: int) -> Any:
 
 
 def show_time(unit: str) -> Callable[[int], Any]:
-    """Return a function that formats a number of `unit` (milliseconds or microseconds) since 1970 in UTC."""
+    """Return a function that formats a timestamp in UTC. `unit`: milliseconds or microseconds since 1970."""
 
     def show(number: int) -> Any:
         try:
@@ -258,7 +258,7 @@ def show_time(unit: str) -> Callable[[int], Any]:
 
 
 def show_decimal(scale: int) -> Callable[[bytes], Any]:
-    """Return a function that formats a number in two's complement with `scale` digits behind the point."""
+    """Return a function that formats the bytes of a decimal. `scale`: number of digits behind the point."""
 
     def show(value: bytes) -> Any:
         if not value or len(value) > DECIMAL_BYTES_MAX:
@@ -296,7 +296,7 @@ class Schema:
 
 
 def parse_schema(text: str) -> Schema:
-    """Parse a schema. Raises AvroProblem."""
+    """Parse the text of an Avro schema. Raises AvroProblem."""
     try:
         # Numbers of a schema are small; of a long one the text is kept, which then is no number.
         parsed = parse_json(text, parse_int=lambda text: int(text) if len(text) < 20 else text)

@@ -75,7 +75,7 @@ class Piece(NamedTuple):
 
 
 class Malformed(ValueError):
-    """Protobuf message that is malformed."""
+    """Malformed protobuf message in a push."""
 
 
 class Cut:
@@ -179,7 +179,7 @@ class Decoded(NamedTuple):
 
 @cache
 def library() -> tuple[Any, Any, Any]:
-    """Import Metric, Resource and protobuf's decoding error. Raises ImportError without opentelemetry-proto."""
+    """Import and return Metric, Resource and DecodeError. Raises ImportError without opentelemetry-proto."""
     from google.protobuf.message import DecodeError
     from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
     from opentelemetry.proto.resource.v1.resource_pb2 import Resource

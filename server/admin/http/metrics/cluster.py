@@ -221,7 +221,7 @@ _CONTROLLER = "kafka_controller_kafkacontroller_"
 
 
 def member(broker: Broker, stop: Stop, exposition: Exposition) -> Iterator[str]:
-    """Yield the metrics of this broker as a member of its cluster."""
+    """Yield the metrics about this broker itself, such as its version and state."""
     build = Family("ottla_build_info", GAUGE, "1, with the version, and which of several workers it is.")
     labels = {"version": ottla.__version__, "cluster_id": broker.cluster.cluster_id}
     if (worker := broker.config.worker) is not None:

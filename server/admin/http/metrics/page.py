@@ -36,7 +36,7 @@ PIECE_BYTES = 256 * 1024
 
 
 class MetricsPage:
-    """Handler of /metrics."""
+    """Handler of requests for /metrics."""
 
     def __init__(self, broker: Broker, stop: Stop, pace: Pace, lag: LoopLag, server: HttpServer) -> None:
         self._broker, self._stop, self._pace, self._lag, self._server = broker, stop, pace, lag, server
