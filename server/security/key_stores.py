@@ -215,7 +215,7 @@ def _text_of(name: str, location: str) -> str:
 
 
 def read_file(name: str, location: str) -> bytes:
-    """Read the store file at `location`, which the setting `name` gives. Raises InvalidSetting."""
+    """Return the bytes of the store file at `location`. `name`: setting that gives it. Raises InvalidSetting."""
     path = Path(location)
     try:
         # A pipe or a device would block its reader for ever.

@@ -117,7 +117,7 @@ class MadeUpCredentials:
         self._drawn_from: dict[str, list[tuple[Look, int]]] = {}
 
     def change(self, mechanism: str, before: ScramCredential | None, after: ScramCredential | None) -> None:
-        """Record a changed credential, so that dummy credentials resemble real ones. None: none before or after."""
+        """Record a changed credential, so that dummy ones resemble real ones. `before` None: new; `after` None: removed."""
         looks = self._looks[mechanism]
         for credential, difference in ((before, -1), (after, 1)):
             if credential is not None and credential.iterations >= ITERATIONS_MIN:

@@ -193,7 +193,10 @@ def _load_key(context: ssl.SSLContext, store: KeyStore, *, has_to_verify: bool) 
 
 
 def _refusal(context: ssl.SSLContext, path: str, store: KeyStore) -> ssl.SSLError | None:
-    """Load the key and its chain into `context`; return OpenSSL's error, or None. Raises InvalidSetting."""
+    """Load the key and its chain into `context`; return OpenSSL's error, None if it accepts them.
+
+    Raises InvalidSetting for a key password that is too long.
+    """
     try:
         # Without a password OpenSSL would ask for one on the terminal.
         context.load_cert_chain(path, password=store.password or "")

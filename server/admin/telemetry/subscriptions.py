@@ -108,9 +108,9 @@ class Subscription:
 
     @property
     def cost(self) -> int:
-        """Maximal number of steps to match a client.
+        """Maximal number of steps to match a client; 0 without patterns.
 
-        Uncompiled patterns count as too many; without patterns the cost is 0.
+        Until the patterns are compiled, their cost is not known and counts as too high.
         """
         if "_patterns" not in self.__dict__:
             return COST_MAX + 1 if self._named else 0

@@ -21,7 +21,7 @@ class ParsedSchema(Protocol):
         """Canonical text, which is the one to register: equal schemas have equal canonical texts."""
 
     def normalized(self) -> str:
-        """Return a text in which meaningless differences between schemas are removed."""
+        """Return the text in a normal form, equal for schemas that differ only in meaningless details."""
 
     def formatted(self, name: str) -> str:
         """Return the text in the format `name`; the canonical text if the format is unknown."""

@@ -75,7 +75,7 @@ def parse_key_set(data: bytes) -> KeySet:
 
 
 def _keys_of(jwk: object) -> list[KnownKey]:
-    """Return the key in a JWK once for each algorithm that it fits; empty if it is unusable."""
+    """Return a key for each algorithm that the key in a JWK can be used with; empty if it is unusable."""
     from ottla.server.security.oauth.signatures import PublicKey, UnusableKey
 
     if not isinstance(jwk, dict) or not _is_for_signatures(jwk):
