@@ -61,7 +61,10 @@ def describe_turned_off(undescribed: Callable[[str, ErrorCode], Any], response_c
 
 
 def describe_groups(kind: Kind, request: Any, context: RequestContext[Guarded]) -> Answer[Any]:
-    """Describe the groups in the request's `group_ids`; a group or topic that may not be described is an error."""
+    """Describe the groups in the request's `group_ids`; return the response or a coroutine for it.
+
+    Groups and topics that the client may not describe are reported as errors in the response.
+    """
     operations = partial(authorized_operations, context, ResourceType.GROUP)
 
     def describe(denied: Collection[str]) -> Answer[Any]:

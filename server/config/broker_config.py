@@ -61,7 +61,7 @@ CORDONED, ALL_DIRECTORIES = "cordoned.log.dirs", "*"
 
 
 class ConfigError(Exception):
-    """The broker cannot start with its configuration. The text is one line for the operator."""
+    """Raised if the broker cannot start with its configuration. The text is one line for the operator."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +126,7 @@ class BrokerConfig:
 
 @cache
 def broker_settings() -> Mapping[str, Setting]:
-    """Return all known broker settings by Kafka's names, with or without effect."""
+    """Return all known broker settings by Kafka's names, including those without effect here."""
     known = dict(inert_settings())
     for topic_setting in settings_of(LogConfig).values():
         for synonym in topic_setting.synonyms:
@@ -244,7 +244,10 @@ def _peer_logins(
 
 
 def log_config_from(texts: Mapping[str, str]) -> LogConfig:
-    """Return the defaults of topics from the broker's settings; of a setting's synonyms, the first one given counts."""
+    """Return the defaults of topic settings, as the broker's settings define them.
+
+    If several synonyms of a topic setting are given, the one of the highest precedence counts.
+    """
     values = {}
     for name, topic_setting in settings_of(LogConfig).items():
         for synonym in topic_setting.synonyms:
@@ -276,7 +279,7 @@ def check_together(server: ServerConfig, replication: ReplicationConfig) -> None
 
 
 def cordoned_among(log_dirs: Sequence[Path], cordoned: Collection[str]) -> list[Path]:
-    """Return the log directories that get no new partitions (KIP-1066)."""
+    """Return the directories of `log_dirs` that are `cordoned`: they get no new partitions (KIP-1066)."""
     named = {Path(each) for each in cordoned}
     return [each for each in log_dirs if ALL_DIRECTORIES in cordoned or each in named]
 
@@ -332,7 +335,7 @@ def default_data_directory() -> Path:
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str | None:
-    """Return the name of a setting that is similar to a mistyped name; None if no name is similar."""
+    """Return the setting's name that is most like the mistyped `name`; None if no name is similar."""
     import difflib  # only for a message that ends the process
 
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
@@ -402,7 +405,7 @@ def _refuse_unserved(server: ServerConfig, static: Mapping[str, str]) -> None:
 
 
 def _zookeeper(static: Mapping[str, str]) -> ZooKeeperConfig | None:
-    """Return the settings of ZooKeeper; None for a broker that does not use ZooKeeper."""
+    """Return the settings of ZooKeeper; None if the broker does not use it."""
     if not static.get("zookeeper.connect"):
         return None
     config = read_settings(ZooKeeperConfig, static)

@@ -57,7 +57,10 @@ def check_changes(changes: Iterable[ConfigChange]) -> None:
 
 
 def check_names(count: int, different: int, empty: Sequence[str]) -> None:
-    """Raise INVALID_REQUEST if names repeat (`different` is below `count`), or those in `empty` lack a value."""
+    """Raise INVALID_REQUEST if names repeat or lack a value.
+
+    `count`: number of names. `different`: number of different ones. `empty`: names without a value.
+    """
     if different != count:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     if empty:
@@ -133,7 +136,10 @@ def creation_texts(configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
 
 
 def changed_texts(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, str]:
-    """Apply incremental changes to the settings of a group or subscription; as in Kafka, none of these is a list."""
+    """Apply incremental changes to the settings of a group or subscription; return the new settings.
+
+    As in Kafka, none of these settings is a list.
+    """
     return _changed(texts, changes, {})
 
 
@@ -257,7 +263,10 @@ def check_with_listeners(repository: ConfigRepository, texts: Texts, *, for_all:
 
 
 def _layers(repository: ConfigRepository, texts: Texts, *, for_all: bool) -> tuple[Texts, Texts]:
-    """Return the run-time settings of all brokers and of this broker; `texts` replaces those that `for_all` selects."""
+    """Return the run-time settings of all brokers and those of this broker, as they would be after a change.
+
+    The change sets `texts` for all brokers if `for_all`, otherwise for this broker.
+    """
     return (texts, repository.for_this_broker.texts) if for_all else (repository.for_all_brokers.texts, texts)
 
 
@@ -309,7 +318,10 @@ def _check_local_retention(unit: str, local: int, whole: int) -> None:
 
 
 def _not_applicable(reason: str) -> KafkaError:
-    """Return INVALID_REQUEST for run-time settings with `reason` in Kafka's text, which nests two exceptions."""
+    """Return the INVALID_REQUEST error for rejected run-time settings.
+
+    Its message is Kafka's, which nests `reason` in the texts of two exceptions.
+    """
     nested = f"org.apache.kafka.common.config.ConfigException: {reason}"
     message = f"Invalid value {nested} for configuration Invalid dynamic configuration"
     return KafkaError(ErrorCode.INVALID_REQUEST, message)
@@ -329,7 +341,7 @@ def _joined(present: str | None, declared: Setting, change: ConfigChange) -> str
 
 
 def _without(members: Iterable[str], taken: Counter[str]) -> list[str]:
-    """Remove names from the front of `members`, each as many times as `taken` counts it."""
+    """Return `members` without as many occurrences of each name as `taken` counts, from the front. Changes `taken`."""
     left = []
     for each in members:
         if taken[each]:

@@ -92,7 +92,10 @@ def subscription_of(texts: Texts) -> ClientMetricsConfig:
 
 
 def named_patterns(match: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Split `match` entries into attribute and pattern, as Java's split; a malformed entry's attribute is empty."""
+    """Split `match` entries at `=` into attribute and pattern, as Java's String.split does.
+
+    A malformed entry has an empty attribute, and the whole entry as its pattern.
+    """
     found = []
     for each in match:
         name, _, rest = each.partition("=")
@@ -103,7 +106,10 @@ def named_patterns(match: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 
 def patterns_of(named: Iterable[tuple[str, str]]) -> dict[str, Pattern]:
-    """Compile the patterns by attribute; an attribute's last one counts. Raises KafkaError if one is malformed."""
+    """Compile pairs of attribute and pattern; return the patterns by attribute. Raises KafkaError for an invalid one.
+
+    If an attribute occurs several times, its last pattern counts.
+    """
     from ottla.groupcoord.patterns import Pattern  # here, because few brokers have any
 
     listed = list(named)

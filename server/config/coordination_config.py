@@ -171,7 +171,10 @@ class CoordinationConfig:
 
 
 def parse_connect(text: str) -> tuple[list[str], str]:
-    """Split zookeeper.connect into host:port servers and root path ("": ZooKeeper's own). Raises InvalidSetting."""
+    """Split zookeeper.connect; return the servers as host:port, and the root path ("": ZooKeeper's own root).
+
+    Raises InvalidSetting.
+    """
     hosts, _, path = text.strip().partition("/")
     root = f"/{path}" if path else ""
     if root and any(name in ("", ".", "..") for name in path.split("/")):
@@ -221,9 +224,9 @@ def tls_context(config: ZooKeeperConfig) -> ssl.SSLContext | None:
 
 
 def _load(prefix: str, path: str | None, kind: str | None, load: Callable[[str | None], None]) -> None:
-    """Call `load` with the path of a store, which must be PEM. Raises InvalidSetting for other and for unusable stores.
+    """Call `load` with the path of a key store or trust store. Raises InvalidSetting if it is not PEM or is unusable.
 
-    The type is `kind`, or, as in Kafka, follows from the file's name.
+    The type is `kind`; if that is None, it follows from the file's name, as in Kafka.
     """
     if path is not None and (kind or ("PEM" if path.endswith(".pem") else "JKS")).upper() != "PEM":
         reason = f"only PEM files can be read (convert it, and set {prefix}.type=PEM)"
@@ -235,7 +238,7 @@ def _load(prefix: str, path: str | None, kind: str | None, load: Callable[[str |
 
 
 def sasl_options(config: ZooKeeperConfig) -> dict[str, str] | None:
-    """Return kazoo's options for SASL; None without SASL. Raises InvalidSetting if SASL cannot work."""
+    """Return kazoo's options for SASL; None if it is not configured. Raises InvalidSetting if SASL cannot work."""
     username, password = config.zookeeper_sasl_username, config.zookeeper_sasl_password
     if username is None:
         return None

@@ -23,7 +23,7 @@ _FIRST_FOREIGN_LETTER = "\xa0"  # from here on Java takes every character for a 
 
 
 class MalformedJaas(ValueError):
-    """The JAAS text is malformed. The message is Kafka's and quotes no secret."""
+    """Raised if a JAAS text is malformed. The message is Kafka's and quotes no secret."""
 
 
 class JaasEntry(NamedTuple):
@@ -35,7 +35,7 @@ class JaasEntry(NamedTuple):
 
 
 class _Token(NamedTuple):
-    """Token of a JAAS text. `text` is None unless the token is a word or quoted text."""
+    """Token of a JAAS text. `text`: a word or quoted text; None for other tokens."""
 
     kind: str
     text: str | None
@@ -103,7 +103,7 @@ class _Tokens(Iterator[_Token]):
         return _Token("word", self._text[start : self._position])
 
     def _number(self) -> str:
-        """Skip a number, invalid in JAAS, and return its kind; a `-` without digits is an ordinary character."""
+        """Skip a number, which JAAS does not allow, and return "number"; or skip and return a `-` without digits."""
         first = self._take()
         if first == "-" and self._peek() != "." and self._peek() not in _DIGITS:
             return first

@@ -114,7 +114,7 @@ _TRACE_INDENTATION = "    "
 
 
 def shown(text: str, characters_max: int = QUOTED_CHARACTERS_MAX) -> str:
-    """Escape unprintable characters of a text for one line, and shorten a long text."""
+    """Return a text for one line of the log: unprintable characters are escaped, and a long text is shortened."""
     if len(text) > characters_max:
         return f"{_escaped(text[:characters_max])}... ({len(text)} characters)"
     return text if text.isprintable() else _escaped(text)
@@ -125,7 +125,7 @@ def _escaped(text: str) -> str:
 
 
 class LogFormatter(logging.Formatter):
-    """Log formatter of one line a message; traceback lines are indented, so that none looks like a message."""
+    """Log formatter with one line per message. Traceback lines are indented, so that none looks like a message."""
 
     def __init__(self, process: str | None = None) -> None:
         super().__init__(LINE_FORMAT if process is None else f"{process}: {LINE_FORMAT}")
@@ -169,11 +169,11 @@ class JsonFormatter(logging.Formatter):
 
 
 class FloodGate(logging.Filter):
-    """Rate limit for log lines from the same place in the code, for each minute.
+    """Rate limit per minute for log lines that come from the same place in the code.
 
     The limit is LIKE_MAX for warnings and errors, INFO_LIKE_MAX for INFO; lines below INFO are not limited. The next
-    line that passes has the number of suppressed lines. Code that unauthenticated peers or a broken disk can make log
-    endlessly has its own limit, which names the peer (`replication/reminders.py`).
+    line that passes has the number of suppressed lines. Unauthenticated peers or a broken disk can cause some lines
+    endlessly; these have a limit of their own, which names the peer (`replication/reminders.py`).
     """
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -203,7 +203,10 @@ class FloodGate(logging.Filter):
 
 
 def _kept(places: Mapping[tuple[str, str], int], place: tuple[str, str]) -> tuple[str, str]:
-    """Return the key to count a place's lines by; once KEPT_MAX places are counted, all new places share one key."""
+    """Return the key under which lines from `place` are counted.
+
+    When KEPT_MAX places are counted, all new ones share one key.
+    """
     return place if place in places or len(places) < KEPT_MAX else ("", "")
 
 
@@ -217,7 +220,8 @@ def _add_count(record: logging.LogRecord, untold: int) -> None:
 def set_up_log(level: str, form: str, process: str | None = None) -> None:
     """Send all loggers' lines to stderr. `level` is a key of `LEVELS`, `form` one of `FORMS`.
 
-    `process` (one of several processes) begins each line. An earlier set-up of the log is replaced.
+    `process`: name of this process; it begins each line, and an earlier set-up of the log is replaced. None: there is
+    only one process.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(FORMS[form](process))
@@ -238,7 +242,7 @@ def _with_message(record: logging.LogRecord, message: str) -> logging.LogRecord:
 
 
 def _indented(trace: str) -> str:
-    """Escape and indent each line of a traceback, so that line ends inside an exception's text look like the others."""
+    """Return a traceback with every line escaped and indented, even lines inside an exception's text."""
     return "\n".join([_TRACE_INDENTATION + shown(line, MESSAGE_CHARACTERS_MAX) for line in trace.split("\n")])
 
 

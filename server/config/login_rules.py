@@ -52,9 +52,9 @@ _EXTENSION_VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
 
 @dataclass(frozen=True, kw_only=True)
 class ClientCredentials:
-    """Retrieval of tokens with client credentials (RFC 6749, section 4.4).
+    """Source of tokens: a token endpoint that grants them for client credentials (RFC 6749, section 4.4).
 
-    `tls`: TLS settings for an https URL. Timeouts that are None: only the overall timeout applies.
+    `tls`: TLS settings for an https URL. If timeouts are None, only the overall timeout applies.
     """
 
     url: str
@@ -73,14 +73,14 @@ class ClientCredentials:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenFile:
-    """Retrieval of tokens from a file, given by its absolute path, that another program writes."""
+    """Source of tokens: a file, given by its absolute path, that another program writes."""
 
     path: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnsecuredLogin:
-    """Unsigned token with claims from the settings; for tests."""
+    """Source of unsigned tokens, with claims from the settings; for tests."""
 
     claims: Mapping[str, str | float | tuple[str, ...]]
     lifetime_s: int
@@ -116,7 +116,10 @@ def listener_login(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None
 
 
 def oauth_login(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -> OAuthLogin:
-    """Return the login that a listener's or client's settings, named `prefix`..., describe. Raises InvalidSetting."""
+    """Return the OAuth login from the settings of a listener or client. Raises InvalidSetting.
+
+    `prefix`: prefix of the settings' names in error texts.
+    """
     own = f"{prefix}{OAUTHBEARER.lower()}." if prefix else ""
     config = OAuthLoginConfig(**values_of(OAuthLoginConfig, texts, own))
     options = {} if jaas is None else jaas.options
@@ -197,7 +200,10 @@ def _source(
 
 
 def _given(setting: str | None, options: Mapping[str, str], option: str, name: str) -> str:
-    """Return a setting's value, or that of older Kafka releases' JAAS option. Raises InvalidSetting."""
+    """Return the value of a required setting. Raises InvalidSetting if it is missing or too long.
+
+    `setting` None: the JAAS `option` counts, in which older releases of Kafka have the value.
+    """
     found = (options.get(option, "") if setting is None else setting).strip()
     if not found or len(found) > OPTION_CHARACTERS_MAX:
         raise _invalid(name, f"it has to be given, or the option {option} of the JAAS line")

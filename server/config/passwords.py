@@ -44,7 +44,7 @@ ENCODED_LENGTH_MAX = 100_000
 
 
 class UndecodablePassword(Exception):
-    """A stored password cannot be decoded with this secret. The message quotes neither."""
+    """Raised if a stored password cannot be decoded with this secret. The message quotes neither."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +164,7 @@ class Read(NamedTuple):
 
 
 class KeptPasswords:
-    """Encrypts and decrypts the passwords among stored settings; slow if there are any (see `has_passwords`)."""
+    """Encrypter and decrypter of the passwords among stored settings; slow if there are any (`has_passwords`)."""
 
     def __init__(self, encoder: PasswordEncoder | None, old_encoder: PasswordEncoder | None = None) -> None:
         self._encoder, self._old_encoder = encoder, old_encoder
@@ -176,7 +176,10 @@ class KeptPasswords:
         )
 
     def to_keep(self, texts: Texts, node_id: int | None) -> Texts:
-        """Return settings with encrypted passwords; `node_id` None: all brokers'. Raises INVALID_CONFIG like Kafka."""
+        """Return settings with their passwords encrypted. Raises INVALID_CONFIG if that is impossible, as in Kafka.
+
+        `node_id` None: settings of all brokers, which may have no passwords.
+        """
         passwords = [name for name in texts if is_password(name)]
         if not passwords:
             return texts
@@ -189,7 +192,7 @@ class KeptPasswords:
         return {**texts, **{name: self._encoder.encode(texts[name]) for name in passwords}}
 
     def read(self, texts: Texts) -> Read:
-        """Return stored settings with their passwords decrypted; passwords that cannot be decrypted are left out."""
+        """Return stored settings with decrypted passwords. Passwords that cannot be decrypted are left out."""
         found, is_outdated = dict(texts), False
         for number, name in enumerate([name for name in texts if is_password(name)]):
             password = _decoded(self._encoder, texts[name]) if number < PASSWORDS_MAX else None

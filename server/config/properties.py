@@ -25,7 +25,7 @@ _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 
 
 class MalformedProperties(ValueError):
-    """Java's Properties would reject the text. The message names the line."""
+    """Raised if Java's Properties would reject the text. The message names the line."""
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -42,7 +42,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def format_properties(texts: Mapping[str, str]) -> str:
-    """Format settings, whose names have no blanks or special signs, as ASCII text for `parse_properties`."""
+    """Return settings as an ASCII text for `parse_properties`. Their names may have no blanks or special signs."""
     return "".join(f"{key}={_escaped(value)}\n" for key, value in texts.items())
 
 

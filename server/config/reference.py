@@ -58,7 +58,7 @@ def all_references() -> tuple[Reference, ...]:
 
 
 def matching(text: str) -> list[Reference]:
-    """Return the setting with exactly this name; if there is none, the settings whose names contain the text."""
+    """Return the settings with exactly this name; if there are none, those whose names contain the text."""
     wanted = text.strip().lower()
     exact = [each for each in all_references() if each.name.lower() == wanted]
     return exact or [each for each in all_references() if wanted in each.name.lower()]

@@ -139,7 +139,7 @@ class ConfigRepository:
         return self._with_overrides(topic, texts) if texts else self.current.log
 
     def _with_overrides(self, topic: str, texts: Texts) -> LogConfig:
-        """Apply a topic's overrides to the defaults; skip those of other brokers that are unknown or invalid here."""
+        """Return the topic defaults with a topic's overrides applied; log and skip overrides that are invalid here."""
         config = self.current.log
         try:
             return config.with_overrides(texts)
@@ -225,7 +225,7 @@ class ConfigRepository:
             checker(texts)
 
     def takeable(self, texts: Texts, *, for_all: bool) -> Texts:
-        """Return those broker settings that are valid together; log the others, which other brokers may have set."""
+        """Return `texts` without the settings that would make this broker's configuration invalid; log these."""
         taken: Texts = {}
         for name, text in texts.items():
             tried = {**taken, name: text}
@@ -264,7 +264,7 @@ class ConfigRepository:
         return texts
 
     def value(self, name: str) -> str | None:
-        """Return the text of a broker setting in force; None if it is not set and has no default."""
+        """Return the text of a broker setting's value in force; None if there is neither a value nor a default."""
         declared = self.known.get(name)
         if declared is None:
             return self._texts.get(name)
@@ -276,7 +276,7 @@ class ConfigRepository:
 
     @property
     def texts(self) -> Texts:
-        """Texts of all broker settings in force that are set, at the start or at run time."""
+        """Texts of all broker settings that are set, at the start or at run time, by name."""
         return self._texts
 
     def texts_of_listener(self, listener: str) -> Texts:
@@ -288,12 +288,15 @@ class ConfigRepository:
         return name in self._texts
 
     def names(self) -> list[str]:
-        """Return the names of all broker settings that clients may see: Kafka's public settings and given ones."""
+        """Return the names of the broker settings that clients may see: Kafka's public ones, and those that are set."""
         public = {name for name, declared in self.known.items() if not declared.internal}
         return sorted(public.union(*(texts for texts, _ in self.layers())))
 
     def described_for_all_brokers(self) -> Texts:
-        """Return all brokers' settings for clients; with KIP-966, as in Kafka, these include min.insync.replicas."""
+        """Return the settings of all brokers as clients see them.
+
+        With KIP-966 they include min.insync.replicas, even if it is not set, as in Kafka.
+        """
         texts = self.for_all_brokers.texts
         if MIN_INSYNC_REPLICAS in texts or not self.has_eligible_leaders():
             return texts
@@ -329,13 +332,13 @@ def without_listener(name: str) -> str | None:
 
 
 def _base(name: str) -> str | None:
-    """Strip the prefix of a listener, or of a listener's SASL mechanism, from a name; None without a prefix."""
+    """Strip the prefixes of a listener and its SASL mechanism from a setting's name; None without a prefix."""
     found = without_listener(name)
     return None if found is None else next((each for each in _OF_ONE_MECHANISM if found.endswith(each)), found)
 
 
 def described_setting(known: Mapping[str, Setting], name: str) -> Setting | None:
-    """Return the declaration of a broker setting, whose name may have a listener prefix."""
+    """Return the declaration of a broker setting; None if it is unknown. The name may have a listener prefix."""
     declared = known.get(name)
     if declared is None and (base := _base(name)) is not None:
         return known.get(base)
@@ -366,7 +369,10 @@ def synonym_values(repository: ConfigRepository, name: str) -> list[SynonymValue
 
 
 def effective_topic_value(repository: ConfigRepository, declared: Setting, overrides: Texts) -> SynonymValue:
-    """Return a topic setting's value in force, in its own unit, with its source, as CreateTopics returns it."""
+    """Return a topic setting's value in force and its source, as in CreateTopics' response.
+
+    The value is in the unit of the topic setting, even if a broker setting with another unit has set it.
+    """
     if declared.name in overrides:
         return SynonymValue(declared.name, overrides[declared.name], DYNAMIC_TOPIC_CONFIG)
     for texts, source in repository.layers():
@@ -378,7 +384,10 @@ def effective_topic_value(repository: ConfigRepository, declared: Setting, overr
 
 
 def topic_synonym(declared: Setting) -> str | None:
-    """Return the broker setting that takes precedence as a topic setting's default; None if there is none."""
+    """Return the broker setting that gives a topic setting its default; None if there is none.
+
+    Of several such settings it is the one of the highest precedence.
+    """
     return declared.synonyms[0].name if declared.synonyms else None
 
 
@@ -398,7 +407,7 @@ def topic_settings() -> Mapping[str, Setting]:
 
 
 class GroupRepository:
-    """Settings of groups, and the values in force: the group's, else the broker's (by `broker_value`).
+    """Settings of groups, and the values in force: the group's, else those of the broker, which `broker_value` returns.
 
     The values are read at every heartbeat, so that a change applies from the next heartbeat on.
     """
@@ -426,7 +435,7 @@ class GroupRepository:
         return found
 
     def own_values(self, group_id: str) -> Mapping[str, Any]:
-        """Return the values in force among a group's own settings, by Kafka's names."""
+        """Return a group's own settings, as values in force, by Kafka's names; empty if it has none."""
         overrides = self._overrides.get(group_id)
         if overrides is None:
             return {}

@@ -230,7 +230,10 @@ def _check_files(mechanism: MechanismConfig, prefix: str) -> None:
 
 
 def jaas_of(texts: Mapping[str, str], prefix: str, mechanism: str, *, is_needed: bool) -> JaasEntry | None:
-    """Return a mechanism's JAAS entry; None without one unless `is_needed`. Raises InvalidSetting."""
+    """Return a mechanism's JAAS entry; None if it is not set.
+
+    Raises InvalidSetting if it is invalid, or if it is not set and `is_needed`.
+    """
     from ottla.server.config.jaas import MalformedJaas, parse_jaas  # most brokers have no line
 
     short = f"{mechanism.lower()}.{JAAS_NAME}"
@@ -295,7 +298,7 @@ def _path(text: str) -> Path | None:
 
 
 def _check_gssapi(name: str) -> None:
-    """Raise InvalidSetting for setting `name` if the package `gssapi` is not installed."""
+    """Raise InvalidSetting if the package `gssapi` is not installed. `name`: setting to name in the error."""
     from importlib.util import find_spec
 
     if find_spec("gssapi") is None:
@@ -305,7 +308,7 @@ def _check_gssapi(name: str) -> None:
 
 
 def _check_keytab(keys: KerberosKeys, line: str) -> None:
-    """Raise InvalidSetting for setting `line` if the keytab cannot be read."""
+    """Raise InvalidSetting if the keytab cannot be read. `line`: setting to name in the error."""
     if keys.keytab is None:
         return
     try:

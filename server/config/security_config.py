@@ -104,7 +104,7 @@ def authorizer_settings() -> Mapping[str, Setting]:
 
 @dataclass(frozen=True, kw_only=True)
 class AuthorizerConfig:
-    """Access that the authorizer allows without an ACL.
+    """Settings of the authorizer: the access that it allows without an ACL.
 
     `super_users`: principals, such as `User:admin`, that may do everything. `allow_everyone`: everyone may use
     resources that have no ACL.

@@ -301,7 +301,7 @@ class HttpConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SchemaRegistryConfig:
-    """Settings of the schema registry that produced records are checked against, with the names of Confluent Server."""
+    """Settings of the schema registry with which produced records are checked; the names are Confluent Server's."""
 
     confluent_schema_registry_url: tuple[str, ...] = _internal(
         (),

@@ -48,7 +48,7 @@ class KeyEndpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class SignedTokenRules:
-    """Requirements on a signed token. If no audiences or no issuer are given, these are not checked."""
+    """Requirements on a signed token. Its audience and issuer are checked only if the rules name any."""
 
     endpoint: KeyEndpoint
     audiences: tuple[str, ...]
@@ -95,7 +95,10 @@ def token_rules(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -
 
 
 def values_of(config_class: type, texts: Mapping[str, str], own: str) -> dict[str, Any]:
-    """Parse the given settings of `config_class` by field; `own`: prefix in error texts. Raises InvalidSetting."""
+    """Parse those settings of `config_class` that are given; return the values by field. Raises InvalidSetting.
+
+    `own`: prefix of the settings' names in error texts.
+    """
     known = settings_of(config_class)
     values = {}
     for name, declared in known.items():
@@ -164,7 +167,7 @@ def _unverified(own: str, kind: str) -> InvalidSetting:
 
 
 def check_packages(name: str, packages: Sequence[str]) -> None:
-    """Raise InvalidSetting for setting `name` if a package is not installed."""
+    """Raise InvalidSetting if one of `packages` is not installed. `name`: setting to name in the error."""
     from importlib.util import find_spec
 
     for package in packages:
@@ -192,7 +195,7 @@ def _endpoint(config: OAuthConfig, options: Mapping[str, str], own: str) -> KeyE
 
 
 def read_address(url: str, name: str) -> SplitResult:
-    """Parse a URL in setting `name`. Raises InvalidSetting."""
+    """Split an https, http or file URL into its parts. `name`: its setting. Raises InvalidSetting."""
     try:
         parts = urlsplit(url)
         has_address = bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -223,7 +226,10 @@ def tls_of_options(options: Mapping[str, str], own: str) -> TlsConfig:
 
 
 def check_key_file(rules: TokenRules, prefix: str) -> None:
-    """Raise InvalidSetting if the key file is unreadable or invalid; later it is read after each change."""
+    """Raise InvalidSetting if the key file in `rules` is unreadable or invalid.
+
+    Later the file is read again after each of its changes.
+    """
     if not isinstance(rules, SignedTokenRules) or not rules.endpoint.is_file:
         return
     from ottla.wire.foreign_json import parse_json  # as the file is read later, with the same limits

@@ -43,7 +43,7 @@ _HOST = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:-]*")
 
 
 class CertificatesFailed(Exception):
-    """Certificates could not be made, or only some of them. The text is one line for the user."""
+    """Raised if some or all certificates could not be made. The text is one line for the user."""
 
 
 def check_host(host: str) -> str | None:
@@ -58,8 +58,8 @@ def check_host(host: str) -> str | None:
 def make_certificates(folder: Path, brokers: Sequence[str], days: int, clients: Sequence[str] = ()) -> list[Path]:
     """Make the missing certificates, valid for `days` days; return the paths of the new files.
 
-    `clients`: client certificates beside the usual one. That of the broker `localhost` is valid for the machine's
-    addresses.
+    `clients`: names of additional clients that get a certificate. A certificate for the broker `localhost` is valid for
+    the machine's loopback addresses. Raises CertificatesFailed.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -191,7 +191,7 @@ class Authority:
 
     @classmethod
     def read(cls, key_pem: bytes, certificate_pem: bytes, *, days: int) -> Authority:
-        """Read an authority made earlier. Raises ValueError if the key does not belong to the certificate."""
+        """Return an authority that was made earlier. Raises ValueError if the key does not match the certificate."""
         certificate = x509.load_pem_x509_certificate(certificate_pem)
         try:
             key = load_pem_private_key(key_pem, None)
@@ -209,7 +209,7 @@ class Authority:
         return self.certified.certificate
 
     def issue(self, name: str, hosts: Sequence[str] = (), *, is_server: bool, organization: str = "") -> Certified:
-        """Issue a key with a certificate. `hosts`: the server's host names or addresses."""
+        """Issue a certificate for a new key; return both. `hosts`: the server's host names or addresses."""
         key = ec.generate_private_key(ec.SECP256R1())
         uses = [ExtendedKeyUsageOID.CLIENT_AUTH] + [ExtendedKeyUsageOID.SERVER_AUTH] * is_server
         # Older clients take only certificates whose authority is named by its key.

@@ -37,14 +37,14 @@ DAYS: Final = 825
 
 
 class NotSecured(Exception):
-    """Certificates are missing and cannot be made. The text is one line for the user."""
+    """Raised if certificates are missing and cannot be made. The text is one line for the user."""
 
 
 class Secured:
     """Certificates of `ottla cluster --secure FOLDER`, issued by one authority, and the settings that name them.
 
-    Mutual TLS: the holder of the client's files may do everything; all others are rejected. All brokers share one
-    certificate, as they are on this machine. The constructor makes missing files; raises NotSecured if that fails.
+    Mutual TLS: who has the client's files may do everything; others are rejected. All brokers share one certificate,
+    because all run on this machine. The constructor makes missing files; raises NotSecured if that fails.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -69,7 +69,7 @@ class Secured:
         """Lines of that settings file."""
 
     def settings(self, host: str, port: int) -> dict[str, str]:
-        """Return the settings of a broker at this address, which the brokers' certificate names."""
+        """Return the TLS settings of a broker that listens at `host` and `port`."""
         return {
             "listeners": f"SSL://{host}:{port}",
             "security.inter.broker.protocol": "SSL",
@@ -109,7 +109,7 @@ JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"
 
 
 class ZooKeeperMissing(Exception):
-    """Java or ZooKeeper's jar is missing. The text is one line for the user."""
+    """Raised if Java or ZooKeeper's jar is missing. The text is one line for the user."""
 
 
 def zookeeper_command(configuration: Path) -> list[str]:
@@ -168,7 +168,7 @@ LOOK_AGAIN_S: Final = 0.1  # between two looks at a process whose end nobody tel
 
 
 class Child:
-    """Child process of a cluster; its output goes to its log file, and its end is noticed even if that fails."""
+    """Child process of a cluster. Its output is copied to a log file; a failed copy does not hide its end."""
 
     def __init__(self, name: str, command: list[str], log_path: Path) -> None:
         self.name, self.log_path = name, log_path
@@ -200,7 +200,7 @@ class Child:
         return self._process.pid if self._process is not None else 0
 
     async def until_ended(self) -> bool:
-        """Copy the process's output to its log until the process ends; return whether it has ever served."""
+        """Copy the process's output to its log until it ends; return True if the process has ever served."""
         assert self._process is not None
         with suppress(OSError, trio.BrokenResourceError):  # what it says may be lost, its end may not
             await self._listen()
@@ -238,7 +238,7 @@ class Child:
 
     @property
     def end(self) -> str:
-        """How the process ended: its exit status or signal, as text."""
+        """Text that says how the process ended: its exit status or signal."""
         assert self.exit_status is not None
         by = f"signal {-self.exit_status}" if self.exit_status < 0 else f"exit status {self.exit_status}"
         return f"has ended ({by}; its log is {self.log_path})"
@@ -259,7 +259,7 @@ def _for_us_alone(path: str, flags: int) -> int:
 
 
 async def wait_for(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the end of a process. Only this function reaps the process, so its pid cannot be reused earlier."""
+    """Wait for the end of a process. No other function reaps the process, so its pid cannot be reused meanwhile."""
     with suppress(OSError):  # there is no descriptor for this; or it has ended, and somebody asked for its status
         if pidfd_open is not None:
             descriptor = pidfd_open(process.pid)

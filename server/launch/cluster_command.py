@@ -72,11 +72,14 @@ logger = logging.getLogger("ottla.cluster")
 
 
 class ClusterFailed(Exception):
-    """The cluster could not start or had to stop. The text is one line for the user."""
+    """Raised if the cluster could not start or had to stop. The text is one line for the user."""
 
 
 def cluster_settings(size: int) -> dict[str, str]:
-    """Return the default settings of a cluster of `size` brokers: from three on, three replicas; one may be down."""
+    """Return the default settings of a cluster of `size` brokers.
+
+    There are up to three replicas, of which one may be out of sync.
+    """
     copies = min(3, size)
     in_sync = max(1, copies - 1)
     return {
@@ -192,7 +195,7 @@ def _secured(wanted: Path | None, known: Known) -> Secured | None:
 def _ports(folder: Path, size: int | None, known: Known, with_zookeeper: bool) -> list[int | None]:
     """Return the ports of ZooKeeper (None without it) and of brokers 1, 2 and so on.
 
-    They are those of the last start, and free ports for new processes. Raises ConfigError.
+    Known processes keep their ports of the last start, and new processes get free ports. Raises ConfigError.
     """
     before = known.ports or [0 if _has_zookeeper(folder, with_zookeeper) else None]
     if with_zookeeper and before[0] is None:
@@ -405,7 +408,10 @@ class LocalCluster:
                 self._nursery.start_soon(self._guarded, self._press, int(key))
 
     async def _press(self, number: int) -> None:
-        """On a broker's key kill it, or start it again; ignore the key while it starts, or while the cluster stops."""
+        """Handle the key of broker `number`: kill a running broker, start an ended one again.
+
+        The key is ignored while the broker starts, or while the cluster stops.
+        """
         broker = self._brokers[number - 1]
         if self._is_stopping or not broker.serving_or_ended.is_set():
             return

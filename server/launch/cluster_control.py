@@ -52,14 +52,14 @@ class Asked(NamedTuple):
 
 
 class Unanswered(Exception):
-    """The cluster did not respond, or reported a failure. The text is one line for the user."""
+    """Raised if the cluster did not respond, or reported a failure. The text is one line for the user."""
 
 
 Answer = Callable[[Asked], Awaitable[dict[str, Any]]]
 
 
 def parse_request(line: bytes) -> Asked:
-    """Parse a control request. Raises Unanswered if it is invalid."""
+    """Return a control request parsed from a line. Raises Unanswered if it is invalid."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -191,7 +191,10 @@ def _context(secure: str | None) -> ssl.SSLContext | None:
 
 
 def ask_metadata(host: str, port: int, context: ssl.SSLContext | None) -> MetadataResponse:
-    """Request all topics' metadata from a broker. Raises OSError (no response in time) or ProtocolViolation."""
+    """Ask a broker for the metadata of all topics, and return the response.
+
+    Raises OSError, also if no response arrives in time, or ProtocolViolation.
+    """
     header = encode_request_header(RequestHeader(MetadataRequest.api_key, METADATA_VERSION, 1, _CLIENT_ID), 2)
     request = header + MetadataRequest(topics=None, allow_auto_topic_creation=False).encode(METADATA_VERSION)
     with socket.create_connection((host, port), timeout=ASKED_S) as plain:
@@ -215,7 +218,7 @@ def _received(connection: socket.socket, size: int) -> bytes:
 
 
 def broker_lines(brokers: Sequence[Mapping[str, Any]], metadata: MetadataResponse | None) -> list[str]:
-    """Format one line for each broker: address, number of led partitions, and state."""
+    """Return one line of text for each broker: address, number of led partitions, and state."""
     leads: dict[int, int] = {}
     for _, partition in _partitions(metadata):
         leads[partition.leader_id] = leads.get(partition.leader_id, 0) + 1
@@ -230,7 +233,7 @@ def broker_lines(brokers: Sequence[Mapping[str, Any]], metadata: MetadataRespons
 
 
 def topic_lines(metadata: MetadataResponse | None, problem: str) -> list[str]:
-    """Format a line for each partition, with marks for missing replicas; without metadata, return `problem`."""
+    """Return a line of text for each partition, with marks for missing replicas. Without metadata return `problem`."""
     if metadata is None:
         return [f"leaders are not known: {problem}"]
     if not metadata.topics:
@@ -271,7 +274,7 @@ _READ_BYTES = 64
 
 
 class Keyboard:
-    """Terminal from which single keys are read, while the command runs in its foreground.
+    """Terminal from which single keys are read, while the command runs in the terminal's foreground.
 
     Input and output must be this terminal. Keys are not echoed; Ctrl-C and Ctrl-Z work; modes are restored at the end.
     The terminal is opened anew, so that reads do not block and no other process's descriptor changes. A background
@@ -286,7 +289,7 @@ class Keyboard:
 
 @contextmanager
 def terminal() -> Iterator[Keyboard | None]:
-    """Yield a Keyboard for the command's terminal; None without a suitable terminal. Call this inside trio."""
+    """Yield a Keyboard for the command's terminal, or None if there is no suitable one. Call this inside trio."""
     import termios  # there is none on every system
 
     descriptor = _opened()

@@ -203,7 +203,7 @@ class Fleet:
         return [Say(f"stopping at once on another signal, {name}"), *self._press(now)]
 
     def on_time(self, now: float) -> list[Action]:
-        """Return the actions due at time `now`: restarts, or stronger signals once the time for the stop is over."""
+        """Return the actions due at time `now`: restarts, or stronger signals if the time for the stop is over."""
         if now < self._deadline:
             return self._start_due(now)
         return self._press(now) if self._urgency < _KILLED else self._abandon(now)

@@ -29,7 +29,7 @@ OnReady = Callable[["Broker"], None]
 
 
 def registry_command(broker: Broker, listen: str, more: Sequence[str]) -> list[str]:
-    """Return the command that runs a schema registry with a running broker, without elections, as it is alone."""
+    """Return the command that runs a schema registry for this broker; there is only one, so it holds no elections."""
     ports = {each.name: each.port for each in broker.listeners}
     listeners = broker.config.listeners
     plain = [each for each in listeners if each.security_protocol == "PLAINTEXT"]

@@ -112,7 +112,10 @@ class ServiceManager:
 
     @classmethod
     def of(cls, environment: MutableMapping[str, str]) -> ServiceManager | None:
-        """Create the notifier from NOTIFY_SOCKET, which it removes to hide it from child processes; None if not set."""
+        """Create the notifier for the socket in NOTIFY_SOCKET; None if the variable is not set.
+
+        systemd's variables are removed from `environment`, so that child processes do not inherit them.
+        """
         address = environment.pop("NOTIFY_SOCKET", "")
         watched, watchdog_us = environment.pop("WATCHDOG_PID", ""), environment.pop("WATCHDOG_USEC", "")
         if not address.startswith(("/", "@")) or len(address) == 1:

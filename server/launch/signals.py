@@ -39,7 +39,7 @@ STOPPING: Final = (signal.SIGTERM, signal.SIGINT, ALL_STOP)
 
 
 class StopSignals(Stop):
-    """`Stop` that process signals trigger."""
+    """Stop of a broker, triggered by signals to the process such as SIGTERM."""
 
     def __init__(self, end_process: Callable[[int], object] = os._exit) -> None:
         super().__init__()

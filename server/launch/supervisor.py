@@ -74,7 +74,7 @@ class _Child:
         self._rest = b""
 
     def hear(self) -> list[dict[str, Any]]:
-        """Read the process's new reports."""
+        """Return the new reports of the process, without waiting."""
         lines: list[dict[str, Any]] = []
         try:
             while chunk := os.read(self.told, TOLD_BYTES_MAX):
@@ -104,10 +104,10 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 
 class Supervisor:
-    """Starts, restarts and ends the processes of `ottla start` with several workers.
+    """Supervisor that starts, restarts and ends the processes of `ottla start` with several workers.
 
-    `announce` gets the readiness messages of `workers` in order, `announce_again` a restarted worker's number and
-    message.
+    `announce` gets the readiness messages of all workers, in the order of `workers`. `announce_again` gets a restarted
+    worker's number and message.
     """
 
     def __init__(
@@ -262,7 +262,7 @@ class Supervisor:
         logger.info("%s begins as process %d", name, pid)
 
     def _become(self, name: str, tells: int) -> None:
-        """Run the program `name` in the forked child process; never returns."""
+        """Run the program `name` in the forked child process; never returns. `tells`: descriptor to report through."""
         status = EXIT_FAILED
         try:
             self._heed_parent()
@@ -284,7 +284,7 @@ class Supervisor:
 
 
 def _is_done(step: Callable[..., None], *arguments: object) -> bool:
-    """Call a function; return False if it raises: the bug is logged, as the supervisor must outlive its children."""
+    """Call a function; return False if it raises: the supervisor logs the bug and outlives its children."""
     try:
         step(*arguments)
     except Exception:

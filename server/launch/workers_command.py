@@ -97,7 +97,7 @@ async def beat(report: Report, interval_s: float) -> None:
 
 
 class _CannotKeep(Exception):
-    """The coordination tree has a problem that the operator must solve. The text is one line."""
+    """Raised if the coordination tree has a problem that the operator must solve. The text is one line."""
 
 
 def keep_tree(
@@ -163,7 +163,7 @@ LOOKS_AT_OTHERS: Final = 25  # at a port that others than workers have
 
 
 class HeldPorts:
-    """Ports of several workers, reserved by the supervisor as long as it lives; `by_listener`: numbers, none is 0.
+    """Ports of several workers, reserved by the supervisor as long as it lives. `by_listener`: the ports, never 0.
 
     Each port is first bound exclusively, to find a port in use immediately, and to keep two clusters from sharing a
     bootstrap address. Then the workers bind the same ports (SO_REUSEPORT). The supervisor does not listen, so no
@@ -206,7 +206,7 @@ class HeldPorts:
 
 
 def _patiently_bound(host: str, port: int) -> socket.socket:
-    """Bind a port, waiting for an ending process to free it. Raises OSError if another process keeps the port."""
+    """Bind a port, waiting for an ending process to free it; return the socket. Raises OSError if that fails."""
     problem = OSError("never looked at")
     at_others = 0
     for _ in looks(PATIENCE_S):
@@ -222,7 +222,7 @@ def _patiently_bound(host: str, port: int) -> socket.socket:
 
 
 def _is_shared(host: str, port: int) -> bool:
-    """Return True if the port can be shared: only processes of this user hold it, and they share it, as workers do."""
+    """Return True if the port is held only by processes of this user that share it, such as workers."""
     try:
         bind(host, port, with_others=True).close()
     except OSError:
@@ -288,7 +288,7 @@ def _hold_folders(config: BrokerConfig, count: int) -> DirectoryLock:
 
 
 def _share_what_is_imported() -> None:
-    """Import the workers' modules in the supervisor and freeze them, so that all workers share their memory pages."""
+    """Import the workers' modules before the fork and freeze their objects, so that workers share the memory."""
     # Each is imported where it is needed, too.
     from ottla.replication.controller import alter_partition, elect_leaders  # noqa: F401
     from ottla.replication.fetcher import fetcher_manager  # noqa: F401

@@ -52,7 +52,7 @@ class AddressThreads:
         self._limiters: dict[str, _Limiter] = {}
 
     async def run(self, address: str, step: Callable[[], Result]) -> Result:
-        """Run `step` in a thread, and return its result."""
+        """Run `step` in a thread for the client at `address`, and return its result."""
         of_address = self._limiters.get(address)
         if of_address is None:
             of_address = self._limiters[address] = _Limiter(self._threads, self._limiters, address)
@@ -65,7 +65,7 @@ class AddressThreads:
 
 
 class _Limiter:
-    """Thread limiter of one address; trio calls it before a thread begins and after the thread's end."""
+    """Thread limiter for one address, in trio's interface. Each thread counts for its address and for the total."""
 
     def __init__(self, threads: trio.CapacityLimiter, limiters: dict[str, _Limiter], address: str) -> None:
         self._threads, self._limiters, self._address = threads, limiters, address
@@ -85,7 +85,7 @@ class _Limiter:
         self.leave()
 
     def leave(self) -> None:
-        """Remove this limiter from the table if no thread of its address runs or waits."""
+        """Remove this limiter from the table of limiters if no thread of its address runs or waits."""
         statistics = self._own.statistics()
         if not statistics.borrowed_tokens and not statistics.tasks_waiting:
             self._limiters.pop(self._address, None)
@@ -126,7 +126,7 @@ class Authentication:
         self._address = ""
 
     async def run(self, address: str) -> Calls | ExpiringCalls:
-        """Authenticate the client, and set the context's principal; return the calls for later requests.
+        """Authenticate the client, and set the context's principal; return the table of calls for later requests.
 
         Raises ConnectionError if the connection must end; the reason is logged already.
         """
@@ -252,7 +252,7 @@ class Authentication:
         return answer
 
     async def _answered(self, call: Call | None, correlation_id: int, step: Callable[[], Any]) -> Any:
-        """Run a step of the authentication, in a thread if the mechanism needs one. Raises _Refused if it failed."""
+        """Run `step`, in a thread if the mechanism needs one; return its result. Raises _Refused if login fails."""
         try:
             if self._exchange.works_in_thread and self._exchange.takes_tokens:
                 return await _steps.run(self._address, step)
@@ -282,19 +282,25 @@ class _Refused(ConnectionError):
 
 
 class ExpiringCalls:
-    """Calls of a session that expires: all calls of the broker before the expiry, then only SaslHandshake."""
+    """Table of calls of a session that expires: all of the broker's before the expiry, then only SaslHandshake."""
 
     def __init__(self, calls: Calls, authentication: Authentication, end_s: float) -> None:
         self._calls, self._authentication, self._end_s = calls, authentication, end_s
 
     def get(self, key: int) -> Call | None:
-        """Return a call like `Calls.get`, None for SaslHandshake. Raises CloseConnection if the session is expired."""
+        """Return the call for a key; None if it is not made yet, or for SaslHandshake.
+
+        Raises CloseConnection if the session has expired and the request is no SaslHandshake.
+        """
         if time.monotonic() > self._end_s:
             self._check(key >> 16)
         return None if key >> 16 == SASL_HANDSHAKE_KEY else self._calls.get(key)
 
     def find(self, api_key: int, version: int) -> Call | None:
-        """Return a call like `Calls.find`; None for a SaslHandshake that begins a reauthentication."""
+        """Return the call for an API key and version.
+
+        None: the call is not made yet (as in `Calls.find`), or a SaslHandshake begins a reauthentication.
+        """
         if self._authentication.begins_anew(api_key):
             return None
         return self._calls.get((api_key << 16) + version) or self._calls.find(api_key, version)

@@ -41,7 +41,10 @@ _take_received: Any = native("take_received", None)
 
 
 class BackgroundWorker:
-    """Thread that receives for one event loop, where `watch(descriptor, function)` calls the function when readable."""
+    """Thread that receives large frames on behalf of one event loop.
+
+    `watch(descriptor, function)` makes this loop call the function when the descriptor is readable.
+    """
 
     __slots__ = ("_end", "_pending", "_thread", "_thread_end", "_tried_again_at", "_watch", "ready_count")
 
@@ -55,13 +58,16 @@ class BackgroundWorker:
 
     @property
     def is_wanted(self) -> bool:
-        """True if the event loop has other sockets to serve and the thread, started if necessary, has capacity."""
+        """True if the thread should receive: the event loop has other sockets to serve, and the thread has capacity.
+
+        Starts the thread if necessary; False if it cannot be started.
+        """
         if not (self._pending < PENDING_MAX and (self.ready_count > 1 or self._pending)):
             return False
         return self._end is not None or (time.monotonic() >= self._tried_again_at and self._start())
 
     def _start(self) -> bool:
-        """Start the thread at first use, because most brokers never need it. False: the thread could not be started."""
+        """Start the thread; return False if that fails. Called at first use: most brokers never need the thread."""
         self._tried_again_at = time.monotonic() + TRIED_AGAIN_S
         try:
             end, thread_end = socket.socketpair()
@@ -81,9 +87,10 @@ class BackgroundWorker:
         return True
 
     async def receive(self, sock: socket.socket, buffer: Any, start: int, size: int) -> int:
-        """Receive into `buffer[start:start + size]`; return the number of bytes, 0 if the loop must receive itself.
+        """Let the thread receive into `buffer[start:start + size]`; return the number of bytes.
 
-        Raises OSError if the connection is broken. Cancellation waits until the thread is done.
+        0: the event loop must receive itself. Raises OSError if the connection is broken. Cancellation waits until the
+        thread is done.
         """
         if self._end is None or self._pending >= PENDING_MAX:
             return 0

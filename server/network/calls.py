@@ -84,14 +84,14 @@ class Call:
 
 
 async def made_call(route: Route, version: int) -> Call:
-    """Make the call for a version that the route supports; load its codecs in a thread."""
+    """Return the call for a version that the route supports; its codecs are loaded in a thread."""
     return await trio.to_thread.run_sync(Call, route, version, limiter=_new_calls)
 
 
 class Calls:
-    """Calls of this broker, made at first use. Key: (api key << 16) + version.
+    """Table of this broker's calls (see `Call`), each made at its first use. Key: (api key << 16) + version.
 
-    Until `opened` is set, only ApiVersions and requests of other brokers are served: a new member of a cluster knows no
+    Until `opened` is set, only ApiVersions and requests of other brokers are served. A new member of a cluster knows no
     brokers until the controller names them, and a client that gets an empty list of brokers may never connect again.
     """
 
@@ -144,7 +144,7 @@ class Calls:
 
 
 class UnsupportedApiVersions(Call):
-    """Call for an ApiVersions request of a version that the broker does not support: the response has format 0.
+    """Call for an ApiVersions request whose version the broker does not support: the response has format 0.
 
     For newer versions the header is taken as flexible and the body is not decoded. Negative versions are served alike,
     as in Kafka, but with the header of version 0.

@@ -178,7 +178,10 @@ class Connection:
         return self._is_parked or self.is_held_up or (bool(self._pending) and self._pending[0].is_abandonable)
 
     def is_silent_since(self, since: float) -> bool:
-        """True if no byte, not even an unreported one of a large frame, has arrived since monotonic time `since`."""
+        """True if no byte has arrived since monotonic time `since`.
+
+        The bytes of an incomplete large frame count, too, although the kernel may not have reported them.
+        """
         return self.last_active < since and self._inbox.hear_all(self._transport)
 
     def peer_has_left(self) -> bool:
@@ -189,7 +192,7 @@ class Connection:
         return self._transport.peer_has_left()
 
     async def _serve(self) -> None:
-        """Let the event loop call `_step` while it can answer everything; await all other work in this task."""
+        """Serve the connection: the event loop calls `_step`; this task does all work that must be awaited."""
         serve = self._transport.serving(self._readiness, self._inbox.missing)
         try:
             if self._authentication is not None:
@@ -213,7 +216,7 @@ class Connection:
                 await self._flush()  # what was answered before a bad frame
 
     async def _answer_awake(self, waiting: Waiting | None) -> None:
-        """Await `waiting`, then answer the frames that were received, until none is left."""
+        """Await `waiting` (None: nothing), then answer all received frames, awaiting any work that they need."""
         while True:
             while waiting is not None:
                 await self._finish(waiting)
@@ -297,7 +300,10 @@ class Connection:
         self._context.now_ms = time.time_ns() // 1_000_000
 
     def _answer_frames(self) -> Waiting | None:
-        """Answer complete frames until none is left, one has to be awaited, or the connection's turn is over."""
+        """Answer complete frames; return what to await before the next one, END_OF_TURN if the time slice is over.
+
+        None: no complete frame is left.
+        """
         inbox, since = self._inbox, self.last_active
         while (frame := inbox.next_frame()) is not None:
             waiting = self._begin(inbox.buffer, frame[0], frame[1])
@@ -404,7 +410,10 @@ class Connection:
     def _handle_charged(
         self, call: Call, correlation_id: int, charge: Charge, buffer: Any, position: int, end: int
     ) -> Waiting | None:
-        """Handle a request and charge it to the client's quotas."""
+        """Handle a request and charge it to the client's quotas.
+
+        Return what to await before the next frame: the answer, or the end of the throttle time. None: nothing.
+        """
         began = time.perf_counter_ns() if charge.is_timed else 0
         context = self._context
         context.api_version = call.version
@@ -496,7 +505,7 @@ class Connection:
 
     @property
     def stalled_since(self) -> float:
-        """Monotonic time since which the peer has held memory without progress, else infinity.
+        """Monotonic time since which the peer has held memory without progress; infinity otherwise.
 
         No progress: it does not send the rest of a large frame that this broker is reading, or it reads no answers.
         """
@@ -505,7 +514,7 @@ class Connection:
         return inf if self.is_held_up else self._inbox.large_since
 
     async def _make_call(self) -> None:
-        """Load the next frame's call; reauthenticate the peer if the frame is a SaslHandshake that begins this."""
+        """Load the call for the next frame. If this frame begins a reauthentication, do that instead."""
         # The frame is complete, but `detach` may have moved it.
         start, _ = self._inbox.next_frame() or (0, 0)
         api_key, version, _, _ = _header(self._inbox.buffer, start)

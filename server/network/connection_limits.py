@@ -61,7 +61,10 @@ class ConnectionLimits:
         protected: str | None = None,
         of_listener: Callable[[str], OwnLimits] | None = None,
     ) -> None:
-        """Limits from `settings` may change any time; those from `of_listener` are cached until `changed` is called."""
+        """Create the limits, with no open connection.
+
+        Limits from `settings` may change any time; those from `of_listener` are cached until `changed` is called.
+        """
         self._settings, self._descriptors, self._protected = settings, descriptors, protected
         self._look_up = of_listener
         self._own: dict[str, OwnLimits] = {}
@@ -170,7 +173,7 @@ class ConnectionLimits:
         self._freed = trio.Event()
 
     def excess(self, listener: str) -> int:
-        """Return the number of connections to close on this listener because there are more than max.connections."""
+        """Return how many connections exceed max.connections and must be closed; 0 for the protected listener."""
         return 0 if listener == self._protected else max(0, self.count - self._connections_max)
 
     # --- addresses of hosts
@@ -204,7 +207,7 @@ class ConnectionLimits:
 
 
 def plain_address(host: str) -> str:
-    """Return the address without the prefix of IPv4 addresses on a dual-stack socket."""
+    """Return `host` without the prefix that a dual-stack socket puts before IPv4 addresses (`::ffff:`)."""
     return host.removeprefix(IPV4_MAPPED)
 
 

@@ -19,7 +19,7 @@ TICK_S = 0.01
 
 
 class Deadline:
-    """Scheduled call, returned by `Deadlines.add`. After the call or its cancellation, `call` is `_nothing`.
+    """Scheduled call, returned by `Deadlines.add`. When it is made or cancelled, `call` becomes `_nothing`.
 
     A waiting request refers to its deadline and `call` to the request. This reference cycle must be broken: else
     answered requests are left to the garbage collector, which stops the broker for milliseconds.

@@ -57,7 +57,7 @@ class ReceiveBuffers:
     def take(self, wanted: int, minimum: int) -> ReceiveBuffer:
         """Return a buffer, from the pool if possible, and count it in the memory budget.
 
-        The buffer has `wanted` bytes if the pool has one and the budget has room, else at least `minimum` bytes.
+        Its size is at least `wanted` if the budget has room and the pool has such a buffer, else at least `minimum`.
         """
         found = self._from_pool(wanted if self.memory.has_room() else minimum) or writable(minimum)
         self.memory.take(len(found))
@@ -83,7 +83,7 @@ class ReceiveBuffers:
         self._pool.clear()
 
     def grow(self, buffer: ReceiveBuffer, count: int) -> bool:
-        """Extend a large buffer in place by `count` bytes; False if this is impossible, such as while a view exists."""
+        """Extend a large buffer in place by `count` bytes; False if that fails, such as while a memoryview exists."""
         # Buffers of the C library are small (`PAGES_FROM_BYTES`), so a copy of one is cheap.
         if not isinstance(buffer, mmap.mmap):
             return False
@@ -156,8 +156,8 @@ class Inbox:
     def receive(self, transport: Transport, worker: BackgroundWorker | None = None) -> int:
         """Receive bytes of the current frame, in one or more reads; return their number, 0 at the end of the stream.
 
-        Raises BlockingIOError if nothing has arrived, NoRoom if there is no memory for the rest of a large frame, and
-        HandOver if the background worker has time: then call `receive_beside`.
+        Raises BlockingIOError if nothing has arrived, and NoRoom if there is no memory for the rest of a large frame.
+        Raises HandOver if the background worker can take over; the caller then awaits `receive_beside`.
         """
         total = 0
         if self._own is None:
@@ -192,7 +192,7 @@ class Inbox:
         return total
 
     def _for_worker(self) -> int:
-        """Return the number of missing bytes to hand over, at most the free room and RECEIVED_AT_ONCE_BYTES."""
+        """Return how many missing bytes the background worker is to receive, at most the buffer's free room."""
         return min(self.missing(), RECEIVED_AT_ONCE_BYTES, len(self.buffer) - self.end)
 
     async def receive_beside(self, transport: Transport, worker: BackgroundWorker) -> None:
@@ -229,13 +229,16 @@ class Inbox:
         transport.expect(count)
 
     def hear_all(self, transport: Transport) -> bool:
-        """Make the kernel report every received byte from now on; True if the kernel did so before, too."""
+        """Make the kernel report every received byte from now on; return True if it already did so."""
         is_quiet = not self.expected
         self._expect(transport, 0)
         return is_quiet
 
     def _receive_rest(self, transport: Transport, total: int) -> int:
-        """Receive until the frame is complete or input ends; return the bytes, with the `total` received before."""
+        """Receive until the frame is complete or no input is left; return the number of bytes.
+
+        `total`: bytes received before; the result includes them.
+        """
         received = total = total or self._receive_own(transport)
         # A complete frame is enough: it is answered before more is received.
         while received and total < RECEIVED_AT_ONCE_BYTES and not self._holds_frame():
@@ -303,7 +306,7 @@ class Inbox:
         return ProtocolViolation(f"a frame of {size} bytes; {self.frame_bytes_max} are allowed")
 
     def missing(self) -> int:
-        """Return the number of bytes that the first, incomplete frame lacks; 0 if no frame has begun."""
+        """Return how many bytes the first frame lacks, if it is incomplete; 0 if no frame has begun."""
         rest = self.end - self.start
         if rest < 4:
             return 4 - rest if rest else 0
@@ -314,7 +317,10 @@ class Inbox:
         self.start = start - 4
 
     def detach(self) -> None:
-        """Stop using the shared buffer, and return the own buffer if it is empty. Call this before every suspension."""
+        """Stop using the shared buffer: move unread bytes to a buffer of this connection.
+
+        Without unread bytes the connection keeps no buffer. Call this before every suspension.
+        """
         rest = self.end - self.start
         if rest == 0:
             # An idle connection keeps no memory.
@@ -375,7 +381,7 @@ class Inbox:
             self._buffers.give_back(previous)
 
     def _begin_anew(self) -> None:
-        """Reset memory permission and stall time after a frame was cut; keep the buffer for the next frame."""
+        """Give up the permission to exceed the memory limit, and restart the time limit for the next large frame."""
         # The leave to go beyond the limit was for the frame that is done. Others may stand in line for it.
         self.memory.release(self)
         self.large_since = time.monotonic() if len(self.buffer) > FREE_BUFFER_BYTES else math.inf

@@ -33,7 +33,10 @@ _large_codecs = trio.CapacityLimiter(1)
 
 
 def check_large(call: Call, size: int) -> None:
-    """Raise ProtocolViolation for a request too large to copy, except from brokers: controllers name all partitions."""
+    """Raise ProtocolViolation if a request of `size` bytes is too large to copy.
+
+    Requests between brokers have no limit, because a controller may name all partitions.
+    """
     is_bounded = call.route.long_bytes or not call.route.between_brokers
     size_max = REQUEST_WITH_LONG_BYTES_MAX if call.route.long_bytes else REQUEST_WITHOUT_RECORDS_BYTES_MAX
     if size > size_max and is_bounded:
@@ -144,8 +147,8 @@ class _Made(NamedTuple):
 class LongAnswers:
     """Cache of encoded answers about the whole cluster, such as the metadata of all topics.
 
-    Answers are made one at a time, and equal requests that came before an answer was begun share this answer. So a
-    crowd of requests costs as much work and memory as one or two.
+    Answers are made one at a time. Equal requests that arrive before an answer is begun share this answer. So a crowd
+    of requests costs as much work and memory as one or two.
     """
 
     def __init__(self) -> None:
@@ -161,7 +164,7 @@ class LongAnswers:
     def make(
         self, key: Hashable, put_together: Callable[[], Awaitable[bytes]], cluster_version: Callable[[], int]
     ) -> Coroutine[Any, Any, EncodedAnswer]:
-        """Make the answer for `key`, or share one that is begun after this call.
+        """Return a coroutine that makes the answer for `key`, or shares one whose making begins after this call.
 
         If the cluster changes during the work, parts of the answer may be older than others.
         """

@@ -212,9 +212,9 @@ class Listener:
             self.limits.release(host, self.name)
 
     async def _close_later(self, sock: socket.socket, seconds: float) -> None:
-        """Close the connection of a peer that connects too often, after `seconds`, to delay its next attempt.
+        """Close a connection after `seconds`, because its peer connects too often: this delays the next attempt.
 
-        Beyond DELAYED_MAX such connections the connection is closed immediately.
+        If DELAYED_MAX connections wait already, the connection is closed immediately.
         """
         with sock:
             if self._delayed < DELAYED_MAX:
@@ -295,7 +295,7 @@ class Listener:
             await trio.to_thread.run_sync(system.give_free_memory_back)
 
     def _make_room(self) -> None:
-        """Close the connections that have been silent longest, as many as exceed the connection limit."""
+        """Close connections beyond the limit; those that have been silent longest are closed first."""
         if excess := self.limits.excess(self.name):
             for connection in heapq.nsmallest(excess, self.connections, key=attrgetter("last_active")):
                 connection.cancel_scope.cancel()

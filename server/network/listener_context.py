@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ListenerContext(Protocol):
-    """Interface of a listener for its connections. `broker` is passed to handlers."""
+    """Interface of a listener, as its connections use it. `broker` is passed to the handlers of requests."""
 
     name: str
     security_protocol: str

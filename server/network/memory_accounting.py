@@ -129,9 +129,10 @@ class MemoryBudget:
         self._admit()
 
     async def wait(self, holder: object, address: str = "") -> None:
-        """Queue until `holder` is admitted; then the caller must call `may_take` again.
+        """Queue until `holder` is admitted. Then the caller must call `may_take` again.
 
-        Small frames may use the memory first. Addresses take turns. A holder admitted before gets its former place.
+        That call may fail, because small frames use memory without queueing. Addresses take turns. A holder that was
+        admitted before gets back its former place in the queue.
         """
         number = self._end_admission(holder)
         place = _Place(next(self._numbers) if number is None else number, holder, address, trio.Event())
@@ -159,7 +160,7 @@ class MemoryBudget:
             raise
 
     def _next(self) -> _Place:
-        """Remove the next connection from the queue and wake it; addresses take turns."""
+        """Remove the next connection from the queue, wake it and return its place; addresses take turns."""
         address, places = next(iter(self.line.items()))
         place = places.popleft()
         if places:
@@ -216,6 +217,6 @@ class ConnectionMemory:
         self._memory.release(self)
 
     def count_unread(self, count: int) -> None:
-        """Set the number of answer bytes that the peer has not read yet."""
+        """Set the number of bytes of answers that the peer has not read yet."""
         self._memory.take(count - self.unread_bytes)
         self.unread_bytes = count

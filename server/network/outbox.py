@@ -28,7 +28,7 @@ _BUFFER_TYPES = frozenset({bytes, bytearray, memoryview})
 
 
 class Progress(enum.Enum):
-    """Result of `Outbox.send`."""
+    """Result of `Outbox.send`: everything was sent, the transport is blocked, or a file must be read from the disk."""
 
     DONE = "everything was handed to the transport"
     BLOCKED = "the transport takes no more for now, or others are due: go on when it is writable"
@@ -39,7 +39,7 @@ DONE, BLOCKED, COLD = Progress  # a member is looked up in its class by name, wh
 
 
 class Outbox:
-    """Answers to send on one connection, in order, as parts: buffers and file regions."""
+    """Queue of one connection's answers to send. Each consists of parts: buffers and file regions."""
 
     __slots__ = ("_region_looked_at", "_region_sent", "parts")
 
@@ -50,7 +50,7 @@ class Outbox:
 
     @property
     def buffered_bytes(self) -> int:
-        """Number of unsent bytes in memory. A body that several answers to this peer share counts once."""
+        """Number of unsent bytes in memory. A body that belongs to several answers is counted a single time."""
         if len(self.parts) <= 2:  # nearly always: a region, and what is behind it
             return sum([len(part) for part in self.parts if type(part) in _BUFFER_TYPES])
         buffers = {id(part): len(part) for part in self.parts if type(part) in _BUFFER_TYPES}
@@ -111,7 +111,7 @@ class Outbox:
         return DONE
 
     def _buffers_in_front(self, transport: Transport) -> int:
-        """Return how many buffers precede the first large or uncached region; read small cached ones into buffers."""
+        """Replace small cached regions at the front with buffers; return how many buffers then are at the front."""
         parts = self.parts
         size = 0
         for index, part in enumerate(parts):
@@ -179,7 +179,10 @@ class Outbox:
         return DONE
 
     def warm(self) -> None:
-        """Read the first region's next piece into the page cache (blocks). Pass an OSError to `unreadable`."""
+        """Read the first region's next piece into the page cache. Blocks.
+
+        Raises OSError, which the caller passes to `unreadable`.
+        """
         region = self.parts[0]
         position = region.position + self._region_sent
         region.file.read_at(position, min(region.length - self._region_sent, SENDFILE_CHUNK_BYTES))

@@ -103,7 +103,10 @@ class PendingAnswers(deque[Pending]):
             self._ready = None
 
     def hand_over_ready(self, turn_end: float) -> None:
-        """Move ready answers from the front to the outbox, until `turn_end` or an answer that is not ready."""
+        """Move ready answers from the front to the outbox, up to an answer that is not ready.
+
+        After monotonic time `turn_end` the rest is left for the connection's next time slice.
+        """
         while self and self[0].is_ready:
             call, correlation_id, answer, charge, since = self.popleft()
             call.route.note_time(time.monotonic() - since)

@@ -81,7 +81,10 @@ class Readiness:
 
     @property
     def is_inside_the_wait(self) -> bool:
-        """True if step functions run inside trio's wait; False if each socket's task is woken for its steps."""
+        """True if step functions run inside trio's wait for events.
+
+        False: each step runs in the task of its socket, which is woken for that.
+        """
         return self._epoll is not None
 
     def _take_over_wait(self) -> None:
@@ -126,7 +129,7 @@ class Readiness:
         self.work.close()
 
     def turn_end(self, now: float) -> float:
-        """Return the end of a connection's turn that begins at `now`, both in seconds of the monotonic clock."""
+        """Return when a connection that is served from `now` on must let others go on (monotonic clock, seconds)."""
         end, turns_end = now + ROUND_S, self._turns_end
         # A turn ends when the time of all is over, but a connection that is late gets a short one.
         return end if end < turns_end else max(turns_end, now + SHORT_TURN_S)
@@ -223,7 +226,7 @@ class Readiness:
                 return others
 
     def _after_those_left(self, events: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return events left over by the last round, then new ones; drop events that the kernel reports again."""
+        """Return events left over from the last round, then new ones; drop new events that repeat left ones."""
         left, self._left = self._left, []
         descriptors = {event[0] for event in left}
         # A task may have ended meanwhile, and its descriptor may be that of another socket by now.
@@ -263,7 +266,10 @@ class Readiness:
 
 
 async def serve_in_task(sock: socket.socket, step: Step) -> Any:
-    """Call `step` in this task whenever the socket is ready, until its result is no `Wait`; return that result."""
+    """Call `step` in this task whenever the socket is ready.
+
+    The calls end when `step` returns a value other than a `Wait`; return this value.
+    """
     result: Any = WAIT_READABLE
     while type(result) is Wait:
         await (trio.lowlevel.wait_readable if result is WAIT_READABLE else trio.lowlevel.wait_writable)(sock)

@@ -46,7 +46,10 @@ def answer_each(
     *,
     at_once: int = PARTITIONS_PER_SLICE,
 ) -> Worked[Response]:
-    """Return `respond` of `answer` for each element; for more than `at_once`, a coroutine that works in time slices."""
+    """Call `answer` for each element; return `respond` of the results.
+
+    More than `at_once` elements are answered in time slices; the result is then a coroutine.
+    """
     # A coroutine needs the connection's task, and to wake that costs more than a small request.
     if len(elements) <= at_once:
         return respond([answer(each) for each in elements])
@@ -105,7 +108,7 @@ async def _answer_in_slices(
 
 
 async def sorted_in_slices(names: Iterable[str]) -> list[str]:
-    """Sort names in time slices, without duplicates, because `sorted` would block the event loop."""
+    """Return the names in order, without duplicates. Sorted in time slices, because `sorted` blocks the loop."""
     different = list(dict.fromkeys(names))
     runs = []
     for start in range(0, len(different), SORTED_AT_ONCE):
@@ -201,7 +204,7 @@ class WorkQueue:
         return not self.line and time.monotonic() <= self.round_end
 
     async def turn(self) -> None:
-        """Wait in the queue for a turn. Cancellation is delivered later, when the work itself waits."""
+        """Wait in the queue until work may run. Cancellation is delivered later, when the work itself waits."""
         self.line.append(trio.lowlevel.current_task())
         await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
         # The next one runs after the piece of work that begins here.

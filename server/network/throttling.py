@@ -50,7 +50,7 @@ class Throttling:
         self.muted_until = 0.0
 
     def begin(self, call: Call, context: RequestContext[Any], size: int) -> Charge:
-        """Create the charge for a received request of `size` bytes, and set it in the context."""
+        """Return the charge for a received request of `size` bytes, after setting it in the context."""
         charge = Charge(
             self.quotas,
             now_ms,
@@ -63,7 +63,10 @@ class Throttling:
         return charge
 
     def settle(self, call: Call, response: Any, charge: Charge) -> Any:
-        """Charge an answered request; return `response` (None: there is none), with the throttle time if throttled."""
+        """Charge an answered request to the client's quotas, and return `response`; None: there is none.
+
+        If the client is throttled, the response gets the throttle time.
+        """
         pause_ms = charge.settle(is_answered=response is not None)
         if pause_ms <= 0:
             return response
@@ -91,7 +94,7 @@ class Timed:
         self._work, self._charge = work, charge
 
     def send(self, value: Any) -> Any:
-        """Run the next piece of the work, and add its time to the charge."""
+        """Run the next piece of the work and return what it yields; add the piece's time to the charge."""
         began = time.perf_counter_ns()
         try:
             return self._work.send(value)

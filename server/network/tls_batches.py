@@ -77,7 +77,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
     )
 
     def __init__(self, session: TlsSession, pieces: Pieces) -> None:
-        """Call this in the event loop's thread, after the handshake."""
+        """Create the transport after the handshake, in the event loop's thread."""
         self._session, self._pieces = session, pieces
         self.socket = session.socket
         self._read, self._write = session.tls.read, session.tls.write
@@ -114,7 +114,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
         raise BlockingIOError
 
     def _receive(self, view: memoryview) -> int:
-        """Receive and decrypt in chunks; return the number of data bytes. The next call raises errors of this one."""
+        """Receive and decrypt in chunks; return the number of data bytes. The next call raises any error."""
         room = len(view)
         total = self._decrypt(view) if self._holds_record else 0
         late_from = time.monotonic() + TURN_S
@@ -194,7 +194,10 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
     # --- out
 
     def send(self, data: Any, flags: int = 0) -> int:
-        """Encrypt and send as much as the socket accepts in one turn. `flags` are ignored; see `Transport.send`."""
+        """Encrypt and send what the socket accepts in one time slice; return the number of data bytes.
+
+        `flags` are ignored. Raises BlockingIOError if nothing was sent.
+        """
         session = self._session
         if not session.flush():
             raise BlockingIOError
@@ -241,7 +244,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
 
     @property
     def holds_input(self) -> bool:
-        """True if received input, the end of the stream or an error is buffered, which the socket does not report."""
+        """True if this object has buffered input, an error or the end of the stream that the socket does not report."""
         return self._has_news or self._holds_record or bool(self._session.unread)
 
     def _expect(self, count: int) -> None:

@@ -76,7 +76,10 @@ class Handshakes:
         self._reminders = Reminders()
 
     async def welcome(self, sock: socket.socket, host: str, listener: TlsListener) -> Welcomed | None:
-        """Do the TLS handshake on an accepted socket. None: the handshake failed, and the socket is closed."""
+        """Do the TLS handshake on an accepted socket; return the encrypted connection.
+
+        None: the handshake failed, and the socket is closed.
+        """
         scope = trio.CancelScope(deadline=trio.current_time() + self._handshake_s)
         self._under_way.add(host, scope)
         current: socket.socket | TlsSession = sock
@@ -159,7 +162,7 @@ class _UnderWay:
         self._total = 0
 
     def add(self, host: str, scope: trio.CancelScope) -> None:
-        """Count a handshake. If there are too many, cancel the oldest handshake of the address that has most."""
+        """Count a handshake. If there are too many, cancel the oldest one of the address with most handshakes."""
         own = self._by_host.setdefault(host, {})
         own[scope] = None
         self._total += 1
@@ -185,7 +188,10 @@ class _UnderWay:
 
 
 class HandshakeSteps:
-    """Runner of handshake steps: one step, of any connection, in each round of the event loop, or in a thread."""
+    """Runner of handshake steps for all connections, which limits their share of time.
+
+    One step runs in each round of the event loop. Slow steps run in a thread instead, one at a time.
+    """
 
     def __init__(self) -> None:
         self._turn = trio.Lock()

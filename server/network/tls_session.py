@@ -55,7 +55,10 @@ PIECE_BYTES = 64 * 1024
 
 
 class Bios:
-    """OpenSSL's input and output buffers. `chunk_bytes`: ciphertext passed, `piece_bytes`: data encrypted at a time."""
+    """OpenSSL's input and output buffers.
+
+    `chunk_bytes`: bytes of ciphertext to pass to OpenSSL at a time. `piece_bytes`: bytes of data to encrypt at a time.
+    """
 
     __slots__ = ("chunk_bytes", "incoming", "outgoing", "piece_bytes")
 
@@ -160,7 +163,10 @@ def _ended() -> ssl.SSLEOFError:
 
 
 class TlsWaiting(ABC):
-    """Base class of TLS transports: methods that wait for an event, which the subclass sets (readable or writable)."""
+    """Base class of TLS transports, with the methods that wait for the socket.
+
+    Subclasses set the event that a blocked receive or send waits for: readable or writable.
+    """
 
     __slots__ = ()
 
@@ -171,7 +177,7 @@ class TlsWaiting(ABC):
     @property
     @abstractmethod
     def holds_input(self) -> bool:
-        """True if received input, the end of the stream or an error is buffered, which the socket does not report."""
+        """True if this object has buffered input, an error or the end of the stream that the socket does not report."""
 
     @property
     def _may_receive(self) -> bool:
@@ -179,7 +185,7 @@ class TlsWaiting(ABC):
         return self._receive_waits_for is WAIT_READABLE and self.holds_input
 
     def expect(self, count: int) -> None:  # noqa: B027 - there is nothing to be done
-        """Do nothing: the number of encrypted bytes is unknown, and `serving` checks the number of missing bytes."""
+        """Do nothing, because the number of encrypted bytes is unknown. `serving` counts missing bytes instead."""
 
     def _expect(self, count: int) -> None:  # noqa: B027 - most transports cannot do anything about it
         """Make the system report input only when `count` bytes have arrived, because the receiver cannot use fewer."""
@@ -187,7 +193,7 @@ class TlsWaiting(ABC):
     def serving(
         self, readiness: Readiness, missing: Callable[[], int] | None = None
     ) -> Callable[[Step], Awaitable[Any]]:
-        """Return a function that serves a step; see `Transport.serving`."""
+        """Return a function that calls a step whenever the socket is ready, as `Transport.serving` describes."""
 
         async def serve(step: Step) -> Any:
             if not readiness.is_inside_the_wait:
@@ -212,7 +218,10 @@ class TlsWaiting(ABC):
         return serve
 
     async def serve_in_task(self, step: Step) -> Any:
-        """Call `step` in this task whenever the socket is ready, until its result is no `Wait`; return that result."""
+        """Call `step` in this task whenever the socket is ready.
+
+        The calls end when `step` returns a value other than a `Wait`; return this value.
+        """
         result: Any = WAIT_READABLE
         while type(result) is Wait:
             if result is WAIT_READABLE and self._may_receive:
@@ -244,7 +253,10 @@ IDLE_LOOKED_AT_S = 0.1  # while nobody reads
 
 
 class Watch:
-    """Watchdog for reads of one event loop that never end. Readers set `reading` and increment `count`."""
+    """Watchdog of one event loop; it ends a read that never returns.
+
+    Readers set `reading` to their socket and increment `count`.
+    """
 
     __slots__ = ("__weakref__", "_has_started", "closing", "count", "reading")
 

@@ -57,7 +57,7 @@ _FAREWELL_BYTES_MAX = 128  # with the blocks and digests of the oldest suites
 
 
 class Pieces:
-    """Buffers (file pieces, ciphertext) and read watchdog, shared by the TLS connections of one event loop."""
+    """Buffers and watchdog that the TLS connections of one event loop share."""
 
     __slots__ = ("bios", "ciphertext", "reminder", "view", "watch")
 
@@ -94,7 +94,7 @@ class TlsStream(TlsWaiting):
     )
 
     def __init__(self, sock: ssl.SSLSocket, watch: Watch) -> None:
-        """Call this in the event loop's thread. `watch`: watchdog for reads."""
+        """Create the transport after the handshake, in the event loop's thread. `watch`: watchdog for reads."""
         watch.start()
         self._watch = watch
         self.socket: socket.socket = sock
@@ -152,7 +152,10 @@ class TlsStream(TlsWaiting):
         return total
 
     def send(self, data: Any, flags: int = 0) -> int:
-        """Encrypt and send as much as the socket accepts in one turn. `flags` are ignored; see `Transport.send`."""
+        """Encrypt and send what the socket accepts in one time slice; return the number of data bytes.
+
+        `flags` are ignored. Raises BlockingIOError if nothing was sent.
+        """
         sent, size, late_from = 0, len(data), time.monotonic() + TURN_S
         self._begun = 0
         self._send_waits_for = WAIT_WRITABLE
@@ -175,7 +178,7 @@ class TlsStream(TlsWaiting):
 
     @property
     def holds_input(self) -> bool:
-        """True if received input, the end of the stream or an error is buffered, which the socket does not report."""
+        """True if this object has buffered input, an error or the end of the stream that the socket does not report."""
         return self._has_news or self._tls.pending() > 0
 
     # --- the end
@@ -283,14 +286,14 @@ def is_left_with_a_farewell(sock: socket.socket) -> bool:
 
 
 def _is_farewell(data: bytes) -> bool:
-    """True if the data may be a TLS close_notify: one record, as short as an alert. TLS 1.3 hides the type."""
+    """True if the data may be a TLS close_notify: a single record of an alert's length. TLS 1.3 hides the type."""
     if len(data) > _FAREWELL_BYTES_MAX or len(data) != _HEADER_BYTES + int.from_bytes(data[3:_HEADER_BYTES]):
         return False
     return data[0] == _ALERT or len(data) <= _HEADER_BYTES + _ALERT_BYTES_OF_1_3
 
 
 def broken(error: OSError) -> OSError:
-    """Return the error to raise for an error of OpenSSL or its socket; it says that the connection is broken."""
+    """Translate an error of OpenSSL or a TLS socket into one to raise, which says that the connection is broken."""
     if isinstance(error, ssl.SSLError):
         return BrokenTls(error.reason or str(error))
     return ConnectionResetError("the connection was cut off") if error.errno == errno.ENOTCONN else error

@@ -44,7 +44,10 @@ class Transport(Protocol):
         """Receive at most `size` bytes (0: as many as fit); return the number, 0 at the end of the stream."""
 
     def send(self, data: Any, flags: int = 0) -> int:
-        """Send what the socket accepts in one turn; return the number of bytes. `flags`: MSG_MORE if data follow."""
+        """Send what the socket accepts in one time slice; return the number of bytes.
+
+        `flags`: MSG_MORE if more data follow.
+        """
 
     def send_region(self, region: FileRegion, position: int, length: int) -> int:
         """Send bytes of a region's file; return their number, 0 at its end. Raises PageMissing if not in memory."""
@@ -66,7 +69,7 @@ class Transport(Protocol):
     ) -> Callable[[Step], Awaitable[Any]]:
         """Return a function that calls a step whenever this connection can receive or send (`Readiness.serve`).
 
-        `missing`: returns the number of bytes that the step needs; the transport may wait until as many have arrived.
+        `missing` returns how many bytes the step needs. The transport may wait until so many have arrived.
         """
 
     def expect(self, count: int) -> None:
@@ -84,7 +87,7 @@ class PageMissing(Exception):
 
 
 class PageCacheReader:
-    """Base class of transports: checks for and reads bytes of file regions in the page cache."""
+    """Base class of transports that reads file regions from the page cache, without waiting for the disk."""
 
     __slots__ = ()
 
@@ -166,9 +169,9 @@ class PlainTransport(PageCacheReader):
 
 
 def expected_by_system(sock: socket.socket, count: int, before: int) -> int:
-    """Make the system report input when `count` bytes have arrived, within its maximum; return the number set.
+    """Make the system report input only when `count` bytes have arrived, or fewer if it limits this number.
 
-    `before`: the number that was set before.
+    `before`: the number set before. Return the number that is set now.
     """
     expected = max(1, min(count, EXPECTED_BYTES_MAX))
     if expected != before and bounds_expected_input():

@@ -50,7 +50,10 @@ class PeerTransport(Protocol):
 
     @property
     def receive_into(self) -> Callable[[Any], int]:
-        """Function: receive into a buffer, return the number of bytes (0: end of stream), or raise BlockingIOError."""
+        """Function that receives into a given buffer and returns the number of bytes, 0 at the end of the stream.
+
+        It raises BlockingIOError if nothing has arrived.
+        """
 
     @property
     def send(self) -> Callable[[Any], int]:
@@ -61,7 +64,7 @@ class PeerTransport(Protocol):
 
     @property
     def serve(self) -> Callable[[Step], Awaitable[Any]]:
-        """Function that calls a step whenever input can be received, until the step returns no `Wait`."""
+        """Function that calls a step whenever input can be received, as long as the step returns a `Wait`."""
 
     def expect(self, count: int) -> None:
         """Make the system report input only when `count` bytes have arrived, where it can; 0: report any byte."""
@@ -267,7 +270,7 @@ class PeerConnection:
         return b"".join(parts)
 
     async def _send(self, frame: bytes) -> None:
-        """Send a frame from the requesting task, so that another can receive: the broker may send before it reads."""
+        """Send a frame in the requesting task, so that another task receives: the broker may send before it reads."""
         try:
             # Hardly ever does another request wait to be sent. Then the task goes on without a switch.
             self._sending.acquire_nowait()
@@ -300,7 +303,10 @@ class PeerConnection:
         return frame
 
     def _receive(self) -> tuple[int, int] | Wait:
-        """Receive once; return the bounds of a frame if one is complete, else WAIT_READABLE."""
+        """Receive once; return the bounds of a frame if one is complete, else WAIT_READABLE.
+
+        Raises ConnectionResetError at the end of the stream.
+        """
         try:
             received = self._buffer.receive(self._transport.receive_into)
         except BlockingIOError:
@@ -346,7 +352,10 @@ class PeerConnection:
             self._transport.close()
 
     def close(self, reason: str, *, is_at_fault: bool = True) -> None:
-        """Refuse requests, cancel the scopes of those in flight. `is_at_fault`: the other broker or network failed."""
+        """Close the connection: refuse new requests, and cancel the scopes of requests in flight.
+
+        `is_at_fault`: the other broker or the network has caused this.
+        """
         if self.closed_because is not None:
             return
         self.closed_because = reason
@@ -417,7 +426,7 @@ class FrameBuffer:
         return start + _size.size, frame_end
 
     def missing(self) -> int:
-        """Return the number of bytes that the first frame lacks; 0 if its length is unknown."""
+        """Return how many bytes the first frame lacks; 0 if the frame's length is unknown."""
         rest = self._end - self._start
         return self._frame_size() + _size.size - rest if rest >= _size.size else 0
 
@@ -453,7 +462,10 @@ class FrameBuffer:
             self._move_to(max(self._room_needed(), rest + BUFFER_BYTES))
 
     def _room_needed(self) -> int:
-        """Return the buffer size for the first frame, at most twice its received bytes in case its length is false."""
+        """Return the buffer size for the first frame.
+
+        At most twice the received bytes are allowed, because the length that the frame states may be wrong.
+        """
         rest = self._end - self._start
         size = self._frame_size() + _size.size if rest >= _size.size else 0
         return max(BUFFER_BYTES, min(size, 2 * rest))

@@ -34,7 +34,7 @@ _EXPIRED, _NOT_YET_VALID = 10, 9
 
 
 class PeerEncryption:
-    """TLS settings and handshakes for connections to other brokers, by this broker's settings for the listener."""
+    """TLS handshakes with other brokers, with this broker's TLS settings for the inter-broker listener."""
 
     def __init__(self, listener: TlsListener, readiness: Readiness | None) -> None:
         self._listener, self._readiness = listener, readiness
@@ -42,7 +42,10 @@ class PeerEncryption:
         self._watch = Watch()
 
     async def encrypted(self, sock: socket.socket, host: str) -> TlsPeerTransport:
-        """Do the TLS handshake; the certificate must name `host`. Raises NotEncrypted or OSError, and closes `sock`."""
+        """Do the TLS handshake on `sock`; return the encrypted connection. The certificate must name `host`.
+
+        Raises NotEncrypted or OSError after closing `sock`.
+        """
         to_others = self._listener.to_others
         current = sock
         try:
@@ -83,10 +86,10 @@ class TlsPeerTransport:
         self._write_end: int | None = None
 
     def expect(self, count: int) -> None:
-        """Do nothing: OpenSSL buffers a part of the input, so the number of bytes in the socket is useless."""
+        """Do nothing: OpenSSL buffers some of the input, so the number of bytes in the socket says nothing."""
 
     def receive_into(self, buffer: Any) -> int:
-        """Receive and decrypt input into the buffer, at most RECEIVED_AT_ONCE_MAX bytes."""
+        """Receive and decrypt input into the buffer; return the number of bytes, at most RECEIVED_AT_ONCE_MAX."""
         try:
             count = self._stream.receive_into(buffer, RECEIVED_AT_ONCE_MAX)
         except BlockingIOError:
@@ -172,7 +175,10 @@ def words_of(error: ssl.SSLError, listener: str, host: str) -> str:
 
 
 def _words_of_reason(reason: str, listener: str) -> str:
-    """Return a text for OpenSSL's `reason`; an ALERT (TLSV1_ALERT_UNKNOWN_CA) comes from the other broker."""
+    """Return a text for OpenSSL's `reason`.
+
+    A reason with ALERT, such as TLSV1_ALERT_UNKNOWN_CA, was sent by the other broker.
+    """
     if "ALERT" not in reason:
         if reason in ("NO_PROTOCOLS_AVAILABLE", "UNSUPPORTED_PROTOCOL", "NO_CIPHERS_AVAILABLE"):
             return f"it speaks no version of TLS that this broker may use ({reason}): compare ssl.enabled.protocols"

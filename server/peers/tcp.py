@@ -78,9 +78,10 @@ class TcpPeers:
         encrypt: Encrypt | None = None,
         log_in: LogIn | None = None,
     ) -> None:
-        """`receive_buffer_bytes`: value of replica.socket.receive.buffer.bytes, taken as a minimum.
+        """Create the factory; it opens no connection.
 
-        `encrypt`, then `log_in` prepare each connection. None: connections are plaintext, or need no login.
+        `receive_buffer_bytes`: value of replica.socket.receive.buffer.bytes, taken as a minimum. `encrypt`: makes each
+        connection's TLS handshake; None: plaintext. `log_in`: logs in after that; None: no login is needed.
         """
         self.serve, self.receive_buffer_bytes = serve, receive_buffer_bytes
         self.frame_bytes_max, self.connect_timeout_s = frame_bytes_max, connect_timeout_s
@@ -96,7 +97,7 @@ class TcpPeers:
     def note_lost(self, endpoint: BrokerEndpoint, reason: str, *, is_lasting: bool = False) -> None:
         """Log that a broker does not answer, unless that is logged already.
 
-        `is_lasting`: retries will fail until an operator changes something; then the log line is repeated now and then.
+        `is_lasting`: retries will fail until an operator changes something. Then the log line is repeated now and then.
         """
         # An older connection to the same broker may go on meanwhile, so what lasts must not count as new each time.
         is_news = self._reminders.is_due(endpoint.node_id) if is_lasting else endpoint.node_id not in self._lost
@@ -278,7 +279,7 @@ class TcpPeer:
 
 
 async def _connect_to_any(host: str, port: int, receive_buffer_bytes: int) -> socket.socket:
-    """Connect to the first of the host's addresses that accepts. Raises OSError if none does."""
+    """Connect to a host and return the socket; its addresses are tried in order. Raises OSError if none accepts."""
     addresses = await _addresses(host, port)
     error: OSError = OSError(f"{host} has no address")
     for family, kind, protocol, _, address in addresses:
@@ -299,7 +300,7 @@ async def _connect_to_any(host: str, port: int, receive_buffer_bytes: int) -> so
 
 
 async def _addresses(host: str, port: int) -> Sequence[tuple[Any, ...]]:
-    """Resolve a host and port like `socket.getaddrinfo`. Raises OSError."""
+    """Return a host's addresses, in the format of `socket.getaddrinfo`. Raises OSError if there are none."""
     # Without a name server and a thread, for an address. Neither this nor an ordinary name needs the tables of international
     # ones, which trio's function loads: a megabyte in each worker. As bytes, because Python has such tables, too.
     name = host.encode("ascii", "replace")

@@ -44,7 +44,10 @@ _conversions_in_threads = trio.CapacityLimiter(1)
 
 
 class Conversion:
-    """Down-conversion of one partition's records. `layout`: log layout when read; `room`: bytes the request allows."""
+    """Down-conversion of one partition's records.
+
+    `layout`: layout of the log when the records were read. `room`: bytes that the request allows for the partition.
+    """
 
     def __init__(self, log: LogReader, layout: int, region: FileRegion, first_offset: int, room: int) -> None:
         self.region, self._log = region, log
@@ -131,7 +134,7 @@ class DownConversion:
 
 
 def converted(reading: Reading) -> Worked[FetchResponse]:
-    """Return the response to a client that cannot read record batches, or a coroutine if the conversion is long."""
+    """Return the response to a client that cannot read record batches, or a coroutine for it if conversion is long."""
     if len(reading.opened.targets) > PARTITIONS_PER_SLICE:
         return _convert_later(reading, is_read=False)
     try:
@@ -161,7 +164,7 @@ async def _convert_later(reading: Reading, *, is_read: bool) -> FetchResponse:
 
 
 def _conversion(reading: Reading) -> tuple[DownConversion, dict[int, Conversion]]:
-    """Return the down-conversion of all reads, and the conversion of each partition by the index of its read."""
+    """Return the down-conversion of all reads. Also return its parts, one per partition, by the index of the read."""
     conversion = DownConversion(0 if reading.reader.version < MAGIC_1_SINCE else 1, reading.bytes_max)
     places: dict[int, Conversion] = {}
     for place, read in enumerate(reading.reads):

@@ -38,7 +38,10 @@ Answer = tuple["FetchTarget", PartitionData]
 
 
 class PartitionRead(NamedTuple):
-    """Result of reading one partition: its part of the response, and numbers that decide whether the fetch waits."""
+    """Result of reading one partition.
+
+    It has the partition's response, and numbers that decide whether the fetch waits.
+    """
 
     target: FetchTarget
     data: PartitionData
@@ -107,7 +110,7 @@ def aborted(transactions: list[StoredTransaction] | None) -> list[AbortedTransac
 
 
 def leaders_of(broker: BrokerParts, listener_name: str, answers: Sequence[PartitionData]) -> list[NodeEndpoint]:
-    """Return the endpoints of the current leaders that the response's failed partitions name (KIP-951)."""
+    """Return the endpoints of the current leaders named in the response, for partitions that failed (KIP-951)."""
     leaders = {each.current_leader.leader_id for each in answers if each.error_code}
     return [
         NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)

@@ -59,7 +59,7 @@ NO_FAILURES = frozenset(
 
 
 class FetchRights:
-    """Rights of one fetch's client to topics. As in Kafka each right is decided once, even if the fetch waits."""
+    """Rights of one fetch's client to topics. Each is decided a single time, even if the fetch waits, as in Kafka."""
 
     __slots__ = ("_context", "_decisions", "_is_follower", "rules")
 
@@ -70,7 +70,7 @@ class FetchRights:
         self.rules = (context.principal, context.client_host, authorizer.version)
 
     def refuse(self, topic: str | None) -> bool:
-        """True if the client may not read the topic. `topic` None (unknown id): False for consumers."""
+        """True if the client may not read the topic. An unknown topic (None) is never refused to a consumer."""
         name = CLUSTER_NAME if self._is_follower else topic
         if name is None:
             return False
@@ -86,7 +86,10 @@ class FetchRights:
 
 
 class LimitsRegions:
-    """Base class of readers that limits the file regions of a response; faster than a separate object."""
+    """Base class of readers that limits the number of file regions in a response.
+
+    It is a base class because calls to a separate object would be slower.
+    """
 
     __slots__ = ("_descriptors", "_regions_max", "_regions_taken")
 
@@ -115,9 +118,9 @@ class LimitsRegions:
         return min(room, BYTES_WITHOUT_FILES) if is_first else 0
 
     def _kept(self, partition: Partition, read: ReadInfo, *, as_region: bool) -> ReadInfo:
-        """Return the read with its file region counted; if no region is left, with the records copied into memory.
+        """Count the file region of a read against the limit; at the limit, copy the records into memory.
 
-        `as_region`: wrap the copied bytes in a FileRegion. Raises KafkaError if the bytes cannot be read.
+        Return the read. `as_region`: wrap copied bytes in a FileRegion. Raises KafkaError if the bytes cannot be read.
         """
         region: Any = read.records
         if self._regions_taken < self._regions_max:
@@ -212,7 +215,10 @@ class PartitionReader(LimitsRegions):
         self._aborted_left = ABORTED_MAX
 
     def refusal(self, target: FetchTarget) -> ErrorCode | None:
-        """Return an error if the partition is not to be read, else None; the error does not end the fetch's wait."""
+        """Return the error if the client may not read the partition or it is unknown, else None.
+
+        A fetch goes on waiting for its other partitions despite such an error.
+        """
         # First, as the client may not learn that the topic exists. An attribute, as this is a hot path.
         if self.rights is not None and self.rights.refuse(target.topic):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -229,7 +235,10 @@ class PartitionReader(LimitsRegions):
         return partition.last_stable_offset if self.is_committed_only else partition.high_watermark
 
     def read(self, target: FetchTarget, room: int, *, at_least_one: bool) -> PartitionRead:
-        """Read up to `room` bytes, or (`at_least_one`) a longer first batch. Raises NotCached if not in memory."""
+        """Read up to `room` bytes of a partition and return the result. Raises NotCached if they are not in memory.
+
+        `at_least_one`: return the first batch even if it is longer than `room`.
+        """
         asked = target.asked
         # Any number below zero means that the reader does not fence.
         leader_epoch = max(asked.current_leader_epoch, NO_LEADER_EPOCH)

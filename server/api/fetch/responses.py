@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def confirm_idle(reading: Reading) -> None:
-    """Keep the session's idle partitions idle if this request is like the session's last one; else wake them."""
+    """Keep the session's idle partitions idle if the circumstances of its last request still hold; else wake them."""
     # A fenced broker refuses the partitions that it leads, which only a read finds out. So it leaves none unread.
     is_certain = not reading.reader.broker.member.is_fenced
     reading.opened.confirm(_circumstances(reading) if is_certain else None, reading.reader.now_ms)
@@ -54,7 +54,10 @@ def let_idle(reading: Reading) -> None:
 
 
 def _circumstances(reading: Reading) -> object:
-    """Return facts on client and cluster whose change ends idleness; None if no partition may become idle."""
+    """Return the facts about client and cluster that idle partitions depend on: if one changes, all must be read again.
+
+    None: no partition may become idle.
+    """
     reader = reading.reader
     # With a rack another replica may be preferred each time. With a limit below zero an answer may be an error.
     if reader.rack or reading.bytes_max < 0:
@@ -67,7 +70,7 @@ def _circumstances(reading: Reading) -> object:
 
 
 def _has_all(reader: PartitionReader, target: FetchTarget, partition: Partition) -> bool:
-    """True if the client has all records and offsets of the partition as it is now, perhaps changed since its read."""
+    """True if the client knows all records and offsets that the partition has now, which may be more than were read."""
     asked = target.asked
     return (
         asked.fetch_offset == reader.end_of(partition)
@@ -96,7 +99,7 @@ def response_to(reading: Reading) -> FetchResponse:
 
 
 async def response_in_slices(reading: Reading) -> FetchResponse:
-    """Make the response for very many partitions, yielding in between."""
+    """Return the response about very many partitions; yield to other tasks while it is made."""
     if (refused := _refused_by_quota(reading)) is not None:
         return refused
     opened, answers = reading.opened, _answers(reading)
@@ -123,7 +126,7 @@ def _count(reading: Reading) -> None:
 
 
 def _refused_by_quota(reading: Reading) -> FetchResponse | None:
-    """Return the empty response to a client over its quota; None if the client is not throttled.
+    """Return the empty response to a client over its quota; None if the client is within its quota.
 
     The response neither begins nor updates a fetch session, so the client repeats the same request.
     """

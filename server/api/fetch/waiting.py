@@ -140,7 +140,7 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
             self._drop_records(index)
 
     def _on_woken(self, idle: IdleTarget) -> None:
-        """Add a partition of the session that was idle and has changed."""
+        """Add a partition to the waiting fetch, because it was idle in the session and has changed."""
         target, partition, reads = idle.target, idle.partition, self._reading.reads
         # Appended, so that the places of the other reads stay what they are. `_have_to_share` puts all in order.
         self._reading.opened.add_woken(target)
@@ -177,7 +177,7 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
     # ------------------------------------------------------------------ the end of the wait
 
     def response(self) -> FetchResponse:
-        """Make the response after the wait; records not in memory are omitted, and come with the next fetch."""
+        """Return the response after the wait. Records not in memory are omitted, and come with the next fetch."""
         self.abandon()
         # The connection takes the response in one step, so no thread can be awaited for the disk.
         self._reader.skips_cold = True
@@ -212,7 +212,7 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
             self.abandon()
 
     async def _look_again(self) -> None:
-        """Read the partitions again that changed between their first read and the begin of the wait."""
+        """Read partitions again if they have changed between their first read and the begin of the wait."""
         time_slice = TimeSlice()
         reads = self._reading.reads
         for index, seen in enumerate(self._reading.seen_ends):
@@ -255,7 +255,10 @@ async def wait_in_slices(reading: Reading) -> None:
 
 
 async def answer_in_slices(reading: Reading) -> FetchResponse:
-    """Make a very long response in time slices; the connection awaits this, and so encodes in a thread."""
+    """Read, wait and return a very long response, all in time slices.
+
+    The connection awaits the result, and so encodes it in a thread.
+    """
     try:
         await reading.read_in_slices()
         await wait_in_slices(reading)

@@ -72,7 +72,10 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext[Broker
 
 
 def _changeable(context: RequestContext[Broker], api: str) -> AclStore:
-    """Return the ACL store. Raises KafkaError if there is no authorizer or the client may not alter the cluster."""
+    """Return the store of ACLs that the client may change.
+
+    Raises KafkaError if there is no authorizer, or the client has no right to alter the cluster.
+    """
     denied = refusal_on_cluster(context, AclOperation.ALTER, api)
     if denied is not None:
         raise denied

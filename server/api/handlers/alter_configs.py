@@ -74,7 +74,10 @@ async def incremental_alter_configs(
 async def alter_each(
     resources: Sequence[ResourceT], alter: Callable[[ResourceT], Awaitable[None]]
 ) -> list[tuple[ResourceT, KafkaError | None]]:
-    """Call `alter` for each resource; return each with its error, if any. A repeated resource gets INVALID_REQUEST."""
+    """Call `alter` for each resource; return each resource with its error, or None on success.
+
+    If a resource is repeated, all its entries get INVALID_REQUEST.
+    """
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     altered: list[tuple[ResourceT, KafkaError | None]] = []
     time_slice = TimeSlice()
@@ -143,7 +146,10 @@ async def alter_resource(
     validate_only: bool,
     in_thread: bool = False,
 ) -> None:
-    """Change settings of one topic, group, broker or metrics subscription. `in_thread`: compute the change there."""
+    """Change the settings of one topic, group, broker or metrics subscription.
+
+    `in_thread`: compute the new settings in a thread, because that takes long. Raises KafkaError.
+    """
     settings = context.broker.administration.settings
     if resource_type == ResourceType.BROKER:
         check_broker_name(name, context.broker.config.node_id)

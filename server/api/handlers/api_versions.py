@@ -73,7 +73,10 @@ def _tell_features(response: ApiVersionsResponse, version: int, features: Featur
 def served_api_versions(
     *, is_in_cluster: bool, is_between_brokers: bool = True, has_receiver: bool = False
 ) -> list[ApiVersion]:
-    """Return the API keys and version ranges that a listener serves, in key order; parameters: see `served_routes`."""
+    """Return the API keys and version ranges that a listener serves, in key order.
+
+    The parameters are those of `served_routes`.
+    """
     routes = served_routes(
         is_in_cluster=is_in_cluster, is_between_brokers=is_between_brokers, has_receiver=has_receiver
     )

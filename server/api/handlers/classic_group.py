@@ -45,9 +45,9 @@ NAMES_SINCE = 5
 
 @handles(SyncGroupRequest)
 def sync_group(request: SyncGroupRequest, context: RequestContext[Broker]) -> Answer[SyncGroupResponse]:
-    """SyncGroup: submit the group's assignment as the leader; receive the own assignment as a member.
+    """SyncGroup: give a member its assignment; the group's leader submits the assignments of all members.
 
-    Members wait until their leader has submitted the assignment and the log has committed it.
+    Members wait until their leader has submitted the assignments and the log has committed them.
     """
     # A request that lacks these two is refused whoever sends it.
     if context.api_version < NAMES_SINCE or None not in (request.protocol_type, request.protocol_name):
@@ -67,7 +67,7 @@ def heartbeat(request: HeartbeatRequest, context: RequestContext[Broker]) -> Hea
 
 @handles(LeaveGroupRequest)
 def leave_group(request: LeaveGroupRequest, context: RequestContext[Broker]) -> Answer[LeaveGroupResponse]:
-    """LeaveGroup: remove members, by themselves or by an administrator.
+    """LeaveGroup: remove members from a classic group, at their own request or an administrator's.
 
     Each member has its own error code. Before version 3 a request names one member, whose error is the response's.
     """

@@ -275,7 +275,7 @@ class Deletion(PendingAnswer[DeleteRecordsResponse]):
     """Pending response to one DeleteRecords request, which waits for the followers."""
 
     def __init__(self, broker: Broker, denied: Collection[str]) -> None:
-        """`denied`: topics from which the client may not delete."""
+        """Begin without pending partitions. `denied`: topics from which the client may not delete."""
         super().__init__()
         self._broker, self._denied = broker, denied
         self._response = DeleteRecordsResponse(topics=[])
@@ -284,7 +284,10 @@ class Deletion(PendingAnswer[DeleteRecordsResponse]):
         self._deadline: Deadline | None = None
 
     def delete(self, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
-        """Raise one partition's log start offset; record the partition as pending if followers lag behind."""
+        """Raise one partition's log start offset and return the result.
+
+        If followers lag behind, the partition is recorded as pending, and the result completed later.
+        """
         result = DeleteRecordsPartitionResult(
             partition_index=asked.partition_index, low_watermark=UNKNOWN_LOW_WATERMARK, error_code=ErrorCode.NONE
         )

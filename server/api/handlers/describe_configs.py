@@ -141,7 +141,7 @@ def describe_configs(
 async def _describe_allowed(
     describer: _Describer, resources: Sequence[DescribeConfigsResource], context: RequestContext[Broker]
 ) -> DescribeConfigsResponse:
-    """Describe the resources that the client may see; append errors for the others."""
+    """Return the response: the resources that the client may see, then errors for the others."""
     allowed: list[DescribeConfigsResource] = []
     refused: list[DescribeConfigsResult] = []
     time_slice = TimeSlice()
@@ -170,7 +170,10 @@ def _identity(resource: DescribeConfigsResource) -> tuple[int, str | int]:
 async def _read_and_describe(
     describer: _Describer, resources: Sequence[DescribeConfigsResource], broker: Broker
 ) -> DescribeConfigsResponse:
-    """Read settings from ZooKeeper and describe them; if it does not answer, describe those that this broker knows."""
+    """Read settings from ZooKeeper and return their description.
+
+    If ZooKeeper does not answer, the settings that this broker knows are described.
+    """
     topics = [each.resource_name for each in resources if each.resource_type == ResourceType.TOPIC]
     groups = [each.resource_name for each in resources if each.resource_type == ResourceType.GROUP]
     try:
@@ -310,7 +313,10 @@ class _Describer:
         return self._entry(name, value, declared, chain, is_read_only=False)
 
     def _group_value(self, declared: Setting, texts: Texts) -> str | None:
-        """Return the group's own value, even beyond the broker's bounds; if it has none, the broker's default."""
+        """Return the text of a group's own value, or else of the broker's default; None: the value is null.
+
+        A group's own value is returned even if it is beyond the broker's bounds.
+        """
         if declared.name not in texts:
             return format_value(declared.kind, getattr(self._configs.groups.of_broker, field_name(declared.name)))
         return _as_kept(declared, texts)
@@ -343,7 +349,7 @@ class _Describer:
         return entries
 
     def _is_fixed(self, name: str) -> bool:
-        """True if the setting is shown as read-only, as are unknown names, such as a listener's own settings."""
+        """True if the setting is shown as read-only. Unknown names are, too, such as settings of a single listener."""
         declared = self._configs.known.get(name)
         return declared is None or declared.is_read_only
 
@@ -408,7 +414,7 @@ class _Describer:
 
 
 def _as_kept(declared: Setting, texts: Texts) -> str | None:
-    """Return a stored value in Kafka's spelling; a value that is invalid is returned unchanged."""
+    """Return the stored value of a setting in Kafka's spelling; an invalid value is returned unchanged."""
     try:
         return format_value(declared.kind, parse_value(declared, texts[declared.name]))
     except InvalidSetting:

@@ -192,7 +192,7 @@ def _producer_count(request: DescribeProducersRequest, context: RequestContext[B
 async def _describe_at_length(
     request: DescribeProducersRequest, context: RequestContext[Broker], denied: Collection[str]
 ) -> DescribeProducersResponse:
-    """Describe many partitions or producers in time slices."""
+    """Return the response about many partitions or producers, made in time slices."""
     time_slice = TimeSlice()
     answers: list[list[PartitionResponse]] = []
     for topic in request.topics:

@@ -95,7 +95,7 @@ def _denied(request: ElectLeadersRequest, error: KafkaError) -> Worked[ElectLead
 
 
 async def _elect_alone(request: ElectLeadersRequest, cluster: MetadataCache) -> ElectLeadersResponse:
-    """Return the response of a broker that is not in a cluster; topics are repeated as in the request."""
+    """Return the response of a broker without a cluster; it repeats topics that the request repeats."""
     if request.topic_partitions is not None:
         asked: list[tuple[str, Sequence[int]]] = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
     else:

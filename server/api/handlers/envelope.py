@@ -74,7 +74,7 @@ async def envelope(request: EnvelopeRequest, context: RequestContext[Broker]) ->
 
 
 def _client(request: EnvelopeRequest, context: RequestContext[Broker]) -> RequestContext[Broker]:
-    """Return the request context of the forwarded request's client, as the forwarding broker knows it."""
+    """Return the context of the client whose request was forwarded, from what the forwarding broker says of it."""
     try:
         principal = decode_principal(request.request_principal or b"")
     except ProtocolViolation:
@@ -110,9 +110,9 @@ async def _call(data: bytes) -> Call:
 
 
 async def _answered(call: Call, data: bytes, start: int, client: RequestContext[Broker]) -> Any:
-    """Serve the forwarded request and charge its client's quotas; None: this broker is no longer the controller.
+    """Serve the forwarded request, charge its client's quotas, and return the response.
 
-    Raises ProtocolViolation if the request cannot be decoded.
+    None: this broker is no longer the controller. Raises ProtocolViolation if the request cannot be decoded.
     """
     quotas, began = client.broker.quotas, time.monotonic()
     throttling = Throttling(quotas)

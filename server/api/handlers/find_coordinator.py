@@ -39,7 +39,10 @@ KEYS_AT_ONCE = 4  # they may be very long
 
 
 class Place(NamedTuple):
-    """Internal topic of one coordinator type, and a function for the partition of a key (None: invalid key)."""
+    """Internal topic of one coordinator type.
+
+    It has a function that returns the partition for a key; None: the key is invalid.
+    """
 
     topic: str
     partition_for: Callable[[Broker, str], int | None]
@@ -118,7 +121,10 @@ async def _find_in_new_topic(
 def _find(
     request: FindCoordinatorRequest, context: RequestContext[Broker], place: Place, refused: Refused
 ) -> Worked[FindCoordinatorResponse]:
-    """Find the coordinators of the requested keys; repeated keys are answered once."""
+    """Return the response with the coordinators of the requested keys, or a coroutine for it.
+
+    Repeated keys are answered once.
+    """
     found: dict[str, Coordinator] = {}
 
     def find(key: str) -> Coordinator:
@@ -160,7 +166,7 @@ def _coordinator(key: str, context: RequestContext[Broker], place: Place) -> Coo
 
 
 def _refused(key: str, error: KafkaError, context: RequestContext[Broker]) -> Coordinator:
-    """Return the result for a key in error; before version 4 every error has a message."""
+    """Return the error result for a key. Before version 4 every error has a message."""
     text = "" if context.api_version >= BATCH_VERSION else error.code.message
     return Coordinator(
         key=key, node_id=NO_NODE, host="", port=-1, error_code=error.code, error_message=error.message or text
@@ -170,7 +176,7 @@ def _refused(key: str, error: KafkaError, context: RequestContext[Broker]) -> Co
 def _response(
     request: FindCoordinatorRequest, context: RequestContext[Broker], coordinators: list[Coordinator]
 ) -> FindCoordinatorResponse:
-    """Make the response. Before version 4: one coordinator at the top level, with the message "NONE" on success."""
+    """Return the response. Before version 4: one coordinator at the top level, with the message "NONE" on success."""
     if context.api_version >= BATCH_VERSION:
         return FindCoordinatorResponse(coordinators=coordinators)
     (coordinator,) = coordinators

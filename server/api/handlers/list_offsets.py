@@ -151,7 +151,7 @@ class OffsetLookup:
     def __init__(
         self, request: ListOffsetsRequest, context: RequestContext[Broker], denied: Collection[str] = ()
     ) -> None:
-        """`denied`: topics that the client may not describe."""
+        """Prepare the look-ups. `denied`: topics that the client may not describe."""
         self._request, self._denied = request, denied
         self._broker = context.broker
         self._version = context.api_version
@@ -185,7 +185,7 @@ class OffsetLookup:
         return answer
 
     async def finish(self, response: Worked[ListOffsetsResponse]) -> ListOffsetsResponse:
-        """Search the logs in threads, and complete the results in the response."""
+        """Search the logs in threads; return the response when all its results are complete."""
         if not isinstance(response, ListOffsetsResponse):
             response = await response
         # The searchers share one iterator, so each of them takes the next partition as soon as it is free.
@@ -206,7 +206,7 @@ class OffsetLookup:
             await time_slice.yield_if_over()
 
     def _ask(self, asked: _Unanswered) -> TimestampSearch | None:
-        """Complete the result of a partition; if a thread must search the log first, return the search instead."""
+        """Complete the result of a partition and return None, or return the log search that a thread must run first."""
         wish, answer = asked.wish, asked.answer
         try:
             found = self._look_up(asked.topic, wish, asked.search)

@@ -231,7 +231,7 @@ class TopicView:
         return self._impaired_partition(index, state)
 
     def _impaired_partition(self, index: int, state: PartitionState) -> MetadataResponsePartition:
-        """Describe a partition whose brokers are not all alive at this listener, or that has lost replicas."""
+        """Return the metadata of a partition that has offline replicas, or brokers not alive at this listener."""
         replicas, isr = list(state.replicas), list(state.isr)
         offline = [each for each in replicas if each not in self._reachable or each in state.offline_replicas]
         if self._without_unreachable:
@@ -356,7 +356,7 @@ def _are_many(topics: Collection[TopicState]) -> bool:
 
 
 async def _in_slices(view: TopicView, topics: Topics, response: MetadataResponse) -> MetadataResponse:
-    """Add the topics to the response in slices, measured in partitions."""
+    """Add the topics to the response and return it; yield after every PARTITIONS_PER_SLICE partitions."""
     told = 0
     for topic in topics.found:
         response.topics.append(view.topic(topic))

@@ -68,7 +68,7 @@ def offset_fetch(request: OffsetFetchRequest, context: RequestContext[Broker]) -
 
 
 async def _encoded(answer: Coroutine[Any, Any, OffsetFetchResponse], version: int) -> EncodedAnswer:
-    """Encode a long response in a thread, because a short request may ask for all offsets of many groups."""
+    """Encode a long response in a thread and return it, because a short request may ask for many offsets."""
     async with _long_answers:
         response = await answer
         return EncodedAnswer(await trio.to_thread.run_sync(response.encode, version, limiter=_encoder))

@@ -91,7 +91,7 @@ async def alter_partition_reassignments(
 async def _reassign_alone(
     request: AlterPartitionReassignmentsRequest, planner: TopicPlanner
 ) -> AlterPartitionReassignmentsResponse:
-    """Return the response of a broker that is not in a cluster; topics are repeated as in the request."""
+    """Return the response of a broker without a cluster; it repeats topics that the request repeats."""
     is_late = request.timeout_ms <= 0 and bool(request.topics)
 
     def reassigned(topic: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:

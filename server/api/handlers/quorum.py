@@ -102,7 +102,10 @@ def unregister_controller(
 
 
 def _denied_by_broker(context: RequestContext[Broker], operation: AclOperation) -> KafkaError | None:
-    """Return the error with which Kafka's broker, not its controller, refuses this cluster operation, else None."""
+    """Return the error if the client may not do this operation on the cluster, else None.
+
+    The message is that of Kafka's broker; Kafka's controller has another one.
+    """
     if may_on_cluster(context, operation):
         return None
     return KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED.message)

@@ -101,14 +101,15 @@ async def _fetch_in_slices(work: FetchWork) -> Given[ShareFetchResponse]:
 
 
 def _has_gone_on(session: ShareSession, epoch: int) -> bool:
-    """True if the session has had a request later than the one with `epoch`, which must not be a first request's."""
+    """True if the session has had a later request than the one with `epoch`, which did not begin the session."""
     return session.epoch != (epoch + 1 if epoch < INT_MAX else 1)
 
 
 def _is_stale(begun: ShareSession | None, session: ShareSession | None, epoch: int) -> bool:
-    """True if the session has ended or has a later request, so that the client would not get records acquired now.
+    """True if the client would not get records acquired now: its session has ended, or has had a later request.
 
-    `begun`: session that this request began; `session`: session that it continued with `epoch`; None if there is none.
+    `begun`: session that this request began, or None. `session`: session that this request continued with `epoch`, or
+    None.
     """
     if begun is not None:
         return begun.is_over
@@ -119,7 +120,7 @@ class FetchWork:
     """Processing of one ShareFetch request."""
 
     def __init__(self, request: ShareFetchRequest, context: RequestContext[Broker]) -> None:
-        """Raises KafkaError if the whole request is refused."""
+        """Prepare the work on the request. Raises KafkaError if the whole request is refused."""
         self._broker = broker = context.broker
         self._groups = groups = share_partitions_of(broker)
         self._request = request

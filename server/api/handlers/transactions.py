@@ -45,9 +45,9 @@ def add_partitions_to_txn(
     """AddPartitionsToTxn: add partitions to a transaction, or verify that it has them.
 
     Behaviour
-    * Until version 3 producers send the request, for one transaction. Since version 4 brokers send it, for many: a
-      broker that gets the first batch of a transaction for a partition adds the partition, or verifies that it takes
-      part (`verify_only`).
+    * Until version 3 producers send the request, for one transaction. Since version 4 brokers send it, for many
+      transactions: when a transaction's first batch for a partition arrives, the broker adds the partition, or verifies
+      that it takes part (`verify_only`).
     * All of the partitions are added, or none: if one does not exist, the others get OPERATION_NOT_ATTEMPTED.
     * The response is sent when the log has committed the change; immediately if nothing changes. The error is
       CONCURRENT_TRANSACTIONS while the previous transaction is being completed, and TRANSACTION_ABORTABLE for a

@@ -115,7 +115,7 @@ class _Uncommitted(NamedTuple):
 
 
 class _Deferred(NamedTuple):
-    """Batch whose append is deferred."""
+    """Batch to append later: a thread must check it first, or the request has used up its time slice."""
 
     partition: Partition
     place: Place
@@ -179,7 +179,10 @@ class Appending(PendingAnswer[ProduceResponse]):
             self._answer_topic(topic, [append(topic, data) for data in topic.partition_data])
 
     def verify(self) -> bool:
-        """Begin to verify transactions. False: the coordinator's answer is pending; `append_in_slices` awaits it."""
+        """Begin to verify transactions; return True if nothing is pending.
+
+        False: the coordinator's answer is pending, and `append_in_slices` awaits it.
+        """
         if not self._is_transactional():
             return True
         if self._broker.coordinators.lack_code(_CODE_OF_TRANSACTIONS):
@@ -188,7 +191,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         return self._verification.begin()
 
     def _is_transactional(self) -> bool:
-        """True if the request has transactions to verify. False if the client may not use the transactional id."""
+        """True if the request has transactions to verify, and the client may use the request's transactional id."""
         transactional_id = self._request.transactional_id
         try:
             return (
@@ -216,7 +219,10 @@ class Appending(PendingAnswer[ProduceResponse]):
         return isinstance(error, NotVerified)
 
     def append_in_slices(self) -> Coroutine[Any, Any, Answered]:
-        """Append in time slices: many partitions or bytes, or batches whose transactions must be verified first."""
+        """Return a coroutine that appends in time slices, for many partitions or bytes or for unverified transactions.
+
+        Its result is that of `answer`.
+        """
         # The copies are made here and not in the coroutine: that begins to run when the shared receive buffer may hold
         # the bytes of another connection already.
         if not has_a_buffer(self._request):
@@ -319,7 +325,10 @@ class Appending(PendingAnswer[ProduceResponse]):
         return answer
 
     def _verdict_of(self, partition: Partition, header: BatchHeader | None) -> CheckedRecords | None:
-        """Return the fast path's check if it was for this partition and header (which has a checksum), else None."""
+        """Return the records that the fast path has checked; None if it checked none, or another batch or partition.
+
+        Batches are compared by their headers, which have a checksum.
+        """
         if self._checked is None:
             return None
         (looked_for, seen, checked), self._checked = self._checked, None
@@ -499,13 +508,13 @@ class Appending(PendingAnswer[ProduceResponse]):
             self._deferred.append(deferred._replace(is_long=True))
 
     async def _with_known_schemas(self, partition: Partition, checked: CheckedRecords) -> CheckedRecords | KafkaError:
-        """Return `checked`, or the KafkaError of a batch with records that name no registered schema."""
+        """Return `checked` if its records name registered schemas, else the KafkaError that refuses the batch."""
         bytes_max = partition.log.validation_rules().decompressed_bytes_max
         refusal = await self._broker.schema_ids.refusal(partition.topic, partition.log.config, checked, bytes_max)
         return refusal or checked
 
     def answer(self) -> Answered:
-        """Return the response if no appended records wait for their commit; otherwise return this pending answer."""
+        """Return the response, None with acks=0; or this pending answer if records wait for their commit."""
         if not self._uncommitted:
             return self.response()
         # A producer that grants no time hears so at once. The records stay in the log.

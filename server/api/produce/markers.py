@@ -60,7 +60,10 @@ class Place(NamedTuple):
 def write_markers(
     broker: BrokerParts, request: WriteTxnMarkersRequest, refusal: ErrorCode = ErrorCode.NONE
 ) -> Worked[Given[WriteTxnMarkersResponse]]:
-    """Write transaction markers to local partitions; if `refusal` is not NONE, only report it for every partition."""
+    """Write transaction markers to local partitions; return the response, or a pending answer or coroutine for it.
+
+    If `refusal` is not NONE, nothing is written, and every partition gets this error.
+    """
     markers = _Markers(broker, refusal)
     if sum([len(topic.partition_indexes) for marker in request.markers for topic in marker.topics]) > MARKERS_AT_ONCE:
         return markers.write_in_slices(request)
@@ -105,7 +108,7 @@ class _Markers(PendingAnswer[WriteTxnMarkersResponse]):
     # ------------------------------------------------------------------ writing
 
     async def write_in_slices(self, request: WriteTxnMarkersRequest) -> Given[WriteTxnMarkersResponse]:
-        """Write many markers in time slices."""
+        """Write many markers in time slices; return the response or a pending answer, as `answer` does."""
         time_slice = TimeSlice()
         try:
             for marker in request.markers:
@@ -118,7 +121,7 @@ class _Markers(PendingAnswer[WriteTxnMarkersResponse]):
         return self.answer()
 
     def write(self, place: Place, end: TransactionEnd) -> None:
-        """Write one marker; record its result, or reserve the place of a result that is still pending."""
+        """Write one marker and record its result. If the result is still pending, reserve its place in the response."""
         if self._refusal:
             self._note(place, self._refusal)
             return
@@ -183,7 +186,7 @@ class _Markers(PendingAnswer[WriteTxnMarkersResponse]):
         self._results.setdefault(place.producer_id, {}).setdefault(place.topic, {})[place.partition] = code
 
     def _expect(self, place: Place) -> None:
-        """Reserve the place of a pending result in the response, as REQUEST_TIMED_OUT until the result is known."""
+        """Reserve the place of a pending result in the response. It is REQUEST_TIMED_OUT until the result is known."""
         self._note(place, ErrorCode.REQUEST_TIMED_OUT)
         self._undecided += 1
 

@@ -41,7 +41,7 @@ _LENGTH_MAX = 2**31 - 1 - LOG_OVERHEAD
 
 
 def without_repetitions(topics: list[TopicProduceData]) -> list[TopicProduceData]:
-    """Merge repeated topics and partitions; a partition's last data count."""
+    """Return the topics without repetitions. Of a repeated partition the last data count."""
     # Nearly all small requests end here; the rest would cost them a few objects for nothing.
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return topics

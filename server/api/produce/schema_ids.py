@@ -56,7 +56,7 @@ _threads, _answer_threads = trio.CapacityLimiter(1), trio.CapacityLimiter(2)
 
 
 class Rule(NamedTuple):
-    """Schema validation rule of a topic: the part of a record to check, and the subject name strategy."""
+    """Schema validation rule of a topic: whether keys or values are checked, and the subject name strategy."""
 
     is_key: bool
     strategy: str
@@ -239,9 +239,9 @@ def _records(checked: CheckedRecords, bytes_max: int) -> Iterator[Record]:
 
 
 def _named(record: Record, rules: list[Rule]) -> Iterator[Named | None]:
-    """Yield the schema id in the record's key and value, as far as `rules` check them.
+    """Yield the schema ids of the record's key and value, if `rules` check these; None for one without a schema id.
 
-    None stands for a part without a schema id; a null part yields nothing.
+    A null key or value yields nothing.
     """
     for rule in rules:
         data = record.key if rule.is_key else record.value

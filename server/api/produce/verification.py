@@ -48,7 +48,7 @@ _OF_COORDINATORS = frozenset(
 
 
 class NotVerified(KafkaError):
-    """Error of a batch that was not appended because its transaction is not verified; the text goes to the client."""
+    """Raised if a batch is not appended because its transaction is not verified; the text goes to the client."""
 
 
 class _Asked(NamedTuple):
@@ -60,7 +60,10 @@ class _Asked(NamedTuple):
 
 
 class Verification:
-    """Verification of one request's transactions: `begin`, `finish` if that was False, then `guard` per partition."""
+    """Verification of one request's transactions.
+
+    Call `begin`; if it returns False, call `finish`; then call `guard` for each partition.
+    """
 
     __slots__ = (
         "_asked",

@@ -180,7 +180,7 @@ class DeadLetterQueues:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # this broker does not know it yet
 
     async def _originals(self, partition: Partition, first: int, last: int) -> Originals:
-        """Read keys and values of records from offset `first` to `last`, by offset; the result may end before `last`.
+        """Return the keys and values of the records from `first` to `last`, by offset; later ones may be missing.
 
         An empty result means that the log cannot be read; dead letters are then written without keys and values.
         """
@@ -266,7 +266,7 @@ def _decoded(records: FileRegion | bytes, first: int, last: int) -> Originals:
 
 
 def _batch(source: Source, pending: deque[DeadLetter], originals: Originals, limit: int, now_ms: int) -> bytes:
-    """Encode one batch of dead letters, and remove them from `pending`. The batch holds at least one record.
+    """Encode one batch of dead letters, of at least one record; remove them from `pending`. Return the batch.
 
     `limit`: greatest size in bytes; `originals`: keys and values to copy, by offset.
     """

@@ -106,7 +106,7 @@ def limits_of(request: ShareFetchRequest, fetch_bytes_max: int) -> Limits:
 
 
 class ShareFetching:
-    """One share fetch. `found` is complete when `is_done` is True; then `on_done` is called, if set."""
+    """Share fetch of one request. `found` is complete when `is_done` is True; then `on_done` is called, if set."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class ShareFetching:
             on_done()
 
     def _listen(self) -> None:
-        """Register for new records and for the deadline."""
+        """Begin to listen for new records in the share partitions, and for the deadline of the fetch."""
         if self._is_listening:
             return
         self._is_listening = True
@@ -253,7 +253,7 @@ class ShareFetching:
                 self._finish()
 
     def _step(self, steps: Steps, *, is_last: bool) -> int | None:
-        """Run one step of a try and return its cost; None: the try has ended."""
+        """Run one step of a try; return its cost, 1 for each partition or batch. None: the try has ended."""
         if self.is_done:
             return None
         if self._is_stale():
@@ -321,7 +321,10 @@ class ShareFetching:
         return False
 
     def _note_empty(self) -> Iterator[int]:
-        """Add empty results for partitions without records, as in Kafka. Responses of a session omit unchanged ones."""
+        """Add empty results for partitions without records, as in Kafka; yield the cost of each step.
+
+        Responses of a session omit unchanged partitions.
+        """
         for partition, share in list(self._targets.values()):
             if share.machine.can_acquire():
                 self.found.setdefault(partition, Found(ErrorCode.NONE))
@@ -345,9 +348,9 @@ class ShareFetching:
         self._hopeful[share] = available
 
     def _pass_over(self, cold: NotCached, *, is_last: bool) -> None:
-        """Raise `cold`, unless this is the last try: it skips records that are not in memory.
+        """Skip the records of `cold`, which are not in memory, if this is the last try; else raise `cold`.
 
-        Then a thread reads the pages for the next fetch, because a member that never waits has only last tries.
+        After a skip a thread reads the pages for the next fetch, because a member that never waits has only last tries.
         """
         if not is_last:
             raise cold
@@ -361,7 +364,7 @@ class ShareFetching:
         return max(sizes, default=0) >= PLENTY or sum([min(size, room) for size in sizes]) >= self._limits.bytes_min
 
     def _take(self, ready: list[SharePartitionLeader], *, is_last: bool) -> Generator[int, None, bool]:
-        """Acquire records from each ready partition, within its part of the limits. Yield the costs of the steps.
+        """Acquire records from each ready partition, up to the partition's share of the limits. Yield each step's cost.
 
         The generator returns True if a record was acquired or a partition has an error.
         """

@@ -29,7 +29,7 @@ _MAGIC_V2 = 2
 
 
 class SharedRead(NamedTuple):
-    """Records read from one partition, and the bounds of each batch in `records` (`places`)."""
+    """Records read from one partition. `places`: bounds of each batch in `records`."""
 
     fetch_offset: int
     records: FileRegion | bytes
@@ -73,12 +73,18 @@ class ShareReader(LimitsRegions):
         return partition.last_stable_offset if self.is_committed_only else partition.high_watermark
 
     def available(self, partition: Partition, fetch_offset: int) -> int:
-        """Return estimated bytes from `fetch_offset`, LONG_MAX in older segments. Raises KafkaError or NotCached."""
+        """Return the estimated number of bytes from `fetch_offset` on. Raises KafkaError or NotCached.
+
+        If `fetch_offset` is in an older segment the estimate is LONG_MAX, because more follows in later segments.
+        """
         read = partition.read(fetch_offset, 1, read_committed=self.is_committed_only, only_from_leader=True)
         return LONG_MAX if read.is_behind else read.bytes_available
 
     def read(self, partition: Partition, fetch_offset: int, room: int, *, is_first: bool, until: int) -> SharedRead:
-        """Read the batch at `fetch_offset` and those that begin up to `until`. Raises KafkaError or NotCached."""
+        """Return the batch at `fetch_offset`, and later batches that begin at offset `until` or before.
+
+        `room`: bytes to read; if `is_first`, the first batch may be longer. Raises KafkaError or NotCached.
+        """
         room = self.with_files(room, is_first=is_first)
         read = partition.read(
             fetch_offset,
@@ -107,9 +113,10 @@ class ShareReader(LimitsRegions):
 def _batches(
     records: FileRegion | bytes, fetch_offset: int, until: int
 ) -> tuple[list[FetchedBatch], list[tuple[int, int]]]:
-    """Return complete batches from `fetch_offset` on, and the bounds of each in `records`.
+    """Return the complete batches from `fetch_offset` on, and the bounds of each in `records`.
 
-    As in Kafka an incomplete last batch is omitted. `until`: later batches begin at this offset or before.
+    Batches after the first are left out if they begin beyond offset `until`. As in Kafka an incomplete last batch is
+    left out, too.
     """
     batches: list[FetchedBatch] = []
     places: list[tuple[int, int]] = []
@@ -143,7 +150,6 @@ def _batches(
 
 
 def _is_abort(window: _Window, at: int, size: int, header: BatchHeader) -> bool:
-    """True if a control batch contains an abort marker."""
     # Compaction may leave the header of a control batch without its record.
     if size > MARKER_BYTES_MAX or not header.records_count:
         return False

@@ -162,18 +162,21 @@ class _Later(PendingAnswer[Any]):
 
 
 class RoutedPersister:
-    """Persister that asks the share partition's coordinator; `start` runs a function in the background."""
+    """Persister that sends requests to the coordinator of each share partition.
+
+    `start` runs a function in the background.
+    """
 
     def __init__(self, broker: BrokerParts, start: Background) -> None:
         self._broker, self._start = broker, start
         self._connections = BrokerConnections(broker, "share-state")
 
     def read(self, request: ReadShareGroupStateRequest) -> Given[ReadShareGroupStateResponse]:
-        """Read the stored state of one share partition."""
+        """Request the stored state of one share partition; return the response, or a pending response."""
         return self._send(_Read(request))
 
     def write(self, request: WriteShareGroupStateRequest) -> Given[WriteShareGroupStateResponse]:
-        """Store changes in the state of one share partition."""
+        """Request a change of one share partition's stored state; return the response, or a pending response."""
         return self._send(_Write(request))
 
     def _send(self, operation: _Read | _Write) -> Given[Any]:
@@ -200,7 +203,10 @@ class RoutedPersister:
         return None if partition is None or partition.leader < 0 else partition.leader
 
     async def _send_in_task(self, operation: _Read | _Write, later: _Later, answer: Any) -> None:
-        """Send the request until a final response arrives. `answer`: first attempt's response; None: none made."""
+        """Send the request until a final response arrives, which completes `later`.
+
+        `answer`: response to an attempt that was made already; None: none was made.
+        """
         try:
             later.complete(await self._answer(operation, answer))
         finally:

@@ -72,7 +72,7 @@ def named(cluster: MetadataCache, topic_id: bytes, partitions: Iterable[int]) ->
 
 
 class WhenReady(PendingAnswer[ResponseT], Generic[ResponseT]):
-    """Pending response that is made by `make`; the caller reports when everything it waits for is done."""
+    """Pending response that `make` makes when the caller reports that everything it needs is done."""
 
     __slots__ = ("_abandon", "_make")
 
@@ -96,7 +96,7 @@ class WhenReady(PendingAnswer[ResponseT], Generic[ResponseT]):
 
 
 class DelayedRefusal(PendingAnswer[ResponseT], Generic[ResponseT]):
-    """Error response that is delayed by the request's maximum wait, because the client retries immediately."""
+    """Error response that is delayed by the request's maximum wait, because the client would retry immediately."""
 
     __slots__ = ("_deadline", "_deadlines", "_response")
 
@@ -151,7 +151,10 @@ class Acknowledgement:
         return not self.missing
 
     def add(self, partition: TopicPartition, given: Sequence[Acknowledgements]) -> Iterator[None]:
-        """Acknowledge records of one partition in short steps: check the batches, then apply them in the last step."""
+        """Acknowledge records of one partition, and yield after each short step.
+
+        The first steps check the batches, and the last one applies them.
+        """
         if partition.topic is None:
             self.results[partition] = Result(ErrorCode.UNKNOWN_TOPIC_ID)
             return
@@ -247,9 +250,9 @@ def fetch_response(
     session: ShareSession | None,
     lock_ms: int,
 ) -> ShareFetchResponse:
-    """Make the response to a ShareFetch request. `lock_ms`: duration of acquisition locks in milliseconds.
+    """Return the response to a ShareFetch request. `lock_ms`: duration of acquisition locks in milliseconds.
 
-    `session`: omits partitions that have not changed; None: all partitions are included.
+    `session`: share session; partitions that have not changed in it are omitted. None: all are included.
     """
     answers: dict[TopicPartition, share_fetch.PartitionData] = {}
     for partition, each in found.items():
@@ -303,7 +306,7 @@ def _nothing(partition: TopicPartition) -> share_fetch.PartitionData:
 def acknowledge_response(
     broker: BrokerParts, listener_name: str, results: Mapping[TopicPartition, Result], lock_ms: int
 ) -> ShareAcknowledgeResponse:
-    """Make the response to a ShareAcknowledge request. `lock_ms`: duration of acquisition locks in milliseconds."""
+    """Return the response to a ShareAcknowledge request. `lock_ms`: duration of acquisition locks in ms."""
     answers: dict[TopicPartition, share_fetch.AcknowledgedPartition] = {}
     leaders = set()
     for partition, (error, message) in results.items():

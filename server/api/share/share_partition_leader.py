@@ -129,7 +129,7 @@ class Host(Protocol):
 
 
 def locks_now_ms() -> int:
-    """Return the monotonic time of acquisition locks in milliseconds."""
+    """Return the monotonic time by which acquisition locks expire, in milliseconds."""
     return int(trio.current_time() * 1000)
 
 
@@ -370,7 +370,7 @@ class SharePartitionLeader:
         self._guarded(self._follow)
 
     def _guarded(self, step: Callable[[], None]) -> None:
-        """Run `step`; after a bug in it, only this share partition ends, and the next fetch loads it again."""
+        """Run `step`. If a bug makes it raise, only this share partition ends; the next fetch loads it again."""
         try:
             step()
         except Exception:

@@ -37,10 +37,13 @@ DEAD_LETTERS_SINCE = 2  # the level of share.version that brought them (KIP-1191
 
 
 class SharePartitionManager:
-    """Manager of the share partitions that this broker leads, by group, of share sessions and of background work."""
+    """Manager of the share partitions that this broker leads, and of the members' share sessions.
+
+    It also runs background work for them.
+    """
 
     def __init__(self, broker: BrokerParts, persister: SharePersister | None = None) -> None:
-        """`persister`: client of the share coordinators; None: a RoutedPersister."""
+        """Create the manager. `persister`: client of the share coordinators; None: a new RoutedPersister."""
         self._broker = broker
         self._dead_letters = DeadLetterQueues(broker, self.start, self.settings_of)
         self.persister = persister or RoutedPersister(broker, self.start)
