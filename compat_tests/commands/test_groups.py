@@ -94,6 +94,10 @@ def test_a_group_is_begun_by_a_reset(ottla, topic, unique):
     ottla("groups", "reset", group, "--topic", topic, "--to-latest", "--execute")
     assert committed(ottla, group) == [5, 5]
     assert group in ottla("groups", "list").out
+    assert (
+        f"did you mean {group}? `ottla groups`"
+        in ottla("groups", "describe", f"{group[:-4]}{group[-3:]}", status=1).err
+    )
 
 
 def test_refusals(ottla, topic, unique, capsysbinary):

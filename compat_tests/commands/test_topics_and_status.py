@@ -46,8 +46,21 @@ def test_a_topics_life(ottla, unique):
 def test_refusals_are_the_brokers_own_words(ottla, unique):
     assert "INVALID_REPLICATION_FACTOR" in ottla("topics", "create", unique("topic"), "-r", "9", status=1).err
     assert "INVALID_CONFIG" in ottla("topics", "create", unique("topic"), "-c", "no.such=1", status=1).err
+    misspelt = ottla("topics", "create", unique("topic"), "-c", "retention.msec=1", status=1).err
+    assert misspelt.endswith("; did you mean retention.ms?\n")
     assert "INVALID_TOPIC_EXCEPTION" in ottla("topics", "create", "a/b", status=1).err
     assert "must be NAME=VALUE" in ottla("topics", "create", unique("topic"), "-c", "no.such", status=2).err
+
+
+def test_a_misspelt_topic_is_answered_with_the_nearest(ottla, created):
+    topic = created()
+    misspelt = f"{topic[:-4]}{topic[-3:]}"
+    for arguments in (("topics", "describe", misspelt), ("topics", "delete", "--yes", misspelt), ("consume", misspelt)):
+        wanted = (
+            f"ottla: topic {misspelt} does not exist: did you mean {topic}? `ottla topics create {misspelt}` makes it\n"
+        )
+        assert ottla(*arguments, status=1).err == wanted
+    assert "did you mean" not in ottla("consume", "\u20ac", status=1).err
 
 
 def test_nothing_is_deleted_that_nobody_has_agreed_to(ottla, created, monkeypatch):

@@ -6,8 +6,9 @@ import argparse
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ottla.server.cli.client.assignment import assigned, topics_in
 from ottla.server.cli.client.cluster import by_topic, only
-from ottla.server.cli.client.groups import Listed, assigned, described, find_group, subscribed
+from ottla.server.cli.client.groups import Listed, described, find_group, no_group
 from ottla.server.cli.client.output import RequestFailed, print_json, print_line, print_pairs, print_table
 from ottla.server.cli.command_line import EXIT_OK
 from ottla.server.cli.on_cluster import Actions, wants_json
@@ -47,7 +48,7 @@ def _show_all(cluster: Cluster, options: argparse.Namespace) -> int:
 def _group(cluster: Cluster, name: str) -> dict[str, Any]:
     listed = find_group(cluster, name)
     if listed is None:
-        raise RequestFailed(f"group {name} does not exist: `ottla groups` lists those that do")
+        raise no_group(cluster, name)
     ask = _KINDS.get(listed.kind.lower())
     if ask is None:
         raise RequestFailed(f"group {name} is of a kind that this version does not know: {listed.kind}")
@@ -81,7 +82,7 @@ def _classic(cluster: Cluster, group: str) -> Members:
         _member(
             each,
             each.group_instance_id,
-            subscribed=subscribed(bytes(each.member_metadata)) if is_consumer else [],
+            subscribed=topics_in(bytes(each.member_metadata)) if is_consumer else [],
             assigned=_partitions(assigned(bytes(each.member_assignment)) if is_consumer else ()),
         )
         for each in found.members

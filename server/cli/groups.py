@@ -19,6 +19,7 @@ from ottla.server.cli.client.groups import (
     find_group,
     list_groups,
     members_of,
+    no_group,
     starts_of,
 )
 from ottla.server.cli.client.output import RequestFailed, print_json, print_line, print_pairs, print_table
@@ -113,7 +114,7 @@ def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
 def _described(cluster: Cluster, name: str) -> dict[str, Any]:
     listed = find_group(cluster, name)
     if listed is None:
-        raise RequestFailed(f"group {name} does not exist: `ottla groups` lists those that do")
+        raise no_group(cluster, name)
     members = members_of(cluster, listed)
     committed = _offsets_of(cluster, listed)
     readers = members.readers(committed)
@@ -218,7 +219,7 @@ _BEGUN_AGAIN = ("classic", "consumer")
 def _deletable(cluster: Cluster, name: str) -> Listed:
     listed = find_group(cluster, name)
     if listed is None:
-        raise RequestFailed(f"group {name} does not exist: `ottla groups` lists those that do")
+        raise no_group(cluster, name)
     if listed.state not in WITHOUT_MEMBERS:
         raise RequestFailed(f"group {name} has members (it is {listed.state}): stop them first")
     return listed

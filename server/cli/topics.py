@@ -8,7 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.server.cli.changes import add_yes, agree
-from ottla.server.cli.client.cluster import EARLIEST, LATEST, Cluster, TemporaryFailure, failed, offsets_at, only
+from ottla.server.cli.client.cluster import (
+    EARLIEST,
+    LATEST,
+    Cluster,
+    TemporaryFailure,
+    failed,
+    nearest_settings,
+    offsets_at,
+    only,
+)
 from ottla.server.cli.client.configs import assignment
 from ottla.server.cli.client.output import (
     RequestFailed,
@@ -185,6 +194,9 @@ def create_topic(
         result = only(cluster.controller().ask(request).topics, f"topic {name}")
         if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
             return False
+        if result.error_code == ErrorCode.INVALID_CONFIG and (hint := nearest_settings(configs)):
+            refusal = failed(f"topic {name}", result.error_code, result.error_message)
+            raise RequestFailed(f"{refusal}{hint}")
         cluster.check(f"topic {name}", result.error_code, result.error_message)
         return True
 

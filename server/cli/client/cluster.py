@@ -73,6 +73,29 @@ def only(answered: Sequence[T], what: str) -> T:
     return answered[0]
 
 
+def nearest_settings(names: Iterable[str]) -> str:
+    """Return "; did you mean NAME?" with the topic settings nearest to those in `names` that do not exist."""
+    from ottla.replication.config import LogConfig
+    from ottla.server.config.broker_config import nearest_name
+    from ottla.wire.settings import settings_of
+
+    known = settings_of(LogConfig)
+    found = [nearest_name(each, known) for each in names if each not in known]
+    return f"; did you mean {', '.join(filter(None, found))}?" if any(found) else ""
+
+
+NEAREST_AMONG_MAX = 20_000
+"""Limit of names that are compared with a misspelt one: each takes some 10 us."""
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Return "did you mean NAME? " for the name in `known` that is nearest to `name`; empty if none is near."""
+    from ottla.server.config.broker_config import nearest_name  # only for a message that ends the process
+
+    found = nearest_name(name, known[:NEAREST_AMONG_MAX])
+    return f"did you mean {found}? " if found else ""
+
+
 class Cluster:
     """Client of a cluster. Create it by `Cluster.reached` and call `close` at the end."""
 
@@ -120,19 +143,31 @@ class Cluster:
     def topics(self, names: Sequence[str], *, creates: bool = False) -> list[MetadataResponseTopic]:
         """Request sorted metadata of topics. `creates`: as in `metadata`. Raises RequestFailed if one is missing."""
 
+        end_s = time.monotonic() + (CREATION_S if creates else 0)
+
         def look() -> list[MetadataResponseTopic]:
             found = {each.name: each for each in self.metadata(names, creates=creates).topics}
             for name in names:
                 code = found[name].error_code if name in found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not creates:
-                    raise RequestFailed(f"topic {name} does not exist: `ottla topics create {name}` makes it")
+                if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and time.monotonic() >= end_s:
+                    raise self._missing(name)
                 self.check(f"topic {name}", code)
             return [found[name] for name in names]
 
-        topics = self.patiently(look, CREATION_S if creates else ANSWER_TIMEOUT_S)
+        topics = self.patiently(look)
         for topic in topics:
             topic.partitions.sort(key=lambda each: each.partition_index)
         return topics
+
+    def _missing(self, name: str) -> RequestFailed:
+        """Make the exception for a topic that does not exist, with the nearest name among those that do."""
+        try:
+            known = [each.name or "" for each in self.metadata(None).topics if not each.is_internal]
+        except (RequestFailed, TemporaryFailure):
+            known = []
+        return RequestFailed(
+            f"topic {name} does not exist: {nearest(name, known)}`ottla topics create {name}` makes it"
+        )
 
     def broker(self, node_id: int) -> BrokerConnection:
         """Return the shared connection to a broker that the metadata contains."""

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.server.cli.client.cluster import LATEST, Cluster, Partition, by_topic, offsets_at, only
+from ottla.server.cli.client.assignment import PROTOCOL_TYPE, assigned
+from ottla.server.cli.client.cluster import LATEST, Cluster, Partition, by_topic, nearest, offsets_at, only
 from ottla.server.cli.client.output import RequestFailed
-from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
+from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.consumer_group import ConsumerGroupDescribeRequest
-from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment, decode_subscription
 from ottla.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from ottla.wire.messages.offsets import (
     OffsetCommitRequest,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 CLASSIC, SHARE = "classic", "share"
 WITHOUT_MEMBERS = ("", "Empty", "Dead")
-_NAMES_MAX_VERSION = 9  # of OffsetFetch and OffsetCommit: later ones name topics by their ids
+NAMES_MAX_VERSION = 9  # of OffsetFetch and OffsetCommit: later ones name topics by their ids
 
 
 class Listed(NamedTuple):
@@ -60,6 +60,15 @@ def find_group(cluster: Cluster, group: str) -> Listed | None:
     return next((each for each in found if each.group == group), None)
 
 
+def no_group(cluster: Cluster, group: str) -> RequestFailed:
+    """Make the exception for a group that does not exist, with the nearest name among those that do."""
+    try:
+        known = [each.group for each in list_groups(cluster)]
+    except RequestFailed:
+        known = []
+    return RequestFailed(f"group {group} does not exist: {nearest(group, known)}`ottla groups` lists those that do")
+
+
 def _listed(cluster: Cluster, what: str, broker: Callable[[], BrokerConnection], node_id: int) -> list[Listed]:
     def ask() -> list[Listed]:
         answer = broker().ask(ListGroupsRequest())
@@ -81,7 +90,7 @@ def committed_of(cluster: Cluster, group: str) -> dict[Partition, int]:
     def ask() -> dict[Partition, int]:
         wanted = OffsetFetchRequestGroup(group_id=group, topics=None)
         request = OffsetFetchRequest(group_id=group, topics=None, groups=[wanted])
-        answer = cluster.coordinator(group).ask(request, at_most=_NAMES_MAX_VERSION)
+        answer = cluster.coordinator(group).ask(request, at_most=NAMES_MAX_VERSION)
         found = answer.groups[0] if answer.groups else answer
         cluster.check(f"the offsets of group {group}", found.error_code)
         answered = {(topic.name, each.partition_index): each for topic in found.topics for each in topic.partitions}
@@ -125,8 +134,10 @@ def ends_of(cluster: Cluster, partitions: Sequence[Partition]) -> dict[Partition
     return offsets_at(cluster, by_topic([each for each in partitions if each in there]), LATEST)
 
 
-def commit(cluster: Cluster, group: str, offsets: Mapping[Partition, int]) -> None:
-    """Commit offsets for a group without members. Raises RequestFailed."""
+def commit_request(
+    group: str, offsets: Mapping[Partition, int], member_id: str = "", epoch: int = -1
+) -> OffsetCommitRequest:
+    """Make the request that commits offsets. `epoch`: generation or member epoch; -1 for a group without members."""
     topics = [
         OffsetCommitRequestTopic(
             name=topic,
@@ -139,10 +150,15 @@ def commit(cluster: Cluster, group: str, offsets: Mapping[Partition, int]) -> No
         )
         for topic, numbers in by_topic(list(offsets)).items()
     ]
-    request = OffsetCommitRequest(group_id=group, member_id="", topics=topics)
+    return OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=epoch, member_id=member_id, topics=topics)
+
+
+def commit(cluster: Cluster, group: str, offsets: Mapping[Partition, int]) -> None:
+    """Commit offsets for a group without members. Raises RequestFailed."""
+    request = commit_request(group, offsets)
 
     def ask() -> None:
-        answer = cluster.coordinator(group).ask(request, at_most=_NAMES_MAX_VERSION)
+        answer = cluster.coordinator(group).ask(request, at_most=NAMES_MAX_VERSION)
         answered = {
             (topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions
         }
@@ -216,34 +232,13 @@ def _classic_members(cluster: Cluster, group: str) -> Members:
     answer = cluster.coordinator(group).ask(request, at_most=_DESCRIBE_MAX_VERSION)
     found = only(answer.groups, f"group {group}")
     cluster.check(f"group {group}", found.error_code, found.error_message)
-    is_consumer = found.protocol_type == "consumer"
+    is_consumer = found.protocol_type == PROTOCOL_TYPE
     assignments = [assigned(bytes(each.member_assignment)) if is_consumer else () for each in found.members]
     return Members([_member(each, of) for each, of in zip(found.members, assignments, strict=True)], {})
 
 
 def _member(found: Any, partitions: Iterable[Partition] = (), tasks: Iterable[Task] = ()) -> Member:
     return Member(found.member_id, found.client_id, found.client_host, tuple(partitions), tuple(tasks))
-
-
-def assigned(blob: bytes) -> tuple[Partition, ...]:
-    """Decode the assignment of a classic consumer; empty if it is malformed, because members may send any bytes."""
-    version = int.from_bytes(blob[:2], "big", signed=True)
-    if len(blob) < 2 or version < 0:
-        return ()
-    try:
-        newest = min(version, ConsumerProtocolAssignment.versions.last)
-        decoded = ConsumerProtocolAssignment.decode(blob, newest, start=2)
-    except (KafkaError, ProtocolViolation, ValueError, IndexError):
-        return ()
-    return tuple((topic.topic, number) for topic in decoded.assigned_partitions for number in topic.partitions)
-
-
-def subscribed(blob: bytes) -> list[str]:
-    """Decode the topics in the metadata of a classic consumer; empty if malformed, because members may send any bytes."""
-    try:
-        return list(decode_subscription(blob).topics)
-    except (KafkaError, ProtocolViolation, ValueError, IndexError):
-        return []
 
 
 def delete_group(cluster: Cluster, group: str) -> None:

@@ -13,17 +13,24 @@ the same group. It looks every METADATA_S whether topics have got more partition
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import trio
 
-from ottla.server.cli.client.cluster import by_topic
+from ottla.server.cli.client.assignment import (
+    PROTOCOL_TYPE,
+    RANGE,
+    assigned,
+    encoded,
+    range_assignment,
+    subscription,
+    topics_in,
+)
 from ottla.server.cli.client.connection import ANSWER_TIMEOUT_S
-from ottla.server.cli.client.groups import assigned
 from ottla.server.rest.client.cluster import KafkaCluster, Partition
 from ottla.server.rest.errors import KafkaFailure, RestError, check
-from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
+from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.classic_group import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -34,12 +41,6 @@ from ottla.wire.messages.classic_group import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
-from ottla.wire.messages.consumer_protocol import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-    TopicPartition,
-    decode_subscription,
-)
 from ottla.wire.schema import Message
 
 T = TypeVar("T")
@@ -48,8 +49,6 @@ logger = logging.getLogger("ottla.rest")
 
 SESSION_S, REBALANCE_S, HEARTBEAT_S, RETRY_S, METADATA_S = 45.0, 60.0, 3.0, 0.5, 30.0
 LEAVE_S = 5.0
-PROTOCOL_TYPE, RANGE = "consumer", "range"
-_VERSION = 1  # of subscription and assignment; members of all makes read it
 _REJOINING = (
     ErrorCode.REBALANCE_IN_PROGRESS,
     ErrorCode.ILLEGAL_GENERATION,
@@ -134,8 +133,7 @@ class Membership:
         await self._on_assigned(assigned(blob))
 
     async def _joined(self) -> JoinGroupResponse:
-        subscription = ConsumerProtocolSubscription(topics=list(self._topics))
-        metadata = _VERSION.to_bytes(2, "big") + subscription.encode(_VERSION)
+        metadata = subscription(self._topics)
 
         def take(answer: JoinGroupResponse) -> JoinGroupResponse:
             if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
@@ -178,11 +176,11 @@ class Membership:
         return await self._cluster.ask_coordinator(self._group, request, take, joins=joins, timeout_s=timeout_s)
 
     async def _shared_out(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
-        wanted = {each.member_id: _topics_in(bytes(each.metadata)) for each in joined.members}
+        wanted = {each.member_id: topics_in(bytes(each.metadata)) for each in joined.members}
         counts = await self._counts(sorted({topic for topics in wanted.values() for topic in topics}))
         self._leads = counts
         return [
-            SyncGroupRequestAssignment(member_id=member_id, assignment=_encoded(partitions))
+            SyncGroupRequestAssignment(member_id=member_id, assignment=encoded(partitions))
             for member_id, partitions in range_assignment(wanted, counts).items()
         ]
 
@@ -226,32 +224,3 @@ class Membership:
         if sorted(await self._find_topics()) != list(self._topics):
             return True
         return self._leads is not None and await self._counts(list(self._leads)) != self._leads
-
-
-def _topics_in(metadata: bytes) -> list[str]:
-    """Return the topics in an encoded subscription; empty if the format is unknown."""
-    try:
-        return list(decode_subscription(metadata).topics)
-    except (KafkaError, ProtocolViolation, ValueError, IndexError):
-        return []
-
-
-def range_assignment(wanted: Mapping[str, Sequence[str]], counts: Mapping[str, int]) -> dict[str, list[Partition]]:
-    """Assign each topic's partitions to its subscribers, in ranges. If uneven, the first subscribers get one more."""
-    found: dict[str, list[Partition]] = {member_id: [] for member_id in wanted}
-    for topic, count in sorted(counts.items()):
-        members = sorted(member_id for member_id, topics in wanted.items() if topic in topics)
-        if not members:
-            continue
-        each, more = divmod(count, len(members))
-        start = 0
-        for index, member_id in enumerate(members):
-            end = start + each + (index < more)
-            found[member_id] += [(topic, number) for number in range(start, end)]
-            start = end
-    return found
-
-
-def _encoded(partitions: Sequence[Partition]) -> bytes:
-    topics = [TopicPartition(topic=topic, partitions=numbers) for topic, numbers in by_topic(partitions).items()]
-    return _VERSION.to_bytes(2, "big") + ConsumerProtocolAssignment(assigned_partitions=topics).encode(_VERSION)

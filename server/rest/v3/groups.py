@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ottla.server.cli.client.groups import assigned
+from ottla.server.cli.client.assignment import assigned
 from ottla.server.rest import admin
 from ottla.server.rest.client.cluster import KafkaCluster, Partition
 from ottla.server.rest.client.reading import committed_of

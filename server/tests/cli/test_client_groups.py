@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.server.cli.client.assignment import assigned
 from ottla.server.cli.client.cluster import Cluster
-from ottla.server.cli.client.groups import Member, Members, Task, assigned, commit, committed_of
+from ottla.server.cli.client.groups import Member, Members, Task, commit, committed_of
 from ottla.server.cli.client.output import RequestFailed
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.server.broker import Broker
+from ottla.server.cli.client.assignment import topics_in
 from ottla.server.cli.client.cluster import Cluster, TemporaryFailure
-from ottla.server.cli.client.groups import commit, committed_of, list_groups, subscribed
+from ottla.server.cli.client.groups import commit, committed_of, list_groups
 from ottla.server.tests.cli.commanded import Shell, broker_in_thread
 from ottla.server.tests.console_client import write
 from ottla.wire.messages.classic_group import (
@@ -253,9 +254,9 @@ def test_a_group_with_members_is_not_deleted_and_neither_are_others(ottla: Shell
 @settings(max_examples=examples(60), deadline=None)
 @given(st.binary(max_size=60))
 def test_any_subscription_is_read_or_passed_over(blob: bytes) -> None:
-    assert len(subscribed(blob)) <= len(blob)
+    assert len(topics_in(blob)) <= len(blob)
 
 
 def test_a_subscription_of_a_later_version_is_read() -> None:
     body = ConsumerProtocolSubscription(topics=["a", "b"], user_data=None, owned_partitions=[]).encode(3)
-    assert subscribed(b"\0\x09" + body + b"more") == ["a", "b"]
+    assert topics_in(b"\0\x09" + body + b"more") == ["a", "b"]

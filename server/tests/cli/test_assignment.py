@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.server.rest.client.membership import _encoded, _topics_in, range_assignment
+from ottla.server.cli.client.assignment import assigned, encoded, range_assignment, topics_in
 
 TOPICS = st.sampled_from(["a", "b", "c"])
 
@@ -32,10 +32,8 @@ def test_each_wanted_partition_has_one_reader_who_wants_it(wanted, counts):
 
 @given(st.binary(max_size=40))
 def test_any_subscription_is_read(blob):
-    assert isinstance(_topics_in(blob), list)
+    assert isinstance(topics_in(blob), list)
 
 
 def test_an_assignment_is_what_other_consumers_read():
-    from ottla.server.cli.client.groups import assigned
-
-    assert assigned(_encoded([("a", 1), ("b", 0), ("a", 2)])) == (("a", 1), ("a", 2), ("b", 0))
+    assert assigned(encoded([("a", 1), ("b", 0), ("a", 2)])) == (("a", 1), ("a", 2), ("b", 0))

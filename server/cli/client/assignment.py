@@ -1,0 +1,65 @@
+"""Subscriptions and assignments of classic groups' consumers, and the range assignor that shares partitions out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ottla.server.cli.client.cluster import Partition, by_topic
+from ottla.wire.errors import KafkaError, ProtocolViolation
+from ottla.wire.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+    decode_subscription,
+)
+
+PROTOCOL_TYPE, RANGE = "consumer", "range"
+_VERSION = 1  # of subscription and assignment; members of all makes read it
+
+
+def subscription(topics: Sequence[str]) -> bytes:
+    """Encode the topics that a member subscribes to, for JoinGroup."""
+    return _VERSION.to_bytes(2, "big") + ConsumerProtocolSubscription(topics=list(topics)).encode(_VERSION)
+
+
+def topics_in(metadata: bytes) -> list[str]:
+    """Decode the topics of a subscription; empty if the format is unknown."""
+    try:
+        return list(decode_subscription(metadata).topics)
+    except (KafkaError, ProtocolViolation, ValueError, IndexError):
+        return []
+
+
+def assigned(blob: bytes) -> tuple[Partition, ...]:
+    """Decode the assignment of a classic consumer; empty if malformed, because members may send any bytes."""
+    version = int.from_bytes(blob[:2], "big", signed=True)
+    if len(blob) < 2 or version < 0:
+        return ()
+    try:
+        newest = min(version, ConsumerProtocolAssignment.versions.last)
+        decoded = ConsumerProtocolAssignment.decode(blob, newest, start=2)
+    except (KafkaError, ProtocolViolation, ValueError, IndexError):
+        return ()
+    return tuple((topic.topic, number) for topic in decoded.assigned_partitions for number in topic.partitions)
+
+
+def encoded(partitions: Sequence[Partition]) -> bytes:
+    """Encode the assignment of one member, for SyncGroup."""
+    topics = [TopicPartition(topic=topic, partitions=numbers) for topic, numbers in by_topic(partitions).items()]
+    return _VERSION.to_bytes(2, "big") + ConsumerProtocolAssignment(assigned_partitions=topics).encode(_VERSION)
+
+
+def range_assignment(wanted: Mapping[str, Sequence[str]], counts: Mapping[str, int]) -> dict[str, list[Partition]]:
+    """Assign each topic's partitions in ranges to subscribed members; if uneven, the first ones get one more."""
+    found: dict[str, list[Partition]] = {member_id: [] for member_id in wanted}
+    for topic, count in sorted(counts.items()):
+        members = sorted(member_id for member_id, topics in wanted.items() if topic in topics)
+        if not members:
+            continue
+        each, more = divmod(count, len(members))
+        start = 0
+        for index, member_id in enumerate(members):
+            end = start + each + (index < more)
+            found[member_id] += [(topic, number) for number in range(start, end)]
+            start = end
+    return found
