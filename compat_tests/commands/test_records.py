@@ -135,8 +135,8 @@ def test_aborted_and_open_transactions(ottla, created, servers, unique):
 
 def test_wrong_use(ottla, unique):
     for arguments, words in (
-        (("consume",), "no topic is named"),
-        (("produce",), "no topic is named"),
+        (("consume",), "which topic?"),
+        (("produce",), "which topic?"),
         (("consume", "t", "-f", "%q"), "%q is not known"),
         (("consume", "t", "-o", "soon"), "-o soon"),
         (("produce", "t", "-D", ""), "-D: a delimiter has"),

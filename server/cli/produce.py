@@ -101,7 +101,7 @@ def _topic_and_files(options: argparse.Namespace) -> tuple[str, list[str]]:
     topic, names = options.topic, list(options.names)
     if topic is None:
         if not names:
-            raise UsageError("no topic is named: ottla produce TOPIC")
+            raise UsageError("which topic? ottla produce TOPIC")
         topic = names.pop(0)
     if names and options.lines is not None:
         raise UsageError("-l FILE and files that are a record each cannot be given together")

@@ -3,7 +3,8 @@
 connection.py    connection to one broker; security.py: TLS and login; oauth.py: tokens
 cluster.py       brokers, leaders, coordinators, offsets
 producer.py      producer; batches.py: batches from files and pipes
-consumer.py      consumer without a group
+consumer.py      consumer of partitions; bounds.py: where it begins and ends
+group_consumer.py  consumer in a group; membership.py: members; assignment.py: what they subscribe to and get
 formats.py       formats of `ottla consume`; printing.py: prints batches by them
 configs.py       settings in force, and their changes
 groups.py        requests about groups

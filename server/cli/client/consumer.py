@@ -1,4 +1,4 @@
-"""Consumer without a group: reads partitions from their leaders, batch by batch, between the bounds of kcat's -o.
+"""Consumer of partitions: reads them from their leaders, batch by batch.
 
 Each leader has a connection and one Fetch request in flight. The next one is sent as soon as an answer has come, before its records are
 looked at, so that broker and command work at the same time. When a leader moves or a broker leaves, leaders are looked up again; the
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.server.cli.client.cluster import (
@@ -27,13 +27,12 @@ from ottla.server.cli.client.cluster import (
     offsets_at,
 )
 from ottla.server.cli.client.connection import ANSWER_TIMEOUT_S, BrokerConnection
-from ottla.server.cli.client.output import ConnectionLost, RequestFailed, UsageError, say
+from ottla.server.cli.client.output import ConnectionLost, RequestFailed, say
 from ottla.wire.control_batches import ControlType, control_type_id
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.record_decoding import decode_records
 from ottla.wire.records import BatchHeader, crc_is_valid, iter_batches
-from ottla.wire.settings import parse_integer
 
 if TYPE_CHECKING:
     from ottla.wire.messages.fetch import PartitionData
@@ -92,13 +91,24 @@ class Consumer:
     def __iter__(self) -> Iterator[Batch | AtEnd]:
         """Yield the batches of each partition in order, and AtEnd whenever the end of a partition is reached."""
         while self.positions:
-            try:
-                self._ask_all()
-            except (TemporaryFailure, ConnectionLost) as error:
-                self._wait_for_better(error)
-                continue
-            for leader in self._answered():
-                yield from self._taken(leader)
+            yield from self.round()
+
+    def round(self) -> Iterator[Batch | AtEnd]:
+        """Ask leaders that have no request in flight, and yield what one or more of them answer."""
+        try:
+            self._ask_all()
+        except (TemporaryFailure, ConnectionLost) as error:
+            self._wait_for_better(error)
+            return
+        for leader in self._answered():
+            yield from self._taken(leader)
+
+    def assign(self, positions: Mapping[Partition, int]) -> None:
+        """Read these partitions instead, from these offsets on. Answers to earlier requests are given up."""
+        for leader in list(self._under_way):
+            self._drop(leader)
+        self.positions = dict(positions)
+        self._told_end.clear()
 
     # --- asking
 
@@ -285,72 +295,3 @@ def _committed(part: PartitionData) -> IsWanted:
 def corrupt(place: Partition, error: KafkaError) -> RequestFailed:
     """Make the exception for a batch whose records cannot be decoded."""
     return failed(f"records of {place[0]}-{place[1]}", error.code, error.message)
-
-
-class Bounds(NamedTuple):
-    """Parsed option -o. `kind` is beginning, end, offset, before_end or time."""
-
-    kind: str = "beginning"
-    number: int = 0
-    until_ms: int | None = None
-
-
-def parse_bounds(texts: Sequence[str]) -> Bounds:
-    """Parse -o: one value gives the beginning; s@TIME and e@TIME give beginning and end. Raises UsageError."""
-    bounds = Bounds()
-    for text in texts:
-        if text in ("beginning", "start", "end"):
-            bounds = bounds._replace(kind="end" if text == "end" else "beginning")
-            continue
-        prefix, number_text = (text[:2], text[2:]) if text[:2] in ("s@", "e@") else ("", text)
-        number = parse_integer(number_text, 64)
-        if number is None or (prefix and number < 0):
-            raise UsageError(f"-o {text}: must be beginning, end, an offset, -N, s@TIME or e@TIME (in ms since 1970)")
-        if prefix == "e@":
-            bounds = bounds._replace(until_ms=number)
-        elif prefix == "s@":
-            bounds = bounds._replace(kind="time", number=number)
-        else:
-            # Also "-0", which is the end.
-            kind = "before_end" if number_text.startswith("-") else "offset"
-            bounds = bounds._replace(kind=kind, number=abs(number))
-    return bounds
-
-
-def begin_and_end(
-    cluster: Cluster, partitions: Mapping[str, Sequence[int]], bounds: Bounds, isolation: int = READ_COMMITTED
-) -> dict[Partition, tuple[int, int | None]]:
-    """Return each partition's first offset and end offset for `bounds`. End None: read without an end."""
-    begins = _begins(cluster, partitions, bounds, isolation)
-    if bounds.until_ms is None:
-        return {place: (begin, None) for place, begin in begins.items()}
-    ends = _at_time(cluster, partitions, bounds.until_ms, isolation)
-    return {place: (begin, ends[place]) for place, begin in begins.items()}
-
-
-def _begins(
-    cluster: Cluster, partitions: Mapping[str, Sequence[int]], bounds: Bounds, isolation: int
-) -> dict[Partition, int]:
-    if bounds.kind == "offset":
-        return {(topic, number): bounds.number for topic, numbers in partitions.items() for number in numbers}
-    if bounds.kind == "beginning":
-        return offsets_at(cluster, partitions, EARLIEST)
-    if bounds.kind == "time":
-        return _at_time(cluster, partitions, bounds.number, isolation)
-    latest = offsets_at(cluster, partitions, LATEST, isolation=isolation)
-    if bounds.kind == "end":
-        return latest
-    earliest = offsets_at(cluster, partitions, EARLIEST)
-    return {place: max(earliest[place], offset - bounds.number) for place, offset in latest.items()}
-
-
-def _at_time(
-    cluster: Cluster, partitions: Mapping[str, Sequence[int]], timestamp_ms: int, isolation: int
-) -> dict[Partition, int]:
-    """Return, for each partition, the first offset at or after `timestamp_ms`; if there is none, the current end."""
-    found = offsets_at(cluster, partitions, timestamp_ms)
-    late: dict[str, list[int]] = {}
-    for (topic, number), offset in found.items():
-        if offset < 0:
-            late.setdefault(topic, []).append(number)
-    return found | (offsets_at(cluster, late, LATEST, isolation=isolation) if late else {})

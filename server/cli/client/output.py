@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import re
+import select
+import signal
 import sys
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
 
 
 class RequestFailed(Exception):
@@ -108,6 +111,79 @@ def _text(cell: Cell) -> str:
     if cell is None:
         return "-"
     return shown_text(cell).replace("\n", "\\n").replace("\t", "\\t") if isinstance(cell, str) else str(cell)
+
+
+PIPE_BYTES = select.PIPE_BUF
+"""Bytes that a pipe takes at once when it is ready for more."""
+
+DUTY_S, READY_S = 1.0, 0.2
+
+
+class Interruption:
+    """SIGINT, SIGTERM and SIGHUP within this block: they raise KeyboardInterrupt, in `held` only at `check` and at its end."""
+
+    def __init__(self) -> None:
+        self._is_held = self._is_asked = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self._before[each] = signal.signal(each, self._on_signal)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _on_signal(self, *_: object) -> None:
+        self._is_asked = True
+        if not self._is_held:
+            self.check()
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if a signal has come."""
+        if self._is_asked:
+            self._is_asked = False
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep what was done and what is noted about it together: no signal comes between."""
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
+        self.check()
+
+
+class PacedOutput:
+    """Stdout of a command that has other duties while its reader is slow."""
+
+    def __init__(self, duty: Callable[[], None], check: Callable[[], None]) -> None:
+        """`duty` is called about once a second, and `check` before each piece; it may raise KeyboardInterrupt."""
+        self._duty, self._check, self._next_duty_s = duty, check, time.monotonic() + DUTY_S
+        self.written = 0
+        """Bytes of the last `write` that have been written, also if it has failed or was interrupted."""
+
+    def write(self, data: bytes) -> None:
+        """Write and flush. Raises what stdout raises."""
+        self.written = 0
+        raw = getattr(sys.stdout.buffer, "raw", None)
+        if raw is None:  # a stand-in for stdout, which takes everything at once
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+            self.written = len(data)
+            return
+        sys.stdout.flush()
+        while self.written < len(data):
+            self._check()
+            is_ready = bool(select.select([], [raw], [], READY_S)[1])
+            if time.monotonic() >= self._next_duty_s:
+                self._duty()
+                self._next_duty_s = time.monotonic() + DUTY_S
+            if is_ready:
+                self.written += raw.write(data[self.written : self.written + PIPE_BYTES])
 
 
 INTERVAL_S = 0.5

@@ -346,13 +346,32 @@ class RecordPrinter:
         )
 
     def _one_by_one(self, batch: Batch, before: int | None) -> bytes:
+        return b"".join(text for _, text in self.each(batch, before))
+
+    def each(self, batch: Batch, before: int | None) -> Iterator[tuple[int, bytes]]:
+        """Yield offset and text of each wanted record, up to the limit. Raises RequestFailed."""
+        try:
+            for offset, text in self._texts(batch, before):
+                self.count += 1
+                yield offset, text
+                if self.is_done:
+                    break
+        except KafkaError as error:
+            raise corrupt(batch.place, error) from None
+
+    def _texts(self, batch: Batch, before: int | None) -> Iterator[tuple[int, bytes]]:
+        """Yield offset and text of each wanted record."""
         place = Place(*batch.place, batch.broker, batch.header.is_log_append_time)
-        parts = []
         for record in decode_records(batch.buffer, batch.start, header=batch.header):
-            if record.offset < batch.first_offset or (before is not None and record.offset >= before):
-                continue
-            if self.is_done:
+            if record.offset >= batch.first_offset and (before is None or record.offset < before):
+                yield record.offset, self._print_record(record, place)
+
+    def next_offset(self, batch: Batch, before: int | None, size: int) -> int:
+        """Return the offset behind the last record that is whole in the first `size` bytes of the printed text."""
+        found = batch.first_offset
+        for offset, text in self._texts(batch, before):
+            size -= len(text)
+            if size < 0:
                 break
-            parts.append(self._print_record(record, place))
-            self.count += 1
-        return b"".join(parts)
+            found = offset + 1
+        return found

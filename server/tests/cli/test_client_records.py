@@ -21,7 +21,7 @@ from ottla.server.cli.client.batches import (
     records_in,
     values_area,
 )
-from ottla.server.cli.client.consumer import Batch, Bounds, Consumer, parse_bounds
+from ottla.server.cli.client.consumer import Batch, Consumer
 from ottla.server.cli.client.formats import (
     FIELDS,
     Place,
@@ -243,17 +243,6 @@ def test_long_batches_and_long_values():
 
 
 # --- reading
-
-
-def test_where_to_begin():
-    assert parse_bounds([]) == Bounds("beginning")
-    assert parse_bounds(["end"]) == Bounds("end")
-    assert parse_bounds(["5"]) == Bounds("offset", 5)
-    assert parse_bounds(["-5"]) == Bounds("before_end", 5)
-    assert parse_bounds(["s@7", "e@9"]) == Bounds("time", 7, 9)
-    for wrong in ("", "x", "s@", "s@-1", "9" * 30, "1.5", "stored"):
-        with pytest.raises(UsageError, match="must be beginning, end, an offset"):
-            parse_bounds([wrong])
 
 
 def fetched(data: bytes, isolation: int, aborted: list[AbortedTransaction]) -> list[int]:

@@ -1,0 +1,124 @@
+"""Option -o of `ottla consume`: where reading begins, and where it ends.
+
+    beginning, earliest     the first record that is there       end, latest     behind the last one
+    5                       this offset                          -5              so many before the end
+    stored                  what the group has committed         @TIME, s@TIME   the first record since then
+                                                                 e@TIME          where to end
+
+A time is 2026-11-28, 2026-11-28T10:30 or the like, local unless it names a zone; ms since 1970; or a while ago, such as -1h or -2d12h.
+As in rpk, a time of ten digits behind a plain @ is in seconds.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from ottla.server.cli.client.cluster import EARLIEST, LATEST, READ_COMMITTED, Cluster, Partition, offsets_at
+from ottla.server.cli.client.output import UsageError
+from ottla.wire.settings import parse_integer
+
+STORED = "stored"
+_WORDS = {"beginning": "beginning", "start": "beginning", "earliest": "beginning", "end": "end", "latest": "end"}
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_WHILE = re.compile(r"-(?:[0-9]{1,12}(?:ms|[smhdw]))+")
+_PART = re.compile(r"([0-9]+)(ms|[smhdw])")
+_SECONDS_DIGITS = 10
+
+
+class Bounds(NamedTuple):
+    """Parsed option -o. `kind` is beginning, end, offset, before_end or time."""
+
+    kind: str = "beginning"
+    number: int = 0
+    until_ms: int | None = None
+    is_stored: bool = False
+    """True if committed offsets of the group were asked for by name."""
+
+
+def parse_bounds(texts: Sequence[str]) -> Bounds:
+    """Parse the values of -o; a later value replaces an earlier one of the same bound. Raises UsageError."""
+    bounds = Bounds()
+    for text in texts:
+        prefix, at, when = text.partition("@")
+        if text in _WORDS:
+            bounds = bounds._replace(kind=_WORDS[text])
+        elif text == STORED:
+            bounds = bounds._replace(is_stored=True)
+        elif at and prefix == "e":
+            bounds = bounds._replace(until_ms=_time_ms(text, when))
+        elif at and prefix in ("s", ""):
+            bounds = bounds._replace(kind="time", number=_time_ms(text, when))
+        elif (number := parse_integer(text, 64)) is not None:
+            # Also "-0", which is the end.
+            kind = "before_end" if text.startswith("-") else "offset"
+            bounds = bounds._replace(kind=kind, number=abs(number))
+        else:
+            raise UsageError(
+                f"-o {text}: must be earliest, latest, stored, an offset, -N, @TIME, s@TIME or e@TIME,"
+                " where TIME is 2026-11-28T10:30, -1h or ms since 1970"
+            )
+    return bounds
+
+
+def _time_ms(option: str, text: str) -> int:
+    """Convert a time to ms since 1970. Raises UsageError. `option`: the value of -o, for the error."""
+    if _WHILE.fullmatch(text):
+        found = int(time.time() * 1000) - sum(int(count) * _UNITS_MS[unit] for count, unit in _PART.findall(text))
+    elif (number := parse_integer(text, 64)) is not None and not text.startswith("-"):
+        is_seconds = option.startswith("@") and len(text) == _SECONDS_DIGITS
+        found = number * 1000 if is_seconds else number
+    else:
+        try:
+            # astimezone() takes a time without a zone as local.
+            found = int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
+        except (ValueError, OverflowError, OSError):
+            raise UsageError(
+                f"-o {option}: {text!r} is no time such as 2026-11-28, 2026-11-28T10:30, 2026-11-28T10:30+01:00, -1h or"
+                " 1700000000000 (ms since 1970)"
+            ) from None
+    if found < 0:
+        raise UsageError(f"-o {option}: the time is before 1970")
+    return found
+
+
+def begin_and_end(
+    cluster: Cluster, partitions: Mapping[str, Sequence[int]], bounds: Bounds, isolation: int = READ_COMMITTED
+) -> dict[Partition, tuple[int, int | None]]:
+    """Return each partition's first offset and end offset for the bounds. The end is None if there is no end."""
+    begins = _begins(cluster, partitions, bounds, isolation)
+    if bounds.until_ms is None:
+        return {place: (begin, None) for place, begin in begins.items()}
+    ends = _at_time(cluster, partitions, bounds.until_ms, isolation)
+    return {place: (begin, ends[place]) for place, begin in begins.items()}
+
+
+def _begins(
+    cluster: Cluster, partitions: Mapping[str, Sequence[int]], bounds: Bounds, isolation: int
+) -> dict[Partition, int]:
+    if bounds.kind == "offset":
+        return {(topic, number): bounds.number for topic, numbers in partitions.items() for number in numbers}
+    if bounds.kind == "beginning":
+        return offsets_at(cluster, partitions, EARLIEST)
+    if bounds.kind == "time":
+        return _at_time(cluster, partitions, bounds.number, isolation)
+    latest = offsets_at(cluster, partitions, LATEST, isolation=isolation)
+    if bounds.kind == "end":
+        return latest
+    earliest = offsets_at(cluster, partitions, EARLIEST)
+    return {place: max(earliest[place], offset - bounds.number) for place, offset in latest.items()}
+
+
+def _at_time(
+    cluster: Cluster, partitions: Mapping[str, Sequence[int]], timestamp_ms: int, isolation: int
+) -> dict[Partition, int]:
+    """Return the first offset at or after `timestamp_ms` in each partition; the current end if there is none."""
+    found = offsets_at(cluster, partitions, timestamp_ms)
+    late: dict[str, list[int]] = {}
+    for (topic, number), offset in found.items():
+        if offset < 0:
+            late.setdefault(topic, []).append(number)
+    return found | (offsets_at(cluster, late, LATEST, isolation=isolation) if late else {})

@@ -1,0 +1,130 @@
+"""Consumer in a group: reads what the group assigns to this member, and commits how far records are written.
+
+At least once: an offset is committed only after the records before it have been written to stdout. `done` holds those offsets. Whoever
+prints sets them batch by batch; between two rounds of fetches all records that came are printed, so that the consumer's own positions
+count, which are also past records that are not shown (aborted ones, markers of transactions).
+
+When the group takes partitions away, their offsets are committed first. If the group has already given them to others (`Member.is_lost`),
+nothing is committed, and those records come again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from ottla.server.cli.client.cluster import Cluster, Partition
+from ottla.server.cli.client.consumer import AtEnd, Batch, Consumer
+from ottla.server.cli.client.groups import committed_of
+from ottla.server.cli.client.membership import Member
+from ottla.server.cli.client.output import say
+
+COMMIT_S = 5.0
+"""Time between two commits while records come, Kafka's auto.commit.interval.ms."""
+
+IDLE_S = 0.1
+
+Begin = Callable[[Sequence[Partition]], Mapping[Partition, int]]
+"""Return the offsets at which partitions are begun of which the group has committed none. Raises RequestFailed."""
+
+
+class GroupConsumer:
+    """Consumer of the partitions that a group assigns to `member`."""
+
+    def __init__(
+        self, cluster: Cluster, group: str, member: Member, isolation: int, begin: Begin, commit_s: float | None
+    ) -> None:
+        """`commit_s`: seconds between two commits; None: no offset is ever committed."""
+        self.done: dict[Partition, int] = {}
+        """Offset up to which each assigned partition is written."""
+        self.committed: dict[Partition, int] = {}
+        """Committed offsets of the assigned partitions; in the end also of those that were taken away."""
+        self._reader = Consumer(cluster, {}, isolation)
+        self._cluster, self._group, self._member, self._begin = cluster, group, member, begin
+        self._commit_s = commit_s
+        self._next_commit_s = time.monotonic() + (commit_s or 0)
+        self._closed: set[Partition] = set()
+
+    @property
+    def is_over(self) -> bool:
+        """True if all assigned partitions are closed, or if none is assigned."""
+        return not self._reader.positions and not self._member.must_join and self._member.is_settled
+
+    @property
+    def open_count(self) -> int:
+        """Number of partitions that are still read."""
+        return len(self._reader.positions)
+
+    def close(self, place: Partition) -> None:
+        """Stop reading a partition."""
+        self._closed.add(place)
+        self._reader.close(place)
+
+    def round(self) -> Iterator[Batch | AtEnd]:
+        """Yield what has come, in one round of fetches. Between rounds assignments change and offsets are committed."""
+        self.attend()
+        if not self._reader.positions:
+            time.sleep(IDLE_S)
+            return
+        yield from self._reader.round()
+        self.done.update(self._reader.positions)
+
+    def attend(self) -> None:
+        """Do what the group and the interval of commits want. All records that came must be written."""
+        self._member.beat()
+        while self._member.must_join:
+            if not self._member.is_lost:
+                self.commit()
+            if self._member.is_lost:
+                self._forget()
+            self._take(self._member.join())
+        if self._commit_s and time.monotonic() >= self._next_commit_s:
+            self.commit()
+
+    def beat(self) -> None:
+        """Tell the group that this member is alive; for calls while records are being written."""
+        self._member.beat()
+
+    def commit(self) -> None:
+        """Commit the offsets in `done` that are new. Raises RequestFailed."""
+        new = {place: offset for place, offset in self.done.items() if self.committed.get(place) != offset}
+        if self._commit_s is None or not new:
+            return
+        if self._member.commit(new):
+            self.committed.update(new)
+        self._next_commit_s = time.monotonic() + self._commit_s
+
+    def end(self) -> None:
+        """Commit what is written, leave the group and hang up. Raises RequestFailed."""
+        self._reader.close_all()
+        try:
+            if not self._member.is_lost:
+                self.commit()
+            if self._member.is_lost:
+                self._forget()
+        finally:
+            self._member.leave()
+
+    def _forget(self) -> None:
+        lost = sum(self.committed.get(place) != offset for place, offset in self.done.items())
+        if lost and self._commit_s is not None:
+            say(
+                f"group {self._group} has given {lost} partitions to others before their offsets were committed:"
+                " some records come again"
+            )
+        self.done.clear()
+        self._reader.assign({})
+
+    def _take(self, assigned: Sequence[Partition]) -> None:
+        """Read the assigned partitions: those that are new from their committed offsets on."""
+        kept = {place: offset for place, offset in self.done.items() if place in assigned}
+        new = [place for place in assigned if place not in kept]
+        if new:
+            stored = committed_of(self._cluster, self._group)
+            found = {place: stored[place] for place in new if place in stored}
+            self.committed.update(found)
+            others = [place for place in new if place not in found]
+            kept.update(found | dict(self._begin(others) if others else {}))
+        self.done = kept
+        self._closed &= set(assigned)
+        self._reader.assign({place: offset for place, offset in kept.items() if place not in self._closed})

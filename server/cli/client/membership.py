@@ -1,0 +1,387 @@
+"""Memberships of `ottla consume` in consumer groups, by both of Kafka's protocols. Blocking, in one thread.
+
+    ClassicMember     JoinGroup, SyncGroup, Heartbeat: the leader among the members shares out the partitions
+    ConsumerMember    ConsumerGroupHeartbeat (KIP-848): the broker shares out the partitions
+
+Whoever owns a member calls `beat` often, and when `must_join` is set after it commits and calls `join`, which returns the new assignment.
+`is_lost` says that others may have the partitions already, so that nothing can be committed any more.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from ottla.server.cli.client.assignment import (
+    PROTOCOL_TYPE,
+    RANGE,
+    assigned,
+    encoded,
+    range_assignment,
+    subscription,
+    topics_in,
+)
+from ottla.server.cli.client.cluster import Cluster, Partition, TemporaryFailure, by_topic, failed
+from ottla.server.cli.client.connection import ANSWER_TIMEOUT_S, BrokerConnection
+from ottla.server.cli.client.groups import NAMES_MAX_VERSION, commit_request
+from ottla.server.cli.client.output import ConnectionLost
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.classic_group import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from ottla.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest, TopicPartitions
+from ottla.wire.messages.offsets import OffsetCommitResponse
+from ottla.wire.schema import Message
+
+SESSION_S, HEARTBEAT_S = 45.0, 3.0
+REBALANCE_S = 300.0
+"""Time that the others wait for a member that is writing, Kafka's max.poll.interval.ms."""
+
+METADATA_S = 30.0
+LEAVE_S = 5.0
+_PATIENCE_S = 10.0  # a group that was empty lets its first member wait for three seconds
+_MOVED = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+)
+_LOST = (
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+)
+"""Errors of a commit after which others may have the partitions."""
+
+
+class Member(Protocol):
+    """Membership in a consumer group."""
+
+    must_join: bool
+    is_lost: bool
+
+    @property
+    def is_settled(self) -> bool:
+        """False while more partitions may follow soon without a change of the group."""
+
+    def beat(self) -> None:
+        """Send a heartbeat if one is due. Raises RequestFailed."""
+
+    def join(self) -> tuple[Partition, ...]:
+        """Join the group, or take over a new assignment; return the assigned partitions. Raises RequestFailed."""
+
+    def commit(self, offsets: Mapping[Partition, int]) -> bool:
+        """Commit offsets; return False and set `is_lost` if the group does not take them. Raises RequestFailed."""
+
+    def leave(self) -> None:
+        """Leave the group. Raises RequestFailed."""
+
+
+class Coordinator:
+    """Connection to the coordinator of a group, which is found anew when it moves."""
+
+    def __init__(self, cluster: Cluster, group: str) -> None:
+        self.cluster, self.group = cluster, group
+        self._connection: BrokerConnection | None = None
+
+    def ask(
+        self,
+        request: Message,
+        code_of: Callable[[Any], int],
+        *,
+        at_most: int = 1000,
+        answer_s: float = ANSWER_TIMEOUT_S,
+        timeout_s: float = ANSWER_TIMEOUT_S,
+    ) -> Any:
+        """Send a request until a coordinator answers. `code_of`: error code of an answer. Raises RequestFailed.
+
+        `answer_s`: time for one answer; `timeout_s`: time for further attempts after a failure.
+        """
+
+        def once() -> Any:
+            connection = self._connected()
+            try:
+                answer = connection.ask(request, at_most=at_most, timeout_s=answer_s)
+            except ConnectionLost as error:
+                self.hang_up()
+                raise TemporaryFailure(str(error)) from None
+            if (code := code_of(answer)) in _MOVED:
+                self._connection = None
+                raise TemporaryFailure(str(failed(f"the coordinator of group {self.group}", code)))
+            return answer
+
+        return self.cluster.patiently(once, timeout_s)
+
+    def hang_up(self) -> None:
+        """Close the connection; the next request opens another one."""
+        if self._connection is not None:
+            self.cluster.drop(self._connection)
+            self._connection = None
+
+    def _connected(self) -> BrokerConnection:
+        if self._connection is None or self._connection.is_closed:
+            self._connection = self.cluster.coordinator(self.group)
+            self._connection.patience_s = max(self._connection.patience_s, _PATIENCE_S)
+        return self._connection
+
+
+def _code(answer: Any) -> int:
+    code: int = answer.error_code
+    return code
+
+
+def _commit_code(answer: OffsetCommitResponse) -> int:
+    """Return the first error of a commit; 0 if all offsets are committed."""
+    return next((each.error_code for topic in answer.topics for each in topic.partitions if each.error_code), 0)
+
+
+class ClassicMember:
+    """Member of a classic group."""
+
+    def __init__(self, cluster: Cluster, group: str, topics: Sequence[str]) -> None:
+        self.must_join, self.is_lost, self.is_settled = True, False, True
+        self._coordinator, self._cluster, self._group = Coordinator(cluster, group), cluster, group
+        self._topics = sorted(topics)
+        self._member_id, self._generation = "", -1
+        self._next_beat_s = self._next_look_s = 0.0
+        self._counts: dict[str, int] | None = None
+        """Partitions of the topics that this member has shared out as the leader."""
+
+    def beat(self) -> None:
+        now_s = time.monotonic()
+        if self.must_join or now_s < self._next_beat_s:
+            return
+        self._next_beat_s = now_s + HEARTBEAT_S
+        request = HeartbeatRequest(group_id=self._group, generation_id=self._generation, member_id=self._member_id)
+        self._note(self._coordinator.ask(request, _code).error_code)
+        if self._counts is not None and now_s > self._next_look_s:
+            self._next_look_s = now_s + METADATA_S
+            self.must_join = self.must_join or self._counted(list(self._counts)) != self._counts
+
+    def _note(self, code: int) -> None:
+        """Take in the error code of a heartbeat, JoinGroup or SyncGroup. Raises RequestFailed."""
+        if not code:
+            return
+        self.must_join = True
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
+            return
+        self.is_lost = True
+        if code == ErrorCode.UNKNOWN_MEMBER_ID:
+            self._member_id = ""
+        elif code != ErrorCode.ILLEGAL_GENERATION:
+            raise failed(f"group {self._group}", code)
+
+    def join(self) -> tuple[Partition, ...]:
+        self.must_join = True
+        while self.must_join:
+            self.must_join = False
+            joined = self._joined()
+            if not self.must_join:
+                partitions = self._synced(joined)
+        self.is_lost = False
+        self._next_beat_s = time.monotonic() + HEARTBEAT_S
+        return partitions
+
+    def _joined(self) -> JoinGroupResponse:
+        while True:
+            request = JoinGroupRequest(
+                group_id=self._group,
+                session_timeout_ms=int(SESSION_S * 1000),
+                rebalance_timeout_ms=int(REBALANCE_S * 1000),
+                member_id=self._member_id,
+                protocol_type=PROTOCOL_TYPE,
+                protocols=[JoinGroupRequestProtocol(name=RANGE, metadata=subscription(self._topics))],
+            )
+            answer: JoinGroupResponse = self._coordinator.ask(request, _code, answer_s=REBALANCE_S + ANSWER_TIMEOUT_S)
+            if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+                self._member_id = answer.member_id
+                continue
+            self._note(answer.error_code)
+            if not answer.error_code:
+                self._member_id, self._generation = answer.member_id, answer.generation_id
+            return answer
+
+    def _synced(self, joined: JoinGroupResponse) -> tuple[Partition, ...]:
+        self._counts = None
+        assignments = []
+        if joined.leader == joined.member_id and not joined.skip_assignment:
+            wanted = {each.member_id: topics_in(bytes(each.metadata)) for each in joined.members}
+            self._counts = self._counted(sorted({topic for topics in wanted.values() for topic in topics}))
+            self._next_look_s = time.monotonic() + METADATA_S
+            assignments = [
+                SyncGroupRequestAssignment(member_id=member_id, assignment=encoded(partitions))
+                for member_id, partitions in range_assignment(wanted, self._counts).items()
+            ]
+        request = SyncGroupRequest(
+            group_id=self._group,
+            generation_id=self._generation,
+            member_id=self._member_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=joined.protocol_name,
+            assignments=assignments,
+        )
+        answer = self._coordinator.ask(request, _code, answer_s=REBALANCE_S + ANSWER_TIMEOUT_S)
+        self._note(answer.error_code)
+        return assigned(bytes(answer.assignment))
+
+    def _counted(self, topics: Sequence[str]) -> dict[str, int]:
+        if not topics:
+            return {}
+        answer = self._cluster.metadata(topics)
+        return {each.name or "": len(each.partitions) for each in answer.topics if not each.error_code}
+
+    def commit(self, offsets: Mapping[Partition, int]) -> bool:
+        request = commit_request(self._group, offsets, self._member_id, self._generation)
+        code = _commit_code(self._coordinator.ask(request, _commit_code, at_most=NAMES_MAX_VERSION))
+        if code in _LOST:
+            self.must_join = self.is_lost = True
+            return False
+        if code:
+            raise failed(f"the offsets of group {self._group}", code)
+        return True
+
+    def leave(self) -> None:
+        self._coordinator.hang_up()
+        if not self._member_id:
+            return
+        identity = MemberIdentity(member_id=self._member_id, reason="ottla consume ends")
+        request = LeaveGroupRequest(group_id=self._group, member_id=self._member_id, members=[identity])
+        self._coordinator.ask(request, _code, answer_s=LEAVE_S, timeout_s=LEAVE_S)
+        self._member_id = ""
+
+
+JOINING, LEAVING = 0, -1  # member epochs with a meaning of their own
+
+
+def new_member_id() -> str:
+    """Make a random member id in the form that Kafka's clients use: a UUID in base64 for addresses."""
+    return base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+
+
+class ConsumerMember:
+    """Member of a consumer group of KIP-848."""
+
+    def __init__(self, cluster: Cluster, group: str, topics: Sequence[str]) -> None:
+        self.must_join, self.is_lost = True, False
+        self._coordinator, self._group = Coordinator(cluster, group), group
+        self._topics = sorted(topics)
+        self._names = TopicNames(cluster, self._topics)
+        self._member_id, self._epoch = new_member_id(), JOINING
+        self._owned: tuple[Partition, ...] = ()
+        self._target: tuple[Partition, ...] = ()
+        self._next_beat_s = 0.0
+        self._settled_s = 0.0
+
+    @property
+    def is_settled(self) -> bool:
+        return bool(self._owned) or time.monotonic() > self._settled_s
+
+    def beat(self) -> None:
+        if not self.must_join and time.monotonic() >= self._next_beat_s:
+            self._send(self._epoch)
+
+    def join(self) -> tuple[Partition, ...]:
+        if self.is_lost or self._epoch == JOINING:
+            self._owned = self._target = ()
+            self.is_lost = False
+            self._settled_s = time.monotonic() + 2 * HEARTBEAT_S
+            self._send(JOINING, is_whole=True)
+        self.must_join = self.is_lost
+        if not self.is_lost and self._owned != self._target:
+            self._owned = self._target
+            self._send(self._epoch, is_whole=True)
+        return self._owned
+
+    def _send(self, epoch: int, *, is_whole: bool = False) -> None:
+        """Send a heartbeat, with subscription and owned partitions if `is_whole`. Raises RequestFailed."""
+        owned = [
+            TopicPartitions(topic_id=self._names.ids[topic], partitions=numbers)
+            for topic, numbers in by_topic(self._owned).items()
+        ]
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self._group,
+            member_id=self._member_id,
+            member_epoch=epoch,
+            rebalance_timeout_ms=int(REBALANCE_S * 1000) if is_whole else -1,
+            subscribed_topic_names=self._topics if is_whole else None,
+            topic_partitions=owned if is_whole else None,
+        )
+        answer = self._coordinator.ask(request, _code)
+        if answer.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
+            self.must_join = self.is_lost = True
+            self._epoch = JOINING
+            return
+        if answer.error_code:
+            raise failed(f"group {self._group}", answer.error_code, answer.error_message)
+        self._epoch = answer.member_epoch
+        self._next_beat_s = time.monotonic() + min(answer.heartbeat_interval_ms / 1000, HEARTBEAT_S)
+        if answer.assignment is not None:
+            self._target = self._names.partitions(answer.assignment.topic_partitions)
+            self.must_join = self._target != self._owned
+
+    def commit(self, offsets: Mapping[Partition, int]) -> bool:
+        for _ in range(3):
+            request = commit_request(self._group, offsets, self._member_id, self._epoch)
+            code = _commit_code(self._coordinator.ask(request, _commit_code, at_most=NAMES_MAX_VERSION))
+            if code != ErrorCode.STALE_MEMBER_EPOCH:
+                break
+            self._send(self._epoch)  # the answer tells the newer epoch
+        if code in _LOST or code == ErrorCode.STALE_MEMBER_EPOCH:
+            self.must_join = self.is_lost = True
+            self._epoch = JOINING
+            return False
+        if code:
+            raise failed(f"the offsets of group {self._group}", code)
+        return True
+
+    def leave(self) -> None:
+        self._coordinator.hang_up()
+        if self._epoch == JOINING:
+            return
+        request = ConsumerGroupHeartbeatRequest(group_id=self._group, member_id=self._member_id, member_epoch=LEAVING)
+        self._coordinator.ask(request, _code, answer_s=LEAVE_S, timeout_s=LEAVE_S)
+        self._epoch = JOINING
+
+
+class TopicNames:
+    """Names and ids of topics, for requests that name topics by their ids."""
+
+    def __init__(self, cluster: Cluster, topics: Sequence[str]) -> None:
+        self._cluster, self._topics = cluster, topics
+        self.ids: dict[str, bytes] = {}
+        self.names: dict[bytes, str] = {}
+
+    def partitions(self, found: Sequence[Any]) -> tuple[Partition, ...]:
+        """Convert topic ids with partition numbers to partitions, sorted. Raises RequestFailed if a topic is unknown."""
+        if any(each.topic_id not in self.names for each in found):
+            self._cluster.patiently(lambda: self._learn(found))
+        return tuple(sorted((self.names[each.topic_id], number) for each in found for number in each.partitions))
+
+    def _learn(self, found: Sequence[Any]) -> None:
+        for topic in self._cluster.metadata(self._topics).topics:
+            if not topic.error_code:
+                self.ids[topic.name or ""] = topic.topic_id
+                self.names[topic.topic_id] = topic.name or ""
+        if any(each.topic_id not in self.names for each in found):
+            raise TemporaryFailure("the group assigns a topic that the brokers do not tell of yet")
+
+
+def member_of(cluster: Cluster, group: str, topics: Sequence[str], protocol: str) -> Member:
+    """Make a member of a group by the name of a protocol, one of PROTOCOLS."""
+    return PROTOCOLS[protocol](cluster, group, topics)
+
+
+PROTOCOLS: dict[str, Callable[[Cluster, str, Sequence[str]], Member]] = {
+    "classic": ClassicMember,
+    "consumer": ConsumerMember,
+}
