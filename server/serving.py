@@ -308,7 +308,7 @@ def bind_http(config: BrokerConfig) -> socket.socket | None:
 
 
 def listen_all(bound: Bound, backlog: int) -> None:
-    """Start to listen on all bound sockets; connections are accepted once the broker runs. Raises StartupError."""
+    """Start to listen on all bound sockets; connections are accepted when the broker runs. Raises StartupError."""
     for endpoint, sock in bound:
         try:
             sock.listen(backlog)

@@ -17,19 +17,19 @@ from ottla.server.cli.on_cluster import wants_json
 
 
 def add_dry_run(parser: argparse.ArgumentParser) -> None:
-    """Add --dry-run, with which a command checks its change and makes none."""
+    """Add --dry-run, which lets a command validate and show its change without making it."""
     parser.add_argument(
         "--dry-run", action="store_true", help="have it checked, tell what would change, change nothing"
     )
 
 
 def add_yes(parser: argparse.ArgumentParser) -> None:
-    """Add --yes, which answers the question before a deletion."""
+    """Add --yes, which skips the confirmation question."""
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
 
 
 def agree(options: argparse.Namespace, question: str) -> None:
-    """Ask before a change that loses something, unless --yes. Raises RequestFailed (no), UsageError (nobody to ask)."""
+    """Ask the user `question`, unless --yes is given. Raises RequestFailed for a no, UsageError without a terminal."""
     if options.yes:
         return
     if sys.stdin is None or not sys.stdin.isatty():
@@ -41,14 +41,14 @@ def agree(options: argparse.Namespace, question: str) -> None:
 
 
 class Step(NamedTuple):
-    """Part of a change. `done` says what is changed then, such as "orders has 6 partitions"."""
+    """Step of a change. `done`: text about the result of the step, such as "orders has 6 partitions"."""
 
     done: str
     act: Callable[[], object]
 
 
 def carry_out(steps: Sequence[Step]) -> None:
-    """Run steps in order. If one fails, the error says which steps were done. Raises RequestFailed, KeyboardInterrupt."""
+    """Run steps in order. After a failure, raise RequestFailed with the steps done. Raises KeyboardInterrupt."""
     done: list[str] = []
     for step in steps:
         try:
@@ -68,7 +68,7 @@ def _done_before(done: Sequence[str]) -> str:
 
 
 def undo_command(options: argparse.Namespace, *words: str) -> str:
-    """Return a command line that takes a change back, with the address and the settings file of this command's cluster."""
+    """Return a command line that undoes a change, with this command's address of the cluster and settings file."""
     cluster = []
     if address := getattr(options, "bootstrap_server", None):
         cluster += ["-b", address]
@@ -80,9 +80,10 @@ def undo_command(options: argparse.Namespace, *words: str) -> str:
 def report(
     options: argparse.Namespace, value: dict[str, Any], show: Callable[[], None], undo: Sequence[str], never: str = ""
 ) -> None:
-    """Print a change as JSON, or by `show` and with the commands that take it back; `never`: why none does.
+    """Print a change: as JSON if --json is given, otherwise by `show` and with its undo commands.
 
-    The commands are those of `undo_command`. A dry run has none.
+    `undo`: command lines made by `undo_command`; a dry run prints none. `never`: reason why the change cannot be
+    undone.
     """
     undo = [] if options.dry_run else undo
     if wants_json(options):

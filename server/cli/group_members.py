@@ -202,7 +202,7 @@ def _words(names: Iterable[str]) -> str | None:
 
 
 def _target_words(member: dict[str, Any]) -> str | None:
-    """Format the target assignment of a member that does not have it yet; None if the member has it."""
+    """Return a member's target assignment as text; None if the member already has this assignment."""
     target = member.get("target")
     return (
         None if target is None or target == member.get("assigned", member.get("tasks")) else _assignment_words(target)

@@ -239,7 +239,7 @@ def _as_list(offsets: dict[Partition, int]) -> list[dict[str, Any]]:
 
 
 def _commits(options: argparse.Namespace, group: str, offsets: dict[str, dict[Partition, int]]) -> Iterator[str]:
-    """Yield the commands that commit a group's offsets again, one for each offset."""
+    """Yield commands that restore a group's committed offsets, one command for each offset."""
     for offset in sorted(set(offsets[group].values())):
         words = place_words({place: None for place, each in offsets[group].items() if each == offset})
         named = [word for each in words for word in ("--topic", each)]

@@ -20,7 +20,10 @@ Target = Callable[["Cluster", Sequence["Partition"]], dict["Partition", int]]
 
 
 def add_target(parser: argparse.ArgumentParser, *, offset: str, time: str, latest: str, earliest: str = "") -> None:
-    """Add --to-offset, --to-datetime, --to-latest and, if it has a help text, --to-earliest, of which one is required."""
+    """Add --to-offset, --to-datetime, --to-latest and perhaps --to-earliest; the user must give one of these options.
+
+    Each parameter is the help text of its option. Without `earliest` there is no --to-earliest.
+    """
     to = parser.add_mutually_exclusive_group(required=True)
     if earliest:
         to.add_argument("--to-earliest", action="store_true", help=earliest)
@@ -30,9 +33,9 @@ def add_target(parser: argparse.ArgumentParser, *, offset: str, time: str, lates
 
 
 def parse_target(options: argparse.Namespace, *, is_strict: bool) -> Target:
-    """Return a function that finds the offsets for the option given. Raises UsageError.
+    """Return a function that computes new offsets, as the given --to option says. Raises UsageError.
 
-    `is_strict`: --to-offset is returned as it is; otherwise it becomes the nearest offset of the partition.
+    `is_strict`: take --to-offset as it is; otherwise take the nearest offset that the partition has.
     """
     if getattr(options, "to_earliest", False):
         return lambda cluster, places: offsets_at(cluster, by_topic(places), EARLIEST)
@@ -75,7 +78,7 @@ def _milliseconds(text: str) -> int:
 
 
 def places_of(cluster: Cluster, texts: Sequence[str], option: str = "") -> list[Partition]:
-    """Parse TOPIC (all its partitions) and TOPIC:N,N (some). Raises UsageError, RequestFailed.
+    """Return the partitions that `texts` name: TOPIC (all) or TOPIC:N,N (some). Raises UsageError, RequestFailed.
 
     `option`: name of the option that has the texts, for error messages.
     """
@@ -101,5 +104,5 @@ def _place(text: str, option: str) -> tuple[str, set[int] | None]:
 
 
 def place_words(places: Mapping[Partition, object]) -> list[str]:
-    """Name partitions as TOPIC:N,N, a word for each topic."""
+    """Format partitions as TOPIC:N,N, with one text for each topic."""
     return [f"{topic}:{','.join(map(str, sorted(numbers)))}" for topic, numbers in by_topic(list(places)).items()]

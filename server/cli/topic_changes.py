@@ -92,7 +92,10 @@ def _alter(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def _partition_counts(topics: Iterable[MetadataResponseTopic], wanted: int | None) -> dict[str, int]:
-    """Return the present number of partitions of each topic; none if no other is wanted. Raises RequestFailed."""
+    """Return the topics' numbers of partitions; empty if `wanted` is None.
+
+    Raises RequestFailed if a topic already has `wanted` partitions or more.
+    """
     if wanted is None:
         return {}
     counts = {topic.name or "": len(topic.partitions) for topic in topics}
@@ -207,7 +210,7 @@ def _trim(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def _check_policies(cluster: Cluster, topics: Iterable[str]) -> None:
-    """Raise RequestFailed if a topic is only compacted: Kafka deletes no records of such a topic."""
+    """Raise RequestFailed if the cleanup.policy of a topic lacks delete: Kafka deletes no records there."""
     for name in sorted(topics):
         [policy] = settings_of(cluster, Resource(TOPIC, name), ["cleanup.policy"], with_origins=False)
         if "delete" not in (policy.value or ""):
@@ -217,7 +220,7 @@ def _check_policies(cluster: Cluster, topics: Iterable[str]) -> None:
 
 
 def _delete_records(cluster: Cluster, offsets: dict[Partition, int]) -> None:
-    """Delete the records before these offsets. Raises RequestFailed, which says what was deleted all the same."""
+    """Delete the records before `offsets`. Raises RequestFailed, with the partitions where records were deleted."""
     done: dict[Partition, int] = {}
 
     def ask() -> None:

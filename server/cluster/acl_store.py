@@ -255,7 +255,7 @@ class AclStore:
             self._authorizer.put(pattern, entries)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Apply other brokers' rule changes; report `started` once all are read. Raises SessionExpired at the end."""
+        """Apply other brokers' rule changes; report `started` after all are read. Raises SessionExpired at the end."""
         await persistently(self._coordination, lambda: make_missing(self._coordination, acl_znodes.all_paths()))
         # Before anything is read, so that no notice is missed in between.
         ends = [self._coordination.watch_children(path, self._changed.set) for path in acl_znodes.CHANGES.values()]

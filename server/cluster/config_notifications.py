@@ -183,7 +183,7 @@ class ConfigNotifications:
         self._changed = Signal()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Apply changes until the session ends; report `started` once all settings are read. Raises SessionExpired."""
+        """Apply changes until the session ends; report `started` after all settings are read. Raises SessionExpired."""
         # Before anything is read, so that no notice is missed in between.
         ends = [
             self._coordination.watch_children(znodes.CONFIG_CHANGES, self._changed.set),

@@ -194,7 +194,7 @@ class TokenStore:
             await self._take_all(nodes)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Apply other brokers' changes; report `started` once all tokens are read. Raises SessionExpired at the end."""
+        """Apply other brokers' changes; report `started` when all tokens are read. Raises SessionExpired at the end."""
         await persistently(self._coordination, lambda: make_missing(self._coordination, PATHS))
         # Before anything is read, so that no notice is missed in between.
         ends = [self._coordination.watch_children(CHANGES, self._noticed.set)]
@@ -265,7 +265,7 @@ class TokenStore:
                     logger.warning("Delegation tokens that have expired cannot be removed yet: %r", error)
 
     async def remove_expired(self) -> None:
-        """Delete all tokens whose lifetime or expiry time has passed. Raises CoordinationError."""
+        """Delete all tokens that are past their lifetime or expiry time. Raises CoordinationError."""
         now_ms = self._clock_ms()
         over = [token.token_id for token in self.table if token.is_over(now_ms)]
         for start in range(0, len(over), REMOVED_AT_ONCE):

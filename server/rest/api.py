@@ -125,7 +125,7 @@ class RestApi(Routes):
 
 
 def is_stream(method: str, path: str) -> bool:
-    """Return True if the request may have a streamed body, which need not end."""
+    """Return True if the request may have a streamed body; such a body need not end."""
     return method == "POST" and path.startswith("/v3/") and path.endswith("/records")
 
 

@@ -29,7 +29,7 @@ logger = logging.getLogger("ottla.rest")
 
 
 class Backend:
-    """Client of the brokers with one login, with the request handlers that use it. `run` must run meanwhile."""
+    """Client of the brokers with one login, and the request handlers for this login. `run` must run meanwhile."""
 
     def __init__(
         self, cluster: KafkaCluster, api: RestApi, instances: Instances, value_bytes_max: int, schemas: Schemas | None

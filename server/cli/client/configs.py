@@ -56,7 +56,7 @@ class Resource(NamedTuple):
 
     @property
     def own_source(self) -> str:
-        """Source of the values that were set for this resource itself."""
+        """Source of values that were set for this very resource, as a text."""
         return "cluster default" if self == CLUSTER else OWN_SOURCES[self.kind]
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ CLUSTER = Resource(BROKER, "")
 
 
 class Origin(NamedTuple):
-    """Value of a setting and its source; `name` may be that of another setting, such as log.retention.hours."""
+    """Value of a setting with its source. `name` may be another setting's, such as log.retention.hours."""
 
     name: str
     value: str | None
@@ -77,7 +77,7 @@ class Origin(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """Setting in force. A sensitive value is None; `origins` begins with the value that wins."""
+    """Setting in force. A sensitive `value` is None. `origins`: the possible values, first the one in force."""
 
     name: str
     value: str | None
@@ -100,7 +100,7 @@ def assignment(text: str, option: str) -> tuple[str, str]:
 
 
 def changes_of(sets: Iterable[tuple[str, str]], deletes: Iterable[str]) -> dict[str, str | None]:
-    """Combine settings to set and to delete. Raises UsageError if a setting is named twice."""
+    """Return the settings' new values; None for those in `deletes`. Raises UsageError if a setting is named twice."""
     found: dict[str, str | None] = {}
     for name, value in [*sets, *((each, None) for each in deletes)]:
         if name in found:
@@ -112,7 +112,7 @@ def changes_of(sets: Iterable[tuple[str, str]], deletes: Iterable[str]) -> dict[
 def settings_of(
     cluster: Cluster, resource: Resource, names: Sequence[str] | None = None, *, with_origins: bool = True
 ) -> list[Setting]:
-    """Request the settings of a resource, sorted; `names`: only these (None: all). Raises RequestFailed."""
+    """Return the settings of a resource, sorted. `names` None: all settings. Raises RequestFailed."""
     wanted = DescribeConfigsResource(
         resource_type=resource.kind,
         resource_name=resource.name,
@@ -129,7 +129,7 @@ def settings_of(
 
 
 def check_names(known: Iterable[Setting], resource: Resource, names: Iterable[str]) -> None:
-    """Raise RequestFailed with the nearest name if a resource has no setting of one of these names."""
+    """Raise RequestFailed if `names` has a name that is not in `known`. The text suggests the nearest name."""
     possible = [each.name for each in known]
     for name in names:
         if name not in possible:
@@ -139,7 +139,7 @@ def check_names(known: Iterable[Setting], resource: Resource, names: Iterable[st
 
 
 class Altered(NamedTuple):
-    """Setting before and after a change. `own_before`: the value that the resource itself had; None: it had none."""
+    """Setting before and after a change. `own_before`: former value of the resource itself; None if it had none."""
 
     name: str
     before: str | None
@@ -149,14 +149,14 @@ class Altered(NamedTuple):
 
     @property
     def undo(self) -> Change | None:
-        """Change that takes this one back; None if there is nothing to take back, or a secret that nobody tells."""
+        """Change that undoes this one; None if nothing is to be undone, or the setting is sensitive."""
         if self.is_sensitive or self.before == self.after and self.own_before == self.after:
             return None
         return self.name, self.own_before
 
 
 def planned(known: Sequence[Setting], resource: Resource, changes: Mapping[str, str | None]) -> list[Altered]:
-    """Compare settings with changes that are to be made. Raises RequestFailed if a setting does not exist."""
+    """Return what `changes` would do to the settings `known`. Raises RequestFailed if a setting does not exist."""
     check_names(known, resource, changes)
     return [_altered(each, resource.own_source, changes[each.name]) for each in known if each.name in changes]
 
@@ -174,7 +174,7 @@ def _altered(setting: Setting, own_source: str, value: str | None) -> Altered:
 def alter_settings(
     cluster: Cluster, resource: Resource, changes: Mapping[str, str | None], *, only_checks: bool
 ) -> None:
-    """Change settings of one resource, all or none. `only_checks`: validate only. Raises RequestFailed."""
+    """Change settings of one resource: all or none. `only_checks`: only validate them. Raises RequestFailed."""
     configs = [
         IncrementalConfig(name=name, config_operation=_DELETE if value is None else _SET, value=value)
         for name, value in changes.items()
@@ -190,7 +190,7 @@ def alter_settings(
 
 
 def _of(cluster: Cluster, resource: Resource, ask: Callable[[BrokerConnection], T]) -> T:
-    """Ask the broker whose settings or loggers are meant; any broker for other resources."""
+    """Call `ask` with the broker that has these settings or loggers; for other resources with any broker."""
     if resource.kind in (BROKER, LOGGERS) and resource.name:
         if not is_number(resource.name):
             raise UsageError(f"{resource.name} is not the id of a broker")

@@ -177,7 +177,7 @@ _DESCRIBE_MAX_VERSION = 5  # of DescribeGroups: later ones differ in what they s
 
 
 class Task(NamedTuple):
-    """Task of a Kafka Streams application, which reads partition `number` of its subtopology's topics."""
+    """Task of a Kafka Streams application. It reads partition `number` of its subtopology's topics."""
 
     subtopology: str
     number: int
@@ -222,7 +222,7 @@ class Members(NamedTuple):
 
 
 def members_of(cluster: Cluster, listed: Listed) -> Members:
-    """Return the members of a group; no members if the group's type is unknown. Raises RequestFailed."""
+    """Return the members of a group; none if the group's type is unknown. Raises RequestFailed."""
     ask = _KINDS.get(listed.kind.lower())
     return Members([], {}) if ask is None else cluster.patiently(lambda: ask(cluster, listed.group))
 

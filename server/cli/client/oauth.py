@@ -104,7 +104,7 @@ def _as_kafkas(texts: Mapping[str, str], options: Mapping[str, str]) -> dict[str
 
 
 def _with_extensions(options: Mapping[str, str]) -> dict[str, str]:
-    """Add each SASL extension under both of its names in Kafka: for tokens from an issuer, and for unsecured ones."""
+    """Add each SASL extension under two names. Kafka reads one for tokens from an issuer, one for unsecured tokens."""
     both = {
         f"{UNSECURED_OPTION}Extension_{name.removeprefix(_EXTENSION)}": text
         for name, text in options.items()

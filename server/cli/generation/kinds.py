@@ -168,7 +168,7 @@ def _common(random_source: random.Random, names: Sequence[str]) -> str:
 
 
 class Metrics(Kind):
-    """Generator of the metrics of twenty hosts, whose load rises and falls."""
+    """Generator of the metrics of twenty hosts. The load of the hosts rises and falls."""
 
     null_is_poison = True
 

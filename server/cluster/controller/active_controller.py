@@ -104,7 +104,7 @@ class ActiveController:
 
     @property
     def elections(self) -> tuple[int, int]:
-        """Counts of replacement leaders that this controller elected: all, and the unclean (out-of-sync) ones."""
+        """Two counts of replacement leaders elected by this controller: all, and unclean (out-of-sync) ones."""
         return self._writer.elections, self._writer.unclean_elections
 
     # ------------------------------------------------------------------ requests
@@ -247,7 +247,7 @@ class ActiveController:
             self._watch_node(znodes.topic_path(name), partial(self._look_at_topic, name))
 
     def _begin_to_watch(self, topic: str) -> None:
-        """Watch the node of a topic that this controller wrote. Then read the node, for changes before the watch."""
+        """Watch the node of a topic that this controller wrote. Then read the node, to see changes before the watch."""
         self._watch_topic(topic)
         if not self._is_alone:
             self._events.look(znodes.topic_path(topic), partial(self._look_at_topic, topic))

@@ -108,7 +108,7 @@ class LoopHandler:
     # ------------------------------------------------------------------ for the adapter
 
     def refuse_connections(self) -> None:
-        """Refuse further connections; called once the session is over."""
+        """Refuse all further connections. Call this when the session is over."""
         self._refusing = True
 
     def cut_connection(self) -> None:

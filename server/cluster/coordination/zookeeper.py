@@ -127,7 +127,7 @@ class ZooKeeperCoordination(ProbedSession):
     # ------------------------------------------------------------------ the port
 
     def session_now(self) -> float:
-        """Return trio's time plus the time for which the machine was suspended since this session was created."""
+        """Return trio's time plus the seconds that the machine was suspended since this session was created."""
         return boot_time() + self._trio_ahead
 
     async def get(self, path: str) -> Node:

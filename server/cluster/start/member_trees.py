@@ -128,7 +128,7 @@ class _SharedTree:
         ]
 
     async def begin(self) -> None:
-        """Rename the journal from the time as a lone broker, because this broker now belongs to the cluster."""
+        """Rename the journal that this broker had as a lone broker; from now on it belongs to the cluster."""
         await set_journal_aside(self._broker.config.log_dirs[0], self.journal_suffix)
 
     async def keep(self) -> None:
@@ -196,7 +196,7 @@ class ServedTree(_SharedTree):
 
 
 class WorkersTree(ServedTree):
-    """`CoordinationTree` of several workers, which the supervisor process holds and serves.
+    """`CoordinationTree` of several workers. The supervisor process holds and serves the tree.
 
     The journal has the same path as a lone broker's, so no data moves between a lone broker and workers.
     """

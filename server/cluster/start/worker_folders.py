@@ -49,7 +49,7 @@ def looks(patience_s: float) -> Iterator[int]:
     """Yield attempt numbers from 0, with pauses, for `patience_s` seconds. There is at least one attempt.
 
     This is for resources that the kernel frees late, such as the lock or port of a killed process. Attempts are
-    counted, not timed: the clock goes on while a process gets no CPU, and two such seconds would leave one attempt.
+    counted, not timed: if the process got no CPU for two seconds, a clock would leave only one attempt.
     """
     for number in range(1 + max(0, math.ceil(patience_s / LOOK_AGAIN_S))):
         if number:

@@ -66,10 +66,10 @@ class Node(Protocol):
     """Codec of one type in a schema."""
 
     def write(self, value: Any, out: bytearray) -> None:
-        """Append the encoded bytes of `value`, which is JSON, to `out`. Raises BadData."""
+        """Append `value`, a JSON value, to `out` in its encoded form. Raises BadData."""
 
     def read(self, data: Data) -> Any:
-        """Read the next value. Raises AvroProblem."""
+        """Read the next value from `data`; return it as JSON. Raises AvroProblem."""
 
 
 # --- types without parts
@@ -148,7 +148,7 @@ class Float:
 
 
 def _shortest(value: float) -> float:
-    """Return the number with the fewest digits that has the same 32-bit float, because Java prints floats so."""
+    """Round a number to the fewest digits that give the same 32-bit float. Java prints floats so."""
     for digits in _FLOAT_DIGITS:
         short = float(f"{value:.{digits}g}")
         try:

@@ -77,7 +77,7 @@ class Schemas:
         self._coding = trio.CapacityLimiter(CODING_MAX)
 
     async def code(self, work: Callable[[], T]) -> T:
-        """Call `work`, which encodes or decodes values, in a thread."""
+        """Call `work`, which encodes or decodes values, in a thread; return its result."""
         return await trio.to_thread.run_sync(work, limiter=self._coding)
 
     # --- for writers

@@ -201,7 +201,7 @@ def _outgoing(
 
 
 def outcome_json(outcome: Outcome) -> dict[str, Any]:
-    """Make the entry for a record's outcome in a response."""
+    """Return the JSON object that stands for a record's outcome in the response."""
     if isinstance(outcome, Written):
         return {"partition": outcome.partition, "offset": outcome.offset, "error_code": None, "error": None}
     return {"partition": None, "offset": None, "error_code": _produce_code(outcome), "error": str(outcome)}

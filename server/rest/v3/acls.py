@@ -94,7 +94,7 @@ class Acls:
 
 
 def _filter(scope: Scope) -> dict[str, Any]:
-    """Parse the ACL filter in a query. Raises RestError."""
+    """Return the fields of an ACL filter, parsed from the query. Raises RestError."""
     query = scope.call.query
     return {
         "resource_type_filter": _coded("resource_type", query.get("resource_type", "ANY")),
