@@ -204,7 +204,7 @@ def _consume_in_group(cluster: Cluster, options: argparse.Namespace) -> None:
 
 @contextmanager
 def _ended(group: GroupConsumer, options: argparse.Namespace) -> Iterator[None]:
-    """Commit and leave behind this block, however it ends, and say in one line what is committed."""
+    """After this block, commit and leave the group, even if the block fails; then print what was committed."""
     try:
         yield
     except BaseException:
@@ -220,7 +220,7 @@ def _ended(group: GroupConsumer, options: argparse.Namespace) -> Iterator[None]:
 
 
 class _GroupBounds:
-    """Option -o in a group: where partitions begin without a committed offset, and where all of them end."""
+    """Option -o for a group: offsets where partitions without a committed offset begin, and where all of them end."""
 
     def __init__(self, cluster: Cluster, bounds: Bounds, isolation: int) -> None:
         self._cluster, self._bounds, self._isolation = cluster, bounds, isolation
@@ -248,7 +248,7 @@ class _GroupBounds:
 
 
 class _GroupPrinter:
-    """Loop that prints what a group's member reads, and notes how far its output is written."""
+    """Printer of the records that a group's member reads. It records in `done` which of them are written."""
 
     def __init__(
         self,
@@ -298,7 +298,7 @@ class _GroupPrinter:
             self._group.close(each.place)
 
     def _print(self, batch: Batch, end: int | None) -> None:
-        """Write the wanted records of a batch. However this ends, `done` says which of them are written."""
+        """Write the wanted records of a batch. Even after a failure, the group's `done` tells which are written."""
         if self._options.commit == "each":
             for offset, text in self._printer.each(batch, end):
                 with self._interruption.held():

@@ -18,12 +18,12 @@ _VERSION = 1  # of subscription and assignment; members of all makes read it
 
 
 def subscription(topics: Sequence[str]) -> bytes:
-    """Encode the topics that a member subscribes to, for JoinGroup."""
+    """Encode the topics to which a member subscribes, for a JoinGroup request."""
     return _VERSION.to_bytes(2, "big") + ConsumerProtocolSubscription(topics=list(topics)).encode(_VERSION)
 
 
 def topics_in(metadata: bytes) -> list[str]:
-    """Decode the topics of a subscription; empty if the format is unknown."""
+    """Return the topics in an encoded subscription; empty if the format is unknown."""
     try:
         return list(decode_subscription(metadata).topics)
     except (KafkaError, ProtocolViolation, ValueError, IndexError):
@@ -44,13 +44,16 @@ def assigned(blob: bytes) -> tuple[Partition, ...]:
 
 
 def encoded(partitions: Sequence[Partition]) -> bytes:
-    """Encode the assignment of one member, for SyncGroup."""
+    """Encode one member's assignment, for a SyncGroup request."""
     topics = [TopicPartition(topic=topic, partitions=numbers) for topic, numbers in by_topic(partitions).items()]
     return _VERSION.to_bytes(2, "big") + ConsumerProtocolAssignment(assigned_partitions=topics).encode(_VERSION)
 
 
 def range_assignment(wanted: Mapping[str, Sequence[str]], counts: Mapping[str, int]) -> dict[str, list[Partition]]:
-    """Assign each topic's partitions in ranges to subscribed members; if uneven, the first ones get one more."""
+    """Assign each topic's partitions to its subscribers, in ranges. If uneven, the first subscribers get one more.
+
+    `wanted`: topics by member id. `counts`: number of partitions by topic. Return the partitions by member id.
+    """
     found: dict[str, list[Partition]] = {member_id: [] for member_id in wanted}
     for topic, count in sorted(counts.items()):
         members = sorted(member_id for member_id, topics in wanted.items() if topic in topics)

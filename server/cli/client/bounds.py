@@ -40,7 +40,7 @@ class Bounds(NamedTuple):
 
 
 def parse_bounds(texts: Sequence[str]) -> Bounds:
-    """Parse the values of -o; a later value replaces an earlier one of the same bound. Raises UsageError."""
+    """Parse the values of -o. If two values set the same bound, the later one counts. Raises UsageError."""
     bounds = Bounds()
     for text in texts:
         prefix, at, when = text.partition("@")
@@ -65,7 +65,7 @@ def parse_bounds(texts: Sequence[str]) -> Bounds:
 
 
 def _time_ms(option: str, text: str) -> int:
-    """Convert a time to ms since 1970. Raises UsageError. `option`: the value of -o, for the error."""
+    """Return a time as ms since 1970. `option`: whole value of -o, for the error. Raises UsageError."""
     if _WHILE.fullmatch(text):
         found = int(time.time() * 1000) - sum(int(count) * _UNITS_MS[unit] for count, unit in _PART.findall(text))
     elif (number := parse_integer(text, 64)) is not None and not text.startswith("-"):
@@ -88,7 +88,7 @@ def _time_ms(option: str, text: str) -> int:
 def begin_and_end(
     cluster: Cluster, partitions: Mapping[str, Sequence[int]], bounds: Bounds, isolation: int = READ_COMMITTED
 ) -> dict[Partition, tuple[int, int | None]]:
-    """Return each partition's first offset and end offset for the bounds. The end is None if there is no end."""
+    """Return each partition's first offset and end offset for `bounds`. End None: read without an end."""
     begins = _begins(cluster, partitions, bounds, isolation)
     if bounds.until_ms is None:
         return {place: (begin, None) for place, begin in begins.items()}
@@ -115,7 +115,7 @@ def _begins(
 def _at_time(
     cluster: Cluster, partitions: Mapping[str, Sequence[int]], timestamp_ms: int, isolation: int
 ) -> dict[Partition, int]:
-    """Return the first offset at or after `timestamp_ms` in each partition; the current end if there is none."""
+    """Return, for each partition, the first offset at or after `timestamp_ms`; if there is none, the current end."""
     found = offsets_at(cluster, partitions, timestamp_ms)
     late: dict[str, list[int]] = {}
     for (topic, number), offset in found.items():

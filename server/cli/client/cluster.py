@@ -74,7 +74,7 @@ def only(answered: Sequence[T], what: str) -> T:
 
 
 def nearest_settings(names: Iterable[str]) -> str:
-    """Return "; did you mean NAME?" with the topic settings nearest to those in `names` that do not exist."""
+    """Return "; did you mean NAME?" for those of `names` that are no topic settings; empty without a near name."""
     from ottla.replication.config import LogConfig
     from ottla.server.config.broker_config import nearest_name
     from ottla.wire.settings import settings_of
@@ -89,7 +89,7 @@ NEAREST_AMONG_MAX = 20_000
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """Return "did you mean NAME? " for the name in `known` that is nearest to `name`; empty if none is near."""
+    """Return "did you mean NAME? " with the name in `known` nearest to `name`; empty if none is near."""
     from ottla.server.config.broker_config import nearest_name  # only for a message that ends the process
 
     found = nearest_name(name, known[:NEAREST_AMONG_MAX])
@@ -160,7 +160,7 @@ class Cluster:
         return topics
 
     def _missing(self, name: str) -> RequestFailed:
-        """Make the exception for a topic that does not exist, with the nearest name among those that do."""
+        """Return the exception for a topic that does not exist; it suggests the topic with the nearest name."""
         try:
             known = [each.name or "" for each in self.metadata(None).topics if not each.is_internal]
         except (RequestFailed, TemporaryFailure):

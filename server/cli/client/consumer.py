@@ -94,7 +94,7 @@ class Consumer:
             yield from self.round()
 
     def round(self) -> Iterator[Batch | AtEnd]:
-        """Ask leaders that have no request in flight, and yield what one or more of them answer."""
+        """Send requests to leaders that have none in flight; yield the responses of one or more leaders."""
         try:
             self._ask_all()
         except (TemporaryFailure, ConnectionLost) as error:
@@ -104,7 +104,7 @@ class Consumer:
             yield from self._taken(leader)
 
     def assign(self, positions: Mapping[Partition, int]) -> None:
-        """Read these partitions instead, from these offsets on. Answers to earlier requests are given up."""
+        """Read only the partitions in `positions` from now on, from these offsets. Drop outstanding responses."""
         for leader in list(self._under_way):
             self._drop(leader)
         self.positions = dict(positions)

@@ -29,12 +29,12 @@ Begin = Callable[[Sequence[Partition]], Mapping[Partition, int]]
 
 
 class GroupConsumer:
-    """Consumer of the partitions that a group assigns to `member`."""
+    """Consumer of the partitions that a group assigns to `member`. It also commits their offsets."""
 
     def __init__(
         self, cluster: Cluster, group: str, member: Member, isolation: int, begin: Begin, commit_s: float | None
     ) -> None:
-        """`commit_s`: seconds between two commits; None: no offset is ever committed."""
+        """Create the consumer. `commit_s`: seconds between two commits; None: never commit."""
         self.done: dict[Partition, int] = {}
         """Offset up to which each assigned partition is written."""
         self.committed: dict[Partition, int] = {}
@@ -61,7 +61,7 @@ class GroupConsumer:
         self._reader.close(place)
 
     def round(self) -> Iterator[Batch | AtEnd]:
-        """Yield what has come, in one round of fetches. Between rounds assignments change and offsets are committed."""
+        """Yield the responses to one round of fetches. Before the round, take over assignments and commit offsets."""
         self.attend()
         if not self._reader.positions:
             time.sleep(IDLE_S)
@@ -70,7 +70,10 @@ class GroupConsumer:
         self.done.update(self._reader.positions)
 
     def attend(self) -> None:
-        """Do what the group and the interval of commits want. All records that came must be written."""
+        """Send a heartbeat, take over a new assignment, and commit offsets, each if it is due.
+
+        Before the call, the caller must have written all records that it got.
+        """
         self._member.beat()
         while self._member.must_join:
             if not self._member.is_lost:
@@ -82,11 +85,11 @@ class GroupConsumer:
             self.commit()
 
     def beat(self) -> None:
-        """Tell the group that this member is alive; for calls while records are being written."""
+        """Send a heartbeat if one is due. Call this while records are being written."""
         self._member.beat()
 
     def commit(self) -> None:
-        """Commit the offsets in `done` that are new. Raises RequestFailed."""
+        """Commit those offsets in `done` that are not committed yet. Raises RequestFailed."""
         new = {place: offset for place, offset in self.done.items() if self.committed.get(place) != offset}
         if self._commit_s is None or not new:
             return
@@ -95,7 +98,7 @@ class GroupConsumer:
         self._next_commit_s = time.monotonic() + self._commit_s
 
     def end(self) -> None:
-        """Commit what is written, leave the group and hang up. Raises RequestFailed."""
+        """Commit the offsets of written records, leave the group and disconnect. Raises RequestFailed."""
         self._reader.close_all()
         try:
             if not self._member.is_lost:
@@ -116,7 +119,7 @@ class GroupConsumer:
         self._reader.assign({})
 
     def _take(self, assigned: Sequence[Partition]) -> None:
-        """Read the assigned partitions: those that are new from their committed offsets on."""
+        """Read the assigned partitions. New ones begin at their committed offsets, if they have any."""
         kept = {place: offset for place, offset in self.done.items() if place in assigned}
         new = [place for place in assigned if place not in kept]
         if new:

@@ -61,7 +61,7 @@ def find_group(cluster: Cluster, group: str) -> Listed | None:
 
 
 def no_group(cluster: Cluster, group: str) -> RequestFailed:
-    """Make the exception for a group that does not exist, with the nearest name among those that do."""
+    """Return the exception for a group that does not exist; it suggests the group with the nearest name."""
     try:
         known = [each.group for each in list_groups(cluster)]
     except RequestFailed:
@@ -137,7 +137,7 @@ def ends_of(cluster: Cluster, partitions: Sequence[Partition]) -> dict[Partition
 def commit_request(
     group: str, offsets: Mapping[Partition, int], member_id: str = "", epoch: int = -1
 ) -> OffsetCommitRequest:
-    """Make the request that commits offsets. `epoch`: generation or member epoch; -1 for a group without members."""
+    """Make a request that commits offsets. `epoch`: generation or member epoch; -1 for a group without members."""
     topics = [
         OffsetCommitRequestTopic(
             name=topic,

@@ -65,30 +65,30 @@ _LOST = (
 
 
 class Member(Protocol):
-    """Membership in a consumer group."""
+    """Member of a consumer group, with either group protocol."""
 
     must_join: bool
     is_lost: bool
 
     @property
     def is_settled(self) -> bool:
-        """False while more partitions may follow soon without a change of the group."""
+        """False if the coordinator may soon assign more partitions, even if the group does not change."""
 
     def beat(self) -> None:
         """Send a heartbeat if one is due. Raises RequestFailed."""
 
     def join(self) -> tuple[Partition, ...]:
-        """Join the group, or take over a new assignment; return the assigned partitions. Raises RequestFailed."""
+        """Join the group, or accept a new assignment; return the assigned partitions. Raises RequestFailed."""
 
     def commit(self, offsets: Mapping[Partition, int]) -> bool:
-        """Commit offsets; return False and set `is_lost` if the group does not take them. Raises RequestFailed."""
+        """Commit offsets. If the group rejects them, set `is_lost` and return False. Raises RequestFailed."""
 
     def leave(self) -> None:
         """Leave the group. Raises RequestFailed."""
 
 
 class Coordinator:
-    """Connection to the coordinator of a group, which is found anew when it moves."""
+    """Connection to a group's coordinator. If the coordinator moves, the connection finds it again."""
 
     def __init__(self, cluster: Cluster, group: str) -> None:
         self.cluster, self.group = cluster, group
@@ -103,9 +103,10 @@ class Coordinator:
         answer_s: float = ANSWER_TIMEOUT_S,
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> Any:
-        """Send a request until a coordinator answers. `code_of`: error code of an answer. Raises RequestFailed.
+        """Send a request, with retries, until a coordinator responds; return the response. Raises RequestFailed.
 
-        `answer_s`: time for one answer; `timeout_s`: time for further attempts after a failure.
+        `code_of` returns a response's error code. `answer_s`: seconds for one response; `timeout_s`: seconds for
+        retries after a failure.
         """
 
         def once() -> Any:
@@ -141,7 +142,7 @@ def _code(answer: Any) -> int:
 
 
 def _commit_code(answer: OffsetCommitResponse) -> int:
-    """Return the first error of a commit; 0 if all offsets are committed."""
+    """Return the first error code in a response to a commit; 0 if all offsets were committed."""
     return next((each.error_code for topic in answer.topics for each in topic.partitions if each.error_code), 0)
 
 
@@ -169,7 +170,7 @@ class ClassicMember:
             self.must_join = self.must_join or self._counted(list(self._counts)) != self._counts
 
     def _note(self, code: int) -> None:
-        """Take in the error code of a heartbeat, JoinGroup or SyncGroup. Raises RequestFailed."""
+        """Process the error code of a Heartbeat, JoinGroup or SyncGroup response. Raises RequestFailed."""
         if not code:
             return
         self.must_join = True
@@ -264,7 +265,7 @@ JOINING, LEAVING = 0, -1  # member epochs with a meaning of their own
 
 
 def new_member_id() -> str:
-    """Make a random member id in the form that Kafka's clients use: a UUID in base64 for addresses."""
+    """Return a random member id in the form of Kafka's clients: a UUID in URL-safe base64."""
     return base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
 
 
@@ -303,7 +304,7 @@ class ConsumerMember:
         return self._owned
 
     def _send(self, epoch: int, *, is_whole: bool = False) -> None:
-        """Send a heartbeat, with subscription and owned partitions if `is_whole`. Raises RequestFailed."""
+        """Send a heartbeat. `is_whole`: include the subscription and the owned partitions. Raises RequestFailed."""
         owned = [
             TopicPartitions(topic_id=self._names.ids[topic], partitions=numbers)
             for topic, numbers in by_topic(self._owned).items()
@@ -354,7 +355,7 @@ class ConsumerMember:
 
 
 class TopicNames:
-    """Names and ids of topics, for requests that name topics by their ids."""
+    """Names and ids of topics, for protocols that use the ids."""
 
     def __init__(self, cluster: Cluster, topics: Sequence[str]) -> None:
         self._cluster, self._topics = cluster, topics
@@ -362,7 +363,7 @@ class TopicNames:
         self.names: dict[bytes, str] = {}
 
     def partitions(self, found: Sequence[Any]) -> tuple[Partition, ...]:
-        """Convert topic ids with partition numbers to partitions, sorted. Raises RequestFailed if a topic is unknown."""
+        """Return the partitions in `found`, sorted, with topic names for ids. Raises RequestFailed for unknown ids."""
         if any(each.topic_id not in self.names for each in found):
             self._cluster.patiently(lambda: self._learn(found))
         return tuple(sorted((self.names[each.topic_id], number) for each in found for number in each.partitions))
@@ -377,7 +378,7 @@ class TopicNames:
 
 
 def member_of(cluster: Cluster, group: str, topics: Sequence[str], protocol: str) -> Member:
-    """Make a member of a group by the name of a protocol, one of PROTOCOLS."""
+    """Make a member of a group. `protocol`: name of the group protocol, one of PROTOCOLS."""
     return PROTOCOLS[protocol](cluster, group, topics)
 
 

@@ -120,7 +120,10 @@ DUTY_S, READY_S = 1.0, 0.2
 
 
 class Interruption:
-    """SIGINT, SIGTERM and SIGHUP within this block: they raise KeyboardInterrupt, in `held` only at `check` and at its end."""
+    """Block in which SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt.
+
+    Within `held`, they do so only at `check` and at the end of `held`.
+    """
 
     def __init__(self) -> None:
         self._is_held = self._is_asked = False
@@ -141,14 +144,14 @@ class Interruption:
             self.check()
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if a signal has come."""
+        """Raise KeyboardInterrupt if a signal has arrived since the last call."""
         if self._is_asked:
             self._is_asked = False
             raise KeyboardInterrupt
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep what was done and what is noted about it together: no signal comes between."""
+        """Delay signals until this block ends, so that no signal separates an action from the note that it is done."""
         self._is_held = True
         try:
             yield
@@ -158,16 +161,16 @@ class Interruption:
 
 
 class PacedOutput:
-    """Stdout of a command that has other duties while its reader is slow."""
+    """Stdout of a command that must do something regularly, even while the reader of its output is slow."""
 
     def __init__(self, duty: Callable[[], None], check: Callable[[], None]) -> None:
-        """`duty` is called about once a second, and `check` before each piece; it may raise KeyboardInterrupt."""
+        """`duty` is called about once a second, `check` before each piece. `check` may raise KeyboardInterrupt."""
         self._duty, self._check, self._next_duty_s = duty, check, time.monotonic() + DUTY_S
         self.written = 0
         """Bytes of the last `write` that have been written, also if it has failed or was interrupted."""
 
     def write(self, data: bytes) -> None:
-        """Write and flush. Raises what stdout raises."""
+        """Write `data` to stdout and flush. Raises the errors of stdout, of `duty` and of `check`."""
         self.written = 0
         raw = getattr(sys.stdout.buffer, "raw", None)
         if raw is None:  # a stand-in for stdout, which takes everything at once

@@ -349,7 +349,7 @@ class RecordPrinter:
         return b"".join(text for _, text in self.each(batch, before))
 
     def each(self, batch: Batch, before: int | None) -> Iterator[tuple[int, bytes]]:
-        """Yield offset and text of each wanted record, up to the limit. Raises RequestFailed."""
+        """Yield the offset and text of each wanted record, until the limit is reached. Raises RequestFailed."""
         try:
             for offset, text in self._texts(batch, before):
                 self.count += 1
@@ -367,7 +367,7 @@ class RecordPrinter:
                 yield record.offset, self._print_record(record, place)
 
     def next_offset(self, batch: Batch, before: int | None, size: int) -> int:
-        """Return the offset behind the last record that is whole in the first `size` bytes of the printed text."""
+        """Return the offset after the last record that is whole in the first `size` bytes of the batch's text."""
         found = batch.first_offset
         for offset, text in self._texts(batch, before):
             size -= len(text)
