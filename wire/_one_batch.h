@@ -191,7 +191,7 @@ static PyObject *ordinary_header(PyObject *Py_UNUSED(module), PyObject *const *a
     return result;
 }
 
-/* --- the records of a small batch ----------------------------------------------------------------------------------- */
+/* --- the records ---------------------------------------------------------------------------------------------------- */
 
 /* Without the instruction the twin is used. */
 #ifdef HAS_CRC32C

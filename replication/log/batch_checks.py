@@ -65,7 +65,7 @@ INLINE_RECORDS_MAX = 20_000 if IS_NATIVE else 3_000
 
 QUICK_DECOMPRESSED_BYTES_MAX = INLINE_WALKED_BYTES_MAX
 """More takes longer than the event loop has time for."""
-SMALL_BYTES = 4096  # below this, calls cost more than bytes
+SMALL_BYTES = 4096  # a second look at so much costs less than a thread
 
 _COUNT = struct.Struct(">i")
 new_tuple = tuple.__new__  # past NamedTuple's keyword handling
@@ -265,7 +265,6 @@ def is_intact_python(records: memoryview, earliest: int, latest: int) -> bool:
 
 
 is_intact: Callable[[memoryview, int, int], bool] = native("is_intact", is_intact_python)
-"""Like `is_intact_python`, with a plainer checksum: quicker for small batches."""
 
 
 def check_quickly(
@@ -287,8 +286,7 @@ def check_quickly(
     elif rules.compacted or rules.compression:
         return None
     else:
-        is_small = len(records) <= SMALL_BYTES
-        is_good = (is_intact if is_small else is_intact_python)(records, earliest, latest)
+        is_small, is_good = len(records) <= SMALL_BYTES, is_intact(records, earliest, latest)
     if is_good:
         return new_tuple(CheckedRecords, (records, header, header[8], NO_TIMESTAMP))
     return None if is_small else DOUBTFUL

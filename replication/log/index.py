@@ -76,7 +76,7 @@ class SparseIndex(IndexFile, ABC):
     """
 
     ENTRY: ClassVar[Struct]
-    __slots__ = ("_is_snapshot", "_is_stale", "_last_page", "_saved", "_tail", "base_offset")
+    __slots__ = ("_is_snapshot", "_is_stale", "_last_page", "_saved", "_tail", "base_offset", "entries")
 
     def __init__(
         self, files: FileCache, path: str, base_offset: int, *, size_bytes: int = 0, is_stale: bool = False
@@ -84,17 +84,13 @@ class SparseIndex(IndexFile, ABC):
         super().__init__(files, path)
         self._is_snapshot = False
         self._saved, rest = divmod(size_bytes, self.ENTRY.size)
+        self.entries = self._saved  # and those of the tail; counted, because each entry asks whether it was the last
         self._is_stale = is_stale
         self._tail = bytearray()
         self._last_page = 0  # of the entry that was looked up last
         self.base_offset = base_offset
         if rest:
             raise CorruptIndex(f"{path} has {size_bytes} bytes, which is no multiple of {self.ENTRY.size}")
-
-    @property
-    def entries(self) -> int:
-        """Number of entries."""
-        return self._saved + len(self._tail) // self.ENTRY.size
 
     def copied(self, files: FileCache, *, is_snapshot: bool = False) -> Self:
         """Return a copy of this index that opens its own file; with `is_snapshot` the copy never writes to the file."""
@@ -108,6 +104,7 @@ class SparseIndex(IndexFile, ABC):
     def _append(self, first: int, second: int) -> None:
         tail = self._tail
         tail += self.ENTRY.pack(first, second)
+        self.entries += 1
         if len(tail) >= SPILL_ENTRIES * self.ENTRY.size:
             # The batch is in the log already; a full disk must not make its append fail now.
             with contextlib.suppress(OSError):
@@ -222,6 +219,7 @@ class SparseIndex(IndexFile, ABC):
             self._saved = cut.entries
             self._is_stale = True
         del self._tail[(cut.entries - self._saved) * self.ENTRY.size :]
+        self.entries = cut.entries
         self._take_last(cut.last_entry)
 
     @abstractmethod

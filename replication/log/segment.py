@@ -295,10 +295,12 @@ class Segment(SegmentFiles):
         max_timestamp = self._max_timestamp
         if max_timestamp is None:
             max_timestamp = self.max_timestamp
+        # `last_offset` and `size_in_bytes` of the batch, which are properties: every append asks for both.
+        last_offset, size = batch[0] + batch[6], batch[1] + LOG_OVERHEAD
         # Only a later time counts: the first batch with the largest time stays the one that the index names.
         if batch[8] > max_timestamp:
             self._max_timestamp = max_timestamp = batch[8]
-            self.offset_of_max_timestamp = batch[0] + batch[6]
+            self.offset_of_max_timestamp = last_offset
         waited = self.bytes_since_last_index_entry
         # INDEX_INTERVAL_MAX bounds a setting that is too large: a look-up reads so many bytes on the event loop.
         if waited > index_interval_bytes or waited > INDEX_INTERVAL_MAX:
@@ -306,10 +308,10 @@ class Segment(SegmentFiles):
             # `end_of_known_times`.
             if max_timestamp >= 0:
                 self.time_index.maybe_append(max_timestamp, self.offset_of_max_timestamp)
-            self.offset_index.append(batch.last_offset, position)
-            self.bytes_since_last_index_entry = batch.size_in_bytes
+            self.offset_index.append(last_offset, position)
+            self.bytes_since_last_index_entry = size
             return True
-        self.bytes_since_last_index_entry = waited + batch[1] + LOG_OVERHEAD
+        self.bytes_since_last_index_entry = waited + size
         return False
 
     def _note_recent(self, last_offset: int, position: int) -> None:

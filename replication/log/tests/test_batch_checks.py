@@ -93,6 +93,16 @@ def test_both_take_the_same_damaged_records(chance: random.Random, latest: int) 
     is_good(bytes(records[: chance.randrange(len(records))]), 0, latest)
 
 
+@settings(max_examples=examples(100))
+@given(st.lists(st.integers(0, 70_000), min_size=1, max_size=3), st.randoms(use_true_random=False))
+def test_both_take_the_same_long_records(sizes: list[int], chance: random.Random) -> None:
+    records = encode_batch([Record(offset, 7, None, bytes(size)) for offset, size in enumerate(sizes)])
+    assert is_good(records)
+    damaged = bytearray(records)
+    damaged[chance.randrange(ATTRIBUTES_OFFSET, len(damaged))] ^= 1 << chance.randrange(8)
+    assert not is_good(bytes(damaged))
+
+
 @given(st.binary(max_size=100))
 def test_both_take_the_same_random_bytes(records: bytes) -> None:
     is_good(records)

@@ -344,7 +344,7 @@ async def test_the_event_loop_reads_through_no_batch_twice(
 
         monkeypatch.setattr(module, name, counted)
 
-    count(batch_checks, "is_intact_python")
+    count(batch_checks, "is_intact")
     count(batch_checks, "walk_compressed")
     count(validator, "walk_compressed")
     count(validator, "check_records")
