@@ -30,6 +30,10 @@ ARGUMENTS: dict[str, Callable[[str, Path], list[str]]] = {
     "status": lambda bootstrap, folder: ["-b", bootstrap],
     "topics": lambda bootstrap, folder: ["list", "-b", bootstrap],
     "groups": lambda bootstrap, folder: ["describe", GROUP, "-b", bootstrap],
+    "acls": lambda bootstrap, folder: ["-b", bootstrap],
+    "users": lambda bootstrap, folder: ["-b", bootstrap],
+    "quotas": lambda bootstrap, folder: ["-b", bootstrap],
+    "tokens": lambda bootstrap, folder: ["--help"],  # a broker gives some to those alone who have logged in
     "spread": lambda bootstrap, folder: ["--dry-run", "-b", bootstrap],
     "features": lambda bootstrap, folder: ["-b", bootstrap],
     "produce": lambda bootstrap, folder: ["told", "-T", "-b", bootstrap],
@@ -57,7 +61,8 @@ SHORT = sorted(set(COMMANDS) - {*LONG_RUNNING, *HANDED_ON})
 @pytest.fixture(scope="module")
 def told_by(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a broker with a topic `told` and a group."""
-    process = OttlaProcess(tmp_path_factory.mktemp("broker"), {}).start()
+    rules = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "super.users": "User:ANONYMOUS"}
+    process = OttlaProcess(tmp_path_factory.mktemp("broker"), rules).start()
     _done("topics", "create", "told", "-b", process.bootstrap)
     _done("produce", "told", "-b", process.bootstrap, stdin=VALUE.encode())
     _done("groups", "reset", GROUP, "--topic", "told", "--to-earliest", "--execute", "-b", process.bootstrap)

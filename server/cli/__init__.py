@@ -7,6 +7,7 @@ http_service.py     common parts of commands that serve HTTP: `ottla registry`, 
 client/             client of a cluster of any make
 inspection/         looks into data directories
 generation/         generated test data
+acls.py             `ottla acls`: rules of the authorizer
 bench.py            `ottla bench`: measures a cluster
 certificates.py     `ottla certificates`: makes certificates
 changes.py          changes by commands: dry runs, questions, the way back
@@ -22,11 +23,14 @@ logs.py             `ottla logs`: dumps log files
 ping.py             `ottla ping`: does a broker answer
 places.py           options that name partitions and offsets
 produce.py          `ottla produce`: sends records
+quotas.py           `ottla quotas`: quotas of users, client ids and addresses
 settings.py         `ottla settings`: explains settings
 spark.py            `ottla spark`: versions of Spark and of its connector
 spark_submit.py     `ottla spark-submit`: runs Spark with its connector
 spread.py           `ottla spread`: moves partitions evenly over brokers
 start.py            `ottla start`: runs a broker
 status.py           `ottla status`: is the cluster well
+tokens.py           `ottla tokens`: delegation tokens
 topics.py           `ottla topics`: lists, creates, deletes, describes; topic_changes.py: alters and trims
+users.py            `ottla users`: users of SCRAM
 """

@@ -245,7 +245,7 @@ def connect(address: Address, security: Security, timeout_s: float) -> BrokerCon
         except NoResponse as failure:
             raise (ConnectionLost(connection.other_protocol(b"HTTP")) if _speaks_http(sock) else failure) from None
         if security.login is not None:
-            _log_in(connection, security.login, deadline_s)
+            _log_in(connection, security.login, deadline_s, is_token=security.is_token)
         connection.frame_bytes_max = FRAME_BYTES_MAX
         return connection
     except BaseException:
@@ -343,7 +343,9 @@ def _learn_versions(connection: BrokerConnection, deadline_s: float) -> None:
     connection.versions = {each.api_key: VersionRange(each.min_version, each.max_version) for each in answer.api_keys}
 
 
-def _log_in(connection: BrokerConnection, login: PeerLoginConfig | TokenLogin, deadline_s: float) -> None:
+def _log_in(
+    connection: BrokerConnection, login: PeerLoginConfig | TokenLogin, deadline_s: float, *, is_token: bool
+) -> None:
     """Log in by SaslHandshake (chooses the mechanism) and SaslAuthenticate (carries tokens). Raises RequestFailed."""
     from ottla.server.security.mechanism import LoginFailed
     from ottla.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
@@ -353,7 +355,7 @@ def _log_in(connection: BrokerConnection, login: PeerLoginConfig | TokenLogin, d
     if chosen.error_code:
         offered = ", ".join(chosen.mechanisms) or "no login at all"
         raise RequestFailed(f"{connection.address} does not take sasl.mechanism={name}; it offers {offered}")
-    mechanism = _mechanism(login, deadline_s - time.monotonic())
+    mechanism = _mechanism(login, deadline_s - time.monotonic(), is_token=is_token)
     try:
         token = mechanism.step(b"")
         while not mechanism.is_complete:
@@ -366,7 +368,7 @@ def _log_in(connection: BrokerConnection, login: PeerLoginConfig | TokenLogin, d
         raise RequestFailed(f"the login at {connection.address} by {name} failed: {error}") from None
 
 
-def _mechanism(login: PeerLoginConfig | TokenLogin, timeout_s: float) -> ClientMechanism:
+def _mechanism(login: PeerLoginConfig | TokenLogin, timeout_s: float, *, is_token: bool) -> ClientMechanism:
     from ottla.server.config.sasl_rules import PeerLoginConfig
 
     if not isinstance(login, PeerLoginConfig):
@@ -377,4 +379,5 @@ def _mechanism(login: PeerLoginConfig | TokenLogin, timeout_s: float) -> ClientM
         return PlainClient(login.name, login.password)
     from ottla.server.security.scram import ScramClient
 
-    return ScramClient(login.mechanism, login.name, login.password, secrets.token_urlsafe(24))
+    nonce = secrets.token_urlsafe(24)
+    return ScramClient(login.mechanism, login.name, login.password, nonce, with_token=is_token)

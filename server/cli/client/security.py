@@ -3,7 +3,7 @@
     security.protocol=PLAINTEXT | SSL | SASL_PLAINTEXT | SASL_SSL
     ssl.*                       as for a broker (`server/config/security_config.py`): PEM, PKCS12 or JKS
     sasl.mechanism              PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER
-    sasl.jaas.config            the login module's line with username and password
+    sasl.jaas.config            the login module's line with username and password; tokenauth=true: of a delegation token
     sasl.oauthbearer.*          the source of tokens (`oauth.py`); https of an issuer has its ssl.* in the JAAS line, as in Kafka
 
 Other names are settings of other clients, and are ignored as Kafka's tools ignore them.
@@ -38,6 +38,8 @@ class Security:
     protocol: str = "PLAINTEXT"
     encryption: ssl.SSLContext | None = None
     login: PeerLoginConfig | TokenLogin | None = None
+    is_token: bool = False
+    """True if name and password of a SCRAM login are id and secret of a delegation token (`tokenauth=true`, KIP-48)."""
 
 
 def read_properties(file: Path | None, given: Sequence[str]) -> dict[str, str]:
@@ -66,7 +68,14 @@ def security_of(texts: Mapping[str, str]) -> Security:
     if protocol not in _ENCRYPTS:
         raise UsageError(f"security.protocol={protocol}: must be one of {', '.join(_ENCRYPTS)}")
     encryption = _encryption(texts) if _ENCRYPTS[protocol] else None
-    return Security(protocol, encryption, _login(texts) if protocol.startswith("SASL") else None)
+    if not protocol.startswith("SASL"):
+        return Security(protocol, encryption)
+    return Security(protocol, encryption, _login(texts), is_token=_is_token(texts))
+
+
+def _is_token(texts: Mapping[str, str]) -> bool:
+    jaas = _jaas(texts)
+    return jaas is not None and jaas.options.get("tokenauth", "").lower() == "true"
 
 
 def _encryption(texts: Mapping[str, str]) -> ssl.SSLContext:

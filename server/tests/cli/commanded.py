@@ -34,8 +34,9 @@ SETTINGS = {
 
 @contextmanager
 def broker_in_thread(directory: Path, **more: str) -> Iterator[tuple[Broker, str]]:
-    """A broker that serves, and its address; settings with _ for the dots."""
-    texts = SETTINGS | {"log.dirs": str(directory)} | {name.replace("_", "."): text for name, text in more.items()}
+    """A broker that serves, and the address of its first listener; settings with _ for the dots, and __ for _."""
+    named = {name.replace("__", "/").replace("_", ".").replace("/", "_"): text for name, text in more.items()}
+    texts = SETTINGS | {"log.dirs": str(directory)} | named
     config = load_config(texts)
     found: list[tuple[Broker, trio.lowlevel.TrioToken]] = []
     stop, ready, ended = Stop(), threading.Event(), threading.Event()
@@ -97,6 +98,10 @@ class Terminal(io.StringIO):
         return True
 
 
+def _pipe(text: str) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(text.encode("utf-8", "surrogateescape")), "utf-8")
+
+
 class Shell:
     """Runs commands beside a broker. `answer` is what somebody at the terminal types; None: there is no terminal."""
 
@@ -105,7 +110,7 @@ class Shell:
 
     def __call__(self, *words: str, answer: str | None = None, stdin: str = "") -> Told:
         self._capsys.readouterr()
-        self._monkeypatch.setattr("sys.stdin", io.StringIO(stdin) if answer is None else Terminal(answer))
+        self._monkeypatch.setattr("sys.stdin", _pipe(stdin) if answer is None else Terminal(answer))
         self._monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVERS", self.bootstrap)
         try:
             code = main(words)
@@ -117,7 +122,7 @@ class Shell:
         """Run the commands that a change has named to take it back."""
         lines = [line.removeprefix("To undo: ") for line in told.lines if line.startswith("To undo: ")]
         assert lines, told
-        done = [self(*shlex.split(line)[1:]) for line in lines]
+        done = [self(*shlex.split(line)[1:], answer="y\n") for line in lines]
         assert all(each.code == 0 for each in done), done
         return done
 
