@@ -117,7 +117,7 @@ class Connection:
         "_route",
         "_throttling",
         "_transport",
-        "_turn_end",
+        "_turn_began",
         "_worker",
         "cancel_scope",
         "last_active",
@@ -222,7 +222,7 @@ class Connection:
                 await self._finish(waiting)
                 waiting = MUTED if self._throttling.is_muted else self._answer_frames()
             # About to sleep. `_step` takes parts in the outbox for a socket that is full, so none are left there.
-            self._pending.hand_over_ready(self._turn_end)
+            self._pending.hand_over_ready(self._turn_began)
             await self._flush()
             if not self._throttling.is_muted:
                 break
@@ -247,8 +247,8 @@ class Connection:
         if self._pending:
             # Only a second answer could be one too many for this turn.
             if len(self._pending) > 1:
-                self._turn_end = self._readiness.turn_end(time.monotonic())
-            self._pending.hand_over_ready(self._turn_end)
+                self._turn_began = time.monotonic()
+            self._pending.hand_over_ready(self._turn_began)
             # A poke, as nearly always. A peer that waited for nothing else has hardly asked for more already, and to look
             # in vain is a system call and an exception. If it has asked, the next look at the sockets tells.
             if self._outbox.parts and not self._pending and not is_blocked:
@@ -296,7 +296,7 @@ class Connection:
     def _note_time(self) -> None:
         # All frames of one read came at the same time, so they share these times.
         self.last_active = now = time.monotonic()
-        self._turn_end = self._readiness.turn_end(now)
+        self._turn_began = now
         self._context.now_ms = time.time_ns() // 1_000_000
 
     def _answer_frames(self) -> Waiting | None:
@@ -304,7 +304,7 @@ class Connection:
 
         None: no complete frame is left.
         """
-        inbox, since = self._inbox, self.last_active
+        inbox, since, turn_end = self._inbox, self.last_active, 0.0
         while (frame := inbox.next_frame()) is not None:
             waiting = self._begin(inbox.buffer, frame[0], frame[1])
             if waiting is not None:
@@ -322,7 +322,8 @@ class Connection:
             # Nearly always one frame was all that came.
             if inbox.start == inbox.end:
                 break
-            if now > self._turn_end:
+            turn_end = turn_end or self._readiness.turn_end(self._turn_began)
+            if now > turn_end:
                 return END_OF_TURN
         # Without epoll no thread can poke a connection that waits for its socket, so its task waits for the answers.
         return DRAIN if self._pending and not self._readiness.is_inside_the_wait else None
@@ -452,7 +453,7 @@ class Connection:
                 # If the flush before it failed, the work never began. Closing lets go of its request without a warning.
                 waiting.work.close()
             self._held_memory.let_go()
-        if time.monotonic() > self._turn_end:
+        if time.monotonic() > self._readiness.turn_end(self._turn_began):
             await trio.lowlevel.checkpoint()  # what was awaited may have been ready, a thousand times in a row
         # Frames that are still in the inbox get a time of now and a turn of their own.
         self._note_time()
@@ -486,7 +487,7 @@ class Connection:
         self._is_parked = True
         try:
             while throttling.muted_until > trio.current_time():
-                self._pending.hand_over_ready(self._turn_end)
+                self._pending.hand_over_ready(self._turn_began)
                 await self._flush()
                 if self._pending.is_first_ready:  # the turn was over
                     await trio.lowlevel.checkpoint()
@@ -550,7 +551,7 @@ class Connection:
         `is_end`: the peer has closed its side; do not wait for answers that are useless to it, such as long polls.
         """
         while True:
-            self._pending.hand_over_ready(self._turn_end)
+            self._pending.hand_over_ready(self._turn_began)
             await self._flush()
             pending = self._pending
             if len(pending) <= count:

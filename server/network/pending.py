@@ -102,10 +102,10 @@ class PendingAnswers(deque[Pending]):
         finally:
             self._ready = None
 
-    def hand_over_ready(self, turn_end: float) -> None:
+    def hand_over_ready(self, turn_began: float) -> None:
         """Move ready answers from the front to the outbox, up to an answer that is not ready.
 
-        After monotonic time `turn_end` the rest is left for the connection's next time slice.
+        The rest is left for the connection's next turn when the one that began at `turn_began` is over (monotonic clock).
         """
         while self and self[0].is_ready:
             call, correlation_id, answer, charge, since = self.popleft()
@@ -121,7 +121,7 @@ class PendingAnswers(deque[Pending]):
             if response is not None:
                 self._hand_over(call, correlation_id, response)
             # One commit may make a hundred answers ready, each about thousands of partitions.
-            if self and time.monotonic() > turn_end:
+            if self and time.monotonic() > self._readiness.turn_end(turn_began):
                 self.note_ready()
                 return
 

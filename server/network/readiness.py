@@ -128,11 +128,11 @@ class Readiness:
         self._give_back()
         self.work.close()
 
-    def turn_end(self, now: float) -> float:
-        """Return when a connection that is served from `now` on must let others go on (monotonic clock, seconds)."""
-        end, turns_end = now + ROUND_S, self._turns_end
+    def turn_end(self, began: float) -> float:
+        """Return when a connection that is served since `began` must let others go on (monotonic clock, seconds)."""
+        end, turns_end = began + ROUND_S, self._turns_end
         # A turn ends when the time of all is over, but a connection that is late gets a short one.
-        return end if end < turns_end else max(turns_end, now + SHORT_TURN_S)
+        return end if end < turns_end else max(turns_end, began + SHORT_TURN_S)
 
     # --- the task's side
 

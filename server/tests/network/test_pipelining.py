@@ -494,9 +494,9 @@ async def test_answers_that_are_ready_together_are_given_in_several_turns(
     encoded: list[int] = []
     hand_over = PendingAnswers.hand_over_ready
 
-    def count(pending: PendingAnswers, turn_end: float) -> None:
+    def count(pending: PendingAnswers, turn_began: float) -> None:
         before = len(pending)
-        hand_over(pending, turn_end)
+        hand_over(pending, turn_began)
         encoded.append(before - len(pending))
 
     monkeypatch.setattr(PendingAnswers, "hand_over_ready", count)
