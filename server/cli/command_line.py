@@ -38,6 +38,16 @@ class OneLineParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise SystemExit(fail(f"{message} ({self.prog} --help)", EXIT_USAGE))
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        # kcat's users write -K= for an equals sign, which argparse takes for an empty value.
+        words = sys.argv[1:] if args is None else args
+        return super().parse_known_args([part for word in words for part in _with_equals_sign(word)], namespace)
+
+
+def _with_equals_sign(word: str) -> Sequence[str]:
+    is_it = len(word) == 3 and word[0] == "-" and word[1].isalpha() and word[2] == "="
+    return (word[:2], "=") if is_it else (word,)
+
 
 class PlainFormatter(argparse.RawDescriptionHelpFormatter):
     """Help formatter that measures the terminal only when it prints help. argparse makes one for each option."""

@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ottla.server.cli.client.output import RequestFailed, UsageError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ottla.server.cli.client.bounds import Bounds
     from ottla.server.cli.client.cluster import Cluster, Partition
     from ottla.server.cli.client.consumer import AtEnd, Batch, Consumer
+    from ottla.server.cli.client.formats import Decode
     from ottla.server.cli.client.group_consumer import GroupConsumer
     from ottla.server.cli.client.output import Interruption
     from ottla.server.cli.client.printing import RecordPrinter
@@ -44,6 +46,7 @@ examples:
   ottla consume orders -o @2026-11-28T09:00 -o e@2026-11-28T10:00
                                                  of one hour, local time; 09:00Z or 09:00+01:00 for another
   ottla consume orders -J -e | jq .payload       one JSON object a line
+  ottla consume orders -r http://localhost:8081  Avro, JSON Schema and Protobuf as JSON
   ottla consume orders -g billing                as a member of the group billing
   ottla consume orders -g billing -e --commit never
                                                  what the group has not read yet, and it stays so
@@ -92,6 +95,8 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
     form.add_argument("-J", "--json", action="store_true", help="as a JSON object, one a line, with kcat's names")
     parser.add_argument("-K", "--key-delimiter", metavar="TEXT", help="print keys, with this between key and value")
     parser.add_argument("-D", "--delimiter", default="\\n", metavar="TEXT", help="after each record (default: \\n)")
+    registry = "show keys and values that have a schema in this registry as JSON: Avro, JSON Schema and Protobuf"
+    parser.add_argument("-r", "--schema-registry", metavar="URL", help=registry)
     parser.add_argument("-Z", "--null", action="store_true", help="print null keys and values as NULL, not empty")
 
 
@@ -144,6 +149,8 @@ def _consume(cluster: Cluster, options: argparse.Namespace) -> None:
             if isinstance(each, Batch):
                 end = ends.get(each.place)
                 size += _write(printer.printed(each, end))
+                if printer.failure is not None:
+                    raise printer.failure
                 progress.note(printer.count, size)
                 if end is not None and each.header.next_offset >= end:
                     consumer.close(each.place)
@@ -299,6 +306,11 @@ class _GroupPrinter:
 
     def _print(self, batch: Batch, end: int | None) -> None:
         """Write the wanted records of a batch. Even after a failure, the group's `done` tells which are written."""
+        self._print_and_note(batch, end)
+        if self._printer.failure is not None:
+            raise self._printer.failure
+
+    def _print_and_note(self, batch: Batch, end: int | None) -> None:
         if self._options.commit == "each":
             for offset, text in self._printer.each(batch, end):
                 with self._interruption.held():
@@ -306,17 +318,17 @@ class _GroupPrinter:
                     self._group.done[batch.place] = offset + 1
                 self._group.commit()
             return
-        with self._interruption.held():
-            self._print_whole(batch, end)
-
-    def _print_whole(self, batch: Batch, end: int | None) -> None:
         text = self._printer.printed(batch, end)
+        with self._interruption.held():
+            self._write_whole(text, batch, end)
+
+    def _write_whole(self, text: bytes, batch: Batch, end: int | None) -> None:
         try:
             self._write(text)
         except BaseException:
             self._group.done[batch.place] = self._printer.next_offset(batch, end, self._output.written)
             raise
-        is_cut = self._printer.is_done
+        is_cut = self._printer.is_done or self._printer.failure is not None
         past = self._printer.next_offset(batch, end, len(text)) if is_cut else batch.header.next_offset
         self._group.done[batch.place] = past if end is None else min(past, end)
 
@@ -328,6 +340,7 @@ class _GroupPrinter:
 
 def _printer(options: argparse.Namespace) -> RecordPrinter:
     from ottla.server.cli.client.formats import (
+        decoding,
         json_printer,
         parse_format,
         raw_printer,
@@ -338,16 +351,26 @@ def _printer(options: argparse.Namespace) -> RecordPrinter:
     from ottla.server.cli.client.printing import RecordPrinter, batch_printer
 
     delimiter = unescaped(options.delimiter, "-D")
+    decode = None if options.schema_registry is None else _decoder(options)
     if options.json:
-        return RecordPrinter(json_printer(delimiter), None, options.count)
+        return RecordPrinter(json_printer(delimiter, decode), None, options.count)
     if options.format is not None:
         chosen = parse_format(options.format, is_null_shown=options.null)
     else:
         key_delimiter = None if options.key_delimiter is None else unescaped(options.key_delimiter, "-K")
         chosen = usual_format(delimiter, key_delimiter, is_null_shown=options.null)
-    if sys.stdout.isatty():
-        return RecordPrinter(shown_printer(chosen), None, options.count)
-    return RecordPrinter(raw_printer(chosen), batch_printer(chosen), options.count)
+    is_raw = not sys.stdout.isatty()
+    print_record = raw_printer(chosen) if is_raw else shown_printer(chosen)
+    if decode is not None:
+        return RecordPrinter(decoding(print_record, decode), None, options.count)
+    return RecordPrinter(print_record, batch_printer(chosen) if is_raw else None, options.count)
+
+
+def _decoder(options: argparse.Namespace) -> Decode:
+    from ottla.server.cli.client.formats import SCHEMAS
+
+    found: Decode = import_module(SCHEMAS).RecordValues(options.schema_registry, client_settings(options)).decode
+    return found
 
 
 def _partitions(cluster: Cluster, options: argparse.Namespace) -> dict[str, list[int]]:

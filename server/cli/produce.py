@@ -8,6 +8,7 @@ import random
 import sys
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from io import BufferedReader, FileIO
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,8 @@ examples:
   echo hello | ottla produce greetings           one record
   ottla produce orders -l orders.txt -K :        each line of a file: key, colon, value
   ottla produce orders -H source=shop -z zstd    with a header, compressed
+  ottla produce people -l people.jsonl -r http://localhost:8081 --value-schema person.avsc
+                                                 JSON, written in Avro
   ottla produce pictures cat.png dog.png         each file as one record
 """
 
@@ -52,7 +55,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-H", "--header", action="append", default=[], metavar="NAME=VALUE", help="a header of all records; repeatable")
     add("-Z", "--null", action="store_true", help="empty keys and values are null")
     add("-z", "--compression", choices=CODECS, default="none", help="how batches are compressed")
-    add("-c", "--count", type=count, metavar="N", help="end after N records")
+    registry = (
+        "values are JSON, and are written by the latest schema of TOPIC-value in this registry; keys by TOPIC-key"
+    )
+    add("-r", "--schema-registry", metavar="URL", help=registry)
+    add(
+        "--value-schema", metavar="FILE", help="register this schema for the values, and use it: .avsc, .json or .proto"
+    )
+    add("--key-schema", metavar="FILE", help="the same for the keys; without a schema they are texts")
+    add("-n", "-c", "--count", type=count, metavar="N", help="end after N records")
     add("-T", "--tee", action="store_true", help="print the records, too")
     add("--acks", choices=tuple(ACKS), default="all", help="who has to have a record (default: all)")
     add("-q", "--quiet", action="store_true", help="show no progress")
@@ -76,10 +87,14 @@ def _produce(cluster: Cluster, options: argparse.Namespace) -> int:
     from ottla.server.cli.client.producer import Producer, producer_sequences
 
     topic, files = _topic_and_files(options)
+    if options.schema_registry is None and (options.value_schema or options.key_schema):
+        raise UsageError("--value-schema and --key-schema need --schema-registry URL")
     maker = _BatchMaker(options)
     acks = ACKS[options.acks]
     producer = Producer(cluster, topic, acks, sequences=producer_sequences(cluster, client_settings(options), acks))
     try:
+        if options.schema_registry is not None:
+            maker.encode_by(_Encoder(topic, options))
         maker.choose(producer)
         is_typed = not files and options.lines is None and sys.stdin is not None and sys.stdin.isatty()
         progress = Progress(is_quiet=options.quiet or is_typed)
@@ -88,6 +103,9 @@ def _produce(cluster: Cluster, options: argparse.Namespace) -> int:
             if options.tee:
                 _print(records, maker.delimiter)
             producer.write(maker.batches(records))
+            if maker.failure is not None:
+                producer.settle()
+                raise RequestFailed(f"{maker.failure}; {producer.acknowledged:,} records are written")
             size += sum(map(len, records))
             progress.note(producer.acknowledged, size)
         producer.settle()
@@ -176,6 +194,10 @@ class _BatchMaker:
         self._key = None if options.key is None else os.fsencode(options.key)
         self._key_part = nullable(self._key)
         self._null = options.null
+        self._encoder: _Encoder | None = None
+        self.failure: str | None = None
+        """Reason why a record cannot be encoded; batches end before it."""
+        self._encoded = 0
         self._partition: int = options.partition
 
     def choose(self, producer: Producer) -> None:
@@ -187,16 +209,20 @@ class _BatchMaker:
             if self._partition not in self._partitions:
                 raise RequestFailed(f"topic {producer.topic} has no partition {self._partition}")
             self._partitions = [self._partition]
-        elif self._key is not None and self._key_delimiter is None:
+        elif self._key is not None and self._key_delimiter is None and self._encoder is None:
             self._partitions = [partition_of(self._key, self._partitions)]
         self._sequences = producer.sequences
         self._spread = Spread(self._partitions, random.randrange(len(self._partitions)))
+
+    def encode_by(self, encoder: _Encoder) -> None:
+        """Encode keys and values by their schemas from now on."""
+        self._encoder = encoder
 
     def batches(self, records: list[bytes]) -> dict[int, tuple[bytes, int]]:
         """Make a batch for each partition that gets records; return (batch, number of records) by partition."""
         from ottla.server.cli.client.batches import pairs_area, values_area
 
-        if self._key_delimiter is None and not (self._null and b"" in records):
+        if self._encoder is None and self._key_delimiter is None and not (self._null and b"" in records):
             partition = self._spread.next()
             area = values_area(records, self._key_part, self._headers_part)
             return {partition: self._batch(partition, area, len(records))}
@@ -222,9 +248,38 @@ class _BatchMaker:
             value = value if separator else record
             shown = value or None if self._null else value
             given = given or None if self._null else given
+            if self._encoder is not None:
+                self._encoded += 1
+                try:
+                    given, shown = self._encoder.encoded(given, shown)
+                except ValueError as error:
+                    self.failure = f"record {self._encoded}: {error}"
+                    break
             partition = any_partition if given is None else partition_of(given, self._partitions)
             found.setdefault(partition, []).append((given, shown))
         return found
+
+
+class _Encoder:
+    """Encoder of keys and values by the schemas of a registry."""
+
+    def __init__(self, topic: str, options: argparse.Namespace) -> None:
+        """Look the schemas up. Raises RequestFailed, UsageError."""
+        from ottla.server.cli.client.formats import SCHEMAS
+
+        self._values = import_module(SCHEMAS).RecordValues(options.schema_registry, client_settings(options))
+        self._key_subject, self._value_subject = f"{topic}-key", f"{topic}-value"
+        if not self._values.learn(self._value_subject, options.value_schema):
+            raise RequestFailed(
+                f"the registry has no subject {self._value_subject}: --value-schema FILE registers a schema"
+            )
+        self._has_key_schema = self._values.learn(self._key_subject, options.key_schema)
+
+    def encoded(self, key: bytes | None, value: bytes | None) -> tuple[bytes | None, bytes | None]:
+        """Encode a record. Raises ValueError with the reason."""
+        if key is not None and self._has_key_schema:
+            key = self._values.encode(self._key_subject, key)
+        return key, None if value is None else self._values.encode(self._value_subject, value)
 
 
 def _not_empty(delimiter: bytes, option: str) -> bytes:

@@ -18,14 +18,12 @@ from ottla.server.cli.on_cluster import bootstrap_addresses, client_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from urllib.parse import SplitResult
 
     from ottla.server.rest.schemas.registry import RegistryConfig
     from ottla.server.rest.serving import RestConfig
 
 LISTEN = "127.0.0.1:8082"
 PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-_REGISTRY = "schema.registry."
 
 DESCRIPTION = """\
 Runs a REST proxy with Confluent's HTTP API, versions 2 and 3: records, consumers and administration over HTTP.
@@ -119,26 +117,8 @@ def _passing_security(texts: Mapping[str, str]) -> Security:
 
 def _registry(url: str | None, texts: Mapping[str, str]) -> RegistryConfig | None:
     """Return the registry's settings from `url` (--registry) or `texts`; None if neither has any. Raises UsageError."""
-    own = {name.removeprefix(_REGISTRY): text for name, text in texts.items() if name.startswith(_REGISTRY)}
-    urls = [each.strip() for each in (url or own.get("url", "")).split(",") if each.strip()]
-    if not urls:
+    if not url and not texts.get("schema.registry.url"):
         return None
-    from urllib.parse import urlsplit
+    from ottla.server.rest.schemas.registry import registry_config
 
-    from ottla.server.rest.schemas.registry import RegistryConfig
-
-    for each in urls:
-        if not _is_address(urlsplit(each)):
-            raise UsageError(f"--registry {each}: must be http://HOST:PORT or https://HOST:PORT, without a login in it")
-    tls = {name: text for name, text in own.items() if name.startswith("ssl.")}
-    context = security_of({"security.protocol": "SSL", **tls}).encryption if tls else None
-    return RegistryConfig(urls=urls, user_info=own.get("basic.auth.user.info"), context=context)
-
-
-def _is_address(parts: SplitResult) -> bool:
-    try:
-        return (
-            parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and "@" not in parts.netloc
-        )
-    except ValueError:  # its port is no number
-        return False
+    return registry_config(url, texts, "--registry")

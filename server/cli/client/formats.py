@@ -13,9 +13,9 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ottla.server.cli.client.output import UsageError, shown_bytes, shown_text
+from ottla.server.cli.client.output import RequestFailed, UsageError, shown_bytes, shown_text
 from ottla.wire.records import Record
 
 FIELDS = "sSRkKTtpoh"
@@ -106,12 +106,68 @@ def parse_format(text: str, *, is_null_shown: bool = False) -> Format:
 def usual_format(delimiter: bytes, key_delimiter: bytes | None, *, is_null_shown: bool = False) -> Format:
     """Make the default format: value and delimiter. With `key_delimiter`, the key and that delimiter come first."""
     key = () if key_delimiter is None else (Piece(field="k"), Piece(text=key_delimiter))
-    return Format((*key, Piece(field="s"), Piece(text=delimiter)), is_null_shown)
+    pieces = (*key, Piece(field="s"), Piece(text=delimiter))
+    return Format(tuple(each for each in pieces if each.text or each.field), is_null_shown)
+
+
+PrintRecord = Callable[[Record, Place], bytes]
+
+# --- keys and values with schemas
+
+SCHEMAS = "ottla.server.rest.schemas.record_values"
+"""Module that decodes and encodes by the schemas of a registry. It lies above the commands, and is imported when it is needed."""
+
+
+class Decoded(NamedTuple):
+    """Key or value that was decoded by its schema."""
+
+    value: Any
+    """Value as it stands in JSON."""
+
+    @property
+    def text(self) -> bytes:
+        return _json(self.value)
+
+
+Decode = Callable[[bytes], Decoded | None]
+"""Decode a key or value; None if it has no schema. Raises ValueError with the reason."""
+
+
+class Undecodable(RequestFailed):
+    """Record whose key or value does not fit its schema, or whose schema is not known."""
+
+
+def decoded_field(decode: Decode, data: bytes | None, name: str, record: Record, place: Place) -> Decoded | None:
+    """Decode the field `name` of a record; None if it has no schema or is null. Raises Undecodable."""
+    if data is None:
+        return None
+    try:
+        return decode(bytes(data))
+    except ValueError as error:
+        where = f"{place.topic}-{place.partition} at offset {record.offset}"
+        raise Undecodable(f"the {name} of {where} cannot be decoded: {error}") from None
+
+
+def decoding(print_record: PrintRecord, decode: Decode) -> PrintRecord:
+    """Return a printer that shows keys and values with schemas as JSON, and all others as they are."""
+
+    def text(data: bytes | None, name: str, record: Record, place: Place) -> bytes | None:
+        found = decoded_field(decode, data, name, record, place)
+        return data if found is None else found.text
+
+    def printed(record: Record, place: Place) -> bytes:
+        key, value = text(record.key, "key", record, place), text(record.value, "value", record, place)
+        return print_record(record._replace(key=key, value=value), place)
+
+    return printed
+
+
+def _json(value: Any) -> bytes:
+    # What has no UTF-8, half a surrogate pair, becomes an escape that JSON has, too.
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
 
 
 # --- one record
-
-PrintRecord = Callable[[Record, Place], bytes]
 
 
 def raw_printer(chosen: Format) -> PrintRecord:
@@ -142,8 +198,15 @@ def shown_printer(chosen: Format) -> PrintRecord:
     return printed
 
 
-def json_printer(delimiter: bytes) -> PrintRecord:
-    """Return a function that formats each record as one line: kcat's JSON envelope in ASCII, safe for terminals."""
+def json_printer(delimiter: bytes, decode: Decode | None = None) -> PrintRecord:
+    """Return a function that formats each record as one line: kcat's JSON envelope in ASCII, safe for terminals.
+
+    `decode`: decodes keys and values with schemas, which become part of the object; None: all are texts.
+    """
+
+    def shown(data: bytes | None, name: str, record: Record, place: Place) -> Any:
+        found = None if decode is None else decoded_field(decode, data, name, record, place)
+        return _text(data) if found is None else found.value
 
     def printed(record: Record, place: Place) -> bytes:
         headers = [text for key, value in record.headers for text in (_text(key), _text(value))]
@@ -155,8 +218,8 @@ def json_printer(delimiter: bytes) -> PrintRecord:
             "ts": record.timestamp,
             "broker": place.broker,
             **({"headers": headers} if headers else {}),
-            "key": _text(record.key),
-            "payload": _text(record.value),
+            "key": shown(record.key, "key", record, place),
+            "payload": shown(record.value, "value", record, place),
         }
         return json.dumps(envelope, separators=(",", ":")).encode() + delimiter
 

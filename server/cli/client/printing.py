@@ -22,7 +22,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from ottla.server.cli.client.consumer import Batch, corrupt
-from ottla.server.cli.client.formats import Format, Place, PrintRecord
+from ottla.server.cli.client.formats import Format, Place, PrintRecord, Undecodable
 from ottla.wire.errors import KafkaError
 from ottla.wire.record_decoding import decode_records, records_area
 from ottla.wire.record_walk import read_varint, read_varlong
@@ -302,6 +302,8 @@ class RecordPrinter:
 
     def __init__(self, print_record: PrintRecord, print_batch: BatchPrinter | None, count_max: int | None) -> None:
         self.count = 0
+        self.failure: Undecodable | None = None
+        """Failure of the first record that could not be decoded; what was printed ends before it."""
         self._print_record, self._print_batch, self._count_max = print_record, print_batch, count_max
 
     @property
@@ -360,15 +362,20 @@ class RecordPrinter:
             raise corrupt(batch.place, error) from None
 
     def _texts(self, batch: Batch, before: int | None) -> Iterator[tuple[int, bytes]]:
-        """Yield offset and text of each wanted record."""
+        """Yield offset and text of each wanted record, up to the first that cannot be decoded (`failure`)."""
         place = Place(*batch.place, batch.broker, batch.header.is_log_append_time)
         for record in decode_records(batch.buffer, batch.start, header=batch.header):
             if record.offset >= batch.first_offset and (before is None or record.offset < before):
-                yield record.offset, self._print_record(record, place)
+                try:
+                    text = self._print_record(record, place)
+                except Undecodable as failure:
+                    self.failure = failure
+                    return
+                yield record.offset, text
 
     def next_offset(self, batch: Batch, before: int | None, size: int) -> int:
         """Return the offset after the last record that is whole in the first `size` bytes of the batch's text."""
-        found = batch.first_offset
+        found = max(batch.first_offset, batch.header.base_offset)
         for offset, text in self._texts(batch, before):
             size -= len(text)
             if size < 0:

@@ -1,6 +1,7 @@
 """Embedded formats with a schema: Avro, JSON Schema and Protobuf, by a schema registry.
 
     schemas.py       schemas of requests and records, as Confluent's proxy finds them
+    record_values.py schemas of records for `ottla consume` and `ottla produce`
     registry.py      client of the registry, which keeps what cannot change
     framing.py       Confluent's wire format: the schema's id in front of the data
     codec.py         port of a format, and the making of one from a schema's text

@@ -13,11 +13,13 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import trio
 
 from ottla.replication.keyed_lock import KeyedLock
+from ottla.server.cli.client.output import UsageError
+from ottla.server.cli.client.security import security_of
 from ottla.server.rest.schemas.codec import KINDS, REGISTRY_NAMES, Codec, make
 from ottla.server.security.oauth.fetching import Answer, FailedRead, HttpClient, Limits
 from ottla.wire.foreign_json import parse_json
@@ -36,6 +38,7 @@ KEPT_MAX, KEPT_BYTES_MAX = 1_000, 4 << 20
 
 REFERENCES_MAX = 100
 LATEST = "latest"
+_PREFIX = "schema.registry."
 _CONTENT_TYPE = ("Content-Type", "application/vnd.schemaregistry.v1+json")
 Json = Any
 
@@ -84,6 +87,32 @@ class RegistryConfig:
     user_info: str | None = field(default=None, repr=False)
     context: ssl.SSLContext | None = None
     """Context for https; None: the system's authorities."""
+
+
+def registry_config(url: str | None, texts: Mapping[str, str], option: str) -> RegistryConfig | None:
+    """Read the settings of a registry; None if no address is given. Raises UsageError.
+
+    `url`: addresses with commas between, from the option of this name; `texts`: client settings, of which schema.registry.* count.
+    """
+    own = {name.removeprefix(_PREFIX): text for name, text in texts.items() if name.startswith(_PREFIX)}
+    urls = [each.strip() for each in (url or own.get("url", "")).split(",") if each.strip()]
+    if not urls:
+        return None
+    for each in urls:
+        if not _is_address(each):
+            raise UsageError(f"{option} {each}: must be http://HOST:PORT or https://HOST:PORT, without a login in it")
+    tls = {name: text for name, text in own.items() if name.startswith("ssl.")}
+    context = security_of({"security.protocol": "SSL", **tls}).encryption if tls else None
+    return RegistryConfig(urls=urls, user_info=own.get("basic.auth.user.info"), context=context)
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        is_http = parts.scheme in ("http", "https")
+        return is_http and bool(parts.hostname) and parts.port != 0 and "@" not in parts.netloc
+    except ValueError:  # its port is no number, or its host no address
+        return False
 
 
 def body_of(kind: str, text: str, references: Sequence[tuple[str, str, int]] = ()) -> dict[str, Json]:

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from ottla import __version__
-from ottla.server.cli.cli import main
+from ottla.server.cli.cli import main, parser_for
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,3 +48,9 @@ def test_overrides_win_over_the_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     file.write_text("a=\\u12")
     assert main(["start", str(file)]) == 2
     assert "line 1" in capsys.readouterr().err
+
+
+def test_an_equals_sign_is_a_value_as_in_kcat() -> None:
+    parser, _ = parser_for(["consume"])
+    options = parser.parse_args(["consume", "orders", "-K=", "-D", "=", "-n=5"])
+    assert (options.key_delimiter, options.delimiter, options.count) == ("=", "=", 5)

@@ -70,6 +70,25 @@ def test_a_whole_batch_is_printed_as_its_records_are(some, text, null, base, cod
     assert whole.count == single.count == len(some)
 
 
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    records, st.integers(0, 30), st.integers(0, 5000), st.none() | st.integers(1, 30), st.none() | st.integers(0, 30)
+)
+def test_the_records_that_are_whole_in_what_was_written(some, first, size, count_max, before):
+    """An interrupted write is told how many bytes it has written, and the next offset follows from them."""
+    batch = batch_in(encode_batch(some, base_offset=5), first)
+    printer = RecordPrinter(raw_printer(parse_format("%k=%s\\n")), None, count_max)
+    whole = printer.printed(batch, before)
+    wanted = [each for each in range(5, 5 + len(some)) if each >= first and (before is None or each < before)]
+    singles = [b"%b=%b\n" % (some[each - 5].key or b"", some[each - 5].value or b"") for each in wanted][:count_max]
+    assert whole == b"".join(singles)
+    size = min(size, len(whole))
+    written = sum(len(b"".join(singles[: index + 1])) <= size for index in range(len(singles)))
+    # Where nothing is wanted nothing is written either.
+    begin = wanted[0] if wanted else max(first, 5)
+    assert printer.next_offset(batch, before, size) == begin + written
+
+
 @pytest.mark.parametrize("shift", [0, 64, 8192])
 def test_long_batches_are_printed_as_their_records_are(shift):
     """Offsets, times, keys and values of all sizes, in batches that count up by one."""
@@ -124,6 +143,7 @@ def test_fields_are_kcats():
     assert raw_printer(parse_format(text))(record, place) == wanted
     assert raw_printer(usual_format(b"\n", b":", is_null_shown=True))(record, place) == b"k:NULL\n"
     assert raw_printer(usual_format(b"\n", None))(record, place) == b"\n"
+    assert raw_printer(usual_format(b"", b""))(Record(5, 99, b"k", b"v"), place) == b"kv"
     for wrong in ("%", "%q", "\\xg"):
         with pytest.raises(UsageError, match="-f: "):
             parse_format(wrong)
