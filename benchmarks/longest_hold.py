@@ -235,7 +235,7 @@ async def offsets(root: Path) -> None:
 
         async def load(kind: Any = kind, topic: InternalTopicLog = topic) -> None:
             shard = kind.make()
-            await replay_log(kind, shard, topic, 0, trio.to_thread.run_sync)
+            await replay_log(kind, shard, topic.partition(0), trio.to_thread.run_sync)
             time_slice = TimeSlice()
             for _ in shard.start_sessions(0):
                 await time_slice.yield_if_over()

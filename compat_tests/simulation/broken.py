@@ -35,7 +35,7 @@ from ottla.replication.partition.followers import Followers
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition.retry_window import RetryWindow
 from ottla.replication.replica_manager.alter_partition_manager import AlterPartitionManager
-from ottla.server.coordinators.coordinator_log import InternalTopicLog
+from ottla.server.coordinators.coordinator_log import InternalPartition
 from ottla.server.coordinators.transaction_markers import TransactionMarkers
 from ottla.server.network.inbox import Inbox
 from ottla.wire.errors import ErrorCode
@@ -127,8 +127,8 @@ def _keep_what_diverged(_: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _load_to_high_watermark(_: Callable[..., Any]) -> Callable[..., Any]:
-    async def instead(self: InternalTopicLog, partition: int) -> Any:
-        found = self._broker.partition("__consumer_offsets", partition)
+    async def instead(self: InternalPartition) -> Any:
+        found = self._partition
         position, end = found.log.log_start_offset, found.high_watermark
         while position < end:
             read = found.log.read(position, 1 << 20, upper_bound=end, at_least_one_batch=True)
@@ -141,7 +141,7 @@ def _load_to_high_watermark(_: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wait_for_nobody(_: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda self, partition: None
+    return lambda self: None
 
 
 def _mix_up_inboxes(receive: Callable[..., Any]) -> Callable[..., Any]:
@@ -245,7 +245,7 @@ class Flaw(Enum):
         Runtime, "_load_elected", _load_though_fenced, PartitionRuntime, "_load_later", _load_never_again
     )  # fmt: skip
     LOADS_OFFSETS_TO_THE_HIGH_WATERMARK = (
-        InternalTopicLog, "read_batches", _load_to_high_watermark, InternalTopicLog, "until_committed", _wait_for_nobody
+        InternalPartition, "read_batches", _load_to_high_watermark, InternalPartition, "until_committed", _wait_for_nobody
     )  # fmt: skip
     MIXES_UP_INBOXES = Inbox, "receive", _mix_up_inboxes
     FORGETS_WHAT_WAS_ABORTED = PartitionLog, "_note_aborted", _do_nothing

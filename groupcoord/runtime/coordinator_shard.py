@@ -272,7 +272,7 @@ class Appended(NamedTuple):
 
 
 class CoordinatorLog(Protocol):
-    """Operations on an internal topic's partitions that a coordinator needs."""
+    """Operations on an internal topic that a coordinator needs."""
 
     def partition_count(self) -> int:
         """Return the number of the topic's partitions; before the topic is created, the configured number."""
@@ -280,8 +280,15 @@ class CoordinatorLog(Protocol):
     def is_fenced(self) -> bool:
         """Return True if another broker may be the coordinator by now, without this broker's knowledge."""
 
+    def partition(self, index: int) -> CoordinatorPartition:
+        """Return a partition for the time in which this broker leads it. Raises KafkaError if it does not."""
+
+
+class CoordinatorPartition(Protocol):
+    """Operations on a partition of an internal topic that its coordinator needs."""
+
     def append(
-        self, partition: int, batch: bytes, now_ms: int, *, transaction_version: int = 0, guard: object | None = None
+        self, batch: bytes, now_ms: int, *, transaction_version: int = 0, guard: object | None = None
     ) -> Appended:
         """Write a batch, whose records have the time of day `now_ms`. Raises KafkaError if nothing was written.
 
@@ -289,13 +296,13 @@ class CoordinatorLog(Protocol):
         transaction of a transactional batch.
         """
 
-    def until_committed(self, partition: int) -> Coroutine[Any, Any, None] | None:
-        """Return an awaitable of the commit of the partition's present records; None if all are committed.
+    def until_committed(self) -> Coroutine[Any, Any, None] | None:
+        """Return an awaitable of the commit of the present records; None if all are committed.
 
         The call and the awaitable raise KafkaError if this broker does not lead. No leader truncates committed records.
         """
 
-    def read_batches(self, partition: int) -> AsyncIterator[bytes]:
+    def read_batches(self) -> AsyncIterator[bytes]:
         """Yield all batches in order, several in one piece. Raises KafkaError if the partition cannot be read."""
 
 

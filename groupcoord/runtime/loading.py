@@ -20,7 +20,13 @@ from itertools import islice
 from typing import Any, cast
 
 from ottla.groupcoord.runtime.answers import Caller, Reply, refused, send
-from ottla.groupcoord.runtime.coordinator_shard import CoordinatorLog, CoordinatorShard, Outcome, ShardKind, ShardT
+from ottla.groupcoord.runtime.coordinator_shard import (
+    CoordinatorPartition,
+    CoordinatorShard,
+    Outcome,
+    ShardKind,
+    ShardT,
+)
 from ottla.wire.control_batches import ControlType, control_type_id
 from ottla.wire.errors import ErrorCode, ProtocolViolation
 from ottla.wire.record_decoding import decode_records, records_area
@@ -45,12 +51,11 @@ _Marker = tuple[int, bool]
 async def replay_log(
     kind: ShardKind[ShardT],
     shard: ShardT,
-    log: CoordinatorLog,
-    partition: int,
+    log: CoordinatorPartition,
     run_in_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
 ) -> None:
     """Replay all records of a partition into a shard. Raises KafkaError if the log cannot be read."""
-    reading = cast("AsyncGenerator[bytes, None]", log.read_batches(partition))
+    reading = cast("AsyncGenerator[bytes, None]", log.read_batches())
     time_slice = TimeSlice()
     async with aclosing(reading):  # so that a load that is cancelled closes what it reads
         async for batches in reading:

@@ -48,6 +48,7 @@ from ottla.groupcoord.runtime.coordinator_shard import (
     RECORDS_PER_BATCH,
     TOO_LARGE,
     Appended,
+    CoordinatorPartition,
     Host,
     Job,
     Outcome,
@@ -87,7 +88,7 @@ class PartitionRuntime(Generic[ShardT]):
         self._kind = runtime.kind
         self._place = partition, runtime.kind.topic
         self._runtime = runtime
-        self._log = runtime.log
+        self._log: CoordinatorPartition  # set by a load, like the shard
         self._shard: ShardT | None = None
         self._absent = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # why there is no shard
         self._queue: OrderedDict[Caller, Queued] = OrderedDict()
@@ -221,7 +222,7 @@ class PartitionRuntime(Generic[ShardT]):
         self._append_gathered()
         now_ms, version = self._runtime.timestamp_ms(), end.transaction_version
         try:
-            appended = self._log.append(self.partition, end.marker(now_ms), now_ms, transaction_version=version)
+            appended = self._log.append(end.marker(now_ms), now_ms, transaction_version=version)
         except KafkaError as error:
             # Not translated: it is for a transaction coordinator, which knows the errors of logs.
             caller.answer(caller.refuse(error.code))
@@ -261,10 +262,10 @@ class PartitionRuntime(Generic[ShardT]):
         """
         try:
             if outcome.transaction is None:
-                appended = self._log.append(self.partition, batch, now_ms)
+                appended = self._log.append(batch, now_ms)
             else:
                 transaction = outcome.transaction
-                appended = self._log.append(self.partition, transaction.stamped(batch), now_ms, guard=transaction.guard)
+                appended = self._log.append(transaction.stamped(batch), now_ms, guard=transaction.guard)
                 records = [TransactionalRecord(record, transaction.producer_id) for record in records]
         except KafkaError as error:
             if error.code in TOO_LARGE and len(outcome.parts) > 1:
@@ -538,11 +539,12 @@ class PartitionRuntime(Generic[ShardT]):
         try:
             # Another leader may cut off an end that is not committed. A member that was answered by it would hold what
             # nobody has given it. Other partitions are loaded meanwhile.
-            commit = self._log.until_committed(self.partition)
+            self._log = self._runtime.log.partition(self.partition)
+            commit = self._log.until_committed()
             if commit is not None:
                 self._runtime.spawn(self._load_when_committed, commit)
                 return
-            await replay_log(self._kind, shard, self._log, self.partition, self._runtime.run_in_thread)
+            await replay_log(self._kind, shard, self._log, self._runtime.run_in_thread)
             for _ in shard.start_sessions(self._runtime.now_ms()):
                 await time_slice.yield_if_over()
             # Another broker may have been elected while this one read.

@@ -86,6 +86,25 @@ class FakeImages:
         return sorted(self._by_name)
 
 
+class FakePartition(NamedTuple):
+    """One partition of a `FakeLog`."""
+
+    log: Any
+    index: int
+
+    def append(self, batch: bytes, now_ms: int, **options: Any) -> Appended:
+        appended: Appended = self.log.append(self.index, batch, now_ms, **options)
+        return appended
+
+    def until_committed(self) -> Coroutine[Any, Any, None] | None:
+        commit: Coroutine[Any, Any, None] | None = self.log.until_committed(self.index)
+        return commit
+
+    def read_batches(self) -> AsyncGenerator[bytes, None]:
+        batches: AsyncGenerator[bytes, None] = self.log.read_batches(self.index)
+        return batches
+
+
 class FakeLog:
     """Partitions in memory. With a delay, appends are committed only after it."""
 
@@ -109,6 +128,9 @@ class FakeLog:
 
     def is_fenced(self) -> bool:
         return self.fenced
+
+    def partition(self, index: int) -> FakePartition:
+        return FakePartition(self, index)
 
     def append(
         self,

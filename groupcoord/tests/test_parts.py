@@ -244,10 +244,10 @@ async def test_half_an_append_that_the_log_refuses_is_decided_by_the_log(
     batches = iter((ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS))
     append = tallies.log.append
 
-    def append_some(partition: int, batch: bytes) -> Appended:
+    def append_some(partition: int, batch: bytes, now_ms: int) -> Appended:
         if error := next(batches):
             raise KafkaError(error)
-        return append(partition, batch)
+        return append(partition, batch, now_ms)
 
     monkeypatch.setattr(tallies.log, "append", append_some)
     assert await tallies.add(MANY, is_cuttable=True) is ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -1,4 +1,4 @@
-"""An internal topic as its coordinator sees it: the port `CoordinatorLog` over this broker's partitions."""
+"""An internal topic as its coordinator sees it: the ports of its log and of its partitions over those of this broker."""
 
 from __future__ import annotations
 
@@ -45,28 +45,52 @@ class InternalTopicLog:
         `partitions_wanted`: number of partitions while the topic is missing. `commit_timeout_ms`: limit for
         replication.
         """
-        self.topic, self._broker, self._partitions_wanted = topic, broker, partitions_wanted
-        self._commit_timeout_ms, self._load_codecs = commit_timeout_ms, load_codecs
-        self._can_read = False
+        self.topic, self.broker, self._partitions_wanted = topic, broker, partitions_wanted
+        self.commit_timeout_ms, self._load_codecs = commit_timeout_ms, load_codecs
+        self._has_codecs = False
 
     def partition_count(self) -> int:
-        topic = self._broker.cluster.topics.get(self.topic)
+        topic = self.broker.cluster.topics.get(self.topic)
         return self._partitions_wanted() if topic is None else len(topic.partitions)
 
     def is_fenced(self) -> bool:
         # Nobody replaces a broker that is alone, as in `Broker.partition`.
-        return self._broker.is_in_cluster and self._broker.member.is_fenced
+        return self.broker.is_in_cluster and self.broker.member.is_fenced
+
+    def partition(self, index: int) -> InternalPartition:
+        return InternalPartition(self, self.broker.partition(self.topic, index))
+
+    def delete_records(self, partition: int, offset: int) -> None:
+        """Delete a partition's records before `offset`. Raises KafkaError if this is impossible now."""
+        self.broker.partition(self.topic, partition).delete_records(offset)
+
+    async def load_codecs(self) -> None:
+        """Load the codecs of the topic's records, at the first call."""
+        # Before the first load. It reads files or generates code, which would hold the event loop.
+        if not self._has_codecs:
+            await self.broker.environment.run_in_thread(self._load_codecs)
+            self._has_codecs = True
+
+
+class InternalPartition:
+    """One partition of an internal topic, while this broker leads it."""
+
+    def __init__(self, topic_log: InternalTopicLog, partition: Partition) -> None:
+        self._topic_log, self._broker, self._partition = topic_log, topic_log.broker, partition
 
     def append(
-        self, partition: int, batch: bytes, now_ms: int, *, transaction_version: int = 0, guard: object | None = None
+        self, batch: bytes, now_ms: int, *, transaction_version: int = 0, guard: object | None = None
     ) -> Appended:
-        """Append a batch to a partition with acks=all. Raises KafkaError.
+        """Append a batch with acks=all. Raises KafkaError.
 
         Returns the batch's first offset, and its commit to await; the commit is None if the batch is committed already.
         """
-        found = self._broker.partition(self.topic, partition)
+        broker, partition = self._broker, self._partition
+        # As in `Broker.partition`: nobody replaces a broker that is alone.
+        if broker.is_in_cluster and broker.may_be_replaced_at(partition):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         # A buffer of its own, because the log writes offset and leader epoch into the header in place.
-        info = found.append_as_leader(
+        info = partition.append_as_leader(
             memoryview(bytearray(batch)),
             required_acks=ALL_REPLICAS,
             now_ms=now_ms,
@@ -76,32 +100,28 @@ class InternalTopicLog:
         )
         next_offset = info.last_offset + 1
         # Where this broker has the only copy, the append is committed already, and no task has to wait.
-        if found.acknowledgement(next_offset, ALL_REPLICAS) is ErrorCode.NONE:
+        if partition.acknowledgement(next_offset, ALL_REPLICAS) is ErrorCode.NONE:
             return Appended(info.first_offset, None)
         # Its time runs from here on, whenever somebody comes to await it.
-        deadline = trio.current_time() + self._commit_timeout_ms() / 1000
-        return Appended(info.first_offset, self._commit(found, next_offset, deadline))
+        deadline = trio.current_time() + self._topic_log.commit_timeout_ms() / 1000
+        return Appended(info.first_offset, self._commit(next_offset, deadline))
 
-    async def _commit(self, partition: Partition, next_offset: int, deadline: float) -> None:
+    async def _commit(self, next_offset: int, deadline: float) -> None:
         timeout_s = max(0.0, deadline - trio.current_time())
-        code = await self._broker.replicas.wait_committed(partition, next_offset, timeout_s=timeout_s)
+        code = await self._broker.replicas.wait_committed(self._partition, next_offset, timeout_s=timeout_s)
         if code:
             raise KafkaError(code)
 
-    def delete_records(self, partition: int, offset: int) -> None:
-        """Delete a partition's records before `offset`. Raises KafkaError if this is impossible now."""
-        self._broker.partition(self.topic, partition).delete_records(offset)
+    def until_committed(self) -> Coroutine[Any, Any, None] | None:
+        next_offset = self._partition.leading_log().log_end_offset
+        return None if self._partition.is_held_in_sync(next_offset) else self._until_held(next_offset)
 
-    def until_committed(self, partition: int) -> Coroutine[Any, Any, None] | None:
-        found = self._broker.partition(self.topic, partition)
-        next_offset = found.leading_log().log_end_offset
-        return None if found.is_held_in_sync(next_offset) else self._until_held(found, next_offset)
-
-    async def _until_held(self, partition: Partition, next_offset: int) -> None:
+    async def _until_held(self, next_offset: int) -> None:
         """Wait until all in-sync replicas hold the records before `next_offset`.
 
         The in-sync replicas may be fewer than min.insync.replicas.
         """
+        partition = self._partition
         while True:
             changed = trio.Event()
             partition.watchers.add(changed.set)
@@ -112,14 +132,10 @@ class InternalTopicLog:
             finally:
                 partition.watchers.discard(changed.set)
 
-    async def read_batches(self, partition: int) -> AsyncIterator[bytes]:
-        """Yield a partition's batches up to its present end; threads read about 1 MB at a time. Raises KafkaError."""
-        # Only once, and before the first load. It reads files or generates code, which would hold the event loop.
-        if not self._can_read:
-            await self._broker.environment.run_in_thread(self._load_codecs)
-            self._can_read = True
-        found = self._broker.partition(self.topic, partition)
-        log = found.log
+    async def read_batches(self) -> AsyncIterator[bytes]:
+        """Yield the batches up to the present end; threads read about 1 MB at a time. Raises KafkaError."""
+        await self._topic_log.load_codecs()
+        log = self._partition.log
         position, end_offset = log.log_start_offset, log.log_end_offset
         while position < end_offset:
             read = log.read(position, READ_BYTES, upper_bound=end_offset, at_least_one_batch=True)

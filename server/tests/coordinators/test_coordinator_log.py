@@ -38,7 +38,7 @@ async def test_a_log_is_committed_when_the_followers_in_sync_have_it(nursery: tr
     waited = trio.Event()
 
     async def wait() -> None:
-        commit = log_of(partition).until_committed(0)
+        commit = log_of(partition).partition(0).until_committed()
         assert commit is not None
         await commit
         waited.set()
@@ -49,7 +49,7 @@ async def test_a_log_is_committed_when_the_followers_in_sync_have_it(nursery: tr
     partition.on_follower_fetch(2, partition.log.log_end_offset, 0, now_ms=NOW_MS)
     await trio.testing.wait_all_tasks_blocked()
     assert waited.is_set()
-    assert log_of(partition).until_committed(0) is None
+    assert log_of(partition).partition(0).until_committed() is None
 
 
 @pytest.mark.parametrize("is_in_cluster", [False, True])
@@ -62,12 +62,21 @@ def test_a_log_that_stamps_its_records_gives_a_batch_the_coordinator_s_time() ->
     log = new_log(message_timestamp_type="LogAppendTime")
     partition = Partition("__consumer_offsets", 0, log, local_id=1)
     partition.make_leader(leader_epoch=3, partition_epoch=0, replicas=(1,), isr=(1,), now_ms=NOW_MS)
-    log_of(partition).append(0, encode_pairs([(b"key", b"value")], NOW_MS), NOW_MS + 5)
+    log_of(partition, is_in_cluster=False).partition(0).append(encode_pairs([(b"key", b"value")], NOW_MS), NOW_MS + 5)
     assert [each.max_timestamp for each in read_batches(log)] == [NOW_MS + 5]
 
 
+def test_a_leader_that_may_have_been_replaced_appends_nothing() -> None:
+    partition = led()
+    end = partition.log.log_end_offset
+    log = log_of(partition, is_in_cluster=True, may_be_replaced_at=lambda each: each is partition).partition(0)
+    with pytest.raises(KafkaError) as error:
+        log.append(encode_pairs([(b"key", b"value")], NOW_MS), NOW_MS)
+    assert error.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and partition.log.log_end_offset == end
+
+
 def test_the_only_replica_in_sync_has_committed_all_though_writes_are_refused() -> None:
-    assert log_of(led(isr=(1,), min_isr=2)).until_committed(0) is None
+    assert log_of(led(isr=(1,), min_isr=2)).partition(0).until_committed() is None
 
 
 async def test_what_another_leader_decides_is_not_waited_for(nursery: trio.Nursery) -> None:
@@ -75,7 +84,7 @@ async def test_what_another_leader_decides_is_not_waited_for(nursery: trio.Nurse
     problems = []
 
     async def wait() -> None:
-        commit = log_of(partition).until_committed(0)
+        commit = log_of(partition).partition(0).until_committed()
         assert commit is not None
         with pytest.raises(KafkaError) as raised:
             await commit
@@ -87,4 +96,4 @@ async def test_what_another_leader_decides_is_not_waited_for(nursery: trio.Nurse
     await trio.testing.wait_all_tasks_blocked()
     assert problems == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     with pytest.raises(KafkaError):
-        log_of(partition).until_committed(0)
+        log_of(partition).partition(0).until_committed()
