@@ -318,7 +318,7 @@ def _send(producer: Producer, chunk: list[Written], compression: str) -> None:
 
 
 def _show(topic: str, arrival: Arrival, result: _Result, options: argparse.Namespace) -> None:
-    records = options.records + bool(options.closing)
+    records = options.records + bool(options.closing and not options.no_topic)
     if wants_json(options):
         found = {
             "topic": None if options.no_topic else topic,

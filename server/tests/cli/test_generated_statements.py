@@ -72,6 +72,12 @@ def test_no_topic_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "none" in capsys.readouterr().out.splitlines()[0]
 
 
+def test_records_without_a_topic_are_counted_without_the_closing_one(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["generate", "clicks", "--no-topic", "-b", NOBODY, "--records", "50", "--closing", "--json"]
+    assert main(words) == 0
+    assert json.loads(capsys.readouterr().out)["records"] == 50
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
