@@ -15,6 +15,7 @@ check.py            `ottla check`: examines data directories
 cluster.py          `ottla cluster`: several brokers on this machine
 completion.py       `ottla completion`: for shells
 consume.py          `ottla consume`: prints records
+consume_shared.py   `ottla consume --share`: records of a share group
 example.py          `ottla example`: example pipelines
 features.py         `ottla features`: levels of features
 generate.py         `ottla generate`: makes test data

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 COMMITS = ("regularly", "each", "end", "never")
 PROTOCOLS = ("classic", "consumer")
+ACKNOWLEDGEMENTS = ("accept", "release", "reject")
 NAMED_MAX = 5
 """Partitions that are named in the line about what is committed."""
 
@@ -50,6 +51,7 @@ examples:
   ottla consume orders -g billing                as a member of the group billing
   ottla consume orders -g billing -e --commit never
                                                  what the group has not read yet, and it stays so
+  ottla consume orders -g packing --share        as a consumer of the share group packing
 
 format fields:
   %s %S value and its length    %k %K key and its length    %h headers    %t topic    %p partition    %o offset
@@ -86,6 +88,9 @@ def _add_group(parser: argparse.ArgumentParser) -> None:
     commits = "regularly: every 5 s and at the end (the default); each: after each record; end: at the end alone; never"
     add("--commit", choices=COMMITS, help=commits)
     protocols = "classic (the default), or consumer: that of KIP-848, where the broker assigns"
+    add("--share", action="store_true", help="GROUP is a share group: records are acknowledged one by one when written")
+    types = "with --share, what becomes of written records: accept (the default), release, or reject"
+    add("--acknowledge", choices=ACKNOWLEDGEMENTS, help=types)
     add("--group-protocol", choices=PROTOCOLS, help=protocols)
 
 
@@ -104,6 +109,9 @@ def run(options: argparse.Namespace) -> int:
     """Print records until the requested end, or until Ctrl-C; return the exit code."""
 
     def consume(cluster: Cluster) -> int:
+        if options.share or options.acknowledge is not None:
+            _consume_shared(cluster, options)
+            return EXIT_OK
         if options.group is not None:
             _consume_in_group(cluster, options)
             return EXIT_OK
@@ -185,6 +193,23 @@ def _say_end(at_end: AtEnd, *, is_last: bool) -> None:
 
 
 # --- in a group
+
+
+def _consume_shared(cluster: Cluster, options: argparse.Namespace) -> None:
+    from ottla.server.cli.consume_shared import consume_shared
+
+    if options.group is None or not options.share:
+        raise UsageError("--share needs -g GROUP, and --acknowledge needs --share")
+    others = {
+        "-o": options.offset or options.from_beginning,
+        "-p": options.partitions,
+        "--commit": options.commit,
+        "--group-protocol": options.group_protocol,
+    }
+    for option in (name for name, value in others.items() if value):
+        raise UsageError(f"{option} and --share cannot be given together: a share group has share.* settings instead")
+    printer = _printer(options)
+    consume_shared(cluster, list(_partitions(cluster, options)), printer, options)
 
 
 def _consume_in_group(cluster: Cluster, options: argparse.Namespace) -> None:

@@ -5,6 +5,7 @@ cluster.py       brokers, leaders, coordinators, offsets
 producer.py      producer; batches.py: batches from files and pipes
 consumer.py      consumer of partitions; bounds.py: where it begins and ends
 group_consumer.py  consumer in a group; membership.py: members; assignment.py: what they subscribe to and get
+share_consumer.py  consumer in a share group
 formats.py       formats of `ottla consume`; printing.py: prints batches by them
 configs.py       settings in force, and their changes
 groups.py        requests about groups

@@ -17,7 +17,7 @@ Arguments of a compiled function:
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -350,10 +350,15 @@ class RecordPrinter:
     def _one_by_one(self, batch: Batch, before: int | None) -> bytes:
         return b"".join(text for _, text in self.each(batch, before))
 
-    def each(self, batch: Batch, before: int | None) -> Iterator[tuple[int, bytes]]:
-        """Yield the offset and text of each wanted record, until the limit is reached. Raises RequestFailed."""
+    def each(
+        self, batch: Batch, before: int | None, among: Container[int] | None = None
+    ) -> Iterator[tuple[int, bytes]]:
+        """Yield the offset and text of each wanted record, until the limit is reached. Raises RequestFailed.
+
+        `before`: end of the wanted offsets, `among`: the only wanted offsets; None: all.
+        """
         try:
-            for offset, text in self._texts(batch, before):
+            for offset, text in self._texts(batch, before, among):
                 self.count += 1
                 yield offset, text
                 if self.is_done:
@@ -361,17 +366,22 @@ class RecordPrinter:
         except KafkaError as error:
             raise corrupt(batch.place, error) from None
 
-    def _texts(self, batch: Batch, before: int | None) -> Iterator[tuple[int, bytes]]:
+    def _texts(
+        self, batch: Batch, before: int | None, among: Container[int] | None = None
+    ) -> Iterator[tuple[int, bytes]]:
         """Yield offset and text of each wanted record, up to the first that cannot be decoded (`failure`)."""
         place = Place(*batch.place, batch.broker, batch.header.is_log_append_time)
         for record in decode_records(batch.buffer, batch.start, header=batch.header):
-            if record.offset >= batch.first_offset and (before is None or record.offset < before):
-                try:
-                    text = self._print_record(record, place)
-                except Undecodable as failure:
-                    self.failure = failure
-                    return
-                yield record.offset, text
+            if record.offset < batch.first_offset or (before is not None and record.offset >= before):
+                continue
+            if among is not None and record.offset not in among:
+                continue
+            try:
+                text = self._print_record(record, place)
+            except Undecodable as failure:
+                self.failure = failure
+                return
+            yield record.offset, text
 
     def next_offset(self, batch: Batch, before: int | None, size: int) -> int:
         """Return the offset after the last record that is whole in the first `size` bytes of the batch's text."""
