@@ -33,7 +33,7 @@ CARGO = $(shell PATH="$$PATH:$$HOME/.cargo/bin" command -v cargo)
 GO = $(shell PATH="$$PATH:/usr/local/go/bin" command -v go)
 
 .DEFAULT_GOAL := help
-.PHONY: help start test proofs ecosystem check format lint docs pipeline bench golden golden-hunt chaos siege simulate dist release setup packages clean
+.PHONY: help start test proofs ecosystem check format lint docs pipeline bench golden golden-hunt chaos siege simulate pictures dist release setup packages clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -73,6 +73,9 @@ siege: .venv/.ready-to-test  ## attack a broker with requests that are dear, for
 
 simulate: .venv/.ready-to-test  ## run a cluster in one process on virtual time, ten minutes for each of SEEDS=1..10
 	@$(BIN)/python -m compat_tests.simulation.run --seeds $(or $(SEEDS),1..10) $(ARGS)
+
+pictures: .venv/.ready-to-test  ## take pictures of the console's views with Chromium: wide and narrow, light and dark, into pictures/
+	@$(BIN)/python -m compat_tests.console.pictures $(or $(ARGS),pictures)
 
 dist: $(DIST_TOOLS)  ## make the sdist and the wheels in dist/, and check that each installs and runs
 	@$(CACHE)/dist_tools/bin/python .ci/dist.py $(ARGS)

@@ -73,6 +73,7 @@ class TransactionsView:
             "producerEpoch": state.producer_epoch,
             "timeoutMs": state.transaction_timeout_ms,
             "since": state.transaction_start_time_ms if is_open else None,
+            "ageMs": age_ms if is_open else None,
             "isOpen": is_open,
             # Its coordinator should have ended it.
             "isLate": is_open and age_ms > state.transaction_timeout_ms,
@@ -138,6 +139,7 @@ class TransactionsView:
             "lastSequence": entry.last_sequence,
             "lastTimestamp": entry.last_timestamp,
             "openSinceOffset": entry.current_txn_first_offset if _is_open(entry) else None,
+            "ageMs": self._broker.now_ms() - entry.last_timestamp if _is_open(entry) else None,
             "isOpenTooLong": is_late,
             # An end of the transaction may have raised the epoch at its coordinator already (KIP-890).
             "isHanging": is_late

@@ -83,6 +83,7 @@ async def test_an_id_has_its_state_its_producer_and_its_partitions(broker: Broke
     assert (ongoing["producerId"], ongoing["producerEpoch"]) == (str(producer_id), epoch)
     assert (ongoing["partitions"], ongoing["partitionCount"]) == ([["t", [0, 2]]], 2)
     assert abs(ongoing["since"] - broker.now_ms()) < 600_000
+    assert (idle["ageMs"], ongoing["ageMs"] >= 0) == (None, True)
     ended = EndTxnRequest(transactional_id="orders <b>", producer_id=producer_id, producer_epoch=epoch, committed=True)
     assert (await ask_handler(broker, ended, 4)).error_code == 0
     with trio.fail_after(60):

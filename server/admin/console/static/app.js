@@ -1,7 +1,7 @@
 // Where the page begins: the tabs, the view that the address names, and what is told on every tab.
 
 import { get, keepToken, Refusal, takeToken, takeWriteToken } from "./api.js";
-import { every, h, many, refill } from "./dom.js";
+import { empty, every, h, many, refill } from "./dom.js";
 import { showBrokers } from "./brokers.js";
 import { showGroup, showGroups } from "./groups.js";
 import { showLearn } from "./learn.js";
@@ -21,13 +21,15 @@ let leave = new AbortController();
 
 function tell(problem) { refill(document.getElementById("notice"), problem); }
 
-async function tried(work) {
+// Does some work, and tells what went wrong. `missing` is called if the broker does not have what the address names.
+async function tried(work, missing = null) {
   try {
     await work();
     tell("");
   } catch (error) {
     if (error.name === "AbortError") return;
     if (error instanceof Refusal && error.status === 401) askForToken();
+    else if (error instanceof Refusal && error.status === 404 && missing) missing(error.message);
     else tell(error instanceof Refusal ? error.message : `The console has a bug: ${error.message}`);
     if (!(error instanceof Refusal)) console.error(error);
   }
@@ -43,12 +45,26 @@ function askForToken() {
   field.focus();
 }
 
+// The view that the address names, and its parameters; no view if there is none of that name.
 function route() {
-  const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
-  return [VIEWS[name] ? name : "topics", rest];
+  const parts = location.hash.replace(/^#\/?/, "").split("/");
+  if (!parts[0]) return ["topics", []];
+  try {
+    const [name, ...rest] = parts.map(decodeURIComponent);
+    return [Object.hasOwn(VIEWS, name) ? name : null, rest];
+  } catch (error) {
+    if (error instanceof URIError) return [null, []];
+    throw error;
+  }
+}
+
+function nowhere(title, sentence) {
+  tell("");
+  refill(main, h("h1", {}, title), empty("Nothing is at this address", h("p", {}, sentence), h("p", {}, h("a", { href: "#/topics" }, "All topics"), " · ", h("a", { href: "#/groups" }, "All groups"))));
 }
 
 function titleOf(name, [first, second], tab) {
+  if (name === null) return "Wrong address";
   if (name === "group") return `Group ${second}`;
   if (name === "producers") return `Producers of ${first} ${second}`;
   if (name === "records") return `Records of ${first}`;
@@ -72,7 +88,10 @@ async function navigate(isFirst = false) {
   main.setAttribute("aria-label", title);
   if (!isFirst) main.focus();
   const signal = leave.signal;
-  await tried(() => VIEWS[name]({ main, parameters, signal, state, tried, poll: (ms, work) => every(ms, signal, () => tried(work)) }));
+  if (name === null) { nowhere(title, `The console has no view ${location.hash}.`); return; }
+  // A topic or group that does not exist, or not any more.
+  const missing = (sentence) => { if (!signal.aborted) { leave.abort(); nowhere(title, sentence); } };
+  await tried(() => VIEWS[name]({ main, parameters, signal, state, tried, poll: (ms, work) => every(ms, signal, () => tried(work, missing)) }), missing);
 }
 
 function tellHealth(overview) {

@@ -1,17 +1,14 @@
 // The brokers of the cluster.
 
 import { get } from "./api.js";
-import { count, h, refill, table } from "./dom.js";
+import { changes, count, h, refill, table } from "./dom.js";
 
 export async function showBrokers({ main, signal, poll }) {
-  const body = h("div");
-  let shown = "";
+  const body = h("div"), isNew = changes(body);
   refill(main, h("h1", {}, "Brokers"), body);
   await poll(3000, async () => {
     const found = await get("brokers", {}, signal);
-    const text = JSON.stringify(found);
-    if (text === shown) return;
-    shown = text;
+    if (!isNew(found)) return;
     refill(body,
       table("Brokers", [["Broker"], ["Leads", "number"], ["Holds", "number"], ["Rack"], ["Reached at"]], found.brokers.map((each) => [
         [String(each.id), " ", each.id === found.controllerId && h("span", { class: "tag on" }, "controller"), " ",

@@ -22,14 +22,34 @@ function apply(element, props) {
   }
 }
 
-// Puts new children into an element. Whoever had the focus there and has the same data-key now keeps it.
+// Puts new children into an element. Who had the focus, was open or was scrolled sideways and has the same data-key now stays so.
 export function refill(element, ...children) {
   const active = element.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+  const kept = [...element.querySelectorAll("[data-key]")].filter((each) => each.scrollLeft || each.open).map((each) => [each.dataset.key, each.scrollLeft, each.open]);
   element.replaceChildren(...children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false));
-  if (active !== undefined) {
-    for (const each of element.querySelectorAll("[data-key]")) if (each.dataset.key === active) each.focus({ preventScroll: true });
+  if (active === undefined && !kept.length) return;
+  const byKey = new Map([...element.querySelectorAll("[data-key]")].map((each) => [each.dataset.key, each]));
+  for (const [key, left, open] of kept) {
+    const found = byKey.get(key);
+    if (found && open) found.open = true;
+    if (found) found.scrollLeft = left;
   }
+  byKey.get(active)?.focus({ preventScroll: true });
 }
+
+// Tells whether an answer differs from the one that `element` shows. While somebody selects text there, no answer does.
+export function changes(element) {
+  let before = "";
+  return (answer) => {
+    const text = JSON.stringify(answer), selection = getSelection();
+    if (text === before || (!selection.isCollapsed && element.contains(selection.anchorNode))) return false;
+    before = text;
+    return true;
+  };
+}
+
+// A name that breaks behind its dots, dashes and underscores, if it has to break.
+export const dotted = (name) => name.split(/(?<=[._-])(?=[^._-])/).flatMap((each, index) => (index ? [h("wbr"), each] : [each]));
 
 // Calls `work` now and again, until the signal ends it; a page that nobody sees asks nothing.
 export async function every(milliseconds, signal, work) {
@@ -81,13 +101,22 @@ export function time(milliseconds) {
 
 export const many = (number, noun, nouns = noun + "s") => `${count(number)} ${number === 1 ? noun : nouns}`;
 
+export function age(milliseconds) {
+  const seconds = Math.max(0, Math.floor(milliseconds / 1000));
+  if (seconds < 60) return `${seconds} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+  const hours = Math.floor(seconds / 3600);
+  return hours < 48 ? `${hours} h ${Math.floor(seconds / 60) % 60} min` : `${Math.floor(hours / 24)} days`;
+}
+
+// On a phone a row is a block in which each cell has its column's name. A table that is shown so has to say its roles itself.
 export function table(label, columns, rows) {
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
-    h("table", {},
+  const cell = (content, index) => h(index ? "td" : "th", { class: columns[index][1] || null, scope: index ? null : "row", role: index ? "cell" : "rowheader", "data-label": columns[index][0] }, content);
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label, "data-key": `table ${label}` },
+    h("table", { role: "table" },
       h("caption", { class: "unseen" }, label),
-      h("thead", {}, h("tr", {}, columns.map(([name, kind]) => h("th", { scope: "col", class: kind || null }, name)))),
-      h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell, index) =>
-        h(index ? "td" : "th", { class: columns[index][1] || null, scope: index ? null : "row" }, cell)))))));
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map(([name, kind]) => h("th", { scope: "col", role: "columnheader", class: kind || null }, name)))),
+      h("tbody", { role: "rowgroup" }, rows.map((cells) => h("tr", { role: "row" }, cells.map(cell))))));
 }
 
 export const facts = (...pairs) => h("dl", { class: "facts" }, pairs.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
@@ -108,4 +137,7 @@ export function named(element, name) { element.setAttribute("aria-label", name);
 // What a search found, for who does not see the list change.
 export const unseenStatus = () => h("p", { class: "unseen", role: "status" });
 
-export const link = (text, ...path) => h("a", { href: "#/" + path.map(encodeURIComponent).join("/"), "data-key": path.join("/") }, text);
+export const link = (text, ...path) => h("a", { href: "#/" + path.map(encodeURIComponent).join("/"), "data-key": path.join("/"), "aria-label": text }, dotted(text));
+
+// A heading with a name in it. A screen reader would hear a space at each place where the name may break.
+export const heading = (text) => h("h1", { "aria-label": text }, dotted(text));

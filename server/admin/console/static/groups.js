@@ -2,7 +2,7 @@
 
 import { get, replacing } from "./api.js";
 import { lineChart } from "./chart.js";
-import { count, empty, facts, h, link, many, refill, table, time, turns, unseenStatus } from "./dom.js";
+import { changes, count, empty, facts, h, heading, link, many, refill, table, time, turns, unseenStatus } from "./dom.js";
 
 const PERIOD_MS = 2000, POINTS_MAX = 900, GROUPS_KEPT = 50;
 const history = new Map();
@@ -10,17 +10,16 @@ const history = new Map();
 export async function showGroups({ main, signal, poll }) {
   const field = h("input", { type: "search", id: "contains", autocomplete: "off", spellcheck: "false" });
   const list = h("div"), pages = [""], said = unseenStatus(), next = replacing(signal);
-  let shown = "", asked = next();
+  const isNew = changes(list);
+  let asked = next();
   refill(main, h("h1", {}, "Groups"), h("p", { class: "lead" }, "Consumers that share the work of reading. Listed are the groups that this broker coordinates."),
     h("div", { class: "bar" }, h("label", { for: "contains" }, "Name contains", field)), said, list);
   const turned = (step) => { step(); asked = next(); return look(); };
   async function look() {
     const found = await get("groups", { after: pages.at(-1), contains: field.value }, asked);
-    const text = JSON.stringify([found, pages]);
-    if (text === shown) return found.groups.length;
-    shown = text;
-    refill(list, found.groups.length ? table("Groups", [["Group"], ["Kind"], ["State"], ["Lag", "number"], ["Protocol"]], found.groups.map((each) => [
-      link(each.id, "group", each.type, each.id), each.type, state(each.state), lag(each), each.protocol])) : nothing(field.value),
+    if (!isNew([found, pages])) return found.groups.length;
+    refill(list, found.groups.length ? table("Groups", [["Group"], ["State"], ["Lag", "number"], ["Kind"], ["Protocol"]], found.groups.map((each) => [
+      link(each.id, "group", each.type, each.id), state(each.state), lag(each), each.type, each.protocol])) : nothing(field.value),
     turns(pages, found.next, "More groups", (step) => turned(step).catch(() => {})));
     return found.groups.length;
   }
@@ -41,14 +40,12 @@ const state = (text) => h("span", { class: text === "Stable" ? "tag on" : "tag" 
 export async function showGroup({ main, parameters, signal, poll }) {
   const [type, id] = parameters;
   const head = h("div"), chart = h("div"), body = h("div");
-  let shown = "";
-  refill(main, h("h1", {}, id), head, h("h2", {}, "Lag over time"), chart, body);
+  const isNew = changes(body);
+  refill(main, heading(id), head, h("h2", {}, "Lag over time"), chart, body);
   await poll(PERIOD_MS, async () => {
     const group = await get("group", { id, type }, signal);
     lineChart(chart, remember(type, id, group.lag), "Records behind");
-    const text = JSON.stringify(group);
-    if (text === shown) return;
-    shown = text;
+    if (!isNew(group)) return;
     refill(head, facts(["State", state(group.state)], ["Members", count(group.memberCount)], ["Lag", count(group.lag)],
       ...(group.epoch === null ? [] : [["Epoch", count(group.epoch)]]), ...(group.protocol ? [["Assignor", group.protocol]] : [])));
     refill(body, h("h2", {}, "Last rebalance"), reason(group), h("h2", {}, "Members"), members(group), h("h2", {}, "Offsets"), offsets(group));
@@ -86,7 +83,7 @@ function offsets(group) {
   if (!group.offsets.length) return empty("Nothing is committed yet");
   const most = Math.max(1, ...group.offsets.map((each) => each.lag || 0));
   return [table("Offsets", [["Topic"], ["Partition", "number"], ["Committed", "number"], ["End", "number"], ["Lag", "number"], [""]], group.offsets.map((each) => [
-    link(each.topic, "topic", each.topic), each.partition, count(each.committed), each.end === null ? "elsewhere" : count(each.end), each.lag === null ? "" : count(each.lag), meter(each.lag, most)])),
+    link(each.topic, "topic", each.topic), String(each.partition), count(each.committed), each.end === null ? "elsewhere" : count(each.end), each.lag === null ? "" : count(each.lag), meter(each.lag, most)])),
   group.offsetCount > group.offsets.length && h("p", { class: "soft" }, `and ${many(group.offsetCount - group.offsets.length, "partition")} more`)];
 }
 

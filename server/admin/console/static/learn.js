@@ -1,7 +1,7 @@
 // The Learn tab: one step at a time, on what the broker holds at this moment.
 
 import { get, post, Refusal } from "./api.js";
-import { empty, h, many, refill } from "./dom.js";
+import { changes, empty, h, many, refill } from "./dom.js";
 import { LESSONS } from "./lessons.js";
 
 const PERIOD_MS = 1000, RECORDS = 14, PARTITIONS = 3;
@@ -12,7 +12,7 @@ export async function showLearn(view) {
   const lesson = LESSONS[step - 1];
   const control = h("div", { class: "bar" }), text = h("div"), shown = h("div"), tries = h("div", { class: "bar" });
   const place = (number, title, key) => h("a", { href: `#/learn/${number}`, "data-key": key || title, "aria-current": number === step ? "step" : null }, title);
-  refill(view.main, h("h1", {}, "Learn"), h("p", { class: "lead" }, "Kafka's words, one by one, shown on what this broker holds at this moment."), control,
+  refill(view.main, h("h1", {}, "Learn"), h("p", { class: "lead wide" }, "Kafka's words, one by one, shown on what this broker holds at this moment."), control,
     h("div", { class: "steps" }, h("nav", { "aria-label": "Steps" }, h("ol", {}, LESSONS.map((each, index) => h("li", {}, place(index + 1, each.title))))),
       h("section", { class: "lesson", "aria-labelledby": "lesson" }, h("h2", { id: "lesson" }, lesson.title), text,
         h("div", { class: "shown-here", "aria-live": "off" }, h("h3", {}, "Here and now"), shown), tries,
@@ -20,7 +20,8 @@ export async function showLearn(view) {
   // On a phone the steps stand in one line, which may be longer than the screen.
   const current = view.main.querySelector("ol [aria-current]");
   current.closest("ol").scrollLeft = current.offsetLeft - 60;
-  let before = "", said = "", taught = false;
+  const isNew = changes(shown);
+  let said = "", taught = false;
   const act = (action) => view.tried(async () => { await post("load", { action }); await look(); });
   const button = (action, title, kind) => h("button", { type: "button", class: kind || null, "data-key": action, onclick: () => act(action) }, title);
 
@@ -34,10 +35,12 @@ export async function showLearn(view) {
     }
     const data = await lookAt(load, view);
     if (data && !taught) { taught = true; refill(text, lesson.text(data)); }
-    const after = JSON.stringify(data);
-    if (after === before) return;
-    before = after;
+    if (!isNew(data)) return;
+    const isAtEnd = (tape) => tape.scrollLeft + tape.clientWidth >= tape.scrollWidth - 2;
+    const left = new Set([...shown.querySelectorAll(".tape")].filter((each) => !isAtEnd(each)).map((each) => each.dataset.key));
     refill(shown, data ? lesson.show(data) : nothing(load));
+    // The newest cells are those to watch, unless somebody has gone back to older ones.
+    for (const each of shown.querySelectorAll(".tape")) if (!left.has(each.dataset.key)) each.scrollLeft = each.scrollWidth;
     if (!data && !taught) refill(text, lesson.text({ overview: view.state.overview }));
   }
   await view.poll(PERIOD_MS, look);
@@ -62,16 +65,19 @@ async function lookAt(load, view) {
   }
   const topic = await get("topic", { name }, view.signal);
   const here = topic.partitions.filter((each) => each.isHere);
-  const records = {};
+  const records = {}, next = {};
   for (const each of here.slice(0, PARTITIONS)) {
-    records[each.index] = (await get("records", { topic: name, partition: each.index, limit: RECORDS, cut: 500 }, view.signal)).records;
+    const page = await get("records", { topic: name, partition: each.index, limit: RECORDS, cut: 500 }, view.signal);
+    // Both of one answer: between two answers records are written.
+    records[each.index] = page.records;
+    next[each.index] = page.next;
   }
   const group = load.topicExists ? await maybe(get("group", { id: load.group }, view.signal)) : null;
   const settings = Object.fromEntries((await get("settings", { kind: "topic", name }, view.signal)).settings.map((each) => [each.name, each.value]));
   const committed = Object.fromEntries((group?.offsets || []).map((each) => [each.partition, each.committed]));
   const newest = Object.values(records).flat().filter((each) => !each.batch).sort((one, other) => other.timestamp - one.timestamp)[0];
   const sum = (field) => here.reduce((total, each) => total + each[field], 0);
-  return { name, topic, records, group, committed, newest, load, overview: view.state.overview, settings, size: sum("size"), total: sum("highWatermark") - sum("start"), setting: (key) => settings[key] ?? "not set" };
+  return { name, topic, records, next, group, committed, newest, load, overview: view.state.overview, settings, size: sum("size"), total: sum("highWatermark") - sum("start"), setting: (key) => settings[key] ?? "not set" };
 }
 
 // A group that is not there yet, or is being loaded, is none.

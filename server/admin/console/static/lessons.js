@@ -5,12 +5,12 @@ import { legend, picture } from "./topics.js";
 import { bytes, count, facts, h, time, visible } from "./dom.js";
 
 const p = (...text) => h("p", {}, text);
-const tape = (partition, records, committed) => h("div", {},
-  h("p", { class: "soft" }, `Partition ${partition.index}`),
-  h("div", { class: "tape", tabindex: "0", role: "img", "aria-label": `Partition ${partition.index}: offsets ${records.map((each) => each.offset).join(", ") || "none"}; the next is ${partition.highWatermark}` },
-    records.map((each) => h("span", { class: each.offset < committed ? "cell read" : "cell" }, each.offset)), h("span", { class: "cell next" }, partition.highWatermark)));
-const tapes = (data, withCommits) => data.topic.partitions.slice(0, 3).map((each) =>
-  tape(each, data.records[each.index] || [], withCommits ? data.committed[each.index] ?? 0 : 0));
+const tape = (index, records, next, committed) => h("div", {},
+  h("p", { class: "soft" }, `Partition ${index}`),
+  h("div", { class: "tape", tabindex: "0", role: "img", "data-key": `tape ${index}`, "aria-label": `Partition ${index}: offsets ${records.map((each) => each.offset).join(", ") || "none"}; the next is ${next}` },
+    records.map((each) => h("span", { class: each.offset < committed ? "cell read" : "cell" }, each.offset)), h("span", { class: "cell next" }, next)));
+const tapes = (data, withCommits) => Object.keys(data.records).map((index) =>
+  tape(index, data.records[index], data.next[index], withCommits ? data.committed[index] ?? 0 : 0));
 
 const keysOf = (data) => {
   const found = new Map();

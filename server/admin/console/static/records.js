@@ -1,7 +1,7 @@
 // Records of one topic: a page of a partition, a search, or live.
 
 import { events, get, post, replacing } from "./api.js";
-import { bytes, count, empty, field, h, link, many, refill, time, visible } from "./dom.js";
+import { bytes, count, empty, field, h, heading, link, many, refill, time, visible } from "./dom.js";
 
 const PAGE = 50, WHOLE_BYTES = 262144, LIVE_SHOWN = 200, SEARCHES_MAX = 200, HEADERS_READ = 1000;
 
@@ -28,7 +28,7 @@ export async function showRecords(view) {
   controls.form.addEventListener("change", () => page.show());
   live.addEventListener("click", () => page.toggleLive());
   arrange();
-  refill(view.main, h("h1", {}, topic), h("p", {}, link("Partitions and replicas", "topic", topic)),
+  refill(view.main, heading(topic), h("p", {}, link("Partitions and replicas", "topic", topic)),
     h("form", { class: "bar", role: "search", onsubmit: (event) => { event.preventDefault(); page.show(); } },
       field("partition", "Partition", controls.partition), field("from", "Begin with", controls.from), offset, when,
       field("contains", "Contains", controls.contains), field("form", "Show as", controls.form), h("button", { class: "main" }, "Show"), live),

@@ -1,7 +1,7 @@
 // Subjects of the schema registry, and one subject with its versions, its compatibility level and a form for the next version.
 
 import { get, post, replacing } from "./api.js";
-import { count, empty, facts, field, h, link, many, refill, table, turns, unseenStatus, visible } from "./dom.js";
+import { count, empty, facts, field, h, heading, link, many, refill, table, turns, unseenStatus, visible } from "./dom.js";
 
 const LEVELS = ["BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE", "NONE"];
 const TYPES = ["AVRO", "JSON", "PROTOBUF"];
@@ -41,7 +41,7 @@ export async function showSubject(view) {
   const shown = chosen === undefined ? null : await get("schema", { subject: name, version: chosen }, view.signal);
   const again = () => view.tried(() => showSubject(view));
   const canWrite = view.state.overview.canWrite;
-  refill(view.main, h("h1", {}, name), facts(["Compatibility", found.level + (found.isOwnLevel ? "" : " (of all subjects)")], ["Mode", found.mode], ["Versions", count(found.versionCount)]),
+  refill(view.main, heading(name), facts(["Compatibility", found.level + (found.isOwnLevel ? "" : " (of all subjects)")], ["Mode", found.mode], ["Versions", count(found.versionCount)]),
     h("p", {}, "Versions: ", found.versions.slice(-SHOWN).flatMap((each) => [each === chosen ? h("strong", {}, String(each)) : link(String(each), "subject", name, String(each)), " "])),
     shown && oneVersion(shown), canWrite && h("div", {}, level(view, found, again), form(view, "Register the next version", shown, null, () => name, again), shown && deletion(view, shown)));
 }

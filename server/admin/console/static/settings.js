@@ -1,7 +1,7 @@
 // Settings with what they mean.
 
 import { get, post } from "./api.js";
-import { empty, h, many, refill } from "./dom.js";
+import { dotted, empty, h, heading, many, refill } from "./dom.js";
 
 export async function showSettings(view) {
   const [kind = "broker", name] = view.parameters;
@@ -17,8 +17,8 @@ export async function showSettings(view) {
   const changed = h("input", { type: "checkbox", id: "changed" });
   const said = h("p", { class: "soft", role: "status" }), list = h("div");
   const title = kind === "broker" ? `Settings of broker ${found.name}` : `Settings of ${kind} ${found.name}`;
-  refill(view.main, h("h1", {}, title), h("div", { class: "bar" }, h("label", { for: "contains" }, "Name or meaning contains", wanted),
-    h("label", { for: "changed", class: "choice" }, changed, "Only what is not as by default")), said, list);
+  refill(view.main, heading(title), h("div", { class: "bar" }, h("label", { for: "contains" }, "Name or meaning contains", wanted),
+    h("label", { for: "changed", class: "choice" }, changed, "Only changed")), said, list);
   const draw = () => {
     const text = wanted.value.toLowerCase();
     const shown = found.settings.filter((each) => (!changed.checked || !each.isDefault) && (each.name + " " + each.documentation).toLowerCase().includes(text));
@@ -33,8 +33,8 @@ export async function showSettings(view) {
 const value = (each) => (each.isSensitive ? "hidden" : each.value === null ? "not set" : each.value === "" ? "empty" : each.value);
 
 function entry(each, edit) {
-  return h("details", { class: "setting" },
-    h("summary", {}, h("span", { class: each.isDefault ? "mono" : "mono changed" }, each.name), h("span", { class: "mono value" }, value(each)),
+  return h("details", { class: "setting", "data-key": each.name },
+    h("summary", {}, h("span", { class: each.isDefault ? "mono" : "mono changed" }, dotted(each.name)), h("span", { class: "mono value" }, value(each)),
       h("span", { class: "soft" }, each.hasEffect ? each.source : "without effect")),
     h("p", {}, each.documentation || "Apache Kafka documents it."),
     h("p", { class: "soft" }, [each.type, each.isReadOnly ? "changed by a restart" : "can be changed at run time", each.hasEffect ? "" : "accepted, but it has no effect here"].filter(Boolean).join(" · ")),

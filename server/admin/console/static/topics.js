@@ -1,7 +1,7 @@
 // Topics, and one topic with its picture: a column for each partition, a cell for each replica.
 
 import { get, replacing } from "./api.js";
-import { bytes, count, empty, facts, h, link, many, named, refill, table, turns, unseenStatus } from "./dom.js";
+import { bytes, changes, count, empty, facts, h, heading, link, many, named, refill, table, turns, unseenStatus } from "./dom.js";
 
 const START = "kcat -P -b localhost:9092 -t first <<< 'hello'";
 
@@ -10,7 +10,8 @@ export async function showTopics({ main, signal, poll }) {
   const internal = h("input", { type: "checkbox", id: "internal" });
   const list = h("div", { "aria-live": "off" }), said = unseenStatus();
   const pages = [""], next = replacing(signal);
-  let shown = "", asked = next();
+  const isNew = changes(list);
+  let asked = next();
   refill(main, h("h1", {}, "Topics"),
     h("div", { class: "bar" }, h("label", { for: "contains" }, "Name contains", field),
       h("label", { for: "internal", class: "choice" }, internal, "Internal topics")), said, list);
@@ -19,17 +20,16 @@ export async function showTopics({ main, signal, poll }) {
 
   async function look() {
     const found = await get("topics", { after: pages.at(-1), contains: field.value }, asked);
-    const text = JSON.stringify([found, internal.checked, pages]);
-    if (text !== shown) { shown = text; draw(found); }
+    if (isNew([found, internal.checked, pages])) draw(found);
     return found.topics.length;
   }
 
   function draw(found) {
     const topics = found.topics.filter((each) => internal.checked || !each.isInternal);
     refill(list,
-      topics.length ? table("Topics", [["Topic"], ["Partitions", "number"], ["Replicas", "number"], ["Records", "number"], ["Size", "number"], ["State"]],
-        topics.map((each) => [link(each.name, "topic", each.name), count(each.partitions), each.replicationFactor,
-          count(each.records), bytes(each.size), condition(each)])) : nothing(field.value),
+      topics.length ? table("Topics", [["Topic"], ["State"], ["Partitions", "number"], ["Replicas", "number"], ["Records", "number"], ["Size", "number"]],
+        topics.map((each) => [link(each.name, "topic", each.name), condition(each), count(each.partitions), each.replicationFactor,
+          count(each.records), bytes(each.size)])) : nothing(field.value),
       turns(pages, found.next, "More topics", (step) => turned(step).catch(() => {})));
   }
 
@@ -52,14 +52,13 @@ function condition(topic) {
 export async function showTopic({ main, parameters, signal, poll }) {
   const [name] = parameters;
   const body = h("div");
-  let from = 0, shown = "";
-  refill(main, h("h1", {}, name), h("p", {}, link("Records", "records", name), " · ", link("Settings", "settings", "topic", name)), body);
+  const isNew = changes(body);
+  let from = 0;
+  refill(main, heading(name), h("p", {}, link("Records", "records", name), " · ", link("Settings", "settings", "topic", name)), body);
   await poll(2000, async () => {
     const topic = await get("topic", { name, from }, signal);
-    const text = JSON.stringify([topic, from]);
-    if (text === shown) return;
-    shown = text;
-    const go = (title, where) => h("button", { "data-key": title, onclick: () => { from = where; shown = ""; } }, title);
+    if (!isNew([topic, from])) return;
+    const go = (title, where) => h("button", { "data-key": title, onclick: () => { from = where; } }, title);
     refill(body, factsOf(topic), h("h2", {}, "Replicas"), picture(topic.partitions), legend(), h("h2", {}, "Partitions"), partitionTable(topic),
       h("div", { class: "bar" }, from > 0 && go("First partitions", 0), topic.next && go("More partitions", topic.next)));
   });

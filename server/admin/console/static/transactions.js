@@ -1,23 +1,22 @@
 // Transactional ids, and the producers of one partition with what they have open in it.
 
 import { get, replacing } from "./api.js";
-import { count, empty, facts, h, link, many, named, refill, table, time, turns, unseenStatus } from "./dom.js";
+import { age, changes, count, dotted, empty, facts, h, heading, link, many, named, refill, table, time, turns, unseenStatus } from "./dom.js";
 
 const PERIOD_MS = 2000;
 
 export async function showTransactions({ main, signal, poll }) {
   const field = h("input", { type: "search", id: "contains", autocomplete: "off", spellcheck: "false" });
   const list = h("div"), pages = [""], said = unseenStatus(), next = replacing(signal);
-  let shown = "", asked = next();
+  const isNew = changes(list);
+  let asked = next();
   refill(main, h("h1", {}, "Transactions"),
     h("p", { class: "lead" }, "Producers with a transactional id write to many partitions at once, or not at all. Listed are the ids that this broker coordinates."),
     h("div", { class: "bar" }, h("label", { for: "contains" }, "Id contains", field)), said, list);
   const turned = (step) => { step(); asked = next(); return look(); };
   async function look() {
     const found = await get("transactions", { after: pages.at(-1), contains: field.value }, asked);
-    const text = JSON.stringify([found, pages]);
-    if (text === shown) return found.transactions.length;
-    shown = text;
+    if (!isNew([found, pages])) return found.transactions.length;
     refill(list, found.transactions.length ? transactionTable(found.transactions) : nothing(field.value),
       turns(pages, found.next, "More ids", (step) => turned(step).catch(() => {})));
     return found.transactions.length;
@@ -32,33 +31,30 @@ function nothing(wanted) {
 }
 
 function transactionTable(transactions) {
-  const columns = [["Transactional id"], ["State"], ["Open since"], ["Producer", "number"], ["Epoch", "number"], ["Partitions"]];
-  return table("Transactions", columns, transactions.map((each) => [h("span", { class: "mono" }, each.id), state(each),
-    each.since === null ? "" : time(each.since), each.producerId, String(each.producerEpoch), partitions(each)]));
+  const columns = [["Transactional id"], ["State"], ["Open for"], ["Since"], ["Producer", "number"], ["Epoch", "number"], ["Partitions"]];
+  return table("Transactions", columns, transactions.map((each) => [h("span", { class: "mono" }, dotted(each.id)), state(each),
+    each.isOpen ? age(each.ageMs) : "", each.since === null ? "" : time(each.since), each.producerId, String(each.producerEpoch), partitions(each)]));
 }
 
 function state(each) {
-  const late = each.isLate && h("span", { class: "tag wrong" }, `longer than its ${count(each.timeoutMs)} ms`);
-  return [h("span", { class: each.isOpen ? "tag on" : "tag" }, each.state), " ", late];
+  const late = each.isLate && h("span", { class: "tag wrong" }, `longer than its ${age(each.timeoutMs)}`);
+  return [h("span", { class: each.isOpen ? "tag on" : "tag" }, each.state), late && " ", late];
 }
 
 function partitions(each) {
-  const links = each.partitions.flatMap(([topic, indexes]) => indexes.map((index) => [named(link(`${topic} ${index}`, "producers", topic, String(index)), `${topic} ${index}, producers of the partition`), "; "]));
+  const links = each.partitions.flatMap(([topic, indexes]) => indexes.map((index) => named(link(`${topic} ${index}`, "producers", topic, String(index)), `${topic} ${index}, producers of the partition`)));
   const told = each.partitions.reduce((sum, [, indexes]) => sum + indexes.length, 0);
-  return [links, each.partitionCount > told && `and ${count(each.partitionCount - told)} more`];
+  return [links.flatMap((each, index) => (index ? [", ", each] : [each])), each.partitionCount > told && ` and ${count(each.partitionCount - told)} more`];
 }
 
 export async function showProducers({ main, parameters, signal, poll }) {
   const [topic, partition] = parameters;
-  const body = h("div");
-  let shown = "";
-  refill(main, h("h1", {}, `Producers of ${topic} ${partition}`), h("p", {}, link("Topic", "topic", topic), " · ", link("Records", "records", topic, partition)),
+  const body = h("div"), isNew = changes(body);
+  refill(main, heading(`Producers of ${topic} ${partition}`), h("p", {}, link("Topic", "topic", topic), " · ", link("Records", "records", topic, partition)),
     h("p", { class: "lead" }, "Idempotent and transactional producers that the partition remembers. Readers with read_committed wait for transactions that are open."), body);
   await poll(PERIOD_MS, async () => {
     const found = await get("producers", { topic, partition }, signal);
-    const text = JSON.stringify(found);
-    if (text === shown) return;
-    shown = text;
+    if (!isNew(found)) return;
     refill(body, facts(["Producers", count(found.count)], ["Open transactions", count(found.producers.filter((each) => each.openSinceOffset !== null).length)]),
       warning(found), found.producers.length ? producerTable(found.producers) : empty("The partition remembers no producer"),
       found.count > found.producers.length && h("p", { class: "soft" }, `and ${many(found.count - found.producers.length, "producer")} more`));
@@ -74,9 +70,9 @@ function warning(found) {
 }
 
 function producerTable(producers) {
-  const columns = [["Producer"], ["Epoch", "number"], ["Last sequence", "number"], ["Wrote last"], ["Open since offset", "number"], ["State"]];
-  return table("Producers", columns, producers.map((each) => [each.producerId, String(each.producerEpoch), String(each.lastSequence),
-    time(each.lastTimestamp), each.openSinceOffset === null ? "" : count(each.openSinceOffset), condition(each)]));
+  const columns = [["Producer"], ["State"], ["Open since offset", "number"], ["Last write"], ["Age"], ["Epoch", "number"], ["Last sequence", "number"]];
+  return table("Producers", columns, producers.map((each) => [each.producerId, condition(each), each.openSinceOffset === null ? "" : count(each.openSinceOffset),
+    time(each.lastTimestamp), each.openSinceOffset === null ? "" : age(each.ageMs), String(each.producerEpoch), String(each.lastSequence)]));
 }
 
 function condition(each) {
