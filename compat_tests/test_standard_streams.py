@@ -34,6 +34,8 @@ ARGUMENTS: dict[str, Callable[[str, Path], list[str]]] = {
     "users": lambda bootstrap, folder: ["-b", bootstrap],
     "quotas": lambda bootstrap, folder: ["-b", bootstrap],
     "tokens": lambda bootstrap, folder: ["--help"],  # a broker gives some to those alone who have logged in
+    "configs": lambda bootstrap, folder: ["-b", bootstrap],
+    "transactions": lambda bootstrap, folder: ["-b", bootstrap],
     "spread": lambda bootstrap, folder: ["--dry-run", "-b", bootstrap],
     "features": lambda bootstrap, folder: ["-b", bootstrap],
     "produce": lambda bootstrap, folder: ["told", "-T", "-b", bootstrap],

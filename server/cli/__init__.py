@@ -14,6 +14,7 @@ changes.py          changes by commands: dry runs, questions, the way back
 check.py            `ottla check`: examines data directories
 cluster.py          `ottla cluster`: several brokers on this machine
 completion.py       `ottla completion`: for shells
+configs.py          `ottla configs`: settings in force
 consume.py          `ottla consume`: prints records
 consume_shared.py   `ottla consume --share`: records of a share group
 example.py          `ottla example`: example pipelines
@@ -33,5 +34,6 @@ start.py            `ottla start`: runs a broker
 status.py           `ottla status`: is the cluster well
 tokens.py           `ottla tokens`: delegation tokens
 topics.py           `ottla topics`: lists, creates, deletes, describes; topic_changes.py: alters and trims
+transactions.py     `ottla transactions`: lists and describes them, finds those that hang, aborts some
 users.py            `ottla users`: users of SCRAM
 """

@@ -12,7 +12,15 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ottla.server.cli.client.output import ConnectionLost, RequestFailed, UsageError, print_json, print_line, say
+from ottla.server.cli.client.output import (
+    ConnectionLost,
+    RequestFailed,
+    UsageError,
+    print_json,
+    print_line,
+    say,
+    shown_text,
+)
 from ottla.server.cli.on_cluster import wants_json
 
 
@@ -34,8 +42,8 @@ def agree(options: argparse.Namespace, question: str) -> None:
         return
     if sys.stdin is None or not sys.stdin.isatty():
         raise UsageError(f"{question}? There is nobody to ask: give --yes")
-    say_question = " ".join(question.split())
-    print(f"{say_question}? [y/N] ".encode("utf-8", "backslashreplace").decode(), end="", file=sys.stderr, flush=True)
+    line = " ".join(shown_text(question).split())
+    print(f"{line}? [y/N] ".encode("utf-8", "backslashreplace").decode(), end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise RequestFailed("nothing is changed")
 

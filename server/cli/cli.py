@@ -50,6 +50,8 @@ COMMANDS = {
     "users": "list, add, change and delete users that log in by SCRAM",
     "quotas": "list, set and remove quotas of users, client ids and addresses",
     "tokens": "make, list, renew and expire delegation tokens",
+    "configs": "tell which settings are in force and where from, and change them",
+    "transactions": "list and describe transactions, find those that hang, abort some",
     "spread": "move partitions evenly over the brokers",
     "features": "list and change levels of features, such as transaction.version",
     "produce": "write records",

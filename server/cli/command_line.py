@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -188,6 +189,18 @@ def count(text: str) -> int:
     if not (is_number(text, 18) and int(text) > 0):
         raise argparse.ArgumentTypeError(f"{text} is not a number from 1 on")
     return int(text)
+
+
+_UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_PERIOD = re.compile("([0-9]{1,15})(ms|s|m|min|h|d|)")
+
+
+def period_ms(text: str) -> int:
+    """Parse a period such as 12h, 7d, or a number of milliseconds, as argparse's `type` of an option."""
+    found = _PERIOD.fullmatch(text)
+    if found is None or not int(found[1]):
+        raise argparse.ArgumentTypeError(f"{text} is not a period such as 30m, 12h or 7d")
+    return int(found[1]) * _UNITS_MS[found[2]]
 
 
 def add_overrides(command: argparse.ArgumentParser, what: str) -> None:

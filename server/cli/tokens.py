@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import base64
-import re
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, report, undo_command
 from ottla.server.cli.client.output import RequestFailed, UsageError, print_json, print_line, print_pairs, print_table
-from ottla.server.cli.command_line import EXIT_OK
+from ottla.server.cli.command_line import EXIT_OK, period_ms
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
 from ottla.wire.messages.delegation_tokens import (
     CreatableRenewers,
@@ -46,9 +45,6 @@ examples:
 BROKERS_CHOICE = -1
 """Period of a request for which the broker has a setting: delegation.token.max.lifetime.ms, delegation.token.expiry.time.ms."""
 AT_ONCE = -1
-
-_UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-_PERIOD = re.compile("([0-9]{1,15})(ms|s|m|min|h|d|)")
 
 
 class Token(NamedTuple):
@@ -96,14 +92,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the action in the command line; without one `list`."""
     return run_action(options)
-
-
-def period_ms(text: str) -> int:
-    """Parse a period such as 12h, 7d, or a number of milliseconds, as argparse's `type` of an option."""
-    found = _PERIOD.fullmatch(text)
-    if found is None or not int(found[1]):
-        raise argparse.ArgumentTypeError(f"{text} is not a period such as 30m, 12h or 7d")
-    return int(found[1]) * _UNITS_MS[found[2]]
 
 
 def _principal(text: str) -> tuple[str, str]:

@@ -10,5 +10,6 @@ formats.py       formats of `ottla consume`; printing.py: prints batches by them
 configs.py       settings in force, and their changes
 groups.py        requests about groups
 reassignment.py  plans moves of partitions, and has them carried out
+transactions.py  requests about transactions
 output.py        failures, tables, JSON and progress on a terminal
 """

@@ -201,14 +201,15 @@ class Cluster:
             raise TemporaryFailure("there is no controller")
         return self.broker(controller_id)
 
-    def coordinator(self, group: str) -> BrokerConnection:
-        """Find the coordinator of a group and return its connection."""
+    def coordinator(self, key: str, *, of_transaction: bool = False) -> BrokerConnection:
+        """Find the coordinator of a group, or of a transactional id; return its connection."""
+        request = FindCoordinatorRequest(key=key, key_type=int(of_transaction), coordinator_keys=[key])
 
         def find() -> BrokerConnection:
-            request = FindCoordinatorRequest(key=group, coordinator_keys=[group])
             answer = self.ask_any(lambda broker: broker.ask(request))
             found = answer.coordinators[0] if answer.coordinators else answer
-            self.check(f"the coordinator of group {group}", found.error_code, found.error_message)
+            what = "transactional id" if of_transaction else "group"
+            self.check(f"the coordinator of {what} {key}", found.error_code, found.error_message)
             self._addresses[found.node_id] = Address(found.host, found.port)
             return self.broker(found.node_id)
 

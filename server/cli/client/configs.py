@@ -145,12 +145,14 @@ class Altered(NamedTuple):
     before: str | None
     after: str | None
     own_before: str | None
+    had_own: bool
+    """True if the resource itself had a value, also if nobody tells it."""
     is_sensitive: bool
 
     @property
     def undo(self) -> Change | None:
-        """Change that undoes this one; None if nothing is to be undone, or the setting is sensitive."""
-        if self.is_sensitive or self.before == self.after and self.own_before == self.after:
+        """Change that undoes this one; None if nothing is to be undone, or the former value is a secret."""
+        if self.had_own and (self.is_sensitive or self.own_before == self.after):
             return None
         return self.name, self.own_before
 
@@ -168,7 +170,7 @@ def _altered(setting: Setting, own_source: str, value: str | None) -> Altered:
     if not setting.origins and setting.source == own_source:
         own = [setting.value]
     after = next(iter(others), None) if value is None else value
-    return Altered(setting.name, setting.value, after, next(iter(own), None), setting.is_sensitive)
+    return Altered(setting.name, setting.value, after, next(iter(own), None), bool(own), setting.is_sensitive)
 
 
 def alter_settings(

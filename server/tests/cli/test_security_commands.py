@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ottla.server.broker import Broker
 from ottla.server.cli.acls import word_of
-from ottla.server.cli.tokens import period_ms
+from ottla.server.cli.command_line import period_ms
 from ottla.server.dispatch.access import AclOperation, ResourceType
 from ottla.server.tests.cli.commanded import Shell, Told, broker_in_thread
 
