@@ -8,7 +8,7 @@
     run_words(words) -> int  instead of it, in a module that hands all words behind the command on to another program
 
 Only the module of the given command is imported. Shell completion is derived from its parser: a metavar with FILE, FOLDER or PATH
-in it stands for files, `name=value` for a setting of brokers with a value, SETTING for any setting.
+in it stands for files, `name=value` for a setting of brokers with a value, SETTING for any setting, TOPIC and GROUP for names of a cluster.
 
 Exit codes: 0 done, or stopped cleanly; 1 it failed, could not start or had to stop (port taken, data directory in use or
 not writable, nothing can be written to stdout); 2 wrong use or bad configuration; 130 interrupted by Ctrl-C. Each failure

@@ -1,8 +1,8 @@
 """ottla completion bash|zsh|fish
 
 The printed script calls `ottla completion SHELL --line ...` at each press of the key, so that the installed version decides what is
-completed, by the parsers of its commands and the declarations of settings. A line of the answer is a candidate and, behind a tab, its
-description. The line `:files` alone means names of files, which the shell completes itself.
+completed, by the parsers of its commands, the declarations of settings, and the topics and groups of the cluster. A line of the answer is
+a candidate and, behind a tab, its description. The line `:files` alone means names of files, which the shell completes itself.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ottla.server.cli.cli import parser_for
 from ottla.server.cli.command_line import EXIT_OK, commands_of, is_option, option_of, options_of, shown_actions, walk
 
 DESCRIPTION = """\
-Prints a script that makes a shell complete what `ottla` takes: commands, options, names of settings and files.
+Prints a script that makes a shell complete what `ottla` takes: commands, options, names of settings and files, and the topics and groups
+of the cluster that the line names, if it answers within a second.
 """
 
 EXAMPLES = """\
@@ -91,6 +92,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 _OF_FILES = ("FILE", "FOLDER", "PATH", "DIR", ".properties")
+TOPIC_AND_FILES = "TOPIC [FILE ...]"
 _BREAKS = "=:"  # where bash begins a new word to complete
 
 
@@ -115,15 +117,19 @@ def candidates(line: str) -> list[Candidate]:
     option, separator, value = current.partition("=")
     if not place.only_positionals and is_option(current) and separator:
         action = option_of(place.parser, option)
-        return [] if action is None else [_with_option(option, each) for each in _values(action, value)]
+        found = [] if action is None else _values(action, value, Names(parser, before))
+        return [_with_option(option, each) for each in found]
+    names = Names(parser, before)
     if place.awaiting is not None:
-        return list(_values(place.awaiting, current))
+        return list(_values(place.awaiting, current, names))
     if not place.only_positionals and current.startswith("-"):
         return _beginning(current, _options(place.parser))
     if (commands := commands_of(place.parser)) and not place.positional_count:
         return _beginning(current, _commands(place.parser, commands))
     positional = _positional(place.parser, place.positional_count)
-    return [] if positional is None else list(_values(positional, current))
+    if positional is not None and positional.metavar == TOPIC_AND_FILES:
+        return names.topics(current) if place.positional_count == 0 else [FILES]
+    return [] if positional is None else list(_values(positional, current, names))
 
 
 def behind_word_breaks(line: str, candidate: str) -> str:
@@ -178,10 +184,33 @@ def _positional(parser: argparse.ArgumentParser, number: int) -> argparse.Action
     return found[-1] if found and found[-1].nargs in ("*", "+") else None
 
 
-def _values(action: argparse.Action, current: str) -> Iterable[Candidate]:
+class Names(NamedTuple):
+    """Names that the cluster of a command line has. `before`: words before the one that is completed."""
+
+    parser: argparse.ArgumentParser
+    before: Sequence[str]
+
+    def topics(self, current: str, *, goes_on: bool = False) -> list[Candidate]:
+        """Return the topics whose names begin with `current`; none if the cluster does not answer soon."""
+        from ottla.server.cli.client.names import topic_names  # only for these, because it opens connections
+
+        return [Candidate(each, goes_on=goes_on) for each in topic_names(self.parser, self.before, current)]
+
+    def groups(self, current: str) -> list[Candidate]:
+        """Return the groups whose names begin with `current`; none if the cluster does not answer soon."""
+        from ottla.server.cli.client.names import group_names
+
+        return [Candidate(each) for each in group_names(self.parser, self.before, current)]
+
+
+def _values(action: argparse.Action, current: str, names: Names) -> Iterable[Candidate]:
     if action.choices is not None:
         return _beginning(current, [Candidate(str(each)) for each in action.choices])
     metavar = action.metavar if isinstance(action.metavar, str) else ""
+    if metavar == "GROUP":
+        return names.groups(current)
+    if metavar.startswith("TOPIC"):
+        return names.topics(current, goes_on=metavar != "TOPIC")
     if metavar == "name=value":
         return _settings_with_values(current)
     if metavar == "SETTING":

@@ -9,6 +9,7 @@ share_consumer.py  consumer in a share group
 formats.py       formats of `ottla consume`; printing.py: prints batches by them
 configs.py       settings in force, and their changes
 groups.py        requests about groups
+names.py         names of topics and groups for a shell's completion
 reassignment.py  plans moves of partitions, and has them carried out
 transactions.py  requests about transactions
 output.py        failures, tables, JSON and progress on a terminal
