@@ -4,7 +4,7 @@ import ast
 import functools
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,12 +42,12 @@ def log_lines() -> tuple[LogLine, ...]:
     return tuple(line for path in paths for line in lines_of(path))
 
 
-def lines_of(path: Path) -> Iterator[LogLine]:
+def lines_of(path: Path, levels: Sequence[str] = LEVELS) -> Iterator[LogLine]:
     source = path.read_text()
     tree = ast.parse(source if "logger" in source else "")
     for function in [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]:
         for call in _own_calls(function):
-            level, text = _logged(call)
+            level, text = _logged(call, levels)
             if text is not None:
                 messages = _messages(text, function, tree)
                 assert messages, f"{path}:{call.lineno}: the text of this log line is not found"
@@ -67,29 +67,29 @@ def _own_calls(function: Function) -> Iterator[ast.Call]:
         unread += ast.iter_child_nodes(node)
 
 
-def _logged(call: ast.Call) -> tuple[str, ast.expr | None]:
+def _logged(call: ast.Call, levels: Sequence[str]) -> tuple[str, ast.expr | None]:
     """The level and the text of the line that a call logs; None: it logs none.
 
     It is a method of a logger, or a function that is given one: `reminder.tell(name, logger.warning, text, ...)`.
     """
-    level = _level(call.func)
+    level = _level(call.func, levels)
     if level:
         return level, call.args[1 if level == "log" else 0]
     for argument, text in itertools.pairwise(call.args):
-        level = _level(argument)
+        level = _level(argument, levels)
         if level:
             return level, text
     return "", None
 
 
-def _level(node: ast.expr) -> str:
+def _level(node: ast.expr, levels: Sequence[str]) -> str:
     """Of a logger's method, or of `partial` of one; "": it is something else."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "partial":
-        return _level(node.args[0])
+        return _level(node.args[0], levels)
     is_logger = (
         isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id.endswith("logger")
     )
-    return node.attr if isinstance(node, ast.Attribute) and is_logger and node.attr in LEVELS else ""
+    return node.attr if isinstance(node, ast.Attribute) and is_logger and node.attr in levels else ""
 
 
 def _messages(node: ast.expr, function: Function, tree: ast.Module) -> list[str]:

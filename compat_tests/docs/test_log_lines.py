@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from compat_tests.docs.log_lines import BUG, lines_of, log_lines
-from compat_tests.docs.pages import DOCS, parsed
+from compat_tests.docs.pages import DOCS, ROOT, parsed
 
 PAGE = DOCS / "log-lines.md"
 QUIET = "Warnings that ask for nothing"
+REMOVED = "Removed records"
 
 
 def told() -> Iterator[tuple[str, str]]:
@@ -25,11 +26,16 @@ def told() -> Iterator[tuple[str, str]]:
 
 def test_every_warning_and_error_is_on_the_page_and_nothing_else() -> None:
     logged = {each.message: each.place for each in log_lines() if not each.message.startswith(BUG)}
-    on_the_page = [line for _, line in told()]
+    on_the_page = [line for heading, line in told() if heading != REMOVED]
     assert sorted(set(on_the_page)) == sorted(on_the_page), "a line is on the page twice"
     missing = {line: place for line, place in logged.items() if line not in on_the_page}
     assert missing == {}, "say on docs/log-lines.md what to do about these"
     assert set(on_the_page) - set(logged) == set(), "nobody logs these any more"
+
+
+def test_every_line_about_removed_records_is_on_the_page_and_nothing_else() -> None:
+    lines = lines_of(ROOT / "replication/partition/removals.py", ("info",))
+    assert {line for heading, line in told() if heading == REMOVED} == {each.message for each in lines}
 
 
 def test_whoever_waits_is_named() -> None:

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from struct import Struct
@@ -36,12 +37,15 @@ import trio
 from ottla.replication.cluster.peers import Peer, PeerUnavailable
 from ottla.replication.fetcher.fetch_session_handler import FetchSessionHandler, PartitionFetchState
 from ottla.replication.fetcher.leader_end_point import LeaderEndPoint
+from ottla.replication.log.removal import Removal
 from ottla.replication.partition.reading import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.replication.config import ReplicationConfig
     from ottla.replication.fetcher.throttle import ReplicationThrottle
+    from ottla.replication.partition.partition import Partition
+    from ottla.replication.partition.removals import Removals
     from ottla.wire.messages.fetch import EpochEndOffset, PartitionData
 
 logger = logging.getLogger("ottla.fetcher")
@@ -70,6 +74,7 @@ class FetcherContext:
     clock_ms: Callable[[], int]
     broker_epoch: Callable[[], int]
     throttle: ReplicationThrottle
+    removals: Removals
 
 
 class Fetcher:
@@ -228,7 +233,7 @@ class Fetcher:
             # The records follow others without leader epochs, which may differ from the leader's. Those are cut first, and
             # the records are fetched again.
             if following.must_be_cut:
-                cut_to_high_watermark(following, now_ms=self._context.clock_ms())
+                cut_to_high_watermark(following, self._context.removals, now_ms=self._context.clock_ms())
                 self._fetch.note_fetched(following, is_in_sync=False)
                 self._fetch.note_unused(following)  # it was asked for from another offset
             elif data.diverging_epoch.epoch >= 0:
@@ -302,22 +307,22 @@ class Fetcher:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"epoch {diverging.epoch} without an end")
         # The leader names the last epoch that both may know. If this replica never saw that epoch,
         # one cut does not settle it: the next request asks with an older epoch, until the logs agree.
-        before = partition.log_end_offset
-        if not await self._cut(following, partition.divergence(diverging.epoch, diverging.end_offset)):
+        offset = partition.divergence(diverging.epoch, diverging.end_offset)
+        cause = f"truncation to epoch {diverging.epoch} of leader {self.leader_id}"
+        if not await self._cut(following, offset, cause):
             return
-        after = partition.log_end_offset
-        logger.info(
-            "Truncated %s-%d from %d to %d: epoch %d ends at %d on leader %d",
-            partition.topic, partition.index, before, after, diverging.epoch, diverging.end_offset, self.leader_id,
-        )  # fmt: skip
         self._fetch.note_fetched(following, is_in_sync=False)
         self._fetch.note_unused(following)  # the high watermark that came along
 
-    async def _cut(self, following: PartitionFetchState, offset: int) -> bool:
+    async def _cut(self, following: PartitionFetchState, offset: int, cause: str) -> bool:
         """Truncate the log to `offset` in steps; return False if the partition has left this fetcher meanwhile.
 
-        Raises KafkaError if the truncation is incomplete.
+        Reports the records that went because of `cause`. Raises KafkaError if the truncation is incomplete.
         """
+        with reported_cut(self._context.removals, following.partition, offset, cause, self._context.clock_ms()):
+            return await self._cut_in_steps(following, offset)
+
+    async def _cut_in_steps(self, following: PartitionFetchState, offset: int) -> bool:
         partition = following.partition
         while True:
             log, now_ms = partition.log, self._context.clock_ms()
@@ -401,7 +406,8 @@ class Fetcher:
             return False
         logger.warning("Truncating %r from %d to its leader's end %d", following, partition.log_end_offset, leader_end)
         try:
-            if await self._cut(following, leader_end):
+            cause = f"truncation to the end of leader {self.leader_id}"
+            if await self._cut(following, leader_end, cause):
                 self._fetch.note_fetched(following, is_in_sync=False)
         except KafkaError as error:
             self._back_off(following, error.code, error)
@@ -422,7 +428,8 @@ class Fetcher:
             try:
                 # A log may have thousands of segments. `_cut` gives up
                 # most of them in slices, `restart_at` only what is left.
-                if await self._cut(following, partition.log.segments[0].base_offset):
+                cause = f"restart at the first offset {leader_start} of leader {self.leader_id}"
+                if await self._cut(following, partition.log.segments[0].base_offset, cause):
                     partition.restart_at(leader_start, now_ms=self._context.clock_ms())
                     self._fetch.note_fetched(following, is_in_sync=False)
             except KafkaError as error:
@@ -448,15 +455,30 @@ _PASSING = _UNDER_WAY | {ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INCONSISTENT_T
 """Errors that are natural while a decision of the controller is on its way to leader and follower."""
 
 
-def cut_to_high_watermark(following: PartitionFetchState, *, now_ms: int) -> None:
+def cut_to_high_watermark(following: PartitionFetchState, removals: Removals, *, now_ms: int) -> None:
     """Truncate a log to the high watermark, because its last records have no leader epoch.
 
     Raises KafkaError if this fails.
     """
     partition = following.partition
-    logger.info("Truncating %s-%d to its high watermark", partition.topic, partition.index)
-    partition.truncate_to(partition.high_watermark, now_ms=now_ms)
+    with reported_cut(removals, partition, partition.high_watermark, "truncation to the high watermark", now_ms):
+        partition.truncate_to(partition.high_watermark, now_ms=now_ms)
     following.must_be_cut = False
+
+
+@contextmanager
+def reported_cut(removals: Removals, partition: Partition, offset: int, cause: str, now_ms: int) -> Iterator[None]:
+    """Report the records that the block truncates from `offset` on, also if it fails half-way."""
+    log, begin, end = partition.log, max(offset, partition.log_start_offset), partition.log_end_offset
+    removal = Removal()
+    removal.add(cause, log, begin, end, is_compacted=log.config.is_compacted)
+    try:
+        yield
+    finally:
+        removal.first_offset = max(begin, min(partition.log_end_offset, end))  # those below it are still there
+        removal.records = end - removal.first_offset
+        with removals.run(now_ms, is_frequent=True) as run:
+            run.note_log(partition.topic, partition.index, removal)
 
 
 def pieces(records: memoryview, size_max: int) -> Iterator[memoryview]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ottla.replication.config import ReplicationConfig
     from ottla.replication.fetcher.throttle import ReplicationThrottle
     from ottla.replication.partition.partition import Partition
+    from ottla.replication.partition.removals import Removals
 
 
 class ReplicaFetcherManager:
@@ -34,9 +35,10 @@ class ReplicaFetcherManager:
         clock_ms: Callable[[], int],
         broker_epoch: Callable[[], int],
         throttle: ReplicationThrottle,
+        removals: Removals,
     ) -> None:
         """Create the manager; `connect(leader id, fetcher number)` opens a connection and may raise PeerUnavailable."""
-        self._context = FetcherContext(node_id, connect, config, clock_ms, broker_epoch, throttle)
+        self._context = FetcherContext(node_id, connect, config, clock_ms, broker_epoch, throttle, removals)
         self._count = config().num_replica_fetchers
         self._fetchers: dict[tuple[int, int], Fetcher] = {}
         self._followed: dict[tuple[str, int], tuple[Fetcher, PartitionFetchState]] = {}
@@ -66,7 +68,7 @@ class ReplicaFetcherManager:
         following.must_be_cut = log.latest_leader_epoch < 0 and log.log_end_offset > partition.high_watermark
         if following.must_be_cut:
             with suppress(KafkaError):  # then it is tried again before anything is appended
-                cut_to_high_watermark(following, now_ms=self._context.clock_ms())
+                cut_to_high_watermark(following, self._context.removals, now_ms=self._context.clock_ms())
         fetcher = self._fetcher(partition.leader_id, self._number(partition))
         self._followed[key] = (fetcher, following)
         fetcher.add(following)

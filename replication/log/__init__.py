@@ -5,6 +5,7 @@ segmented_log.py       changes of its segments: roll, delete by retention, trunc
 durable_log.py         flushes and the recovery point
 log_reader.py          reads that change nothing; time_search.py: look-ups of timestamps
 segment.py             one segment and its indexes; segment_files.py: its files are renamed and removed
+removal.py             account of the records that leave a log
 segment_snapshots.py   segments for threads to read while the log goes on
 index.py               `.index` and `.timeindex`; transaction_index.py: `.txnindex`
 batch_checks.py        the quick half of the checks of a produced batch; validator.py: the thorough half

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.replication.log.durable_log import DurableLog
 from ottla.replication.log.faults import Irreparable
@@ -28,6 +28,7 @@ from ottla.replication.log.storage import LogDirectory
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
     from ottla.replication.log.compaction import Source
+    from ottla.replication.log.removal import Removal
 
 SEGMENTS_MAX = 2**31
 
@@ -108,9 +109,13 @@ class SegmentedLog(DurableLog):
         *,
         limit: int = SEGMENTS_MAX,
         is_enough: Callable[[], bool] = lambda: False,
+        removal: Removal | None = None,
     ) -> int:
-        """Mark at most `limit` segments beyond retention as deleted, until `is_enough()`; return their number."""
-        count = expired_count(
+        """Mark at most `limit` segments beyond retention as deleted, until `is_enough()`; return their number.
+
+        `removal` gets an account of their records.
+        """
+        expired = expired_segments(
             self._segments,
             self._config,
             log_start_offset=self.log_start_offset,
@@ -119,20 +124,36 @@ class SegmentedLog(DurableLog):
             now_ms=now_ms,
             limit=limit,
         )
+        count = expired.total
         if not count:
             return 0
         # A log always has a segment to write to, so a new one comes before the last old one goes.
         if count == len(self._segments):
             self._roll(now_ms, self.log_end_offset)
+        if removal is not None:
+            self._account(removal, expired)
         # The start moves first: no reader may get a segment whose files are being removed.
         self.increase_log_start_offset(self._segments[count].base_offset)
         # The oldest first: where this breaks off the log is whole, and the next time goes on.
         for gone in range(1, count + 1):
             self._give_up(self._segments[0], now_ms)
             del self._segments[0]
+            if removal is not None:
+                removal.segments += 1
             if is_enough():
                 return gone
         return count
+
+    def _account(self, removal: Removal, expired: Expired) -> None:
+        """Add the records of expired segments to `removal`; those below the log start offset went before."""
+        config, first = self._config, expired.below_start
+        for count, cause in (
+            (expired.by_size, f"retention.bytes={config.retention_bytes}"),
+            (expired.by_age, f"retention.ms={config.retention_ms}"),
+        ):
+            begin, end = self._segments[first].base_offset, self._segments[first + count].base_offset
+            removal.add(cause, self, max(begin, self.log_start_offset), end, is_compacted=config.is_compacted)
+            first += count
 
     # --- at the end ---------------------------------------------------------------------------------------------------
 
@@ -303,7 +324,19 @@ class SegmentedLog(DurableLog):
             self.log_directory.remove_later(path, due_ms)
 
 
-def expired_count(
+class Expired(NamedTuple):
+    """Numbers of a log's oldest segments to delete, in the order of the log."""
+
+    below_start: int
+    by_size: int = 0
+    by_age: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.below_start + self.by_size + self.by_age
+
+
+def expired_segments(
     segments: Sequence[Segment],
     config: LogConfig,
     *,
@@ -312,8 +345,8 @@ def expired_count(
     high_watermark: int,
     now_ms: int,
     limit: int,
-) -> int:
-    """Return the number of oldest segments to delete, at most `limit`, like Kafka's UnifiedLog.deleteOldSegments.
+) -> Expired:
+    """Return how many of the oldest segments to delete, at most `limit`, like Kafka's UnifiedLog.deleteOldSegments.
 
         below the log start offset    always, whatever cleanup.policy is: DeleteRecords
         beyond retention.bytes        cleanup.policy=delete
@@ -336,18 +369,20 @@ def expired_count(
     count = 0
     while count < min(eligible, others) and segments[count + 1].base_offset <= log_start_offset:
         count += 1
+    below_start = count
     # A topic that is only compacted keeps its records however old and many they are.
     if not config.is_deleting:
-        return count
+        return Expired(below_start)
     # Step 3: by size. As in Kafka, a segment goes only if what is left is not less than the limit.
     if config.retention_bytes >= 0:
         excess = sum(segment.size for segment in segments[count:]) - config.retention_bytes
         while count < eligible and excess >= segments[count].size:
             excess -= segments[count].size
             count += 1
+    by_size = count - below_start
     # Step 4: by age, last of all: it reads the times of segments, and step 3 may have settled the oldest ones.
     if config.retention_ms >= 0:
         oldest_ms = now_ms - config.retention_ms
         while count < eligible and segments[count].largest_timestamp() < oldest_ms:
             count += 1
-    return count
+    return Expired(below_start, by_size, count - below_start - by_size)

@@ -10,4 +10,5 @@ replica_selector.py  reads from a replica in the consumer's rack (KIP-392)
 fetch_session.py     fetch sessions of consumers and followers (KIP-227)
 idle_partitions.py   partitions of a session that are not read until they change
 traffic.py           counts of records, bytes and requests
+removals.py          log lines and history of removed records
 """

@@ -17,7 +17,7 @@ Waiting
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from ottla.replication.log.partition_log import AppendInfo, PartitionLog
 from ottla.replication.log.segment_snapshots import Truncation
@@ -26,6 +26,9 @@ from ottla.replication.partition.reading import divergence_from_leader
 from ottla.replication.partition.traffic import TopicTraffic
 from ottla.wire.records import iter_batches
 from ottla.wire.settings import LONG_MAX
+
+if TYPE_CHECKING:
+    from ottla.replication.log.removal import Removal
 
 Watcher = Callable[[], None]
 
@@ -242,11 +245,18 @@ class LocalReplica:
         self.notify_watchers()
 
     def delete_old_segments(
-        self, now_ms: int, *, limit: int = SEGMENTS_MAX, is_enough: Callable[[], bool] = lambda: False
+        self,
+        now_ms: int,
+        *,
+        limit: int = SEGMENTS_MAX,
+        is_enough: Callable[[], bool] = lambda: False,
+        removal: Removal | None = None,
     ) -> int:
         """Apply retention to at most `limit` segments, until `is_enough()`; return the number of deleted segments."""
         start = self.log.log_start_offset
-        count = self.log.delete_old_segments(now_ms, self.high_watermark, limit=limit, is_enough=is_enough)
+        count = self.log.delete_old_segments(
+            now_ms, self.high_watermark, limit=limit, is_enough=is_enough, removal=removal
+        )
         # Segments below the start may go without moving it, and no request waits for that.
         if self.log.log_start_offset != start:
             self.notify_watchers()

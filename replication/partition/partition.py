@@ -49,6 +49,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
+    from ottla.replication.log.removal import Removal
     from ottla.replication.log.storage import LogDirectory
     from ottla.replication.log.verification import VerificationGuard
 
@@ -507,8 +508,11 @@ class Partition(LocalReplica):
 
     # --- deleting -----------------------------------------------------------------------------------------------------
 
-    def delete_records(self, offset: int) -> int:
-        """Raise the log start offset to `offset` (-1: to the high watermark); return the new log start offset."""
+    def delete_records(self, offset: int, removal: Removal | None = None) -> int:
+        """Raise the log start offset to `offset` (-1: to the high watermark); return the new log start offset.
+
+        `removal` gets an account of the records below it.
+        """
         log = self.leading_log()
         log.log_directory.check_online()
         if log.config.is_compacted and not log.config.is_deleting:
@@ -519,6 +523,8 @@ class Partition(LocalReplica):
         if not 0 <= start <= self.high_watermark:
             reason = f"The offset {offset} for partition {self.topic}-{self.index} is not valid"
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, reason)
+        if removal is not None:
+            removal.add("DeleteRecords", log, log.log_start_offset, start, is_compacted=log.config.is_compacted)
         if log.increase_log_start_offset(start):
             self.notify_watchers()
         return start

@@ -393,6 +393,7 @@ class ControllerRequests:
                 return StopReplicaResponse(error_code=error, partition_errors=[])
             codes: dict[TopicPartition, ErrorCode] = {}
             deleted: list[TopicPartition] = []
+            deleted_topics: set[str] = set()
             time_slice = TimeSlice()
             # Any peer that names the present controller may have sent this. A replica is deleted only if the tree agrees.
             kept = await self._kept(request)
@@ -406,9 +407,11 @@ class ControllerRequests:
                     if state.delete_partition and codes[name] is ErrorCode.NONE:
                         self._listener.on_resignation(*name)
                         deleted.append(name)
+                        if state.leader_epoch == EPOCH_DURING_DELETE:
+                            deleted_topics.add(topic.topic_name)
                     await time_slice.yield_if_over()
             # All in one call, because it writes the checkpoints of each log directory once.
-            await self._replicas.delete_partitions(deleted)
+            await self._replicas.delete_partitions(deleted, deleted_topics=deleted_topics)
             return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=_stop_errors(codes))
 
     async def _kept(self, request: StopReplicaRequest) -> set[TopicPartition]:

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from ottla.replication.config import ReplicationConfig
     from ottla.replication.log.cleaner import Cleanable, LogCleaner
     from ottla.replication.log.compaction import Limits
+    from ottla.replication.log.removal import Removal
     from ottla.replication.log.storage import LogDirectory
+    from ottla.replication.partition.removals import Removals
     from ottla.replication.replica_manager.flushing import CheckpointWriter
     from ottla.replication.replica_manager.log_dir_moves import LogDirMoves
     from ottla.replication.replica_manager.log_directory_registry import LogDirectoryRegistry
@@ -100,30 +102,39 @@ class Repairer:
 SEGMENTS_PER_SLICE = 16  # that are looked at, or given up
 
 
-async def apply_retention(partitions: Iterable[Partition], repairer: Repairer, clock_ms: Callable[[], int]) -> None:
-    """Delete old segments of all partitions, a few segments at a time.
+async def apply_retention(
+    partitions: Iterable[Partition], repairer: Repairer, clock_ms: Callable[[], int], removals: Removals
+) -> None:
+    """Delete old segments of all partitions, a few segments at a time; report to `removals` the records that went.
 
     A segment without a time index is first read by the repairer's thread; its partition's retention waits for that.
     """
     # One budget for all partitions: ten thousand that each take a little would else hold the event loop.
     time_slice = TimeSlice()
-    for partition in partitions:
-        try:
-            await _delete_old_segments(partition, repairer, clock_ms, time_slice)
-        # One log that cannot be read must not keep the others from giving up what fills the disk.
-        except KafkaError as error:
-            logger.error("Retention of %s failed: %s", partition.log.directory, error)
-        await time_slice.yield_if_over()
+    with removals.run(clock_ms()) as run:
+        for partition in partitions:
+            removal = run.removal()
+            try:
+                await _delete_old_segments(partition, repairer, clock_ms, time_slice, removal)
+            # One log that cannot be read must not keep the others from giving up what fills the disk.
+            except KafkaError as error:
+                logger.error("Retention of %s failed: %s", partition.log.directory, error)
+            finally:  # a stop of the broker or an error leaves a part, which is told as well
+                run.note_log(partition.topic, partition.index, removal)
+            await time_slice.yield_if_over()
 
 
 async def _delete_old_segments(
-    partition: Partition, repairer: Repairer, clock_ms: Callable[[], int], time_slice: TimeSlice
+    partition: Partition, repairer: Repairer, clock_ms: Callable[[], int], time_slice: TimeSlice, removal: Removal
 ) -> None:
     was_read: Segment | None = None
     # Asked again after each turn, because the partition may be deleted, or its disk fail, while others run.
     while not partition.is_deleted and partition.log.log_directory.is_online:
         try:
-            if not partition.delete_old_segments(clock_ms(), limit=SEGMENTS_PER_SLICE, is_enough=time_slice.is_over):
+            is_over = time_slice.is_over
+            if not partition.delete_old_segments(
+                clock_ms(), limit=SEGMENTS_PER_SLICE, is_enough=is_over, removal=removal
+            ):
                 return
         except DamagedIndexes as damage:  # the log has asked the repairer
             # The repair did not help. To wait for it again would go on forever.
@@ -153,6 +164,7 @@ class Housekeeping:
         checkpoints: CheckpointWriter,
         repairer: Repairer,
         moves: LogDirMoves,
+        removals: Removals,
         clock_ms: Callable[[], int],
         run_in_thread: Callable[..., Awaitable[Any]],
     ) -> None:
@@ -162,6 +174,7 @@ class Housekeeping:
         self._checkpoints = checkpoints
         self._repairer = repairer
         self._moves = moves
+        self._removals = removals
         self._clock_ms = clock_ms
         self._run_in_thread = run_in_thread
         self._being_compacted: set[Partition] = set()
@@ -210,7 +223,7 @@ class Housekeeping:
     async def apply_retention(self) -> None:
         """Delete segments beyond the retention limits; as in Kafka, compacted logs are left to the cleaner."""
         partitions = [each for each in self._registry.partitions() if not each.log.config.is_compacted]
-        await apply_retention(partitions, self._repairer, self._clock_ms)
+        await apply_retention(partitions, self._repairer, self._clock_ms, self._removals)
 
     async def compact(self) -> None:
         """Compact the logs that need it in log.cleaner.threads tasks, and apply retention to compacted logs."""
@@ -226,7 +239,7 @@ class Housekeeping:
             for number in range(config.log_cleaner_threads):
                 nursery.start_soon(self._compact_dirtiest, number, put_off)
         partitions = [each for each in self._registry.partitions() if each.log.config.is_compacted]
-        await apply_retention(partitions, self._repairer, self._clock_ms)
+        await apply_retention(partitions, self._repairer, self._clock_ms, self._removals)
 
     async def _compact_dirtiest(self, number: int, put_off: set[Partition]) -> None:
         """Compact logs, dirtiest first, until none needs it or this task's `number` is log.cleaner.threads or more.

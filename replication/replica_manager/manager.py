@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -40,10 +40,12 @@ from ottla.replication.keyed_lock import KeyedLock
 from ottla.replication.log.descriptors import Descriptors
 from ottla.replication.log.names import partition_directory_name
 from ottla.replication.log.partition_log import PartitionLog
+from ottla.replication.log.removal import Removal
 from ottla.replication.log.storage import LogDirectory, OsStorage, Storage
 from ottla.replication.partition.delayed_produce import ProducePurgatory
 from ottla.replication.partition.followers import IsEligible
 from ottla.replication.partition.partition import Partition, PartitionRegistry
+from ottla.replication.partition.removals import LINES_PER_RUN, Removals
 from ottla.replication.partition.retry_window import RetryWindow
 from ottla.replication.partition.traffic import Traffic
 from ottla.replication.random_ids import random_uuid
@@ -79,12 +81,11 @@ class ReplicaManager:
         descriptors: Descriptors | None = None,
         log_dirs_throttle: ReplicationThrottle | None = None,
     ) -> None:
-        self.config = config
-        self.node_id = node_id
+        self.config, self.node_id = config, node_id
         self.cluster_id: str | None = None
         self.all_directories_failed = trio.Event()
         self.produce_purgatory = ProducePurgatory()
-        self.retry_window = RetryWindow()
+        self.retry_window, self.removals = RetryWindow(), Removals()
         self.is_eligible: IsEligible = lambda broker, broker_epoch: True
         storage = OsStorage() if storage is None else storage
         descriptors = descriptors or Descriptors()
@@ -133,6 +134,7 @@ class ReplicaManager:
             checkpoints=self._checkpoint_writer,
             repairer=self._repairer,
             moves=self.moves,
+            removals=self.removals,
             clock_ms=clock_ms,
             run_in_thread=run_in_thread,
         )
@@ -373,20 +375,37 @@ class ReplicaManager:
                 self._prepared.pop((made.hosted.topic, made.hosted.index), None)
             await self._creation.discard(gone)
 
-    async def delete_partitions(self, partitions: Sequence[tuple[str, int]]) -> None:
-        """Delete partitions: immediately for clients, on disk after file.delete.delay.ms."""
-        async with self._locks.hold(topic for topic, _ in partitions):
-            await self._delete_partitions(partitions)
+    async def delete_partitions(
+        self, partitions: Sequence[tuple[str, int]], *, deleted_topics: Collection[str] = ()
+    ) -> None:
+        """Delete partitions: immediately for clients, on disk after file.delete.delay.ms.
 
-    async def _delete_partitions(self, partitions: Sequence[tuple[str, int]]) -> None:
+        Records of `deleted_topics` are reported as removed; those of other topics live on at other brokers.
+        """
+        async with self._locks.hold(topic for topic, _ in partitions):
+            lost: dict[str, Removal] = {}
+            try:
+                await self._delete_partitions(partitions, deleted_topics, lost)
+            finally:
+                with self.removals.run(self._clock_ms()) as run:
+                    for topic, removal in lost.items():
+                        run.note_topic(topic, removal)
+
+    async def _delete_partitions(
+        self, partitions: Sequence[tuple[str, int]], deleted_topics: Collection[str], lost: dict[str, Removal]
+    ) -> None:
         touched: set[LogDirectory] = set()
         time_slice = TimeSlice()
+        read = 0
         for topic, index in partitions:
             # No await between this and `_give_up`: a request finds
             # either the partition or none, never one half deleted.
             partition = self._registry.remove(topic, index)
             if partition is not None:
                 touched.add(partition.log.log_directory)
+                if topic in deleted_topics:
+                    _account(lost.setdefault(topic, Removal()), partition.log, reads_times=read < LINES_PER_RUN)
+                    read += 1
                 self._give_up(partition)
                 if (move := self.moves.move_of(partition)) is not None:
                     touched.add(move.target)
@@ -498,3 +517,11 @@ class ReplicaManager:
                     left_behind.add(log.log_directory)
                 await time_slice.yield_if_over()
         return left_behind
+
+
+def _account(removal: Removal, log: PartitionLog, *, reads_times: bool) -> None:
+    """Add all records of a log whose topic is deleted; `reads_times`: read the times that are not in memory."""
+    removal.reads_times = reads_times
+    start, end = log.log_start_offset, log.log_end_offset
+    removal.add("deletion of the topic", log, start, end, is_compacted=log.config.is_compacted)
+    removal.logs += end > start

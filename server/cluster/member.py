@@ -160,6 +160,7 @@ class ClusterMember:
             clock_ms=broker.now_ms,
             broker_epoch=lambda: self.broker_epoch,
             throttle=broker.throttles.follower,
+            removals=broker.replicas.removals,
         )
 
     @cached_property

@@ -14,6 +14,7 @@ import pytest
 
 from ottla.replication.log.batch_checks import AppendOrigin
 from ottla.replication.log.partition_log import PartitionLog
+from ottla.replication.log.removal import Removal
 from ottla.replication.log.tests.failing_calls import (
     Case,
     FailingCalls,
@@ -137,12 +138,12 @@ def flush_while_cut(world: World) -> None:
 
 def retain(world: World) -> None:
     world.ledger.make_optional(lambda offset: offset < world.log.segments[-1].base_offset)
-    world.log.delete_old_segments(NOW_MS, world.log.log_end_offset)
+    world.log.delete_old_segments(NOW_MS, world.log.log_end_offset, removal=Removal())
 
 
 def retain_nothing(world: World) -> None:
     world.ledger.make_optional(lambda offset: True)
-    world.log.delete_old_segments(NOW_MS + 10**9, world.log.log_end_offset)
+    world.log.delete_old_segments(NOW_MS + 10**9, world.log.log_end_offset, removal=Removal())
 
 
 def delete_records(world: World) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ottla.replication.config import LogConfig
 from ottla.replication.log.segment import Segment
-from ottla.replication.log.segmented_log import expired_count
+from ottla.replication.log.segmented_log import expired_segments
 
 SIZE = 10
 
@@ -37,7 +37,7 @@ def expired(
     segments: Sequence[Given], *, start: int = 0, high_watermark: int, limit: int = 2**31, **config: int
 ) -> int:
     end = len(segments) * 10 if segments[-1].size else (len(segments) - 1) * 10
-    return expired_count(
+    return expired_segments(
         cast("Sequence[Segment]", segments),
         LogConfig(**{"retention_ms": -1, **config}),
         log_start_offset=start,
@@ -45,7 +45,7 @@ def expired(
         high_watermark=high_watermark,
         now_ms=1_000_000,
         limit=limit,
-    )
+    ).total
 
 
 @given(

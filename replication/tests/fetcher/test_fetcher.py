@@ -20,6 +20,7 @@ from ottla.replication.log import segment_snapshots
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, contents, idempotent, log_directory
 from ottla.replication.partition.partition import Partition
+from ottla.replication.partition.removals import Removals
 from ottla.replication.tests.leading import Leader, failing
 from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -105,6 +106,7 @@ class Follower:
         self.leaders = {leader.node_id: leader for leader in leaders}
         self.config = ReplicationConfig()
         self.throttle = FakeThrottle()
+        self.removals = Removals()
         self.connected: list[tuple[int, int]] = []
         self.fetchers = ReplicaFetcherManager(
             node_id,
@@ -113,6 +115,7 @@ class Follower:
             clock_ms=lambda: NOW_MS + int(trio.current_time() * 1000),
             broker_epoch=lambda: 77,
             throttle=self.throttle,
+            removals=self.removals,
         )
         self._nursery = nursery
         self.scope = trio.CancelScope()
@@ -355,7 +358,10 @@ async def test_a_follower_truncates_where_the_logs_part(autojump_clock, nursery,
     await until(lambda: content(following) == content(leading))
     await until(lambda: following.high_watermark == leading.high_watermark)
     assert following.log.end_offset_for_epoch(3) == leading.log.end_offset_for_epoch(3)
-    assert any("Truncated topic-0 from 8" in message for message in caplog.messages)
+    assert [message.partition(", of ")[0] for message in caplog.messages if "removed" in message] == [
+        "topic-0: truncation to epoch 3 of leader 1 removed 4 records, offsets 4 to 7",
+        "topic-0: truncation to epoch 1 of leader 1 removed 2 records, offsets 2 to 3",
+    ]
 
 
 @given(

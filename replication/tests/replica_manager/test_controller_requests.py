@@ -15,6 +15,7 @@ from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import CoordinationUnavailable, SessionExpired
 from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration, MetadataCache
 from ottla.replication.config import LogConfig
+from ottla.replication.log.tests.logs import NOW_MS, batch
 from ottla.replication.partition.partition import Partition
 from ottla.replication.replica_manager.controller_fencing import ControllerFencing
 from ottla.replication.replica_manager.controller_requests import ControllerRequests
@@ -330,6 +331,8 @@ async def test_a_failed_disk_is_told(stage: Stage) -> None:
 async def test_stopping_and_deleting(stage: Stage) -> None:
     await stage.lead_and_follow(state(0, epoch=3), state(1, epoch=3), state(2, epoch=3))
     stage.witness.news()
+    for index, count in ((1, 4), (2, 2)):
+        stage.partition(index).append_as_leader(batch(*[NOW_MS] * count), required_acks=1, now_ms=NOW_MS)
     assert await stage.stop(
         StopReplicaPartitionState(partition_index=0, leader_epoch=2, delete_partition=True),
         StopReplicaPartitionState(partition_index=1, leader_epoch=-2, delete_partition=True),
@@ -338,6 +341,10 @@ async def test_stopping_and_deleting(stage: Stage) -> None:
     ) == [ErrorCode.FENCED_LEADER_EPOCH, 0, 0, 0]
     assert sorted(each.index for each in stage.replicas.partitions()) == [0, 2]
     assert stage.witness.news() == [("forget", 1), ("resigned", 1), ("forget", 2), ("resigned", 7)]
+    # Only a topic that is deleted loses its records: those of a replica that goes elsewhere live on there.
+    assert [each.records for each in stage.replicas.removals.of_topic("topic")] == [4]
+    await stage.stop(StopReplicaPartitionState(partition_index=2, leader_epoch=3, delete_partition=True))
+    assert [each.records for each in stage.replicas.removals.of_topic("topic")] == [4]
 
 
 async def test_others_have_their_turns_however_the_partitions_are_spread_over_topics(

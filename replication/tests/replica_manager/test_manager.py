@@ -482,6 +482,48 @@ async def test_retention_is_applied_and_files_removed(disk: Disk, autojump_clock
         assert not [name for name in disk.names("/logs/topic-0") if name.endswith(".deleted")]
 
 
+def removed(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The lines about records that were removed, without their times."""
+    return [each.getMessage().partition(", of ")[0] for each in caplog.records if "removed" in each.getMessage()]
+
+
+async def test_retention_says_once_a_run_what_each_log_has_lost(
+    disk: Disk, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    old = LogConfig(segment_bytes=200, retention_ms=60_000)
+    hosted = [Hosted(config=old), Hosted(index=1, config=old), Hosted("kept"), Hosted("empty", config=old)]
+    async with disk.broker(*hosted, log_retention_check_interval_ms=10_000) as manager:
+        for index in (0, 1):
+            for _ in range(2 * SEGMENTS_PER_SLICE + index):
+                produce(partition_of(manager, index=index), value=b"x" * 100)
+        produce(partition_of(manager, "kept"))
+        await trio.sleep(100)
+        assert removed(caplog) == [
+            f"topic-{index}: retention.ms=60000 removed {count} records, offsets 0 to {count - 1}"
+            for index, count in ((0, 2 * SEGMENTS_PER_SLICE), (1, 2 * SEGMENTS_PER_SLICE + 1))
+        ]
+        (event,) = manager.removals.of_topic("topic")
+        assert (event.records, event.logs, event.runs) == (4 * SEGMENTS_PER_SLICE + 1, 2, 1)
+        assert manager.removals.of_topic("kept") == manager.removals.of_topic("empty") == []
+
+
+async def test_the_deletion_of_a_topic_is_told_and_the_move_of_a_replica_is_not(
+    disk: Disk, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    hosted = [Hosted(), Hosted(index=1), Hosted(index=2), Hosted("moved"), Hosted("empty")]
+    async with disk.broker(*hosted) as manager:
+        produce(partition_of(manager), 3)
+        produce(partition_of(manager, index=2), 2)
+        produce(partition_of(manager, "moved"), 4)
+        names = [("topic", 0), ("topic", 1), ("topic", 2), ("moved", 0), ("empty", 0), ("nobody's", 0)]
+        await manager.delete_partitions(names, deleted_topics={"topic", "empty", "nobody's"})
+        assert removed(caplog) == ["topic: deletion of the topic removed 5 records, 2 logs"]
+        assert [each.records for each in manager.removals.of_topic("topic")] == [5]
+        assert manager.removals.of_topic("moved") == []
+
+
 @pytest.fixture
 def given_up(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many segments retention gives up at a time."""

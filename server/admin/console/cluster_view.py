@@ -13,11 +13,12 @@ from ottla.server.admin.http.routes import PacedTimeSlice
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from ottla.replication.partition.removals import RemovalEvent
     from ottla.server.admin.console.requests import Access
     from ottla.server.admin.http.routes import Pace, Request
     from ottla.server.broker import Broker
 
-TOPICS_PER_PAGE, PARTITIONS_PER_PAGE = 100, 200
+TOPICS_PER_PAGE, PARTITIONS_PER_PAGE, REMOVALS_TOLD = 100, 200, 100
 
 
 class ClusterView:
@@ -149,7 +150,13 @@ class ClusterView:
             "liveBrokers": sorted(self._broker.cluster.brokers),
             "partitions": partitions,
             "next": end if end < len(topic.partitions) else None,
+            "removals": [_removal(each) for each in self._broker.replicas.removals.of_topic(name)],
         }
+
+    async def removals(self, request: Request) -> dict[str, Any]:
+        """Return the latest removals of records from all topics, also from deleted ones, newest first."""
+        found = self._broker.replicas.removals.latest(REMOVALS_TOLD)
+        return {"removals": [{"topic": topic, **_removal(each)} for topic, each in found]}
 
     def _partition(self, topic: str, index: int, state: PartitionState) -> dict[str, Any]:
         held = self._broker.replicas.partition(topic, index)
@@ -171,6 +178,20 @@ class ClusterView:
             "isr": state.isr,
             **here,
         }
+
+
+def _removal(event: RemovalEvent) -> dict[str, Any]:
+    return {
+        "fromMs": event.first_ms,
+        "untilMs": event.last_ms,
+        "cause": event.cause,
+        "records": event.records,
+        "hasGaps": event.has_gaps,
+        "logs": event.logs,
+        "runs": event.runs,
+        "oldestMs": event.oldest_ms,
+        "newestMs": event.newest_ms,
+    }
 
 
 def _health(topic: TopicState) -> dict[str, int]:

@@ -168,6 +168,7 @@ def add_console(routes: Routes, broker: Broker, lag: LoopLag, pace: Pace) -> Cal
         "brokers": cluster.brokers,
         "topics": cluster.topics,
         "topic": cluster.topic,
+        "removals": cluster.removals,
         "load": learning.state,
         "subjects": schemas.subjects,
         "subject": schemas.subject,

@@ -255,7 +255,8 @@ async def _delete_in_slices(
 def _delete(
     topics: list[DeleteRecordsTopic], timeout_ms: int, context: RequestContext[Broker], denied: Collection[str]
 ) -> Worked[Answered]:
-    deletion = Deletion(context.broker, denied)
+    client = f"{context.principal} at {context.client_host}" if context.client_host else context.principal
+    deletion = Deletion(context.broker, denied, client)
 
     def respond(answers: list[list[DeleteRecordsPartitionResult]]) -> Answered:
         response = DeleteRecordsResponse(
@@ -274,9 +275,14 @@ def _delete(
 class Deletion(PendingAnswer[DeleteRecordsResponse]):
     """Pending response to one DeleteRecords request, which waits for the followers."""
 
-    def __init__(self, broker: Broker, denied: Collection[str]) -> None:
-        """Begin without pending partitions. `denied`: topics from which the client may not delete."""
+    def __init__(self, broker: Broker, denied: Collection[str], client: str) -> None:
+        """Begin without pending partitions. `denied`: topics from which the client may not delete.
+
+        `client`: principal and address of the client, for the log.
+        """
         super().__init__()
+        self._client = client
+        self._removals = broker.replicas.removals.begin(broker.now_ms(), is_frequent=True)
         self._broker, self._denied = broker, denied
         self._response = DeleteRecordsResponse(topics=[])
         self._awaited: dict[Partition, tuple[int, DeleteRecordsPartitionResult]] = {}
@@ -298,7 +304,9 @@ class Deletion(PendingAnswer[DeleteRecordsResponse]):
             if is_internal_topic(topic) and self._broker.cluster.partition(topic, index) is not None:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic}")
             partition = self._broker.partition(topic, index)
-            offset = partition.delete_records(asked.offset)
+            removal = self._removals.removal()
+            offset = partition.delete_records(asked.offset, removal)
+            self._removals.note_log(topic, index, removal, self._client)
             result.low_watermark = partition.low_watermark(self._is_alive)
         except KafkaError as error:
             result.error_code = error.code
@@ -312,6 +320,7 @@ class Deletion(PendingAnswer[DeleteRecordsResponse]):
 
     def answer(self, response: DeleteRecordsResponse, timeout_ms: int) -> Answered:
         """Return the response if all followers have raised their start offsets; else return this pending answer."""
+        self._removals.end()
         if not self._awaited:
             return response
         self._response = response

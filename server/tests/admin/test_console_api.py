@@ -148,6 +148,29 @@ async def test_topics_come_with_their_partitions_and_sizes(broker: Broker) -> No
     assert (await ask(broker, "/api/overview")).json["partitions"] == 3
 
 
+async def test_a_topic_tells_which_records_were_removed_and_why(broker: Broker) -> None:
+    await make_topic(broker, "orders", 2, retention_ms="5000")
+    write(broker, "orders", [Record(0, 1000, b"k", b"v"), Record(1, 2000, b"k", b"v")], partition=1)
+    assert (await ask(broker, "/api/topic?name=orders")).json["removals"] == []
+    before_ms = broker.now_ms()
+    await broker.replicas.housekeeping.apply_retention()
+    [removal] = (await ask(broker, "/api/topic?name=orders")).json["removals"]
+    assert before_ms <= removal.pop("fromMs") == removal.pop("untilMs") <= broker.now_ms()
+    found = {"records": 2, "hasGaps": False, "logs": 1, "runs": 1, "oldestMs": 1000, "newestMs": 2000}
+    assert removal == {"cause": "retention.ms=5000", **found}
+
+
+async def test_removals_of_all_topics_outlive_their_topic(broker: Broker) -> None:
+    assert (await ask(broker, "/api/removals")).json == {"removals": []}
+    await make_topic(broker, "orders")
+    write(broker, "orders", [Record(0, 1000, b"k", b"v")])
+    await broker.administration.delete_topics(["orders"])
+    while not (removals := (await ask(broker, "/api/removals")).json["removals"]):
+        await trio.sleep(0.01)
+    [removal] = removals
+    assert (removal["topic"], removal["cause"], removal["records"]) == ("orders", "deletion of the topic", 1)
+
+
 async def test_long_lists_come_in_pages(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_view, "TOPICS_PER_PAGE", 2)
     monkeypatch.setattr(cluster_view, "PARTITIONS_PER_PAGE", 2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -10,6 +12,7 @@ import trio
 from ottla.replication.cluster.metadata_cache import BrokerRegistration, MetadataCache, PartitionState, TopicState
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, new_log
 from ottla.replication.partition.partition import Partition
+from ottla.replication.partition.removals import Removals
 from ottla.server.api.handlers.delete_topics import Deletion, delete_records
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.network.deadlines import Deadlines
@@ -29,6 +32,7 @@ class Leader:
         for broker in (1, 2, 3):
             self.cluster.put_broker(BrokerRegistration(broker, {}))
         self.deadlines = Deadlines()
+        self.replicas = SimpleNamespace(removals=Removals())
         self.partitions = [Partition("t", index, new_log(), local_id=1) for index in (0, 1)]
         for partition in self.partitions:
             partition.make_leader(leader_epoch=0, partition_epoch=0, replicas=(1, 2, 3), isr=(1, 2, 3), now_ms=NOW_MS)
@@ -40,13 +44,19 @@ class Leader:
     def fetched(self, broker: int, index: int, *, start: int) -> None:
         self.partitions[index].on_follower_fetch(broker, 5, start, now_ms=NOW_MS)
 
+    def now_ms(self) -> int:
+        return NOW_MS
+
     def partition(self, topic: str, index: int) -> Partition:
         return self.partitions[index]
 
     def delete(self, *offsets: int, timeout_ms: int = 60_000) -> Any:
         wishes = [DeleteRecordsPartition(partition_index=index, offset=offset) for index, offset in enumerate(offsets)]
         request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=wishes)], timeout_ms=timeout_ms)
-        return delete_records(request, RequestContext(cast(Any, self), api_version=2, now_ms=NOW_MS))
+        context = RequestContext(
+            cast(Any, self), api_version=2, now_ms=NOW_MS, principal="User:ann", client_host="10.0.0.1"
+        )
+        return delete_records(request, context)
 
 
 def results(response: Any) -> list[tuple[int, int]]:
@@ -115,3 +125,15 @@ async def test_a_partition_without_followers(leader: Leader) -> None:
     alone.make_leader(leader_epoch=0, partition_epoch=0, replicas=(1,), isr=(1,))
     alone.append_as_leader(batch(*[NOW_MS] * 5), required_acks=1, now_ms=NOW_MS)
     assert results(leader.delete(3)) == [(3, 0)]
+
+
+async def test_who_deleted_which_records_is_told(leader: Leader, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    leader.delete(2, -1)
+    leader.delete(2, 6)  # nothing, and an error
+    assert caplog.messages == [
+        f"t-{index}: DeleteRecords removed {count} records, offsets 0 to {count - 1},"
+        " of 1970-01-01T00:16:40Z to 1970-01-01T00:16:40Z, for User:ann at 10.0.0.1"
+        for index, count in ((0, 2), (1, 5))
+    ]
+    assert [(each.cause, each.records) for each in leader.replicas.removals.of_topic("t")] == [("DeleteRecords", 7)]

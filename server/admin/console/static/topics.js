@@ -2,6 +2,7 @@
 
 import { get, replacing } from "./api.js";
 import { bytes, changes, count, empty, facts, h, heading, link, many, named, refill, table, turns, unseenStatus } from "./dom.js";
+import { removalsOf } from "./removals.js";
 
 const START = "kcat -P -b localhost:9092 -t first <<< 'hello'";
 
@@ -60,7 +61,8 @@ export async function showTopic({ main, parameters, signal, poll }) {
     if (!isNew([topic, from])) return;
     const go = (title, where) => h("button", { "data-key": title, onclick: () => { from = where; } }, title);
     refill(body, factsOf(topic), h("h2", {}, "Replicas"), picture(topic.partitions), legend(), h("h2", {}, "Partitions"), partitionTable(topic),
-      h("div", { class: "bar" }, from > 0 && go("First partitions", 0), topic.next && go("More partitions", topic.next)));
+      h("div", { class: "bar" }, from > 0 && go("First partitions", 0), topic.next && go("More partitions", topic.next)),
+      removalsOf(topic.removals));
   });
 }
 

@@ -1,0 +1,112 @@
+"""Account of the records that leave a log: how many, why, and of which time.
+
+Times come from the headers of two batches and from what the segments know, so that an account costs two small reads. A
+file that cannot be read leaves a time unknown; it never keeps records from being removed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from ottla.replication.log.batch_scan import CorruptSegment, scan_batches
+from ottla.replication.log.index import CorruptIndex
+from ottla.replication.log.log_reader import LogReader, base_offset_of
+from ottla.wire.errors import KafkaError
+from ottla.wire.records import MAGIC_V2
+
+if TYPE_CHECKING:
+    from ottla.wire.records import BatchHeader
+
+NO_TIME = -1
+
+
+class Removal:
+    """Records that left one log, or several logs of a topic, for the reasons in `causes`.
+
+    `oldest_ms` and `newest_ms` are NO_TIME while no time is known. `segments` counts the files that went.
+    `has_gaps` is True if a log was compacted: then it held fewer records than offsets.
+    """
+
+    __slots__ = (
+        "causes",
+        "end_offset",
+        "first_offset",
+        "has_gaps",
+        "logs",
+        "newest_ms",
+        "oldest_ms",
+        "reads_times",
+        "records",
+        "segments",
+    )
+
+    def __init__(self, *, reads_times: bool = True) -> None:
+        """Begin an empty account. Without `reads_times` it reads no file, and knows only the times in memory."""
+        self.reads_times = reads_times
+        self.causes: list[str] = []
+        self.records = self.segments = self.logs = 0
+        self.first_offset = self.end_offset = -1
+        self.oldest_ms = self.newest_ms = NO_TIME
+        self.has_gaps = False
+
+    def add(self, cause: str, log: LogReader, first_offset: int, end_offset: int, *, is_compacted: bool) -> None:
+        """Account for the offsets [first_offset, end_offset) of a log. Call this before they are gone."""
+        if end_offset <= first_offset:
+            return
+        if cause not in self.causes:
+            self.causes.append(cause)
+        if not self.records:
+            self.first_offset = first_offset
+        self.records += end_offset - first_offset
+        self.end_offset = end_offset
+        self.has_gaps = self.has_gaps or is_compacted
+        oldest_ms = newest_ms = NO_TIME
+        if self.reads_times:
+            oldest_ms, newest_ms = times_of(log, first_offset, end_offset)
+        self._add_times(oldest_ms, max(newest_ms, _known_newest(log, first_offset, end_offset)))
+
+    def _add_times(self, oldest_ms: int, newest_ms: int) -> None:
+        if oldest_ms >= 0:
+            self.oldest_ms = oldest_ms if self.oldest_ms < 0 else min(self.oldest_ms, oldest_ms)
+        self.newest_ms = max(self.newest_ms, newest_ms)
+
+
+def times_of(log: LogReader, first_offset: int, end_offset: int) -> tuple[int, int]:
+    """Return the times of the first and of the last record in [first_offset, end_offset); NO_TIME where unknown."""
+    first, last = _header_at(log, first_offset), _header_at(log, end_offset - 1)
+    return NO_TIME if first is None else _oldest_in(first), NO_TIME if last is None else last.max_timestamp
+
+
+def _header_at(log: LogReader, offset: int) -> BatchHeader | None:
+    index = max(0, bisect_right(log.segments, offset, key=base_offset_of) - 1)
+    try:
+        for segment in log.segments[index : index + 2]:  # compaction may have left a gap at the end of the first one
+            position = segment.locate(offset)
+            if position is not None:
+                found = next(scan_batches(segment.log_file.open(), position, segment.size), None)
+                return None if found is None else found[0]
+    except (OSError, KafkaError, CorruptSegment, CorruptIndex):
+        pass  # whoever needs these records hears of it, and nobody does any more
+    return None
+
+
+def _oldest_in(header: BatchHeader) -> int:
+    """Return the time of a batch's first record, or its largest time if the header has only that."""
+    has_base = header.magic >= MAGIC_V2 and header.delete_horizon_ms is None and not header.is_log_append_time
+    return min(header.base_timestamp, header.max_timestamp) if has_base else header.max_timestamp
+
+
+SEGMENTS_ASKED = 100
+
+
+def _known_newest(log: LogReader, first_offset: int, end_offset: int) -> int:
+    """Return the largest time of the segments that lie wholly in the range, as far as it is in memory."""
+    newest_ms, segments = NO_TIME, log.segments
+    begin = max(0, bisect_right(segments, first_offset, key=base_offset_of) - 1)
+    end = bisect_right(segments, end_offset, key=base_offset_of)
+    for index in range(max(begin, end - SEGMENTS_ASKED), end):
+        following = segments[index + 1].base_offset if index + 1 < len(segments) else log.log_end_offset
+        if following <= end_offset and segments[index].knows_its_times:
+            newest_ms = max(newest_ms, segments[index].max_timestamp)
+    return newest_ms

@@ -1,0 +1,35 @@
+// Records that the broker has removed: when, why, how many, and of which time.
+
+import { get } from "./api.js";
+import { count, h, many, refill, table, time } from "./dom.js";
+
+const moment = (milliseconds) => (milliseconds < 0 ? "unknown" : time(milliseconds).slice(0, 19));
+
+function span(removal) {
+  if (removal.untilMs - removal.fromMs < 1000) return moment(removal.untilMs);
+  return `${moment(removal.fromMs)} to ${moment(removal.untilMs).slice(11)}, ${many(removal.runs, "time")}`;
+}
+
+const ages = (removal) => (removal.newestMs < 0 ? "unknown" : `${moment(removal.oldestMs)} to ${moment(removal.newestMs)}`);
+
+// A table of removals; with topics, if they have names.
+export function removalTable(removals, label, first = []) {
+  const columns = [...first.map(([title]) => [title]), ["When"], ["Reason"], ["Records", "number"], ["Partitions", "number"], ["Times of the records"]];
+  return table(label, columns, removals.map((each) => [...first.map(([, cell]) => cell(each)), span(each), h("span", { class: "mono" }, each.cause),
+    (each.hasGaps ? "at most " : "") + count(each.records), count(each.logs), ages(each)]));
+}
+
+// The section of a topic's view; nothing where nothing was removed.
+export function removalsOf(removals) {
+  if (!removals.length) return null;
+  return [h("h2", {}, "Removed records"),
+    h("p", { class: "soft" }, "Removed by this broker since its start, newest first. Time and reason are in its log, too."),
+    removalTable(removals, "Removed records")];
+}
+
+// The latest removals from all topics, also from those that are deleted.
+export async function latestRemovals(container, link, signal) {
+  const { removals } = await get("removals", {}, signal);
+  refill(container, removals.length ? removalTable(removals, "Removed records", [["Topic", (each) => link(each.topic, "topic", each.topic)]])
+    : h("p", { class: "soft" }, "None since the start of this broker."));
+}
