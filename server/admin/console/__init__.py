@@ -4,7 +4,7 @@
     requests.py      who may ask; checked parameters; pages of long lists; calls of the broker's handlers, without a socket
     cluster_view.py  brokers, topics, partitions
     records.py       pages of records, and live; batches.py finds them, cells.py makes text of them
-    avro/            values in Avro, by the schemas of a registry
+    avro/            values in Avro, by the schemas of a registry; protobuf_values.py those in Protobuf
     groups_view.py   groups: members, offsets, lag, the last rebalance
     transactions_view.py  transactional ids; producers of a partition, and hanging transactions
     schemas_view.py  subjects and versions of a schema registry, and changes of them

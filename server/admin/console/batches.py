@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.server.admin.console.cells import HEX, cell, header_cells
 from ottla.wire.control_batches import control_type_id
@@ -28,6 +28,39 @@ PIECE_BYTES = 256 * 1024
 _MARKERS = {0: "abort", 1: "commit"}
 
 
+class Filters(NamedTuple):
+    """Conditions that a shown record has to meet, all of them. An empty text matches anything.
+
+    Texts without capital letters match in either case.
+    """
+
+    contains: bytes = b""
+    """Text in the key, the value or a header."""
+    key: bytes = b""
+    value: bytes = b""
+    header: tuple[bytes, bytes] = b"", b""
+    """Texts in the name and in the value of one header."""
+    since: int = -1
+    """Smallest timestamp in ms; -1: any."""
+    before: int = -1
+    """Timestamp in ms that is larger than the record's; -1: any."""
+
+    def match(self, record: Record) -> bool:
+        """Tell whether a record meets all conditions."""
+        if 0 <= self.before <= record.timestamp or record.timestamp < self.since:
+            return False
+        if not (_is_in(self.key, record.key) and _is_in(self.value, record.value)):
+            return False
+        name, value = self.header
+        if (name or value) and not any(_is_in(name, each) and _is_in(value, of) for each, of in record.headers):
+            return False
+        parts = (record.key, record.value, *(each for pair in record.headers for each in pair))
+        return not self.contains or any(_is_in(self.contains, each) for each in parts)
+
+
+EVERYTHING = Filters()
+
+
 @dataclass
 class Page:
     """Search criteria of a page of records, and the records found so far. `position`: the next offset to read."""
@@ -39,8 +72,7 @@ class Page:
     form: str = "auto"
     framed: Framed | None = None
     """Framed values for the schema registry; None without one."""
-    contains: bytes = b""
-    """Text that a key, a value or a header has to contain; without capital letters case is ignored."""
+    filters: Filters = EVERYTHING
     records: list[dict[str, Any]] = field(default_factory=list)
     scanned: int = 0
     shown_bytes: int = 0
@@ -103,17 +135,13 @@ class Page:
                 break
             self.scanned += 1
             self.headers += len(record.headers)
-            if not self.contains or self._matches(record):
+            if self.filters is EVERYTHING or self.filters.match(record):
                 self._show(header, record)
             self.position = record.offset + 1
             if self.is_full:
                 return
         # Compaction may have taken the last records of the batch.
         self.position = min(max(self.position, header.next_offset), self.until)
-
-    def _matches(self, record: Record) -> bool:
-        parts = [record.key, record.value, *(each for pair in record.headers for each in pair)]
-        return any(_is_in(self.contains, each) for each in parts if each)
 
     def _show(self, header: BatchHeader, record: Record) -> None:
         shown: dict[str, Any] = {
@@ -153,7 +181,9 @@ def _limit(header: BatchHeader) -> int:
     return DECODED_BYTES_MAX if header.magic == MAGIC_V2 else LEGACY_BYTES_MAX
 
 
-def _is_in(wanted: bytes, value: bytes | memoryview) -> bool:
+def _is_in(wanted: bytes, value: bytes | memoryview | None) -> bool:
+    if not wanted or value is None:
+        return not wanted
     is_exact = wanted.lower() != wanted
     # Piece by piece, because no other thread runs while bytes are copied. Pieces overlap, so nothing lies between two.
     for start in range(0, len(value), PIECE_BYTES):

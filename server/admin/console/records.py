@@ -20,7 +20,7 @@ import trio
 from ottla.replication.log.storage import FileRegion
 from ottla.replication.log.time_search import TimestampSearch
 from ottla.server.admin.console import requests
-from ottla.server.admin.console.batches import Page
+from ottla.server.admin.console.batches import EVERYTHING, Filters, Page
 from ottla.server.admin.http.routes import EVENT_STREAM, Refused, Request, Response
 from ottla.server.api.fetch.reading import each_warmed
 from ottla.server.serving_state import NotServing
@@ -61,19 +61,23 @@ class Records:
     # ------------------------------------------------------------------ pages
 
     async def page(self, request: Request) -> bytes:
-        """Return a page of records. `from`: earliest, latest, an offset, or `time:` with ms. `until`: offset to stop at."""
+        """Return a page of records. `from`: earliest, latest, an offset, or `time:` with ms. `until`: offset to stop at.
+
+        `contains`, `key`, `value` and `header` (NAME, or NAME=TEXT) are texts that records have to contain. `since` and
+        `before` are times in ms.
+        """
         topic, index = requests.text(request, "topic"), requests.number(request, "partition", 0, 0, (1 << 31) - 1)
         limit = requests.number(request, "limit", LIMIT_DEFAULT, 1, LIMIT_MAX)
         cut = requests.number(request, "cut", CUT_DEFAULT, 1, CUT_MAX)
         if limit * cut > CUT_IN_ALL:
             raise Refused(400, f"limit times cut may be {CUT_IN_ALL} at most.")
         form = requests.text(request, "form", "auto")
-        contains = requests.text(request, "contains", "").encode("utf-8", "replace")
+        filters = _filters(request)
         async with self._pages:
             start = await self._start(request, topic, index, limit)
             partition = self._broker.partition(topic, index)
             until = min(requests.number(request, "until", partition.high_watermark), partition.high_watermark)
-            page = Page(start, until, limit, cut, form, self._framed(cut), contains)
+            page = Page(start, until, limit, cut, form, self._framed(cut), filters)
             bytes_read = await self._shown(topic, index, page)
             result = self._result(topic, index, page, start, bytes_read)
             return await trio.to_thread.run_sync(_encoded, result, limiter=_threads)
@@ -220,6 +224,16 @@ class Records:
         skipped, positions[index] = start - positions[index], max(page.position, start)
         result = {"partition": index, "records": page.records, "skipped": skipped}
         return b"data: " + await trio.to_thread.run_sync(_encoded, result, limiter=_threads) + b"\n\n"
+
+
+def _filters(request: Request) -> Filters:
+    contains, key, value, header = (
+        requests.text(request, each, "").encode("utf-8", "replace") for each in ("contains", "key", "value", "header")
+    )
+    name, _, of = header.partition(b"=")
+    since, before = (requests.number(request, each, -1) for each in ("since", "before"))
+    found = Filters(contains, key, value, (name, of), since, before)
+    return EVERYTHING if found == EVERYTHING else found
 
 
 def _registry(broker: Broker) -> Registry | None:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
-from functools import cached_property, lru_cache
-from importlib import import_module
+from functools import cached_property
 from typing import Any
 
 from antlr4.error.ErrorListener import ErrorListener
@@ -21,6 +20,7 @@ from proto_schema_parser import ast
 from proto_schema_parser.generator import Generator
 from proto_schema_parser.parser import Parser
 
+from ottla.server.admin.console.protobuf_values import built_in
 from ottla.server.registry.schemas.format import InvalidText, ParsedSchema
 from ottla.server.registry.schemas.proto_descriptors import describe
 from ottla.server.registry.schemas.proto_rules import Known, differences, messages_of
@@ -32,16 +32,6 @@ TEXT_MAX = 100_000
 
 IMPORTS_MAX = 1000
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
-_BUILT_IN = {
-    **{
-        f"google/protobuf/{name}.proto": f"google.protobuf.{name}_pb2"
-        for name in (
-            "any", "api", "descriptor", "duration", "empty", "field_mask", "source_context", "struct", "timestamp", "type",
-            "wrappers",
-        )
-    },
-}  # fmt: skip
-"""Files that Protobuf itself has."""
 
 
 class ProtobufSchema:
@@ -137,7 +127,7 @@ def _imported(file: Any, known: Mapping[str, Any]) -> Iterator[Any]:
         name, is_ready = waiting.pop()
         if name in done:
             continue
-        found = known.get(name) or _built_in(name)
+        found = known.get(name) or built_in(name)
         if found is None:
             raise InvalidText(f'the import "{name}" is none of the references')
         if is_ready or not found.dependency:
@@ -148,16 +138,6 @@ def _imported(file: Any, known: Mapping[str, Any]) -> Iterator[Any]:
         else:
             waiting.append((name, True))
             waiting += [(each, False) for each in found.dependency if each not in done]
-
-
-@lru_cache(maxsize=32)
-def _built_in(name: str) -> Any:
-    module = _BUILT_IN.get(name)
-    if module is None:
-        return None
-    found = pb.FileDescriptorProto()
-    import_module(module).DESCRIPTOR.CopyToProto(found)
-    return found
 
 
 def _check(file: Any, imported: list[Any]) -> None:

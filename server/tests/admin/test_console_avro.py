@@ -293,7 +293,7 @@ async def test_records_are_decoded_by_the_schemas_of_a_registry(
         async with running(tmp_path, **more) as broker:
             told.put(7, ORDER)
             told.put(8, {"title": "a schema of JSON"}, schemaType="JSON")
-            told.put(9, {}, schemaType="PROTOBUF")
+            told.put(9, {}, schemaType="THRIFT")
             told.put_raw(10, b"{}", "404 Not Found")
             await make_topic(broker, "t")
             values = [
@@ -316,10 +316,10 @@ async def test_records_are_decoded_by_the_schemas_of_a_registry(
             assert page[0]["key"] == first
             hints = [each["value"].get("hint", "") for each in page]
             for hint, words in zip(
-                hints[1:], ["do not fit", "", "PROTOBUF", "status 404", "", "too long", "", ""], strict=True
+                hints[1:], ["do not fit", "", "the kind 'THRIFT'", "status 404", "", "too long", "", ""], strict=True
             ):
                 assert words in hint and bool(words) == bool(hint)
-            assert (page[2]["value"]["text"], page[2]["value"]["schema"]["name"]) == ('{"a": 1}', "JSON")
+            assert (page[2]["value"]["text"], page[2]["value"]["schema"]["name"]) == ('{"a": 1}', "a schema of JSON")
             assert [page[each]["value"]["form"] for each in (1, 3, 5, 7, 8)] == ["hex"] * 4 + ["text"]
             # Each was asked for once, with the credentials, which stand nowhere else.
             assert len(told.asked) == 4

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.server.admin.console import batches, records
-from ottla.server.admin.console.batches import HEADERS_READ_MAX, Page
+from ottla.server.admin.console.batches import HEADERS_READ_MAX, Filters, Page
 from ottla.server.admin.console.cells import HEADERS_SHOWN_MAX, cell, header_cells
 from ottla.server.admin.http.routes import Request
 from ottla.server.broker import Broker
@@ -89,6 +89,31 @@ async def test_a_search_works_in_steps_and_says_where_to_go_on(broker: Broker, m
     assert steps > 3
     exact = (await ask(broker, "/api/records?topic=t&from=195&contains=Needle")).json
     assert offsets(exact) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("key=key+3", [3]),
+        ("value=VALUE", []),
+        ("value=value&key=key+1", [1]),
+        ("header=trace", [4, 5]),
+        ("header=trace=a", [4]),
+        ("header=tr=A", []),
+        ("header==b", [5]),
+        ("contains=trace&since=1005", [5]),
+        ("since=1001&before=1003", [1, 2]),
+        ("before=0", []),
+        ("contains=value&header=none", []),
+    ],
+)
+async def test_records_are_filtered_by_key_value_header_and_time(broker: Broker, query: str, found: list[int]) -> None:
+    await make_topic(broker, "t")
+    write(broker, "t", numbered(0, 4))
+    headers = [((b"trace", b"a"),), ((b"Trace", b"b"), (b"empty", None))]
+    write(broker, "t", [Record(0, 1004 + each, None, None, headers[each]) for each in range(2)])
+    page = (await ask(broker, f"/api/records?topic=t&from=earliest&{query}")).json
+    assert (offsets(page), page["isAtEnd"]) == (found, True)
 
 
 async def test_only_the_batches_of_a_page_are_read(broker: Broker) -> None:
@@ -266,7 +291,7 @@ def test_a_match_is_found_wherever_it_lies_in_a_long_value(monkeypatch: pytest.M
     monkeypatch.setattr(batches, "PIECE_BYTES", 7)
     value = os.urandom(5).hex().encode() + b"Needle" + b"x" * 9
     for shift in range(8):
-        page = Page(0, 1, 1, 100, contains=b"needle")
+        page = Page(0, 1, 1, 100, filters=Filters(b"needle"))
         page.take(encode_batch([Record(0, 1, None, b"-" * shift + value)]))
         assert len(page.records) == 1
 
@@ -281,7 +306,7 @@ def with_headers(count: int) -> bytes:
 
 def test_a_record_of_a_million_headers_takes_little_memory() -> None:
     plain = encode_batch([Record(0, 2, b"next", None)], base_offset=1)
-    page, searched = Page(0, 2, 10, 100), Page(0, 2, 10, 100, contains=b"next")
+    page, searched = Page(0, 2, 10, 100), Page(0, 2, 10, 100, filters=Filters(b"next"))
     batch = with_headers(500_000)
     assert len(batch) < 1000
     tracemalloc.start()
@@ -299,7 +324,7 @@ def test_a_record_of_a_million_headers_takes_little_memory() -> None:
 
 
 def test_headers_count_as_work() -> None:
-    page = Page(0, 1000, 1000, 10, contains=b"x")
+    page = Page(0, 1000, 1000, 10, filters=Filters(b"x"))
     batch = bytearray(with_headers(2_000))
     for offset in range(1000):
         batch[:8] = offset.to_bytes(8)

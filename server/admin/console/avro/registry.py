@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
+from urllib.parse import quote
 
 import trio
 
-from ottla.server.admin.console.avro.schemas import TEXT_MAX, AvroProblem, Data, Schema, parse_schema
+from ottla.server.admin.console.avro.schemas import TEXT_MAX, AvroProblem, Data, parse_schema
 from ottla.server.admin.console.cells import Buffer, cell
 from ottla.server.admin.http.routes import Refused
 from ottla.server.security.oauth.fetching import FailedRead, HttpClient, Limits
@@ -27,16 +28,35 @@ ASKED_AT_ONCE = 4
 ASKED_LIMITS: Final = Limits(connect_s=FETCH_S, read_s=25.0, all_s=25.0, bytes_max=4 * 1024 * 1024)
 """Limits of what people ask. A registry may take 20 s to compare a schema."""
 _KIND = "application/vnd.schemaregistry.v1+json"
-AVRO, JSON_SCHEMA = "AVRO", "JSON"
+AVRO, JSON_SCHEMA, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
+REFERENCES_MAX, TITLE_MAX = 20, 200
 
 _threads = trio.CapacityLimiter(1)
 
 
-class Known(NamedTuple):
-    """Result of a schema lookup: the Avro schema, or the problem. `schema` is None for a problem or JSON schema."""
+class Decoder(Protocol):
+    """Schema that converts the bytes behind a schema id to JSON text."""
 
-    schema: Schema | None
+    @property
+    def name(self) -> str: ...
+
+    def decode(self, data: Data) -> str:
+        """Convert a value. Raises AvroProblem."""
+
+
+class Known(NamedTuple):
+    """Result of a schema lookup: the decoder, or the problem. `schema` is None for a problem or a JSON schema."""
+
+    schema: Decoder | None
     problem: str = ""
+    title: str = "JSON"
+    """Title of a JSON schema."""
+
+
+class _Protobuf(NamedTuple):
+    """Protobuf schema whose descriptor is still to be fetched, with name, subject and version of each import."""
+
+    references: list[tuple[str, str, int]]
 
 
 class Registry:
@@ -81,6 +101,8 @@ class Registry:
         try:
             body = await self._client.fetch(f"{self._url}/schemas/ids/{schema_id}?format=resolved", LIMITS)
             known = await trio.to_thread.run_sync(_read, body, limiter=_threads)
+            if isinstance(known, _Protobuf):
+                known = await self._protobuf(schema_id, known)
         except FailedRead as failure:
             if failure.status is None:
                 # It is the same for all schemas.
@@ -91,6 +113,22 @@ class Registry:
             return self._failed(schema_id, f"the schema cannot be used, because {problem}", until)
         self._keep(schema_id, known, len(body))
         return known
+
+    async def _protobuf(self, schema_id: int, told: _Protobuf) -> Known:
+        """Fetch descriptors of a Protobuf schema and of its imports. Raises FailedRead, AvroProblem."""
+        encoded = await self._client.fetch(f"{self._url}/schemas/ids/{schema_id}?format=serialized", LIMITS)
+        imports: dict[str, bytes] = {}
+        waiting = [*told.references]
+        while waiting:
+            name, subject, version = waiting.pop()
+            if name in imports:
+                continue
+            if len(imports) >= REFERENCES_MAX:
+                raise AvroProblem(f"it refers to more than {REFERENCES_MAX} others")
+            path = f"{self._url}/subjects/{quote(subject, safe='')}/versions/{version}?deleted=true&format=serialized"
+            imports[name] = await self._client.fetch(path, LIMITS)
+            waiting += _references(await trio.to_thread.run_sync(_object, imports[name], limiter=_threads))
+        return await trio.to_thread.run_sync(_protobuf_schema, encoded, imports, limiter=_threads)
 
     async def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, Any]:
         """Send a request to the registry's API; return the status and the parsed answer. Raises Refused."""
@@ -119,21 +157,55 @@ class Registry:
             self._kept_bytes -= self._kept.popitem(last=False)[1][1]
 
 
-def _read(body: bytes) -> Known:
-    """Parse the registry's answer to a schema lookup. Raises AvroProblem."""
+def _object(body: bytes) -> dict[str, Any]:
+    """Parse an answer of the registry, which must be a JSON object with a schema. Raises AvroProblem."""
     try:
         answer: Any = parse_json(body)
     except ValueError:
         raise AvroProblem("the registry's answer is no JSON") from None
-    text = answer.get("schema") if isinstance(answer, dict) else None
-    if not isinstance(text, str):
+    if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
         raise AvroProblem("the registry's answer has no schema")
+    return answer
+
+
+def _read(body: bytes) -> Known | _Protobuf:
+    """Parse the registry's answer to a schema lookup. Raises AvroProblem."""
+    answer = _object(body)
     kind = answer.get("schemaType", AVRO)
     if kind == JSON_SCHEMA:
-        return Known(None)
+        return Known(None, title=_title(answer["schema"]))
+    if kind == PROTOBUF:
+        return _Protobuf(_references(answer))
     if kind != AVRO:
         raise AvroProblem(f"it is of the kind {str(kind)[:50]!r}, which is not decoded")
-    return Known(parse_schema(text))
+    return Known(parse_schema(answer["schema"]))
+
+
+def _title(text: str) -> str:
+    try:
+        schema: Any = parse_json(text)
+    except ValueError:
+        return "JSON"
+    title = schema.get("title") if isinstance(schema, dict) else None
+    return title[:TITLE_MAX] if isinstance(title, str) and title else "JSON"
+
+
+def _references(answer: Mapping[str, Any]) -> list[tuple[str, str, int]]:
+    try:
+        return [
+            (str(each["name"]), str(each["subject"]), int(each["version"])) for each in answer.get("references") or ()
+        ]
+    except (TypeError, KeyError, ValueError):
+        raise AvroProblem("the registry's answer has references that cannot be read") from None
+
+
+def _protobuf_schema(encoded: bytes, imports: Mapping[str, bytes]) -> Known:
+    try:
+        from ottla.server.admin.console.protobuf_values import ProtobufSchema
+    except ImportError:
+        raise AvroProblem("it is of Protobuf, whose library is missing: pip install protobuf") from None
+    texts = {name: str(_object(body)["schema"]) for name, body in imports.items()}
+    return Known(ProtobufSchema(_object(encoded)["schema"], texts))
 
 
 MAGIC, FRAME_BYTES = 0, 5
@@ -183,7 +255,7 @@ class Framed:
             return 0
         if known.schema is None:
             shown |= cell(data.rest, self._cut) or {}
-            shown["schema"] = {"id": schema_id, "name": "JSON"}
+            shown["schema"] = {"id": schema_id, "name": known.title}
             return len(shown["text"])
         try:
             text = known.schema.decode(data)

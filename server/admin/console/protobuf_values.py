@@ -1,0 +1,203 @@
+"""Protobuf messages as JSON, by the descriptors of their files. The REST proxy decodes with this module, too.
+
+The descriptors come from a schema registry, and the bytes from whoever may write a record. So the fields of a message are counted before it
+becomes JSON, and imports are followed IMPORTS_MAX deep.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf import descriptor_pb2 as pb
+from google.protobuf import descriptor_pool, json_format, message_factory
+from google.protobuf.message import DecodeError, Message
+
+from ottla.server.admin.console.avro.schemas import AvroProblem
+from ottla.wire.time_slice import paced
+
+if TYPE_CHECKING:
+    from ottla.server.admin.console.avro.schemas import Data
+
+INDEXES_MAX, IMPORTS_MAX = 64, 200
+SHOWN_FIELDS_MAX = 20_000
+_VARINT_BYTES_MAX = 5
+_BUILT_IN = {
+    f"google/protobuf/{name}.proto": f"google.protobuf.{name}_pb2"
+    for name in (
+        "any", "api", "descriptor", "duration", "empty", "field_mask", "source_context", "struct", "timestamp", "type", "wrappers",
+    )
+}  # fmt: skip
+"""Files that Protobuf itself has."""
+
+
+class BadMessage(ValueError):
+    """Error: bytes are no message of the schema, or one that is too large to be shown."""
+
+
+@lru_cache(maxsize=32)
+def built_in(name: str) -> Any:
+    """Return the descriptor of a file that Protobuf itself has; None if it has no such file."""
+    module = _BUILT_IN.get(name)
+    if module is None:
+        return None
+    found = pb.FileDescriptorProto()
+    import_module(module).DESCRIPTOR.CopyToProto(found)
+    return found
+
+
+class Messages:
+    """Message types of one Protobuf file. `files`: descriptors of the imported files, then the file itself."""
+
+    def __init__(self, files: list[Any]) -> None:
+        self.pool = descriptor_pool.DescriptorPool()
+        for each in files:
+            self.pool.Add(each)
+        self.file = self.pool.FindFileByName(files[-1].name)
+        # Protobuf keeps the order in which a file defines its messages.
+        self._types = list(self.file.message_types_by_name.values())
+        self.first = self._types[0] if self._types else None
+
+    def decode(self, data: memoryview, fields_max: int) -> Any:
+        """Convert the bytes that follow the schema id to JSON. Raises BadMessage."""
+        path, body = message_path(data)
+        try:
+            message = message_factory.GetMessageClass(self._found(path))()
+            message.ParseFromString(bytes(body))
+            _Budget(fields_max).spend(message)
+            return json_format.MessageToDict(
+                message, always_print_fields_with_no_presence=True, descriptor_pool=self.pool
+            )
+        except BadMessage:
+            raise
+        except (DecodeError, json_format.Error, TypeError, ValueError, RecursionError) as error:
+            raise BadMessage(str(error)[:500] or type(error).__name__) from None
+
+    def _found(self, path: list[int]) -> Any:
+        types, found = self._types, None
+        for index in path:
+            if not 0 <= index < len(types):
+                raise BadMessage(f"The schema has no message at the path {path}")
+            found = types[index]
+            types = list(found.nested_types)
+        return found
+
+
+def message_path(data: memoryview) -> tuple[list[int], memoryview]:
+    """Split Protobuf data into the index path of the message's type and the message itself. Raises BadMessage."""
+    count, position = _zigzag(data, 0)
+    if count == 0:
+        return [0], data[position:]
+    if not 0 < count <= INDEXES_MAX:
+        raise BadMessage(f"The path of the message has {count} parts")
+    path = []
+    for _ in range(count):
+        index, position = _zigzag(data, position)
+        path.append(index)
+    return path, data[position:]
+
+
+def _zigzag(data: memoryview, position: int) -> tuple[int, int]:
+    found = 0
+    for shift in range(_VARINT_BYTES_MAX):
+        if position + shift >= len(data):
+            break
+        byte = data[position + shift]
+        found |= (byte & 0x7F) << (7 * shift)
+        if byte < 0x80:
+            return (found >> 1) ^ -(found & 1), position + shift + 1
+    raise BadMessage("The path of the message is cut off")
+
+
+class _Budget:
+    """Limit of the number of fields in a decoded message."""
+
+    def __init__(self, left: int) -> None:
+        self._left, self._give_way = left, paced()
+
+    def spend(self, message: Message) -> None:
+        """Count the fields of a message, nested messages included. Raises BadMessage if the limit is exceeded."""
+        self._give_way()
+        self._take(1 + len(message.DESCRIPTOR.fields))
+        for field, value in message.ListFields():
+            if not field.is_repeated:
+                if field.message_type is not None:
+                    self.spend(value)
+                continue
+            self._take(len(value))
+            kind = field.message_type
+            if kind is None:
+                continue
+            if kind.GetOptions().map_entry:
+                if kind.fields_by_name["value"].message_type is not None:
+                    for name in value:
+                        self.spend(value[name])
+            else:
+                for each in value:
+                    self.spend(each)
+
+    def _take(self, count: int) -> None:
+        self._left -= count
+        if self._left < 0:
+            raise BadMessage("The message has too many fields for its size")
+
+
+class ProtobufSchema:
+    """Protobuf schema of a registry, which shows values as JSON text. It is made, and decodes, in a thread."""
+
+    def __init__(self, encoded: str, references: Mapping[str, str]) -> None:
+        """`encoded`: the file's descriptor in base64. `references`: those of imported files by name. Raises AvroProblem."""
+        known = {name: _descriptor(name, text) for name, text in references.items()}
+        file = _descriptor("the schema.proto", encoded)
+        try:
+            self._messages = Messages([*_imported(file, known), file])
+        except (TypeError, ValueError, KeyError) as error:
+            raise AvroProblem(f"Protobuf refuses it: {str(error)[:200]}") from None
+        first = self._messages.first
+        self.name = "" if first is None else str(first.full_name)
+
+    def decode(self, data: Data) -> str:
+        """Convert the bytes that follow the schema id to JSON text. Raises AvroProblem."""
+        try:
+            found = self._messages.decode(memoryview(data.rest), SHOWN_FIELDS_MAX)
+        except BadMessage as problem:
+            raise AvroProblem(f"its bytes do not fit the schema: {str(problem)[:200]}") from None
+        text = json.dumps(found, separators=(",", ":"), ensure_ascii=False)
+        data.charge(len(text))
+        return text
+
+
+def _descriptor(name: str, encoded: str) -> Any:
+    file = pb.FileDescriptorProto()
+    try:
+        file.ParseFromString(b64decode(encoded, validate=True))
+    except (DecodeError, ValueError):
+        raise AvroProblem("the registry tells no descriptor of it (format=serialized)") from None
+    file.name = name
+    file.ClearField("source_code_info")
+    return file
+
+
+def _imported(file: Any, known: Mapping[str, Any]) -> list[Any]:
+    """Return all files that `file` imports, dependencies first. Raises AvroProblem if a file is missing."""
+    found: dict[str, Any] = {}
+    waiting = [(each, False) for each in file.dependency]
+    while waiting:
+        name, is_ready = waiting.pop()
+        if name in found:
+            continue
+        each = known.get(name) or built_in(name)
+        if each is None:
+            raise AvroProblem(f"it imports {name[:100]}, which the registry does not name")
+        if is_ready or not each.dependency:
+            found[name] = each
+        elif len(waiting) > IMPORTS_MAX:
+            raise AvroProblem("its imports lead in a circle, or are too many")
+        else:
+            waiting.append((name, True))
+            waiting += [(of, False) for of in each.dependency if of not in found]
+    return list(found.values())
