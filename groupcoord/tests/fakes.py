@@ -119,6 +119,7 @@ class FakeLog:
         self.refusal: ErrorCode | None = None  # of appends, before anything is written
         self.batch_bytes_max: int | None = None
         self.failure: ErrorCode | None = None  # of commits, after writing
+        self.unserved: ErrorCode | None = None  # of partitions, before anything is read
         self.unreadable: ErrorCode | None = None
         self.followers: dict[int, trio.Event] = {}  # set when those of a partition have all that it holds
         self.fenced = False
@@ -130,6 +131,8 @@ class FakeLog:
         return self.fenced
 
     def partition(self, index: int) -> FakePartition:
+        if self.unserved:
+            raise KafkaError(self.unserved)
         return FakePartition(self, index)
 
     def append(

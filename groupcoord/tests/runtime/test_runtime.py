@@ -723,18 +723,19 @@ async def test_partition_that_cannot_be_read_is_not_coordinated(
     assert talk.join().error_code == ErrorCode.NOT_COORDINATOR
 
 
+@pytest.mark.parametrize("problem", ["unserved", "unreadable"])
 async def test_load_that_failed_is_tried_again_without_another_election(
-    autojump_clock: trio.abc.Clock, nursery: trio.Nursery
+    problem: str, autojump_clock: trio.abc.Clock, nursery: trio.Nursery
 ) -> None:
     talk = Coordination()
     await talk.start(nursery)
     talk.commit(5)
     partition = talk.groups.partition_for("group")
-    talk.log.unreadable = ErrorCode.KAFKA_STORAGE_ERROR
+    setattr(talk.log, problem, ErrorCode.KAFKA_STORAGE_ERROR)
     talk.groups.on_election(partition)
     await trio.sleep(10)
     assert committed(talk).error_code == ErrorCode.NOT_COORDINATOR
-    talk.log.unreadable = None
+    setattr(talk.log, problem, None)
     await trio.sleep(LOAD_RETRY_MAX_S + 0.1)
     assert offset_of(committed(talk)) == 5
 
