@@ -15,14 +15,19 @@ def test_levels_are_listed_and_changed(ottla):
     assert lines[0] == ["FEATURE", "FINALIZED", "SUPPORTED"]
     assert [FEATURE, "2", "0-2"] in lines
     try:
-        assert ottla("features", "downgrade", f"{FEATURE}=1", "--dry-run").out == f"{FEATURE} would be at level 1\n"
+        dry = ottla("features", "downgrade", f"{FEATURE}=1", "--dry-run")
+        assert dry.lines == [f"{FEATURE} would be at level 1", "Nothing is changed: this is a dry run."]
         assert levels(ottla("features", "describe", "--json"))[FEATURE] == 2
-        assert ottla("features", "downgrade", f"{FEATURE}=1").out == f"{FEATURE} is at level 1\n"
+        told = ottla("features", "downgrade", f"{FEATURE}=1")
+        assert told.lines[0] == f"{FEATURE} is at level 1"
+        assert told.lines[1].startswith(f"To undo: ottla features upgrade {FEATURE}=2")
         changed = levels(ottla("features", "--json"))
         assert changed[FEATURE] == 1
         assert {name: changed[name] for name in OTHERS} == dict.fromkeys(OTHERS, 1)
-        told = ottla("features", "downgrade", "--unsafe", "--json", f"{FEATURE}=0").json
-        assert told == {"levels": {FEATURE: 0}, "dry_run": False}
+        unsafe = ("features", "downgrade", "--unsafe", "--json", f"{FEATURE}=0")
+        assert "There is nobody to ask: give --yes" in ottla(*unsafe, status=2).err
+        told = ottla(*unsafe, "--yes").json
+        assert (told["levels"], told["dry_run"]) == ({FEATURE: 0}, False)
         assert levels(ottla("features", "--json"))[FEATURE] == 0
     finally:
         ottla("features", "upgrade", f"{FEATURE}=2")

@@ -17,6 +17,7 @@ completion.py       `ottla completion`: for shells
 configs.py          `ottla configs`: settings in force
 consume.py          `ottla consume`: prints records
 consume_shared.py   `ottla consume --share`: records of a share group
+elect.py            `ottla elect`: elections of leaders
 example.py          `ottla example`: example pipelines
 features.py         `ottla features`: levels of features
 generate.py         `ottla generate`: makes test data
@@ -26,6 +27,7 @@ ping.py             `ottla ping`: does a broker answer
 places.py           options that name partitions and offsets
 produce.py          `ottla produce`: sends records
 quotas.py           `ottla quotas`: quotas of users, client ids and addresses
+reassign.py         `ottla reassign`: moves of partitions
 settings.py         `ottla settings`: explains settings
 spark.py            `ottla spark`: versions of Spark and of its connector
 spark_submit.py     `ottla spark-submit`: runs Spark with its connector

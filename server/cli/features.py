@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla import __version__
+from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, report, undo_command
 from ottla.server.cli.client.output import UsageError, print_json, print_line, print_table
 from ottla.server.cli.command_line import EXIT_OK
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
@@ -51,10 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, what in (("upgrade", "raise levels"), ("downgrade", "lower levels; 0 turns a feature off")):
         changing = actions.add(name, what, _change)
         changing.add_argument("levels", nargs="+", metavar="FEATURE=LEVEL")
-        changing.add_argument("--dry-run", action="store_true", help="have it checked, and change nothing")
+        add_dry_run(changing)
         if name == "downgrade":
             lossy = "even if data written at the higher level is lost"
             changing.add_argument("--unsafe", action="store_true", help=lossy)
+            add_yes(changing)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -116,28 +118,50 @@ def _change(cluster: Cluster, options: argparse.Namespace) -> int:
     if options.action == "downgrade":
         kind = UNSAFE_DOWNGRADE if options.unsafe else SAFE_DOWNGRADE
     levels = dict(map(_level, options.levels))
+    if len(levels) < len(options.levels):
+        raise UsageError("a feature is named twice")
+    before = {each.feature: each.finalized for each in _features_of(cluster)}
+    _ask(cluster, levels, kind, only_checks=True)
+    told = ", ".join(f"{name} is at level {level}" for name, level in levels.items())
+    if not options.dry_run:
+        if kind == UNSAFE_DOWNGRADE:
+            lowered = " and ".join(f"{name} to {level}" for name, level in levels.items())
+            agree(options, f"Lower {lowered}, even if data written at the higher level is lost")
+        carry_out([Step(told, partial(_ask, cluster, levels, kind, only_checks=False))])
+
+    def show() -> None:
+        would_be = "would be" if options.dry_run else "is"
+        for name, level in levels.items():
+            print_line(f"{name} {would_be} at level {level}")
+
+    raised = {name: before.get(name, 0) for name in levels if before.get(name, 0) != levels[name]}
+    back = "downgrade" if kind == UPGRADE else "upgrade"
+    undo = [undo_command(options, "features", back, *(f"{name}={level}" for name, level in raised.items()))]
+    report(options, {"levels": levels}, show, undo if raised else [])
+    return EXIT_OK
+
+
+def _ask(cluster: Cluster, levels: dict[str, int], kind: int, *, only_checks: bool) -> None:
+    """Set levels; `only_checks`: validate only. Raises RequestFailed."""
     request = UpdateFeaturesRequest(
         feature_updates=[
             FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind, allow_downgrade=kind != UPGRADE)
             for name, level in levels.items()
         ],
-        validate_only=options.dry_run,
+        validate_only=only_checks,
     )
 
-    def change() -> None:
-        answer = cluster.controller().ask(request)
+    def ask() -> None:
+        controller = cluster.controller()
+        # Version 0 knows no trial, and would change the levels.
+        if only_checks and controller.version_of(UpdateFeaturesRequest) < 1:
+            return
+        answer = controller.ask(request)
         cluster.check("the levels are not changed", answer.error_code, answer.error_message)
         for each in answer.results:
             cluster.check(each.feature, each.error_code, each.error_message)
 
-    cluster.patiently(change)
-    if wants_json(options):
-        print_json({"levels": levels, "dry_run": options.dry_run})
-    else:
-        would_be = "would be" if options.dry_run else "is"
-        for name, level in levels.items():
-            print_line(f"{name} {would_be} at level {level}")
-    return EXIT_OK
+    cluster.patiently(ask)
 
 
 def _level(text: str) -> tuple[str, int]:

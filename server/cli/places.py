@@ -82,7 +82,12 @@ def places_of(cluster: Cluster, texts: Sequence[str], option: str = "") -> list[
 
     `option`: name of the option that has the texts, for error messages.
     """
-    wanted = {topic: numbers for topic, numbers in (_place(text, option) for text in texts)}
+    wanted: dict[str, set[int] | None] = {}
+    for text in texts:
+        topic, numbers = _place(text, option)
+        before = wanted.get(topic, set())
+        # All partitions of a topic, or all that are named, however often the topic is.
+        wanted[topic] = None if numbers is None or before is None else before | numbers
     places = []
     for found in cluster.topics(list(wanted)):
         name = found.name or ""

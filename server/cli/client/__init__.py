@@ -12,5 +12,6 @@ groups.py        requests about groups
 names.py         names of topics and groups for a shell's completion
 reassignment.py  plans moves of partitions, and has them carried out
 transactions.py  requests about transactions
+moves.py         requests about reassignments and elections
 output.py        failures, tables, JSON and progress on a terminal
 """

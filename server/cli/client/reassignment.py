@@ -19,15 +19,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.server.cli.client.cluster import TemporaryFailure
+from ottla.server.cli.client.moves import PREFERRED, reassign
 from ottla.server.cli.client.output import RequestFailed
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from ottla.wire.messages.partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
-    ReassignablePartition,
-    ReassignableTopic,
 )
 
 if TYPE_CHECKING:
@@ -187,7 +185,6 @@ class _Plan:
         return is_better
 
 
-PREFERRED = 0  # ElectLeaders' type
 LOOK_AGAIN_S = 0.2
 LOOK_AGAIN_S_MAX = 2.0
 
@@ -222,7 +219,7 @@ def moving(cluster: Cluster, partitions: Sequence[Placed] | None = None) -> list
 
 def move(cluster: Cluster, partitions: Sequence[Placed], progress: Callable[[int], None]) -> None:
     """Reassign partitions and wait for completion. `progress` is called with the number of unfinished partitions."""
-    _begin(cluster, partitions)
+    reassign(cluster, {(each.topic, each.partition): each.replicas for each in partitions})
     wait_s = LOOK_AGAIN_S
     while left := moving(cluster, partitions):
         progress(len(left))
@@ -230,27 +227,6 @@ def move(cluster: Cluster, partitions: Sequence[Placed], progress: Callable[[int
         wait_s = min(wait_s * 1.5, LOOK_AGAIN_S_MAX)
     cluster.patiently(lambda: _have_to_be_there(cluster, partitions))
     _lead_first(cluster, partitions)
-
-
-def _begin(cluster: Cluster, partitions: Sequence[Placed]) -> None:
-    topics = [
-        ReassignableTopic(
-            name=name,
-            partitions=[
-                ReassignablePartition(partition_index=each.partition, replicas=list(each.replicas)) for each in group
-            ],
-        )
-        for name, group in _by_topic(partitions)
-    ]
-
-    def begin() -> None:
-        answer = cluster.controller().ask(AlterPartitionReassignmentsRequest(topics=topics))
-        cluster.check("moving partitions", answer.error_code, answer.error_message)
-        for topic in answer.responses:
-            for each in topic.partitions:
-                cluster.check(f"moving {topic.name}-{each.partition_index}", each.error_code, each.error_message)
-
-    cluster.patiently(begin)
 
 
 def _have_to_be_there(cluster: Cluster, partitions: Sequence[Placed]) -> None:

@@ -205,6 +205,13 @@ def test_trim_asks_first(ottla: Shell, filled: str) -> None:
     assert ottla("topics", "trim", filled, "--to-latest").code == 0
 
 
+def test_a_topic_may_be_named_again(ottla: Shell, filled: str) -> None:
+    told = ottla("topics", "trim", f"{filled}:0", f"{filled}:1", "--to-latest", "--dry-run", "--json").json
+    assert [each["start"] for each in told["partitions"]] == [5, 2]
+    told = ottla("topics", "trim", f"{filled}:0", filled, "--to-latest", "--dry-run", "--json").json
+    assert [each["start"] for each in told["partitions"]] == [5, 2]
+
+
 @pytest.mark.parametrize(
     ("where", "words", "code", "reason"),
     [

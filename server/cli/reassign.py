@@ -1,0 +1,382 @@
+"""ottla reassign [list | plan | execute | verify | cancel]"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ottla.server.cli.changes import Step, add_dry_run, carry_out, report, undo_command
+from ottla.server.cli.client.moves import Ongoing, ongoing, reassign
+from ottla.server.cli.client.output import RequestFailed, UsageError, ids, print_json, print_line, print_table
+from ottla.server.cli.client.reassignment import Impossible, Placed, live_brokers, plan_spread
+from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, count, is_number
+from ottla.server.cli.on_cluster import Actions, run_action, wants_json
+from ottla.server.cli.places import places_of
+
+if TYPE_CHECKING:
+    from ottla.server.cli.client.cluster import Cluster, Partition
+    from ottla.wire.messages.metadata import MetadataResponseTopic
+
+DESCRIPTION = """\
+Moves replicas of partitions to other brokers, or gives partitions more or fewer of them: plans that, has it carried out, tells how far
+it is, and cancels it. Plans are those of kafka-reassign-partitions.sh. `ottla spread` plans and moves by itself.
+"""
+
+EXAMPLES = """\
+examples:
+  ottla reassign                                 what is being moved
+  ottla reassign plan orders --brokers 1,2,3 --replicas 3 --json >plan.json
+  ottla reassign execute --plan plan.json --wait
+  ottla reassign execute orders:0=1,2 orders:1=2,3 --dry-run
+  ottla reassign verify --plan plan.json         ends with 1 until all is done
+  ottla reassign cancel orders:0
+"""
+
+PLAN_BYTES_MAX = 64 << 20
+LOOK_AGAIN_S = 0.2
+Targets = dict["Partition", tuple[int, ...]]
+"""Replicas that partitions are to have. The first one is the preferred leader."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the actions of `ottla reassign`; the default is `list`."""
+    actions = Actions(parser, "list", _list)
+    actions.add("list", "list the partitions that are being moved", _list)
+    planning = actions.add("plan", "plan an even distribution of topics, and change nothing", _plan)
+    planning.add_argument("names", nargs="+", metavar="TOPIC")
+    over = "over these brokers (default: all that are there)"
+    planning.add_argument("--brokers", type=_ids, metavar="ID,ID", help=over)
+    planning.add_argument("--replicas", type=count, metavar="N", help="of each partition (default: as many as now)")
+    executing = actions.add("execute", "begin to move replicas", _execute)
+    _add_moves(executing)
+    replace = "also partitions that are being moved already, which then go to the new place"
+    executing.add_argument("--replace", action="store_true", help=replace)
+    executing.add_argument("--wait", action="store_true", help="end when all is moved")
+    add_dry_run(executing)
+    verifying = actions.add("verify", "tell whether replicas are where they are to be; 1 if not", _verify)
+    _add_moves(verifying)
+    cancelling = actions.add("cancel", "end moves, with the replicas where they were", _cancel)
+    cancelling.add_argument("names", nargs="*", metavar="TOPIC[:N,N]", help="a topic, or some of its partitions")
+    cancelling.add_argument("--all", action="store_true", help="all that are being moved")
+    add_dry_run(cancelling)
+
+
+def _add_moves(parser: argparse.ArgumentParser) -> None:
+    one = "the replicas of one partition, the preferred leader first"
+    parser.add_argument("moves", nargs="*", metavar="TOPIC:N=ID,ID", help=one)
+    parser.add_argument("--plan", metavar="FILE", help="a plan; - is stdin")
+
+
+def _ids(text: str) -> list[int]:
+    parts = text.split(",")
+    if not all(is_number(each) for each in parts):
+        raise argparse.ArgumentTypeError(f"{text} is not a list of ids such as 1,2")
+    return sorted({int(each) for each in parts})
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the action in the command line; without one `list`."""
+    return run_action(options)
+
+
+# --- list
+
+
+def _list(cluster: Cluster, options: argparse.Namespace) -> int:
+    found = ongoing(cluster)
+    if wants_json(options):
+        print_json([_as_json(each) for each in found])
+    elif not found:
+        print_line("nothing is being moved")
+    else:
+        rows = [(*each.place, ids(each.origin), ids(each.target)) for each in found]
+        print_table(("TOPIC", "PARTITION", "FROM", "TO"), rows)
+    return EXIT_OK
+
+
+def _as_json(moving: Ongoing) -> dict[str, Any]:
+    return {
+        "topic": moving.topic,
+        "partition": moving.partition,
+        "from": list(moving.origin),
+        "to": list(moving.target),
+        "adding": list(moving.adding),
+        "removing": list(moving.removing),
+    }
+
+
+# --- plan
+
+
+def _plan(cluster: Cluster, options: argparse.Namespace) -> int:
+    topics = cluster.topics(list(dict.fromkeys(options.names)))
+    before = _replicas(topics)
+    live = live_brokers(cluster)
+    brokers = live if options.brokers is None else options.brokers
+    _check_live(brokers, live)
+    replicas = options.replicas
+    if replicas is not None and replicas > len(brokers):
+        raise RequestFailed(f"{len(brokers)} brokers cannot hold {replicas} replicas of a partition")
+    try:
+        placed = _with_number([Placed(*place, each) for place, each in before.items()], brokers, replicas)
+        moved = {each[:2]: each.replicas for each in plan_spread(placed, brokers)}
+    except Impossible as problem:
+        raise RequestFailed(str(problem)) from None
+    after = {each[:2]: each.replicas for each in placed} | moved
+    changed = {place: each for place, each in after.items() if each != before[place]}
+    if wants_json(options):
+        print_json(_as_plan(changed))
+    elif not changed:
+        print_line(f"nothing to move: these partitions are even over the brokers {ids(brokers)}")
+    else:
+        _print_moves(before, changed)
+        print_line("\nNothing is changed: this is a plan. --json prints it for `ottla reassign execute --plan`.")
+    return EXIT_OK
+
+
+def _replicas(topics: Iterable[MetadataResponseTopic]) -> Targets:
+    return {
+        (topic.name or "", each.partition_index): tuple(each.replica_nodes)
+        for topic in topics
+        for each in topic.partitions
+    }
+
+
+def _with_number(partitions: Sequence[Placed], brokers: Sequence[int], number: int | None) -> list[Placed]:
+    """Give each partition `number` replicas (None: as many as now): the last ones go, new ones go where fewest are."""
+    load = dict.fromkeys(brokers, 0)
+    found = []
+    for each in partitions:
+        # Those that stay first: what is on a broker that is left out goes before others do.
+        kept = sorted(each.replicas, key=lambda broker: broker not in load)[: number or len(each.replicas)]
+        while number is not None and len(kept) < number:
+            kept.append(min((one for one in load if one not in kept), key=load.__getitem__))
+        for broker in kept:
+            load[broker] = load.get(broker, 0) + 1
+        # The order of those that stay is that of the present replicas, because the first one is preferred.
+        order = {broker: index for index, broker in enumerate(each.replicas)}
+        found.append(each._replace(replicas=tuple(sorted(kept, key=lambda one: order.get(one, len(order))))))
+    return found
+
+
+def _as_plan(targets: Targets) -> dict[str, Any]:
+    partitions = [
+        {"topic": topic, "partition": number, "replicas": list(replicas)}
+        for (topic, number), replicas in sorted(targets.items())
+    ]
+    return {"version": 1, "partitions": partitions}
+
+
+def _print_moves(before: Mapping[Partition, Sequence[int]], after: Mapping[Partition, Sequence[int]]) -> None:
+    rows = [(*place, ids(before[place]), ids(replicas)) for place, replicas in sorted(after.items())]
+    print_table(("TOPIC", "PARTITION", "FROM", "TO"), rows)
+
+
+# --- reading plans
+
+
+def _targets(options: argparse.Namespace) -> Targets:
+    """Read the moves of the command line, or the plan. Raises UsageError."""
+    if bool(options.moves) is (options.plan is not None):
+        raise UsageError("which partitions? Give TOPIC:N=ID,ID, or --plan FILE")
+    pairs = [_move(each) for each in options.moves] if options.moves else parse_plan(_text(options.plan), options.plan)
+    targets: Targets = {}
+    for place, replicas in pairs:
+        if place in targets:
+            raise UsageError(f"{place[0]}-{place[1]} is named twice")
+        if len(set(replicas)) < len(replicas):
+            raise UsageError(f"{place[0]}-{place[1]} is to have two replicas on one broker: {ids(replicas)}")
+        targets[place] = replicas
+    return targets
+
+
+def _move(text: str) -> tuple[Partition, tuple[int, ...]]:
+    place, _, replicas = text.rpartition("=")
+    topic, _, number = place.rpartition(":")
+    parts = replicas.split(",")
+    if not topic or not is_number(number) or not all(is_number(each) for each in parts):
+        raise UsageError(f"{text}: must be TOPIC:N=ID,ID")
+    return (topic, int(number)), tuple(map(int, parts))
+
+
+def _text(file: str) -> str:
+    try:
+        if file == "-":
+            data = b"" if sys.stdin is None else sys.stdin.buffer.read(PLAN_BYTES_MAX + 1)
+        else:
+            with Path(file).open("rb") as opened:
+                data = opened.read(PLAN_BYTES_MAX + 1)
+        if len(data) > PLAN_BYTES_MAX:
+            raise UsageError(f"--plan {file}: is longer than {PLAN_BYTES_MAX} bytes")
+        return data.decode()
+    except OSError as error:
+        raise UsageError(f"--plan: cannot read {file}: {error.strerror}") from None
+    except ValueError:
+        raise UsageError(f"--plan {file}: cannot be read, or is not UTF-8") from None
+
+
+def parse_plan(text: str, name: str) -> list[tuple[Partition, tuple[int, ...]]]:
+    """Parse a plan of kafka-reassign-partitions.sh; `name` is that of its file. Raises UsageError."""
+    try:
+        plan = json.loads(text)
+    except (ValueError, RecursionError):
+        raise UsageError(f"--plan {name}: is no JSON") from None
+    if not isinstance(plan, dict) or plan.get("version") != 1 or not isinstance(plan.get("partitions"), list):
+        raise UsageError(f'--plan {name}: must be {{"version": 1, "partitions": [...]}}')
+    return [_planned(each, name) for each in plan["partitions"]]
+
+
+def _planned(entry: Any, name: str) -> tuple[Partition, tuple[int, ...]]:
+    match entry:
+        case {"topic": str(topic), "partition": int(number), "replicas": [*replicas]} if replicas and all(
+            type(each) is int and 0 <= each < 1 << 31 for each in (number, *replicas)
+        ):
+            pass
+        case _:
+            told = json.dumps(entry)[:100]
+            raise UsageError(f'--plan {name}: {told} must be {{"topic": ..., "partition": N, "replicas": [ID, ...]}}')
+    # Kafka's tool moves replicas between directories of a broker, too, by another request.
+    if any(each != "any" for each in entry.get("log_dirs", ())):
+        raise UsageError(f"--plan {name}: log_dirs other than any are kafka-reassign-partitions.sh's to move")
+    return (topic, number), tuple(replicas)
+
+
+# --- execute
+
+
+def _execute(cluster: Cluster, options: argparse.Namespace) -> int:
+    targets = _targets(options)
+    before = _present(cluster, targets)
+    _check_live(sorted({broker for each in targets.values() for broker in each}), live_brokers(cluster))
+    moving = {each.place: each for each in ongoing(cluster) if each.place in targets}
+    if moving and not options.replace:
+        first = next(iter(moving.values()))
+        raise RequestFailed(
+            f"{first.topic}-{first.partition} is being moved to {ids(first.target)} already: wait, cancel it, or --replace"
+        )
+    # What is moved goes back to where it was before all of it.
+    before |= {place: each.origin for place, each in moving.items()}
+    changed = {place: each for place, each in targets.items() if place in moving or each != before[place]}
+    if changed and not options.dry_run:
+        steps = [Step(f"{len(changed)} partitions are being moved", partial(reassign, cluster, changed))]
+        if options.wait:
+            steps.append(Step("all of them are there", partial(_await_end, cluster, set(changed), options)))
+        carry_out(steps)
+    _report(options, before, changed, _done_words(options))
+    return EXIT_OK
+
+
+def _present(cluster: Cluster, targets: Targets) -> Targets:
+    """Return the present replicas of the partitions. Raises RequestFailed if one does not exist."""
+    if not targets:
+        return {}
+    known = _replicas(cluster.topics(sorted({topic for topic, _ in targets})))
+    for topic, number in targets:
+        if (topic, number) not in known:
+            raise RequestFailed(f"topic {topic} has no partition {number}")
+    return {place: known[place] for place in targets}
+
+
+def _check_live(brokers: Iterable[int], live: Sequence[int]) -> None:
+    for each in brokers:
+        if each not in live:
+            raise RequestFailed(f"broker {each} is not there; the cluster has {ids(live)}")
+
+
+def _done_words(options: argparse.Namespace) -> str:
+    return "moved" if options.wait else "being moved"
+
+
+def _await_end(cluster: Cluster, places: set[Partition], options: argparse.Namespace) -> None:
+    is_shown = sys.stderr.isatty() and not wants_json(options)
+    wait_s = LOOK_AGAIN_S
+    while left := sum(each.place in places for each in ongoing(cluster)):
+        if is_shown:
+            print(f"\r{len(places) - left} of {len(places)} partitions are moved ", end="", file=sys.stderr, flush=True)
+        time.sleep(wait_s)
+        wait_s = min(wait_s * 1.5, 2.0)
+    if is_shown:
+        print(file=sys.stderr)
+
+
+def _report(options: argparse.Namespace, before: Targets, after: Targets, done: str) -> None:
+    value = {
+        "moved": [
+            {"topic": topic, "partition": number, "from": list(before[topic, number]), "to": list(replicas)}
+            for (topic, number), replicas in sorted(after.items())
+        ]
+    }
+
+    def show() -> None:
+        if not after:
+            print_line("nothing to move: the replicas are there already")
+            return
+        _print_moves(before, after)
+        number = f"{len(after)} {'partition' if len(after) == 1 else 'partitions'}"
+        print_line(f"{number} {'would be' if options.dry_run else 'is' if len(after) == 1 else 'are'} {done}")
+
+    # A partition that is on its way is sent back; of one that has arrived the same words move it again.
+    back = [f"{topic}:{number}={ids(before[topic, number])}" for topic, number in sorted(after)]
+    report(options, value, show, [undo_command(options, "reassign", "execute", *back, "--replace")] if back else [])
+
+
+# --- verify and cancel
+
+
+def _verify(cluster: Cluster, options: argparse.Namespace) -> int:
+    targets = _targets(options)
+    present = _present(cluster, targets)
+    moving = {each.place: each for each in ongoing(cluster) if each.place in targets}
+    states = {place: _state(targets[place], present[place], moving.get(place)) for place in sorted(targets)}
+    if wants_json(options):
+        print_json(
+            [
+                {
+                    "topic": topic,
+                    "partition": number,
+                    "replicas": list(present[topic, number]),
+                    "wanted": list(targets[topic, number]),
+                    "state": state,
+                }
+                for (topic, number), state in states.items()
+            ]
+        )
+    else:
+        rows = [(*place, ids(present[place]), ids(targets[place]), state) for place, state in states.items()]
+        print_table(("TOPIC", "PARTITION", "REPLICAS", "WANTED", "STATE"), rows)
+    return EXIT_OK if all(each == "done" for each in states.values()) else EXIT_FAILED
+
+
+def _state(target: Sequence[int], present: Sequence[int], moving: Ongoing | None) -> str:
+    if moving is not None:
+        return "moving" if moving.target == tuple(target) else "moving elsewhere"
+    return "done" if tuple(present) == tuple(target) else "elsewhere"
+
+
+def _cancel(cluster: Cluster, options: argparse.Namespace) -> int:
+    if options.all is bool(options.names):
+        raise UsageError("which partitions? Give TOPIC or TOPIC:N,N; or --all, which goes with none")
+    moving = {each.place: each for each in ongoing(cluster)}
+    if options.names:
+        # Of a topic those that are being moved; a partition that is named has to be.
+        places = places_of(cluster, options.names)
+        wanted = [each for each in places if each in moving]
+        named = {text.partition(":")[0] for text in options.names if ":" in text}
+        if missing := [each for each in places if each not in moving and each[0] in named]:
+            raise RequestFailed(f"{missing[0][0]}-{missing[0][1]} is not being moved")
+    else:
+        wanted = sorted(moving)
+    if not wanted:
+        raise RequestFailed("nothing is being moved: nothing is changed")
+    if not options.dry_run:
+        step = partial(reassign, cluster, dict.fromkeys(wanted))
+        carry_out([Step(f"{len(wanted)} moves are cancelled", step)])
+    before = {place: moving[place].target for place in wanted}
+    _report(options, before, {place: moving[place].origin for place in wanted}, "cancelled, and moved back")
+    return EXIT_OK
