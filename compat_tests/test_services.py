@@ -15,7 +15,7 @@ import pytest
 from compat_tests.support.brokers import OttlaProcess, free_port
 
 from ottla.server.config.broker_config import load_config
-from ottla.server.config.properties import add_listeners, settings_from_environment
+from ottla.server.config.environment import add_listeners, read_environment
 
 yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).resolve().parents[1]
@@ -180,9 +180,8 @@ def test_kubernetes_accepts_the_resources_and_the_broker_its_variables():
     assert f"USER {pod['spec']['securityContext']['runAsUser']}\n" in (ROOT / "Containerfile").read_text()
     # As Kubernetes does it for the first pod.
     variables = {each["name"]: each.get("value", "0") for each in container["env"]} | {"POD_NAME": "ottla-0"}
-    texts = settings_from_environment(
-        {name: text.replace("$(POD_NAME)", "ottla-0") for name, text in variables.items()}
-    )
+    given = {name: text.replace("$(POD_NAME)", "ottla-0") for name, text in variables.items()}
+    texts = dict(read_environment(given).texts)
     add_listeners(texts)
     config = load_config(texts)
     assert config.node_id == 0

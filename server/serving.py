@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.broker")
 
+FIRST_TOPICS_PATIENCE_S = 60.0
+"""Time in which other brokers of a cluster are expected, if a topic needs more replicas than there are brokers yet."""
+
 HTTP_BACKLOG = 64
 
 
@@ -247,11 +250,22 @@ async def _stopped(broker: Broker, stop: Stop, on_ready: Callable[[Broker], None
         async def watch_coordination() -> None:
             fail(await broker.member.until_broken())
 
+        async def create_first_topics(patience_s: float) -> None:
+            from ottla.server.cluster import first_topics  # few starts create topics
+
+            topics = broker.configs.started_with.first_topics
+            await first_topics.create_first_topics(broker.administration, topics, patience_s=patience_s)
+
         async def join() -> None:
             await broker.member.join()
             listeners = ", ".join(f"{each.name} on port {each.port}" for each in broker.listeners)
             logger.info("Broker %d of cluster %s is ready: %s", broker.node_id, broker.cluster.cluster_id, listeners)
+            has_topics = bool(broker.configs.started_with.first_topics)
+            if has_topics and not broker.is_in_cluster:
+                await create_first_topics(0.0)
             on_ready(broker)
+            if has_topics and broker.is_in_cluster:
+                await create_first_topics(FIRST_TOPICS_PATIENCE_S)
 
         nursery.start_soon(watch_stop)
         nursery.start_soon(watch_disks)

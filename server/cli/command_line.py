@@ -220,10 +220,12 @@ def add_logs(command: argparse.ArgumentParser) -> None:
     command.add_argument("--log-level", choices=LOG_LEVELS, default="info", help=level)
 
 
-def given_texts(file: Path | None, overrides: Sequence[str], *, with_environment: bool = False) -> dict[str, str]:
-    """Collect settings from `file`, environment variables (if `with_environment`) and `overrides`; later ones win.
+def given_texts(
+    file: Path | None, overrides: Sequence[str], environment: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Collect settings from `file`, `environment` (None: nothing) and `overrides`; later ones win. Raises ConfigError.
 
-    Raises ConfigError.
+    `environment` has settings by name.
     """
     from ottla.server.config.broker_config import ConfigError
 
@@ -237,15 +239,10 @@ def given_texts(file: Path | None, overrides: Sequence[str], *, with_environment
             raise ConfigError(f"cannot read {file}: {error.strerror}") from None
         except MalformedProperties as error:
             raise ConfigError(f"cannot read {file}: {error}") from None
-    if with_environment:
-        from ottla.server.config.properties import add_listeners, settings_from_environment
-
-        texts |= settings_from_environment(os.environ)
+    texts |= environment or {}
     for override in overrides:
         name, separator, text = override.partition("=")
         if not separator or not name.strip():
             raise ConfigError(f"--override {override}: must be name=value")
         texts[name.strip()] = text.strip()
-    if with_environment:
-        add_listeners(texts)
     return texts

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import argparse
 import gc
+import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,9 +24,14 @@ from ottla.server.standard_streams import announce
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.config.broker_config import BrokerConfig
+    from ottla.server.config.environment import FromEnvironment
     from ottla.server.security.scram_users import FirstUser
 
+logger = logging.getLogger("ottla.broker")
+
 LOG_FORMATS = ("text", "json")
+KAFKAS_WORDS = "[KafkaServer id={0}] started: Kafka Server started, Transitioning from RECOVERY to RUNNING"
+"""Words of Kafka's log that testcontainers' modules wait for: ZooKeeper mode has the first ones, KRaft the others."""
 
 DESCRIPTION = """\
 Runs a broker in the foreground until SIGTERM or Ctrl-C.
@@ -32,8 +40,9 @@ Settings have Apache Kafka's names. Without a file the broker listens on PLAINTE
 process (no ZooKeeper) and keeps its data in $XDG_DATA_HOME/ottla, which is ~/.local/share/ottla if that is not set.
 
 With --settings-from-environment, as in containers, variables such as OTTLA_NUM_PARTITIONS or KAFKA_NUM_PARTITIONS are settings:
-_ stands for a dot, __ for an underscore, ___ for a hyphen. Without listeners the broker is at localhost:9092 for the host,
-and at the container's name and port 19092 for its network.
+_ stands for a dot, __ for an underscore, ___ for a hyphen. Variables of other images of Kafka are understood, or ignored with
+a warning. Without listeners the broker is at localhost:9092 for the host, and at the container's name and port 19092 for
+its network.
 
 Every log directory has an id. A start on one that turns up empty, or is another one, is refused: its disk may not be
 mounted. If what it held is gone for good, start once with --accept-empty-log-dir.
@@ -85,18 +94,24 @@ def run(options: argparse.Namespace) -> int:
         from ottla.server.config.broker_config import ConfigError, load_config
 
     try:
-        texts = _given(options)
+        environment = _environment() if options.settings_from_environment else None
+        texts = _given(options, environment)
+        users = _first_users(options.add_scram)
+        if environment is not None:
+            users += _complete(texts, environment)
         config = load_config(texts)
         accepted = tuple(options.accept_empty_log_dir)
-        config = replace(config, accepted_log_dirs=accepted, first_users=_first_users(options.add_scram))
+        config = replace(config, accepted_log_dirs=accepted, first_users=users)
+        if environment is not None:
+            config = replace(config, first_cluster_id=environment.cluster_id, first_topics=environment.topics)
     except ConfigError as error:
         return fail(str(error), EXIT_USAGE)
     count = _worker_count(config)
     if count == 1:
-        return _run(config, options.log_level.upper(), options.log_format, options.registry)
+        return _run(config, environment, options.log_level.upper(), options.log_format, options.registry)
     if options.registry is not None:
         return fail("--registry: beside several workers run `ottla registry`", EXIT_USAGE)
-    return _run_workers(texts, config, count, options.log_level.upper(), options.log_format)
+    return _run_workers(texts, config, environment, count, options.log_level.upper(), options.log_format)
 
 
 @contextmanager
@@ -118,12 +133,41 @@ def _worker_count(config: BrokerConfig) -> int:
     return config.workers.count(processors())
 
 
-def _given(options: argparse.Namespace) -> dict[str, str]:
+def _environment() -> FromEnvironment:
+    from ottla.server.config.environment import read_environment
+
+    return read_environment(os.environ)
+
+
+def _complete(texts: dict[str, str], environment: FromEnvironment) -> tuple[FirstUser, ...]:
+    """Add listeners and logins of the environment to `texts`; return the SCRAM users that it names. Raises ConfigError."""
+    from ottla.server.config.environment import add_listeners
+    from ottla.server.config.environment_logins import add_logins
+
+    add_listeners(texts)
+    if not (users := add_logins(texts, environment.variables)):
+        return ()
+    from ottla.server.security.scram_credentials import ITERATIONS_MIN
+    from ottla.server.security.scram_users import FirstUser
+
+    return tuple(FirstUser(each.mechanism, each.name, each.password, b"", b"", ITERATIONS_MIN) for each in users)
+
+
+def _tell(environment: FromEnvironment | None) -> None:
+    """Log what the environment says without effect. None: the environment has no settings."""
+    if environment is not None:
+        for line in environment.notes:
+            logger.info("Environment: %s", line)
+        for line in environment.warnings:
+            logger.warning("Environment: %s", line)
+
+
+def _given(options: argparse.Namespace, environment: FromEnvironment | None) -> dict[str, str]:
     http = [] if options.http is None else [f"http.listener={options.http}"]
     http += ["http.console.write=true"] if options.console_write else []
     workers = [] if options.workers is None else [f"num.workers={options.workers}"]
     texts = given_texts(
-        options.file, [*options.override, *http, *workers], with_environment=options.settings_from_environment
+        options.file, [*options.override, *http, *workers], None if environment is None else environment.texts
     )
     if options.registry is not None:
         # The console decodes what the registry beside the broker has the schemas of, and topics may ask for its ids.
@@ -169,7 +213,9 @@ def _lines(path: str) -> list[str]:
     return [line for line in text.splitlines() if line.strip()]
 
 
-def _run(config: BrokerConfig, log_level: str, log_format: str, registry: str | None) -> int:
+def _run(
+    config: BrokerConfig, environment: FromEnvironment | None, log_level: str, log_format: str, registry: str | None
+) -> int:
     with _without_collections():
         import trio
 
@@ -178,15 +224,17 @@ def _run(config: BrokerConfig, log_level: str, log_format: str, registry: str | 
         from ottla.server.serving import StartupError
 
     set_up_log(log_level, log_format)
+    _tell(environment)
+    announce_it = partial(_announce, is_for_scripts=environment is not None)
 
     async def run() -> None:
         if registry is None:
-            await run_broker(config, on_ready=_announce)
+            await run_broker(config, on_ready=announce_it)
             return
         from ottla.server.launch.registry_child import run_with_registry
 
         more = ["--log-level", log_level.lower(), "--log-format", log_format]
-        await run_with_registry(lambda ready: run_broker(config, on_ready=ready), registry, more, _announce)
+        await run_with_registry(lambda ready: run_broker(config, on_ready=ready), registry, more, announce_it)
 
     try:
         trio.run(run)
@@ -197,7 +245,14 @@ def _run(config: BrokerConfig, log_level: str, log_format: str, registry: str | 
     return EXIT_OK
 
 
-def _run_workers(texts: Mapping[str, str], config: BrokerConfig, count: int, log_level: str, log_format: str) -> int:
+def _run_workers(
+    texts: Mapping[str, str],
+    config: BrokerConfig,
+    environment: FromEnvironment | None,
+    count: int,
+    log_level: str,
+    log_format: str,
+) -> int:
     with _without_collections():
         from ottla.server.config.broker_config import ConfigError
         from ottla.server.config.loggers import set_up_log
@@ -205,6 +260,7 @@ def _run_workers(texts: Mapping[str, str], config: BrokerConfig, count: int, log
         from ottla.server.serving import StartupError
 
     set_up_log(log_level, log_format)
+    _tell(environment)
     try:
         run_workers(texts, config, count, log_level=log_level, log_format=log_format)
     except ConfigError as error:
@@ -214,8 +270,11 @@ def _run_workers(texts: Mapping[str, str], config: BrokerConfig, count: int, log
     return EXIT_OK
 
 
-def _announce(broker: Broker) -> None:
-    """Print the running servers with their addresses. Scripts wait for the last of these lines."""
+def _announce(broker: Broker, *, is_for_scripts: bool) -> None:
+    """Print the running servers with their addresses. Scripts wait for the last of these lines.
+
+    `is_for_scripts`: print before it what scripts wait for that start images of Apache Kafka.
+    """
     from ottla.server.config.endpoint import host_and_port
 
     config = broker.config
@@ -243,5 +302,7 @@ def _announce(broker: Broker) -> None:
         lines.append(f"  console         http://{host_and_port(*broker.http_address)}/{fragment}")
     if config.ignored_settings:
         lines.append(f"  without effect  {', '.join(config.ignored_settings)}")
+    if is_for_scripts:
+        lines.append(KAFKAS_WORDS.format(config.node_id))
     lines.append(f"listening on {host_and_port(bound[0].host or '0.0.0.0', bound[0].port)}")
     announce(lines)

@@ -19,6 +19,7 @@ acl_store.py                ACLs in the tree
 token_store.py              delegation tokens in the tree
 log_dirs.py                 log directories in the tree, failed ones among them
 features.py                 features and their levels
+first_topics.py             topics that a start creates
 streams_topics.py           internal topics of streams applications
 ports.py                    ports to a member, for handlers
 """

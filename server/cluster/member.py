@@ -406,8 +406,13 @@ class ClusterMember:
         broker = self._broker
         # A log directory that was in use names its cluster. The id has to stay the same even if the tree is new.
         known_id = broker.replicas.cluster_id
+        wanted_id = broker.configs.started_with.first_cluster_id
         fill = partial(self._tree.fill, self.session)
-        cluster_id = await settle_cluster_id(self.session, lambda: known_id or random_cluster_id(), fill)
+        cluster_id = await settle_cluster_id(self.session, lambda: known_id or wanted_id or random_cluster_id(), fill)
+        if wanted_id not in (None, cluster_id):
+            logger.warning(
+                "The cluster keeps its id %s; the id %s of this start is for a new one", cluster_id, wanted_id
+            )
         if self._tree.is_shared and known_id not in (None, cluster_id):
             raise JoinProblem(
                 f"the log directories belong to cluster {known_id}, but the coordination tree is that of cluster {cluster_id}"

@@ -11,7 +11,9 @@ sasl_rules.py           evaluation of SASL settings
 token_rules.py          evaluation of OAUTHBEARER's, for a listener; login_rules.py: for a client
 jaas.py                 JAAS lines
 passwords.py            passwords in the coordination tree
-properties.py           Java's .properties format, and environment variables
+properties.py           Java's .properties format
+environment.py          settings from environment variables
+environment_logins.py   logins from environment variables, and JAAS files
 worker_places.py        settings that differ between workers
 repository.py           settings in force, and those who subscribed to changes
 changes.py              judges changes at run time

@@ -102,6 +102,10 @@ class BrokerConfig:
 
     first_users: tuple[Any, ...] = ()  # of --add-scram (server/security/scram_users.py); no setting, as it is not kept
     accepted_log_dirs: tuple[str, ...] = ()  # taken as they are, although they are not what they were; no setting
+    first_cluster_id: str | None = None
+    """Id of the cluster if this start begins a new one; None: a random one. Not a setting, as it is kept with the data."""
+
+    first_topics: tuple[Any, ...] = ()  # `FirstTopic`s (server/config/environment.py); no setting, likewise
 
     def advertised_endpoint(self, listener: str, bound_port: int) -> Endpoint:
         """Return the address advertised to clients of a listener; `bound_port` replaces port 0."""
@@ -156,6 +160,12 @@ def settings_of_member() -> Mapping[str, Setting]:
 def known_names() -> frozenset[str]:
     """Return every name that a properties file for a start may contain."""
     return frozenset(settings_of_member()) | FORMER_SETTINGS
+
+
+def is_known_name(name: str) -> bool:
+    """Return True if a properties file for a start may contain `name`."""
+    # Nearly all are among the first. All names take longer to know.
+    return name in broker_settings() or name in known_names() or _LISTENER_PREFIX.fullmatch(name) is not None
 
 
 def load_config(texts: Mapping[str, str]) -> BrokerConfig:
@@ -345,8 +355,7 @@ def nearest_name(name: str, names: Iterable[str]) -> str | None:
 def _checked(texts: Mapping[str, str]) -> dict[str, str]:
     static = {}
     for name, text in texts.items():
-        # Nearly all are among the first. All names take longer to know.
-        if name not in broker_settings() and name not in known_names() and not _LISTENER_PREFIX.fullmatch(name):
+        if not is_known_name(name):
             raise ConfigError(_unknown(name))
         static[name] = text.strip()
         declared = broker_settings().get(name)

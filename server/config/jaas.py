@@ -52,6 +52,37 @@ def parse_jaas(text: str) -> list[JaasEntry]:
     return entries
 
 
+def parse_jaas_file(text: str) -> dict[str, list[JaasEntry]]:
+    """Parse a JAAS file, `Section { entries };` any number of times; return the entries by section. Raises MalformedJaas."""
+    tokens = _Tokens(text)
+    sections: dict[str, list[JaasEntry]] = {}
+    while (name := next(tokens, None)) is not None:
+        if not name.text or (brace := next(tokens, None)) is None or brace.kind != "{":
+            raise MalformedJaas("A section of a JAAS file must begin with its name and {")
+        entries = []
+        while (first := next(tokens, None)) is not None and first.kind != "}":
+            entries.append(_entry(first, tokens))
+        if first is None or (end := next(tokens, None)) is None or end.kind != ";":
+            raise MalformedJaas(f"Section {name.text} of the JAAS file must end with }};")
+        if not entries:
+            raise MalformedJaas(f"Section {name.text} of the JAAS file has no login module")
+        # Java takes the first of two sections of one name.
+        sections.setdefault(name.text, entries)
+    return sections
+
+
+def format_jaas(entry: JaasEntry) -> str:
+    """Return the text of an entry, for `parse_jaas`."""
+    options = "".join(f' {name}="{_quotable(value)}"' for name, value in entry.options.items())
+    return f"{entry.module} {entry.flag}{options};"
+
+
+def _quotable(value: str) -> str:
+    for sign, escape in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r")):
+        value = value.replace(sign, escape)
+    return value
+
+
 def _entry(first: _Token, tokens: _Tokens) -> JaasEntry:
     flag = next(tokens, None)
     if flag is None:

@@ -1,22 +1,13 @@
-"""Texts of settings from Java's .properties format (`server.properties`, `meta.properties`) and from environment variables.
+"""Texts of settings from Java's .properties format (`server.properties`, `meta.properties`).
 
 A logical line is a key, then `=`, `:` or white space, then a value. `#` and `!` begin a comment line, a backslash at the
 end of a line continues it without the next line's indentation, and `\\t \\n \\r \\f \\uXXXX` are escapes; any other
 escaped character stands for itself; two `\\u` escapes may make one character beyond U+FFFF. A later value of a key replaces
 an earlier one. Texts are read as UTF-8, as what Java calls Reader; Kafka itself takes the bytes of its file for Latin-1.
-
-Variables of the environment are read as images of Apache Kafka take them:
-
-    KAFKA_NUM_PARTITIONS=3      num.partitions=3        _ stands for a dot,
-    OTTLA_A__B___C=4            a_b-c=4                 __ for an underscore, ___ for a hyphen
-
-OTTLA_ goes before KAFKA_. What these images take for something else, such as KAFKA_HEAP_OPTS, and what Kubernetes adds for a
-service of that name is no setting (apache/kafka, core/src/main/scala/kafka/docker/KafkaDockerWrapper.scala).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -122,73 +113,3 @@ def _append_unit(parts: list[str], digits: str) -> None:
         parts[-1] = chr(0x10000 + ((ord(parts[-1]) - 0xD800) << 10) + unit - 0xDC00)
     else:
         parts.append(chr(unit))
-
-
-PREFIXES = ("KAFKA_", "OTTLA_")
-"""The later one goes before the earlier one."""
-
-NO_SETTINGS = frozenset(
-    (
-        "KAFKA_GC_LOG_OPTS",
-        "KAFKA_HEAP_OPTS",
-        "KAFKA_JMX_HOSTNAME",
-        "KAFKA_JMX_OPTS",
-        "KAFKA_JMX_PORT",
-        "KAFKA_JVM_PERFORMANCE_OPTS",
-        "KAFKA_LOG4J_CMD_OPTS",
-        "KAFKA_LOG4J_LOGGERS",
-        "KAFKA_LOG4J_OPTS",
-        "KAFKA_LOG4J_ROOT_LOGLEVEL",
-        "KAFKA_OPTS",
-        "KAFKA_TOOLS_LOG4J_LOGLEVEL",
-        "KAFKA_VERSION",
-        "OTTLA_BOOTSTRAP_SERVERS",
-        "OTTLA_PORTABLE",
-        "OTTLA_PURE_PYTHON",
-    )
-)
-# Of a service that is called kafka, kafka-ui, ottla-0 and so on. Few starts use the patterns, so none is compiled before.
-_OF_KUBERNETES = (
-    r"[A-Z0-9_]+_SERVICE_(HOST|PORT(_\w+)?)|[A-Z0-9_]+_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?|[A-Z]+_PORT"
-)
-_SERVICE_PORT, _SERVICE_HOST = "_PORT", "_SERVICE_HOST"
-_UNDERSCORES = {"_": ".", "__": "_", "___": "-"}
-
-HOST_LISTENER = "HOST"
-_PLACES = r"://(\[[^]]*\]|[^:,]*):"
-DEFAULT_LISTENERS = {
-    "listeners": f"PLAINTEXT://:19092,{HOST_LISTENER}://:9092",
-    "advertised.listeners": f"PLAINTEXT://:19092,{HOST_LISTENER}://localhost:9092",
-    "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{HOST_LISTENER}:PLAINTEXT",
-}
-"""Two ways in: 9092, which is published to the host, says that it is localhost; the other says the container's name."""
-
-
-def settings_from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings given by environment variables, by setting name."""
-    found: dict[str, str] = {}
-    for prefix in PREFIXES:
-        for variable in sorted(environment):
-            if variable.startswith(prefix) and variable != prefix and _is_setting(variable, environment):
-                name = variable.removeprefix(prefix).lower()
-                found[re.sub("_{1,3}", lambda run: _UNDERSCORES[run[0]], name)] = environment[variable]
-    return found
-
-
-def _is_setting(variable: str, environment: Mapping[str, str]) -> bool:
-    if variable in NO_SETTINGS or re.fullmatch(_OF_KUBERNETES, variable) is not None:
-        return False
-    # KAFKA_UI_PORT could be a setting, were there no KAFKA_UI_SERVICE_HOST beside it.
-    return not (
-        variable.endswith(_SERVICE_PORT) and variable.removesuffix(_SERVICE_PORT) + _SERVICE_HOST in environment
-    )
-
-
-def add_listeners(texts: dict[str, str]) -> None:
-    """Add `listeners` for a container whose settings lack them: the advertised ports, or DEFAULT_LISTENERS."""
-    if "listeners" in texts:
-        return
-    if "advertised.listeners" in texts:
-        texts["listeners"] = re.sub(_PLACES, "://:", texts["advertised.listeners"])
-    else:
-        texts.update(DEFAULT_LISTENERS | texts)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _invalid = InvalidSetting.without_value
 # The settings of OAUTHBEARER, and of what judges its tokens, as a listener or one of its mechanisms has them; and GSSAPI's keys.
 _FIXED_PREFIXES = ("sasl.oauthbearer.", f"{OAUTHBEARER.lower()}.sasl.", f"{GSSAPI.lower()}.sasl.")
-_MODULES = {
+LOGIN_MODULES = {
     GSSAPI: KERBEROS_MODULE,
     PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule",
     SCRAM_256: "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -242,7 +242,7 @@ def jaas_of(texts: Mapping[str, str], prefix: str, mechanism: str, *, is_needed:
     if text is None:
         if is_needed:
             raise _invalid(
-                name, f"mechanism {mechanism} needs this setting, such as `{_MODULES[mechanism]} required ...;`"
+                name, f"mechanism {mechanism} needs this setting, such as `{LOGIN_MODULES[mechanism]} required ...;`"
             )
         return None
     try:
@@ -251,8 +251,8 @@ def jaas_of(texts: Mapping[str, str], prefix: str, mechanism: str, *, is_needed:
         raise _invalid(name, str(error)) from None
     if len(entries) != 1:
         raise _invalid(name, f"JAAS config property contains {len(entries)} login modules, should be 1 module")
-    if entries[0].module != _MODULES[mechanism]:
-        raise _invalid(name, f"the login module of {mechanism} has to be {_MODULES[mechanism]}")
+    if entries[0].module != LOGIN_MODULES[mechanism]:
+        raise _invalid(name, f"the login module of {mechanism} has to be {LOGIN_MODULES[mechanism]}")
     return entries[0]
 
 

@@ -114,6 +114,8 @@ def worker_config(
         accepted_log_dirs=config.accepted_log_dirs,
         # One of them is enough to make users that all of them share.
         first_users=config.first_users if number == 0 else (),
+        first_cluster_id=config.first_cluster_id,
+        first_topics=config.first_topics if number == 0 else (),
     )
 
 

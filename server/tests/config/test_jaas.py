@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.server.config.jaas import FLAGS, JaasEntry, MalformedJaas, parse_jaas
+from ottla.server.config.jaas import FLAGS, JaasEntry, MalformedJaas, format_jaas, parse_jaas, parse_jaas_file
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
@@ -100,3 +100,34 @@ def test_what_is_quoted_comes_back(values: dict[str, str]):
         return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
     assert options(" ".join(f"{quoted(key)}={quoted(value)}" for key, value in values.items())) == values
+
+
+# ---------------------------------------------------------------------- files
+
+
+def test_a_file_has_sections():
+    text = f"""
+        // of the broker
+        KafkaServer {{ {MODULE} required user_a="x"; org.example.Other optional; }};
+        "client.KafkaServer" {{ A required; }}; /* again: */ KafkaServer {{ B required; }};
+    """
+    assert parse_jaas_file(text) == {
+        "KafkaServer": [JaasEntry(MODULE, "required", {"user_a": "x"}), JaasEntry("org.example.Other", "optional", {})],
+        "client.KafkaServer": [JaasEntry("A", "required", {})],
+    }
+    assert parse_jaas_file("") == {}
+
+
+@given(st.text("ab {};=\"'/*\\\n1", max_size=40))
+def test_any_text_is_a_file_or_refused(text):
+    try:
+        sections = parse_jaas_file(text)
+    except MalformedJaas:
+        return
+    assert all(entry.flag in FLAGS for entries in sections.values() for entry in entries)
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z][a-z0-9_.]{0,9}", fullmatch=True), st.text(max_size=20)))
+def test_an_entry_survives_its_text(options):
+    entry = JaasEntry(MODULE, "required", options)
+    assert parse_jaas(format_jaas(entry)) == [entry]
