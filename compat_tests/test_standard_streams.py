@@ -56,6 +56,27 @@ ARGUMENTS: dict[str, Callable[[str, Path], list[str]]] = {
 }
 """What each command is given so that it has something to print, some of it in no encoding but UTF-8."""
 
+ACTIONS = (
+    "topics create told --if-not-exists",
+    "topics describe told --all-configs",
+    "topics alter told -c retention.ms=-1 --dry-run",
+    "topics trim told --to-latest --dry-run",
+    f"groups reset {GROUP} --topic told --to-latest",
+    f"groups members {GROUP}",
+    f"groups delete {GROUP} --dry-run",
+    "status --json",
+    "features describe --json",
+    "consume told -J -e -q",
+    "consume told -g reader -e -q",
+    "consume told -g sharing --share -n 1 -q",
+    "topics --help",
+    "--help",
+    "--version",
+    "settings log.retention.ms",
+    "completion bash --line=ottla",
+)
+"""Command lines with something to print, beside those of ARGUMENTS."""
+
 USUAL = dict.fromkeys(COMMANDS, 0) | {"check": 1}
 """Exit codes of these command lines: an index is missing in the directory that is checked."""
 
@@ -70,6 +91,8 @@ def told_by(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     _done("topics", "create", "told", "-b", process.bootstrap)
     _done("produce", "told", "-b", process.bootstrap, stdin=VALUE.encode())
     _done("groups", "reset", GROUP, "--topic", "told", "--to-earliest", "--execute", "-b", process.bootstrap)
+    # By default a share group would begin behind the record.
+    _done("configs", "group", "sharing", "--set", "share.auto.offset.reset=earliest", "-b", process.bootstrap)
     yield process.bootstrap
     process.stop()
 
@@ -142,6 +165,32 @@ def test_a_command_whose_output_nobody_gets_ends_in_order(
         return
     why = "it is closed" if trouble == "closed" else "No space left on device"
     assert (ended.returncode, said) == (1, f"ottla: cannot write to stdout: {why}\n")
+
+
+@pytest.mark.parametrize("line", ACTIONS)
+@pytest.mark.parametrize("trouble", ["closed", "full", "unread"])
+def test_an_action_whose_output_nobody_gets_ends_in_order(line: str, trouble: str, told_by: str) -> None:
+    with broken(trouble) as of_stream:
+        ended = subprocess.run(
+            [*PROGRAM, *line.split()],
+            env={**os.environ, "OTTLA_BOOTSTRAP_SERVERS": told_by},
+            **{"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE, "stdout": subprocess.PIPE} | of_stream(1),
+            check=False,
+        )
+    why = {"closed": "it is closed", "full": "No space left on device"}.get(trouble)
+    wanted = (0, "") if why is None else (1, f"ottla: cannot write to stdout: {why}\n")
+    assert (ended.returncode, ended.stderr.decode()) == wanted
+
+
+@pytest.mark.parametrize("trouble", ["closed", "full", "unread"])
+def test_a_group_commits_nothing_that_could_not_be_written(trouble: str, told_by: str) -> None:
+    group = f"reader-{trouble}"
+    read = [*PROGRAM, "consume", "told", "-e", "-q", "-b", told_by]
+    with broken(trouble) as of_stream:
+        ended = subprocess.run([*read, "-g", group], stderr=subprocess.PIPE, **of_stream(1), check=False)
+    assert ended.returncode == (0 if trouble == "unread" else 1)
+    whole = subprocess.run(read, stdout=subprocess.PIPE, check=True).stdout
+    assert subprocess.run([*read, "-g", group], stdout=subprocess.PIPE, check=True).stdout == whole != b""
 
 
 @pytest.mark.parametrize("command", SHORT)
