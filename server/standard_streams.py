@@ -94,6 +94,15 @@ def announce(lines: Iterable[str]) -> None:
             logger.warning("The announcement is lost: %s", failed)
 
 
+BOLD, RED = "1", "1;31"
+
+
+def styled(text: str, style: str, stream: TextIO) -> str:
+    """Return the text in a style, if `stream` is a terminal with colours and the user wants some (https://no-color.org)."""
+    is_wanted = stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
+    return f"\x1b[{style}m{text}\x1b[0m" if is_wanted else text
+
+
 def give_up_output() -> None:
     """Redirect stdout to /dev/null, so that pending and later output is discarded."""
     nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -1,5 +1,11 @@
 """`ottla status` and `ottla topics`."""
 
+import contextlib
+import os
+import pty
+import subprocess
+import sys
+
 
 def test_the_status_counts_what_is_there(ottla, created, servers):
     before = ottla("status", "--json").json
@@ -50,6 +56,30 @@ def test_refusals_are_the_brokers_own_words(ottla, unique):
     assert misspelt.endswith("; did you mean retention.ms?\n")
     assert "INVALID_TOPIC_EXCEPTION" in ottla("topics", "create", "a/b", status=1).err
     assert "must be NAME=VALUE" in ottla("topics", "create", unique("topic"), "-c", "no.such", status=2).err
+
+
+def test_tables_fit_a_terminal_and_are_whole_in_a_pipe(bootstrap, unique):
+    topic = f"{unique('a')}.with-a_name.that-is.longer-than_the.terminal-is_wide"
+    command = [sys.executable, "-m", "ottla", "topics", "-b", bootstrap, "--timeout", "60"]
+    subprocess.run([*command, "create", topic, "-c", "retention.ms=5000"], check=True, capture_output=True)
+    for what in ("list", "describe"):
+        line = [*command, what, *([topic] if what == "describe" else [])]
+        piped = subprocess.run(line, check=True, capture_output=True, text=True).stdout
+        assert topic in piped and "\x1b" not in piped
+        ours, theirs = pty.openpty()
+        environment = {"COLUMNS": "80", "TERM": "xterm", "PATH": os.environ["PATH"]}
+        with subprocess.Popen(line, stdout=theirs, stderr=theirs, env=environment) as process:
+            os.close(theirs)
+            shown = ""
+            with contextlib.suppress(OSError):  # so ends a terminal whose last writer has gone
+                while piece := os.read(ours, 65536).decode():
+                    shown += piece
+        os.close(ours)
+        assert process.returncode == 0
+        lines = shown.replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
+        assert max(map(len, lines)) <= 80
+        assert topic in "".join(each.split("  ")[0 if what == "list" else -1].strip() for each in lines)
+        assert "\x1b[1m" in shown
 
 
 def test_a_misspelt_topic_is_answered_with_the_nearest(ottla, created):

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ottla.server.standard_streams import RED, styled
+
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -26,7 +28,8 @@ def fail(message: str, code: int) -> int:
     """Print a failure as one line on stderr; return `code`, the exit code."""
     line = " ".join(message.split())
     # A name from the file may hold characters that stderr cannot write.
-    print(f"ottla: {line}".encode("utf-8", "backslashreplace").decode(), file=sys.stderr)
+    name = styled("ottla:", RED, sys.stderr)
+    print(f"{name} {line}".encode("utf-8", "backslashreplace").decode(), file=sys.stderr)
     return code
 
 
@@ -61,6 +64,35 @@ class PlainFormatter(argparse.RawDescriptionHelpFormatter):
         as_wide = argparse.HelpFormatter(self._prog)
         self._width, self._max_help_position = as_wide._width, as_wide._max_help_position
         return super().format_help()
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n\n".join(_filled(paragraph, width) for paragraph in text.strip("\n").split("\n\n"))
+
+
+def _filled(paragraph: str, width: int) -> str:
+    """Fit a paragraph of a description into a width. Indented lines stay lines, and what continues one is indented further."""
+    import textwrap  # argparse has loaded it for the help of the options
+
+    lines = paragraph.splitlines()
+    if not any(line.startswith(" ") for line in lines):
+        return textwrap.fill(paragraph, width)
+    found = []
+    for line in lines:
+        words = line.rstrip()
+        begin = len(words) - len(words.lstrip())
+        # An explanation begins behind two spaces, and is continued in its own column.
+        gap = words.rfind("  ", begin) + 2
+        column = gap if 1 < gap <= width // 2 + 12 else begin if begin > width // 4 else begin + 4
+        found += textwrap.wrap(
+            words.lstrip(),
+            width,
+            initial_indent=" " * begin,
+            subsequent_indent=" " * column,
+            replace_whitespace=False,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
+    return "\n".join(found)
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ottla.server.cli.client.consumer import AtEnd, Batch, Consumer
     from ottla.server.cli.client.formats import Decode
     from ottla.server.cli.client.group_consumer import GroupConsumer
-    from ottla.server.cli.client.output import Interruption
+    from ottla.server.cli.client.paced_output import Interruption
     from ottla.server.cli.client.printing import RecordPrinter
 
 COMMITS = ("regularly", "each", "end", "never")
@@ -54,8 +54,10 @@ examples:
   ottla consume orders -g packing --share        as a consumer of the share group packing
 
 format fields:
-  %s %S value and its length    %k %K key and its length    %h headers    %t topic    %p partition    %o offset
-  %T timestamp in ms    %R length of the value as 32 bits    %% a percent sign    \\n \\r \\t \\xNN characters
+  %s %S  value and its length    %k %K  key and its length    %h  headers
+  %t topic    %p partition    %o offset    %T timestamp in ms
+  %R length of the value as 32 bits    %% a percent sign
+  \\n \\r \\t \\xNN characters
 """
 
 
@@ -215,7 +217,7 @@ def _consume_shared(cluster: Cluster, options: argparse.Namespace) -> None:
 def _consume_in_group(cluster: Cluster, options: argparse.Namespace) -> None:
     from ottla.server.cli.client.group_consumer import COMMIT_S, GroupConsumer
     from ottla.server.cli.client.membership import member_of
-    from ottla.server.cli.client.output import Interruption
+    from ottla.server.cli.client.paced_output import Interruption
 
     if options.partitions is not None:
         raise UsageError("-p and -g cannot be given together: the group assigns partitions")
@@ -290,7 +292,8 @@ class _GroupPrinter:
         interruption: Interruption,
         options: argparse.Namespace,
     ) -> None:
-        from ottla.server.cli.client.output import PacedOutput, Progress
+        from ottla.server.cli.client.output import Progress
+        from ottla.server.cli.client.paced_output import PacedOutput
 
         self._group, self._printer, self._bounds, self._options = group, printer, bounds, options
         self._interruption = interruption

@@ -8,7 +8,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ottla.server.cli.client.output import Interruption, PacedOutput, Progress, RequestFailed
+from ottla.server.cli.client.output import Progress, RequestFailed
+from ottla.server.cli.client.paced_output import Interruption, PacedOutput
 from ottla.server.cli.client.share_consumer import ACCEPT, GAP, RECORDS_MAX, REJECT, RELEASE, Acquired, ShareConsumer
 
 if TYPE_CHECKING:

@@ -13,5 +13,6 @@ names.py         names of topics and groups for a shell's completion
 reassignment.py  plans moves of partitions, and has them carried out
 transactions.py  requests about transactions
 moves.py         requests about reassignments and elections
+paced_output.py  output of a member of a group, and signals; tables.py: tables that fit a terminal
 output.py        failures, tables, JSON and progress on a terminal
 """

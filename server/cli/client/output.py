@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-import select
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any
+
+from ottla.server.cli.client.tables import WIDTH_MIN, Table, wrapped
+from ottla.server.standard_streams import BOLD, styled
 
 
 class RequestFailed(Exception):
@@ -67,30 +67,43 @@ def _escaped(found: re.Match[str]) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
+def terminal_width() -> int | None:
+    """Return the width of the terminal that stdout is; None if it is a file or a pipe, whose lines are never cut."""
+    if not sys.stdout.isatty():
+        return None
+    import shutil  # it loads all that compresses
+
+    return shutil.get_terminal_size().columns
+
+
 Cell = str | int | None
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-    """Print headings and rows as a table. Columns that contain only numbers are right-aligned."""
-    texts = [[_text(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(headings, *texts, strict=True)]
+    """Print headings and rows as a table. Columns that contain only numbers are right-aligned.
+
+    On a terminal long texts are wrapped within their columns, so that each line fits.
+    """
     numeric = [
         bool(rows) and all(isinstance(row[i], int) or row[i] is None for row in rows) for i in range(len(headings))
     ]
-    for line in (headings, *texts):
-        cells = [
-            text.rjust(width) if right else text.ljust(width)
-            for text, width, right in zip(line, widths, numeric, strict=True)
-        ]
-        print_line("  ".join(cells).rstrip())
+    table = Table(headings, [[_text(cell) for cell in row] for row in rows], numeric, terminal_width())
+    heading, body = table.lines()
+    for line in heading:
+        print_line(styled(line, BOLD, sys.stdout))
+    for line in body:
+        print_line(line)
 
 
 def print_pairs(pairs: Sequence[tuple[str, Cell]]) -> None:
-    """Print pairs of name and value, one pair a line."""
+    """Print pairs of name and value, one pair a line; on a terminal long values are wrapped."""
     names = [_text(name) for name, _ in pairs]
     width = max(map(len, names))
+    room = None if (whole := terminal_width()) is None else max(whole - width - 2, WIDTH_MIN)
     for name, (_, value) in zip(names, pairs, strict=True):
-        print_line(f"{name.ljust(width)}  {_text(value)}".rstrip())
+        text = _text(value)
+        for index, line in enumerate([text] if room is None else wrapped(text, room)):
+            print_line(f"{(name if index == 0 else '').ljust(width)}  {line}".rstrip())
 
 
 def print_json(value: Any) -> None:
@@ -111,82 +124,6 @@ def _text(cell: Cell) -> str:
     if cell is None:
         return "-"
     return shown_text(cell).replace("\n", "\\n").replace("\t", "\\t") if isinstance(cell, str) else str(cell)
-
-
-PIPE_BYTES = select.PIPE_BUF
-"""Bytes that a pipe takes at once when it is ready for more."""
-
-DUTY_S, READY_S = 1.0, 0.2
-
-
-class Interruption:
-    """Block in which SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt.
-
-    Within `held`, they do so only at `check` and at the end of `held`.
-    """
-
-    def __init__(self) -> None:
-        self._is_held = self._is_asked = False
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Self:
-        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            self._before[each] = signal.signal(each, self._on_signal)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _on_signal(self, *_: object) -> None:
-        self._is_asked = True
-        if not self._is_held:
-            self.check()
-
-    def check(self) -> None:
-        """Raise KeyboardInterrupt if a signal has arrived since the last call."""
-        if self._is_asked:
-            self._is_asked = False
-            raise KeyboardInterrupt
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Delay signals until this block ends, so that no signal separates an action from the note that it is done."""
-        self._is_held = True
-        try:
-            yield
-        finally:
-            self._is_held = False
-        self.check()
-
-
-class PacedOutput:
-    """Stdout of a command that must do something regularly, even while the reader of its output is slow."""
-
-    def __init__(self, duty: Callable[[], None], check: Callable[[], None]) -> None:
-        """`duty` is called about once a second, `check` before each piece. `check` may raise KeyboardInterrupt."""
-        self._duty, self._check, self._next_duty_s = duty, check, time.monotonic() + DUTY_S
-        self.written = 0
-        """Bytes of the last `write` that have been written, also if it has failed or was interrupted."""
-
-    def write(self, data: bytes) -> None:
-        """Write `data` to stdout and flush. Raises the errors of stdout, of `duty` and of `check`."""
-        self.written = 0
-        raw = getattr(sys.stdout.buffer, "raw", None)
-        if raw is None:  # a stand-in for stdout, which takes everything at once
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
-            self.written = len(data)
-            return
-        sys.stdout.flush()
-        while self.written < len(data):
-            self._check()
-            is_ready = bool(select.select([], [raw], [], READY_S)[1])
-            if time.monotonic() >= self._next_duty_s:
-                self._duty()
-                self._next_duty_s = time.monotonic() + DUTY_S
-            if is_ready:
-                self.written += raw.write(data[self.written : self.written + PIPE_BYTES])
 
 
 INTERVAL_S = 0.5

@@ -1,0 +1,86 @@
+"""Output of a command with other duties: a member of a group that writes to a slow reader, and signals that come meanwhile."""
+
+from __future__ import annotations
+
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+PIPE_BYTES = select.PIPE_BUF
+"""Bytes that a pipe takes at once when it is ready for more."""
+
+DUTY_S, READY_S = 1.0, 0.2
+
+
+class Interruption:
+    """Block in which SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt.
+
+    Within `held`, they do so only at `check` and at the end of `held`.
+    """
+
+    def __init__(self) -> None:
+        self._is_held = self._is_asked = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self._before[each] = signal.signal(each, self._on_signal)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _on_signal(self, *_: object) -> None:
+        self._is_asked = True
+        if not self._is_held:
+            self.check()
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if a signal has arrived since the last call."""
+        if self._is_asked:
+            self._is_asked = False
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Delay signals until this block ends, so that no signal separates an action from the note that it is done."""
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
+        self.check()
+
+
+class PacedOutput:
+    """Stdout of a command that must do something regularly, even while the reader of its output is slow."""
+
+    def __init__(self, duty: Callable[[], None], check: Callable[[], None]) -> None:
+        """`duty` is called about once a second, `check` before each piece. `check` may raise KeyboardInterrupt."""
+        self._duty, self._check, self._next_duty_s = duty, check, time.monotonic() + DUTY_S
+        self.written = 0
+        """Bytes of the last `write` that have been written, also if it has failed or was interrupted."""
+
+    def write(self, data: bytes) -> None:
+        """Write `data` to stdout and flush. Raises the errors of stdout, of `duty` and of `check`."""
+        self.written = 0
+        raw = getattr(sys.stdout.buffer, "raw", None)
+        if raw is None:  # a stand-in for stdout, which takes everything at once
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+            self.written = len(data)
+            return
+        sys.stdout.flush()
+        while self.written < len(data):
+            self._check()
+            is_ready = bool(select.select([], [raw], [], READY_S)[1])
+            if time.monotonic() >= self._next_duty_s:
+                self._duty()
+                self._next_duty_s = time.monotonic() + DUTY_S
+            if is_ready:
+                self.written += raw.write(data[self.written : self.written + PIPE_BYTES])
