@@ -170,6 +170,14 @@ class PartitionLog(SegmentedLog):
         # Records of an open transaction may have been deleted, and no reader may be held before the start of the log.
         return None if offset is None else max(offset, self.log_start_offset)
 
+    @property
+    def oldest_transaction(self) -> ProducerEntry | None:
+        """Producer whose open transaction began first; None if no transaction is open."""
+        producers = self._producers
+        if producers is None or not producers.ongoing:
+            return None
+        return producers.producers.get(next(iter(producers.ongoing.values())))
+
     # --- appending ----------------------------------------------------------------------------------------------------
 
     def append_as_leader(

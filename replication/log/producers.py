@@ -193,10 +193,10 @@ class ProducerStateManager:
 
     __slots__ = (
         "_holds",
-        "_ongoing",
         "_unreplicated",
         "_unreplicated_firsts",
         "map_end_offset",
+        "ongoing",
         "producers",
         "verifications",
     )
@@ -208,7 +208,7 @@ class ProducerStateManager:
         self._holds = 0  # threads that read entries, which are replaced instead of changed meanwhile
         # First offset -> producer id, the oldest transaction first, and first offset -> marker offset, the oldest marker
         # first. Every fetch asks where the oldest begins, and there may be tens of thousands.
-        self._ongoing: OrderedDict[int, int] = OrderedDict()
+        self.ongoing: OrderedDict[int, int] = OrderedDict()
         self._unreplicated: OrderedDict[int, int] = OrderedDict()
         self._unreplicated_firsts: list[int] = []  # a heap
 
@@ -220,7 +220,7 @@ class ProducerStateManager:
     @property
     def first_unstable_offset(self) -> int | None:
         """First offset of the oldest transaction that is open or whose marker is not replicated; None without one."""
-        ongoing = next(iter(self._ongoing)) if self._ongoing else None
+        ongoing = next(iter(self.ongoing)) if self.ongoing else None
         if not self._unreplicated_firsts:
             return ongoing
         # A transaction may end while an older one is open, and the other way round.
@@ -348,17 +348,17 @@ class ProducerStateManager:
         if self.verifications.by_producer:
             self.verifications.end(update.transactional)
         for first_offset, producer_id in update.started:
-            self._ongoing[first_offset] = producer_id
+            self.ongoing[first_offset] = producer_id
         aborted = []
         for done in update.completed:
-            self._ongoing.pop(done.first_offset, None)
+            self.ongoing.pop(done.first_offset, None)
             # The transaction stays unstable until the high watermark has passed its marker: a new leader might not have
             # it.
             self._unreplicated[done.first_offset] = done.last_offset
             heappush(self._unreplicated_firsts, done.first_offset)
             if done.is_aborted:
                 # What a reader of the index may rely on: all transactions that begin before this offset have ended.
-                last_stable_offset = next(iter(self._ongoing), done.last_offset + 1)
+                last_stable_offset = next(iter(self.ongoing), done.last_offset + 1)
                 aborted.append(
                     AbortedTransaction(done.producer_id, done.first_offset, done.last_offset, last_stable_offset)
                 )
@@ -425,7 +425,7 @@ class ProducerStateManager:
     def clear(self, map_end_offset: int) -> None:
         """Clear the state of an empty log, which continues at `map_end_offset`."""
         self.producers.clear()
-        self._ongoing.clear()
+        self.ongoing.clear()
         self._unreplicated.clear()
         self._unreplicated_firsts.clear()
         self.map_end_offset = map_end_offset
@@ -438,7 +438,7 @@ class ProducerStateManager:
         # A snapshot may name them in any order.
         for entry in sorted(entries, key=lambda entry: entry.current_txn_first_offset):
             if entry.current_txn_first_offset >= 0:
-                self._ongoing[entry.current_txn_first_offset] = entry.producer_id
+                self.ongoing[entry.current_txn_first_offset] = entry.producer_id
 
     def remember_earlier(self, headers: Iterable[BatchHeader]) -> None:
         """Restore batches from before a snapshot; `headers` are those of the log below the snapshot, in order.

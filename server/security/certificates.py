@@ -1,4 +1,4 @@
-"""Fields of X.509 certificates: as much of DER as the names of their holders need.
+"""Fields of X.509 certificates: as much of DER as the names of their holders and the end of their validity need.
 
 A certificate comes from a peer, although OpenSSL has verified it by then: whatever does not fit is MalformedDer.
 
@@ -10,10 +10,12 @@ its object identifier with the value in hexadecimal, such as an e-mail address: 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 _SEQUENCE, _SET, _OBJECT_ID = 0x30, 0x31, 0x06
 _VERSION, _EXTENSIONS = 0xA0, 0xA3
+_UTC_TIME, _GENERALIZED_TIME = 0x17, 0x18
 ALTERNATIVE_NAMES = "2.5.29.17"
 ATTRIBUTES_MAX = 256  # of a name
 _OBJECT_ID_BYTES_MAX = 64
@@ -70,6 +72,25 @@ def alternative_names(certificate: bytes) -> frozenset[bytes]:
                     names = _only(parts[-1].contents)
                     return frozenset(bytes(each.whole) for each in _elements(names.contents))
     return frozenset()
+
+
+def not_after(certificate: bytes) -> int:
+    """Return when a certificate (DER) expires, in seconds since 1970. Raises MalformedDer."""
+    times = list(_elements(_fields(certificate)[3].contents))
+    if len(times) != 2 or times[1].tag not in (_UTC_TIME, _GENERALIZED_TIME):
+        raise MalformedDer("the validity is no pair of times")
+    text = bytes(times[1].contents).decode("latin-1")
+    # RFC 5280: two digits stand for 1950 to 2049, and times are in UTC to the second.
+    if times[1].tag == _UTC_TIME:
+        text = ("20" if text[:2] < "50" else "19") + text
+    digits = text[:14]
+    if len(text) != 15 or text[14] != "Z" or not (digits.isascii() and digits.isdigit()):
+        raise MalformedDer("the end of the validity is no time")
+    parts = [int(digits[:4]), *(int(digits[start : start + 2]) for start in range(4, 14, 2))]
+    try:
+        return int(datetime(*parts, tzinfo=UTC).timestamp())  # type: ignore[arg-type, misc]
+    except ValueError:
+        raise MalformedDer("the end of the validity is no time") from None
 
 
 def _fields(certificate: bytes) -> list[Element]:

@@ -25,7 +25,7 @@ import trio
 from ottla.server.config.broker_config import texts_of_listener
 from ottla.server.config.security_config import TlsConfig
 from ottla.server.dispatch.context import ANONYMOUS
-from ottla.server.security.certificates import MalformedDer, alternative_names, distinguished_name
+from ottla.server.security.certificates import MalformedDer, alternative_names, distinguished_name, not_after
 from ottla.server.security.key_stores import KeyStore, files_of
 from ottla.server.security.principal_mapping import InvalidRules, PrincipalMapper
 from ottla.server.security.tls_contexts import Secrets, client_context, server_context
@@ -151,6 +151,15 @@ class TlsListener:
     @property
     def cost(self) -> KeyCost:
         return self._in_force.cost
+
+    @property
+    def expires_s(self) -> int | None:
+        """When the first certificate of the chain expires, in seconds since 1970; None if that cannot be read."""
+        store = self._in_force.secrets.key_store
+        try:
+            return None if store is None else min(map(not_after, store.chain), default=None)
+        except MalformedDer:
+            return None
 
     def principal(self, certificate: bytes | None) -> str:
         """Return the principal of a client with this certificate (DER); without one, the anonymous principal.

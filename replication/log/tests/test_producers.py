@@ -189,7 +189,7 @@ def test_many_open_transactions_cost_no_more_than_one(monkeypatch: pytest.Monkey
                 yield key
 
     log = Log()
-    monkeypatch.setattr(log.producers, "_ongoing", Counted())
+    monkeypatch.setattr(log.producers, "ongoing", Counted())
     for pid in range(1_000):
         log.send(0, pid=pid, attributes=TRANSACTIONAL_FLAG)
     for pid in range(500, 600):

@@ -35,6 +35,7 @@ from ottla.server.serving_state import NotServing
 from ottla.wire.errors import KafkaError
 
 if TYPE_CHECKING:
+    from ottla.server.admin.http.metrics.page import Meters
     from ottla.server.admin.http.metrics.process import LoopLag
     from ottla.server.admin.http.routes import Handler, Pace, Routes
     from ottla.server.broker import Broker
@@ -152,7 +153,7 @@ View = Callable[[Request], Awaitable[Any]]
 """Answer a request of the page: with a value for JSON, with JSON in bytes, or with a whole response."""
 
 
-def add_console(routes: Routes, broker: Broker, lag: LoopLag, pace: Pace) -> Callable[[], Awaitable[None]]:
+def add_console(routes: Routes, broker: Broker, meters: Meters, pace: Pace) -> Callable[[], Awaitable[None]]:
     """Add the console to `routes`; return its background work. The broker's HTTP address must be known."""
     access = Access.of(broker)
     if not access.is_open and access.is_generated:
@@ -162,7 +163,7 @@ def add_console(routes: Routes, broker: Broker, lag: LoopLag, pace: Pace) -> Cal
     learning = Learning(broker, records, may_start=access.may_write)
     transactions = TransactionsView(broker, pace)
     schemas = SchemasView(records.registry)
-    tail = LogTail(access, lag)
+    tail = LogTail(access, meters.lag)
     views: dict[str, View] = {
         "overview": cluster.overview,
         "brokers": cluster.brokers,

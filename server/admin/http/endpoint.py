@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.server.admin.http.clients.receiver import ClientMetrics, is_possible
-from ottla.server.admin.http.metrics.page import MetricsPage
+from ottla.server.admin.http.metrics.page import Meters, MetricsPage
 from ottla.server.admin.http.metrics.process import LoopLag
+from ottla.server.admin.http.metrics.upkeep import DiskRoom
 from ottla.server.admin.http.routes import Guard, Pace, Request, Response, Routes
 from ottla.server.admin.http.server import HttpServer
 
@@ -72,7 +73,7 @@ def _response(checks: Mapping[str, str]) -> Response:
 
 logger = logging.getLogger("ottla.http")
 
-Add = Callable[[Routes, "Broker", LoopLag, Pace], Callable[[], Awaitable[None]]]
+Add = Callable[[Routes, "Broker", Meters, Pace], Callable[[], Awaitable[None]]]
 """Add paths of another module; returns its background work."""
 
 
@@ -97,14 +98,15 @@ async def serve_http(broker: Broker, sock: socket.socket, stop: Stop, more: Sequ
 
 
 async def _serve(broker: Broker, sock: socket.socket, stop: Stop, more: Sequence[Add]) -> None:
-    routes, pace, lag = Routes(), Pace(), LoopLag()
+    routes, pace, meters = Routes(), Pace(), Meters(LoopLag(), DiskRoom(broker))
     server = HttpServer(routes, _guard(broker), broker.environment.descriptors, pace)
-    works = [add(routes, broker, lag, pace) for add in more]
+    works = [add(routes, broker, meters, pace) for add in more]
     add_health(routes, broker, stop)
-    MetricsPage(broker, stop, pace, lag, server).add_to(routes)
+    MetricsPage(broker, stop, pace, meters, server).add_to(routes)
     logger.info("HTTP is served on %s port %d", *sock.getsockname()[:2])
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(lag.run)
+        nursery.start_soon(meters.lag.run)
+        nursery.start_soon(meters.room.run)
         if isinstance(broker.receiver, ClientMetrics):
             nursery.start_soon(broker.receiver.sweep)
         for work in works:

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ottla.replication.partition.traffic import Traffic
 from ottla.server.admin.http.metrics.cluster import AT_ONCE, PartitionLabels, groups, partitions, topics
 from ottla.server.admin.http.metrics.exposition import COUNTER, GAUGE, Exposition, Family, wanted
-from ottla.server.admin.http.metrics.page import PIECE_BYTES, MetricsPage
+from ottla.server.admin.http.metrics.page import PIECE_BYTES, Meters, MetricsPage
 from ottla.server.admin.http.metrics.process import (
     BOUNDS,
     LOOK_S,
@@ -34,6 +34,7 @@ from ottla.server.admin.http.metrics.process import (
     process,
     requests,
 )
+from ottla.server.admin.http.metrics.upkeep import DiskRoom
 from ottla.server.admin.http.routes import Pace, Request
 from ottla.server.dispatch.apis import Api
 from ottla.server.dispatch.dispatch import Route, all_routes, no_times
@@ -139,11 +140,15 @@ def test_topics_are_told_one_by_one_and_together_and_what_is_gone_still_counts()
     assert {each.labels.get("topic"): each.value for each in family.samples} == {None: 12, "a": 3, "b": 4}
 
 
+DIRECTORIES = [SimpleNamespace(path="/a", is_online=True), SimpleNamespace(path="/b", is_online=True)]
+
+
 class Replicas:
     """So many partitions of one topic, of which every third is not like the others."""
 
     def __init__(self, count: int) -> None:
         self._partitions = [_partition(index) for index in range(count)]
+        self.log_directories = DIRECTORIES
 
     def partitions(self) -> Iterator[Any]:
         return iter(self._partitions)
@@ -158,6 +163,7 @@ def _partition(index: int) -> Any:
         segments=[1] * (1 + index % 2),
         log_start_offset=0,
         log_end_offset=index,
+        log_directory=DIRECTORIES[index % 2],
         first_unstable_offset=index - 1 if index % 3 == 0 and index else None,
     )
     isr = (1,) if index % 3 == 0 else (1, 2)
@@ -180,6 +186,8 @@ def test_each_partition_is_told_whether_it_is_like_its_neighbours_or_not(count: 
     for _ in range(2):  # the second time with labels that are known
         found = both(lambda exposition: partitions(replicas, labels, exposition))  # type: ignore[arg-type]
     told = {name: values(family) for name, family in found.items()}
+    sizes = {("/a",): sum(range(0, count, 2)) * 10, ("/b",): sum(range(1, count, 2)) * 10}
+    assert told.pop("ottla_log_directory_size_bytes") == sizes
     expected = {
         "kafka_log_log_size": [index * 10 for index in range(count)],
         "kafka_log_log_numlogsegments": [1 + index % 2 for index in range(count)],
@@ -342,7 +350,7 @@ async def test_a_request_counts_with_its_bytes_and_its_answer(tmp_path: Path) ->
 
 async def test_a_long_answer_comes_in_pieces_and_is_whole() -> None:
     nobody: Any = None
-    metrics = MetricsPage(nobody, nobody, Pace(), LoopLag(), nobody)
+    metrics = MetricsPage(nobody, nobody, Pace(), Meters(LoopLag(), DiskRoom(nobody)), nobody)
     replicas: Any = Replicas(3_000)
     exposition = Exposition(is_open_metrics=True)
     text = chain(partitions(replicas, PartitionLabels(), exposition), [exposition.end])
@@ -356,7 +364,7 @@ async def test_a_long_answer_comes_in_pieces_and_is_whole() -> None:
 async def test_a_scrape_asks_for_its_format_by_a_header(tmp_path: Path) -> None:
     async with running(config_for(tmp_path)) as broker:
         server: Any = SimpleNamespace(connection_count=0)
-        metrics = MetricsPage(broker, Stop(), Pace(), LoopLag(), server)
+        metrics = MetricsPage(broker, Stop(), Pace(), Meters(LoopLag(), DiskRoom(broker)), server)
         response = await metrics.scrape(Request(method="GET", path="/metrics", headers={"accept": PROMETHEUS}))
         assert not isinstance(response.body, bytes)
         text = b"".join([piece async for piece in response.body]).decode()

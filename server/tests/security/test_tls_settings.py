@@ -20,7 +20,13 @@ from ottla.server.config.broker_config import load_config
 from ottla.server.config.repository import ConfigRepository, Overrides
 from ottla.server.launch.certificates_command import Authority
 from ottla.server.security import tls_listener
-from ottla.server.security.certificates import MalformedDer, alternative_names, distinguished_name, signature_algorithm
+from ottla.server.security.certificates import (
+    MalformedDer,
+    alternative_names,
+    distinguished_name,
+    not_after,
+    signature_algorithm,
+)
 from ottla.server.security.key_stores import MalformedPem, blocks, certificates, private_key
 from ottla.server.security.tls_contexts import Secrets, client_context, openssl_name
 from ottla.server.security.tls_listener import TlsListener, TlsListeners
@@ -322,12 +328,38 @@ def test_characters_that_mean_something_are_escaped() -> None:
     assert distinguished_name(der) == r"CN=\ \#a\,b\+c\"d\\e\<f\>g\;h\=i\ "
 
 
+@pytest.mark.parametrize(
+    "expires",
+    [
+        datetime.datetime(2049, 12, 31, 23, 59, 59, tzinfo=datetime.UTC),  # the last with two digits for the year
+        datetime.datetime(2050, 1, 1, tzinfo=datetime.UTC),
+        datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.UTC),
+        datetime.datetime(1999, 3, 1, 1, 2, 3, tzinfo=datetime.UTC),
+    ],
+)
+def test_the_end_of_a_certificate_is_read_in_both_forms(expires: datetime.datetime) -> None:
+    key = rsa.generate_private_key(65537, 1024)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "broker")])
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1)
+        .not_valid_before(datetime.datetime(1990, 1, 1, tzinfo=datetime.UTC))
+        .not_valid_after(expires)
+        .sign(key, hashes.SHA256())
+    )
+    assert not_after(made.public_bytes(Encoding.DER)) == int(expires.timestamp())
+
+
+def test_a_listener_tells_when_the_first_certificate_of_its_chain_expires() -> None:
+    of_broker = x509.load_pem_x509_certificate(BROKER.certificate_pem).not_valid_after_utc
+    assert listener().expires_s == int(of_broker.timestamp())
+
+
 @given(st.binary(max_size=200) | st.tuples(st.integers(0, len(DER) - 1), st.binary(max_size=4)))
 def test_any_bytes_are_a_certificate_or_malformed(data: bytes | tuple[int, bytes]) -> None:
     if isinstance(data, tuple):
         position, put = data
         data = DER[:position] + put + DER[position + len(put) :]
-    for read in (distinguished_name, alternative_names):
+    for read in (distinguished_name, alternative_names, not_after):
         with contextlib.suppress(MalformedDer):
             read(data)  # type: ignore[operator]
 

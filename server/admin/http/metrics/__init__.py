@@ -4,6 +4,7 @@
     exposition.py   the two text formats, and the choice between them
     cluster.py      metrics of replicas, topics and groups, of this broker in its cluster, and of the controller
     process.py      metrics of the process, of the event loop, of requests and connections
+    upkeep.py       room on the disks of the log directories, certificates that expire
 
 Each metrics function yields pieces of text, none of which takes more than a millisecond or so; between two pieces everything may
 change. The names are those that Kafka's metrics get from the usual rules of the JMX exporter

@@ -53,8 +53,16 @@ def stable_lag(partition: Partition) -> int:
     return partition.high_watermark - partition.last_stable_offset
 
 
+def has_late_transaction(partition: Partition, late_since_ms: int) -> bool:
+    """Tell whether the oldest open transaction of a partition led here has had no record since `late_since_ms`."""
+    oldest = partition.log.oldest_transaction
+    return oldest is not None and 0 < oldest.last_timestamp < late_since_ms and partition.is_leader
+
+
+_LOG_SIZE = Family("kafka_log_log_size", GAUGE, "Bytes of a log.")
+_DIRECTORY_SIZE = Family("ottla_log_directory_size_bytes", GAUGE, "Bytes of the logs in a log directory.")
 FAMILIES: tuple[tuple[Family, Callable[[Partition], int]], ...] = (
-    (Family("kafka_log_log_size", GAUGE, "Bytes of a log."), lambda each: each.log.size_in_bytes),
+    (_LOG_SIZE, lambda each: each.log.size_in_bytes),
     (Family("kafka_log_log_numlogsegments", GAUGE, "Segments of a log."), lambda each: len(each.log.segments)),
     (Family("kafka_log_log_logstartoffset", GAUGE, "First offset of a log."), attrgetter("log.log_start_offset")),
     (Family("kafka_log_log_logendoffset", GAUGE, "Offset of the next record."), attrgetter("log.log_end_offset")),
@@ -91,7 +99,10 @@ COUNTED = {
     "atminisrpartitioncount": "Partitions led here with as many in sync as min.insync.replicas.",
     "offlinereplicacount": "Replicas on log directories that failed.",
     "produceridcount": "Producer ids that the logs remember.",
+    "partitionswithlatetransactionscount": "Partitions led here with a transaction that nobody ends.",
 }
+LATE_MS = 5 * 60 * 1000
+"""Time in ms beyond transaction.max.timeout.ms after which an open transaction is late (Kafka's LATE_TRANSACTION_BUFFER_MS)."""
 
 
 class PartitionLabels:
@@ -119,11 +130,17 @@ class PartitionLabels:
 def partitions(replicas: ReplicaManager, known: PartitionLabels, exposition: Exposition) -> Iterator[str]:
     """Yield the metrics of each replica, in pieces."""
     found: list[Batch] = []
+    sizes = {each.path: 0 for each in replicas.log_directories}
     yield from known.batches(replicas, found)
     for family, value in FAMILIES:
         yield exposition.head(family)
         for some, labels in found:
-            yield _lines(family.name, labels, list(map(value, some)))
+            values = list(map(value, some))
+            yield _lines(family.name, labels, values)
+            if family is _LOG_SIZE:  # a sum that costs much, so that it is made once
+                for each, size in zip(some, values, strict=True):
+                    sizes[each.log.log_directory.path] += size
+    yield exposition.family(_DIRECTORY_SIZE, [({"logDirectory": path}, size) for path, size in sizes.items()])
 
 
 def _lines(name: str, labels: list[str], values: list[int]) -> str:
@@ -143,8 +160,9 @@ def _batches(replicas: ReplicaManager) -> Iterator[list[Partition]]:
 def replica_manager(broker: Broker, exposition: Exposition) -> Iterator[str]:
     """Yield totals over all replicas. While it counts, it yields empty pieces, so that other tasks may run."""
     counts = dict.fromkeys(COUNTED, 0)
+    longest_ms = broker.configs.started_with.transactions.transaction_max_timeout_ms + LATE_MS
     for some in _batches(broker.replicas):
-        _count(counts, some)
+        _count(counts, some, broker.now_ms() - longest_ms)
         yield ""
     for name, about in COUNTED.items():
         yield exposition.single(f"kafka_server_replicamanager_{name}", GAUGE, about, counts[name])
@@ -158,7 +176,7 @@ def replica_manager(broker: Broker, exposition: Exposition) -> Iterator[str]:
     yield from _log_manager(broker.replicas, exposition)
 
 
-def _count(counts: dict[str, int], some: list[Partition]) -> None:
+def _count(counts: dict[str, int], some: list[Partition], late_since_ms: int) -> None:
     counts["partitioncount"] += len(some)
     counts["leadercount"] += len([each for each in some if each.is_leader])
     counts["underreplicatedpartitions"] += sum(map(under_replicated, some))
@@ -166,6 +184,7 @@ def _count(counts: dict[str, int], some: list[Partition]) -> None:
     counts["atminisrpartitioncount"] += sum(map(at_min_isr, some))
     counts["offlinereplicacount"] += len([each for each in some if not each.log.log_directory.is_online])
     counts["produceridcount"] += sum([len(each.log.producers) for each in some])
+    counts["partitionswithlatetransactionscount"] += sum([has_late_transaction(each, late_since_ms) for each in some])
 
 
 def _log_manager(replicas: ReplicaManager, exposition: Exposition) -> Iterator[str]:

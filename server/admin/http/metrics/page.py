@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -24,6 +24,7 @@ from ottla.server.admin.http.metrics.cluster import (
 )
 from ottla.server.admin.http.metrics.exposition import COUNTER, Exposition, wanted
 from ottla.server.admin.http.metrics.process import Figures, LoopLag, RecentTimes, figures, loop_lag, process, requests
+from ottla.server.admin.http.metrics.upkeep import DiskRoom, certificates, disk_room
 from ottla.server.admin.http.routes import Pace, Request, Response, Routes
 from ottla.server.admin.http.server import HttpServer
 
@@ -35,11 +36,19 @@ PIECE_BYTES = 256 * 1024
 """A turn with all that belongs to it costs 0.3 ms. So it had better give more than the 64 KiB that are sent at a time."""
 
 
+class Meters(NamedTuple):
+    """Meters that run as long as the endpoint does."""
+
+    lag: LoopLag
+    room: DiskRoom
+
+
 class MetricsPage:
     """Handler of requests for /metrics."""
 
-    def __init__(self, broker: Broker, stop: Stop, pace: Pace, lag: LoopLag, server: HttpServer) -> None:
-        self._broker, self._stop, self._pace, self._lag, self._server = broker, stop, pace, lag, server
+    def __init__(self, broker: Broker, stop: Stop, pace: Pace, meters: Meters, server: HttpServer) -> None:
+        self._broker, self._stop, self._pace, self._server = broker, stop, pace, server
+        self._lag, self._room = meters
         self._labels, self._worked_s = PartitionLabels(), 0.0
         self._recent = RecentTimes(trio.current_time())
         self._thread = trio.CapacityLimiter(1)  # of its own: however many ask, disks keep the threads that all share
@@ -67,6 +76,8 @@ class MetricsPage:
             topics(broker.replicas.traffic, exposition),
             groups(broker, exposition),
             partitions(broker.replicas, self._labels, exposition),
+            disk_room(self._room, exposition),
+            certificates(broker, exposition),
             self._clients(exposition),
             [
                 exposition.single("ottla_scrape_seconds_total", COUNTER, worked, round(self._worked_s, 6)),

@@ -1,0 +1,120 @@
+"""Metrics that warn early: room on the disks, certificates that expire, transactions that nobody ends."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+
+from ottla.replication.log.tests.logs import NOW_MS, batch
+from ottla.replication.log.verification import NOT_REQUIRED
+from ottla.server.admin.http.metrics import upkeep
+from ottla.server.admin.http.metrics.cluster import LATE_MS
+from ottla.server.admin.http.metrics.upkeep import DiskRoom, certificates, disk_room
+from ottla.server.tests.admin.test_http_health import config_for, get, running
+from ottla.server.tests.admin.test_http_metrics import both, parsed, values
+from ottla.server.tests.console_client import make_topic
+from ottla.server.tests.encrypted import listener
+
+
+def directory(path: str, space: Any, *, is_online: bool = True) -> Any:
+    return SimpleNamespace(path=path, is_online=is_online, storage=SimpleNamespace(space=space))
+
+
+def meter_of(*directories: Any) -> DiskRoom:
+    broker: Any = SimpleNamespace(replicas=SimpleNamespace(log_directories=list(directories)))
+    return DiskRoom(broker)
+
+
+def refused(path: str) -> tuple[int, int]:
+    raise OSError("no such disk")
+
+
+async def test_each_disk_tells_its_room_and_those_that_cannot_are_left_out() -> None:
+    room = meter_of(
+        directory("/b", lambda path: (100, 40)),
+        directory("/a", lambda path: (9, 0)),
+        directory("/gone", refused),
+        directory("/offline", lambda path: (5, 5), is_online=False),
+    )
+    await room.measure()
+    found = both(lambda exposition: disk_room(room, exposition))
+    assert values(found["ottla_log_directory_total_bytes"]) == {("/a",): 9, ("/b",): 100}
+    assert values(found["ottla_log_directory_free_bytes"]) == {("/a",): 0, ("/b",): 40}
+
+
+async def test_a_disk_that_fails_later_is_told_no_more() -> None:
+    disk = directory("/a", lambda path: (9, 1))
+    room = meter_of(disk)
+    await room.measure()
+    assert room.by_path == {"/a": (9, 1)}
+    disk.is_online = False
+    await room.measure()
+    assert room.by_path == {}
+
+
+async def test_a_disk_that_hangs_holds_up_no_other_and_takes_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "PATIENCE_S", 0.05)
+    release, asked = threading.Event(), []
+
+    def hang(path: str) -> tuple[int, int]:
+        asked.append(path)
+        release.wait(60)
+        return 7, 7
+
+    room = meter_of(directory("/hangs", hang), directory("/well", lambda path: (9, 1)))
+    room.by_path["/hangs"] = upkeep.Room(7, 7)  # from before
+    for _ in range(3):
+        await room.measure()
+        assert room.by_path == {"/well": (9, 1)}
+    assert asked == ["/hangs"]
+    release.set()
+    while room._busy:
+        await trio.sleep(0.001)
+    await room.measure()
+    assert room.by_path == {"/well": (9, 1), "/hangs": (7, 7)}
+
+
+def test_certificates_are_told_by_listener() -> None:
+    tls = listener()
+    broker: Any = SimpleNamespace(tls=[tls])
+    found = both(lambda exposition: certificates(broker, exposition))
+    assert values(found["ottla_certificate_expiry_timestamp_seconds"]) == {("SSL",): tls.expires_s}
+    open_broker: Any = SimpleNamespace(tls=None)
+    found = both(lambda exposition: certificates(open_broker, exposition))
+    assert values(found["ottla_certificate_expiry_timestamp_seconds"]) == {}
+
+
+async def test_a_broker_tells_of_its_disk_and_of_transactions_that_nobody_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "EARLY_S", 0.01)
+    async with running(config_for(tmp_path)) as broker:
+        await make_topic(broker, "orders", 2)
+        partition = broker.partition("orders", 1)
+        # A transactional record from long ago, that no coordinator knows.
+        records = batch(NOW_MS, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+        checked = partition.log.check_thoroughly(records, now_ms=NOW_MS)
+        partition.append_as_leader(records, required_acks=1, now_ms=NOW_MS, checked=checked, guard=NOT_REQUIRED)
+        oldest = partition.log.oldest_transaction
+        assert oldest is not None
+        late = "kafka_server_replicamanager_partitionswithlatetransactionscount"
+        longest_ms = broker.configs.started_with.transactions.transaction_max_timeout_ms + LATE_MS
+        for age_ms, count in ((longest_ms - 60_000, 0), (longest_ms + 60_000, 1)):
+            oldest.last_timestamp = broker.now_ms() - age_ms
+            found = parsed((await get(broker, "/metrics"))[1], is_open_metrics=False)
+            assert values(found[late]) == {(): count}
+        partition.make_follower(leader_id=9, leader_epoch=99, partition_epoch=99, replicas=(1, 9))
+        found = parsed((await get(broker, "/metrics"))[1], is_open_metrics=False)
+        assert values(found[late]) == {(): 0}
+        (path,) = (each.path for each in broker.replicas.log_directories)
+        sizes = [each.log.size_in_bytes for each in broker.replicas.partitions()]
+        assert values(found["ottla_log_directory_size_bytes"]) == {(path,): sum(sizes)}
+        # The endpoint is there before the log directories are.
+        while not (total := values(found["ottla_log_directory_total_bytes"])):
+            found = parsed((await get(broker, "/metrics"))[1], is_open_metrics=False)
+        assert total[(path,)] > values(found["ottla_log_directory_free_bytes"])[(path,)] > 0
