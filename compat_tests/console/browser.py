@@ -145,6 +145,13 @@ class Browser:
 
         self.until(clicked, f"{selector} {text or ''} can be clicked")
 
+    def quiet(self) -> None:
+        """Wait until the page has looked the same for half a second, or for three seconds: some pages never do."""
+        seen = [self.text]
+        while len(seen) < 60 and not (len(seen) > 10 and len(set(seen[-10:])) == 1):
+            time.sleep(0.05)
+            seen.append(self.text)
+
     def fill(self, selector: str, text: str) -> None:
         field = self.find(selector)
         field.clear()

@@ -27,7 +27,7 @@ SETTINGS = {
 }
 LONG = "eu.west.production.payments.authorisation.settled-transactions.v2"
 VIEWS = (
-    "topics", f"topic/{LONG}", f"records/{LONG}", "records/orders/0", "groups", "group/classic/shop", "transactions",
+    "topics", f"topic/{LONG}", f"records/{LONG}", "records/orders/0", "record/orders/0/1", "groups", "group/classic/shop", "transactions",
     "producers/orders/1", "brokers", "settings", "log", "learn/3", "learn/9", "no-such-view",
 )  # fmt: skip
 
@@ -79,6 +79,7 @@ def take(browser: Browser, console: str) -> None:
     for view in VIEWS:
         browser.run("location.hash = arguments[0]", f"#/{view}")
         browser.until(lambda view=view: browser.run(SETTLED, f"#/{view}"), view)
+        browser.quiet()
         for name, size in SIZES.items():
             for scheme in ("light", "dark"):
                 browser.look(size, scheme)

@@ -5,6 +5,7 @@ Each test leaves pictures of what it saw in OTTLA_SCREENSHOTS, or in a temporary
 
 from __future__ import annotations
 
+import csv
 import itertools
 import json
 import os
@@ -153,7 +154,8 @@ def test_records_that_mean_harm_are_shown_and_never_run(browser: Browser, consol
     assert "\x1b" not in browser.text and "\u202e" not in browser.text
     browser.see("ESC[31mred", "U+202E", "<u>key</u>", "cut, 98 KiB in all")
     browser.picture("records")
-    browser.click(".record button", "Show more")
+    browser.click(".record a", "Show all of it")
+    browser.see("Record 5 of hostile 0", "98 KiB")
     browser.until(lambda: browser.text.count("v" * 5000), "the value is shown whole")
     assert browser.run("return window.harmed") is None
     assert (
@@ -173,23 +175,97 @@ def test_records_in_avro_are_decoded_or_say_why_not(browser: Browser, console: s
     browser.picture("avro")
 
 
-def test_records_by_offset_search_and_page(browser: Browser, console: str, broker: OttlaProcess) -> None:
-    produce(broker, "busy", *[f"busy {number}" for number in range(120)], partition=0)
-    browser.open(f"{console}#/records/busy/0")
-    browser.see("busy 119", "Offsets 70 to 119")
-    browser.click(".bar button", "Older")
-    browser.see("busy 20", "Offsets 20 to 69")
+FIRST = (
+    "return [...document.querySelectorAll('.record')].slice(0, 3).map((each) => each.innerText.replace(/\\s+/g, ' '))"
+)
+
+
+def test_records_of_all_partitions_come_newest_first_and_filtered(
+    browser: Browser, console: str, broker: OttlaProcess
+) -> None:
+    for number in range(4):
+        produce(
+            broker, "busy", *[f"busy {number} {each}" for each in range(30)], partition=number % 2, key=f"k{number}"
+        )
+    browser.open(f"{console}#/records/busy")
+    browser.see("50 records, the newest first")
+    assert [re.search(r"p(\d) (\d+) .*(k\d) (busy.*)", each).groups() for each in browser.run(FIRST)] == [
+        ("1", str(59 - each), "k3", f"busy 3 {29 - each}") for each in range(3)
+    ]  # fmt: skip
+    assert "k1" not in browser.text
+    browser.click("button", "More")
+    browser.see("100 records, the newest first", "k1")
     browser.fill("#contains", "BUSY 11")
     browser.click("form button", "Show")
     browser.see("No match")
-    browser.fill("#contains", "busy 11")
+    browser.fill("#contains", "busy 1 1")
     browser.click("form button", "Show")
     browser.see("11 matches in 120 records")
-    browser.fill("#contains", "")
-    browser.find("#from").send_keys("an offset")
-    browser.fill("#offset", "100")
+    browser.click("summary", "More filters")
+    browser.fill("#in-key", "k0")
     browser.click("form button", "Show")
-    browser.see("Offsets 100 to 119")
+    browser.see("No record that is asked for meets the conditions")
+    browser.fill("#contains", "")
+    browser.click("form button", "Show")
+    browser.see("30 matches in 120 records")
+    browser.fill("#in-key", "")
+    browser.find("#from").send_keys("an offset")
+    browser.find("#partition").send_keys("0")
+    browser.fill("#offset", "40")
+    browser.click("form button", "Show")
+    browser.see("20 records, the oldest first")
+    assert "busy 2 10" in browser.run(FIRST)[0]
+
+
+# What the page wants to save, and what it copies, instead of a file and the clipboard.
+CATCH = """
+window.saved = [];
+URL.createObjectURL = (blob) => { blob.text().then((text) => window.saved.push(text)); return "blob:" + location.origin + "/none"; };
+HTMLAnchorElement.prototype.click = function () { window.saved.push(this.download); };
+Object.defineProperty(navigator, "clipboard", { value: { writeText: async (text) => window.saved.push(text) } });
+"""
+
+
+def test_records_are_copied_and_saved_as_json_and_csv(browser: Browser, console: str, broker: OttlaProcess) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic("saved", 1)])["saved"].result(60)
+    produce(broker, "saved", '{"number": 12345678901234567890}', "=1+1", headers=[("a", b"1"), ("b", None)])
+    produce(broker, "saved", "long, " * 1000, b"\xff\0", key='a "key"')
+    browser.open(f"{console}#/records/saved")
+    browser.see("4 records, the newest first")
+    browser.run(CATCH)
+    browser.click("button", "Download JSON")
+    browser.until(lambda: browser.run("return window.saved.length") == 2, "it is saved")
+    name, text = browser.run("return window.saved.splice(0).sort()")[::-1]
+    if name != "saved.json":
+        name, text = text, name
+    saved = json.loads(text)
+    assert (name, [each["offset"] for each in saved]) == ("saved.json", [3, 2, 1, 0])
+    assert saved[3]["value"] == {"number": 12345678901234567890} and saved[3]["headers"] == [["a", "1"], ["b", None]]
+    assert (saved[1]["key"], saved[1]["value"] == "long, " * 1000, saved[0]["valueForm"]) == ('a "key"', True, "hex")
+    browser.click("button", "Download CSV")
+    browser.until(lambda: browser.run("return window.saved.length") == 2, "it is saved")
+    [text] = [each for each in browser.run("return window.saved.splice(0)") if each != "saved.csv"]
+    rows = list(csv.reader(text.splitlines()))
+    assert rows[0] == ["partition", "offset", "timestamp", "key", "value", "headers"]
+    assert [(each[3], each[4][:7]) for each in rows[1:]] == [
+        ('a "key"', "ff 00"),
+        ('a "key"', "long, l"),
+        ("", "'=1+1"),
+        ("", '{"numbe'),
+    ]
+    browser.click("button", "Copy as JSON")
+    browser.see("JSON of 4 records is copied.")
+    browser.click(".record a", "1")
+    browser.see("Record 1 of saved 0", "=1+1", "ottla consume saved -p 0 -o 1 -n 1")
+    browser.click("button", "Copy the value")
+    browser.see("The value is copied.")
+    assert browser.run("return window.saved.at(-1)") == "=1+1"
+    browser.picture("record")
+    browser.click("main a", "Next →")
+    browser.see("Record 2 of saved 0")
+    browser.run("location.hash = '#/record/saved/0/70'")
+    browser.see("No record has this offset", "offsets 0 to 3")
 
 
 def test_records_are_followed_live(browser: Browser, console: str, broker: OttlaProcess) -> None:
@@ -483,7 +559,21 @@ VIEWS = {
             ("combobox", "Show as"),
             ("button", "Show"),
             ("button", "Follow live"),
+            ("DisclosureTriangle", "More filters"),
             ("DisclosureTriangle", "Produce a record"),
+        ],
+    ),
+    "record/orders/0/0": (
+        "Record 0 of orders 0",
+        "Record 0 of orders 0",
+        [
+            ("link", "Records"),
+            ("link", "Topic"),
+            ("combobox", "Show as"),
+            ("button", "Copy the value"),
+            ("button", "Copy as JSON"),
+            ("button", "Download the value"),
+            ("link", "Next →"),
         ],
     ),
     "groups": ("Groups", "Groups", [("searchbox", "Name contains"), ("region", "Groups"), ("link", "shop <b>")]),

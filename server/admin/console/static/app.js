@@ -6,6 +6,7 @@ import { showBrokers } from "./brokers.js";
 import { showGroup, showGroups } from "./groups.js";
 import { showLearn } from "./learn.js";
 import { showLog } from "./log.js";
+import { showRecord } from "./record.js";
 import { showRecords } from "./records.js";
 import { showSubject, showSubjects } from "./schemas.js";
 import { showSettings } from "./settings.js";
@@ -13,8 +14,8 @@ import { showTopic, showTopics } from "./topics.js";
 import { showProducers, showTransactions } from "./transactions.js";
 
 const TABS = [["topics", "Topics"], ["groups", "Groups"], ["transactions", "Transactions"], ["schemas", "Schemas"], ["brokers", "Brokers"], ["settings", "Settings"], ["log", "Log"], ["learn", "Learn"]];
-const VIEWS = { topics: showTopics, topic: showTopic, records: showRecords, groups: showGroups, group: showGroup, transactions: showTransactions, producers: showProducers, schemas: showSubjects, subject: showSubject, brokers: showBrokers, settings: showSettings, log: showLog, learn: showLearn };
-const TAB_OF = { topic: "topics", records: "topics", producers: "topics", group: "groups", subject: "schemas" };
+const VIEWS = { topics: showTopics, topic: showTopic, records: showRecords, record: showRecord, groups: showGroups, group: showGroup, transactions: showTransactions, producers: showProducers, schemas: showSubjects, subject: showSubject, brokers: showBrokers, settings: showSettings, log: showLog, learn: showLearn };
+const TAB_OF = { topic: "topics", records: "topics", record: "topics", producers: "topics", group: "groups", subject: "schemas" };
 const main = document.getElementById("main");
 export const state = { overview: null };
 let leave = new AbortController();
@@ -63,10 +64,11 @@ function nowhere(title, sentence) {
   refill(main, h("h1", {}, title), empty("Nothing is at this address", h("p", {}, sentence), h("p", {}, h("a", { href: "#/topics" }, "All topics"), " · ", h("a", { href: "#/groups" }, "All groups"))));
 }
 
-function titleOf(name, [first, second], tab) {
+function titleOf(name, [first, second, third], tab) {
   if (name === null) return "Wrong address";
   if (name === "group") return `Group ${second}`;
   if (name === "producers") return `Producers of ${first} ${second}`;
+  if (name === "record") return `Record ${third} of ${first} ${second}`;
   if (name === "records") return `Records of ${first}`;
   if (name === "subject") return `Schemas of ${first}`;
   if (name === "topic") return `Topic ${first}`;
@@ -121,6 +123,6 @@ async function start() {
 }
 
 takeToken();
-window.addEventListener("hashchange", () => navigate());
+window.addEventListener("hashchange", () => { if (state.overview) navigate(); });
 start();
 every(3000, new AbortController().signal, async () => { if (state.overview) await tried(look); });
