@@ -376,13 +376,34 @@ def test_a_wrong_token_in_a_link_locks_nobody_out(browser: Browser, console: str
     take_back(browser)
 
 
+COMMITTED = {
+    "Commit": ("__consumer_offsets", "committed"),
+    "Delivery semantics": ("At most once", "would begin partition 0 at"),
+    "Guarantees": ("min.insync.replicas", "Each partition is on one broker"),
+}
+"""Words of the Learn tab about what a group has read, and what is seen with each."""
+
+
 def test_learning_goes_step_by_step_on_a_load_that_a_click_starts(browser: Browser, console: str) -> None:
     browser.open(f"{console}#/learn")
     browser.see("A topic is a named stream", "Here and now")
     browser.click("button", "Start a small load")
     browser.see("Writing to ottla-learn, 1 reader", "the newest record")
     browser.picture("learn-topic")
-    for word in ("Partition", "Offset", "Key", "Replication", "Leader", "ISR", "Acks", "Group"):
+    words = (
+        "Partition",
+        "Offset",
+        "Discovery",
+        "Key",
+        "Replication",
+        "Leader",
+        "ISR",
+        "Acks",
+        "Idempotence",
+        "Consumer",
+        "Group",
+    )
+    for word in words:
         browser.click(".lesson a", f"{word} →")
         browser.until(lambda word=word: browser.find("#lesson").text == word, word)
         browser.until(lambda: len(browser.find(".shown-here").text) > len("Here and now") + 10, f"{word} is shown")
@@ -403,8 +424,13 @@ def test_learning_goes_step_by_step_on_a_load_that_a_click_starts(browser: Brows
     browser.picture("learn-rebalance")
     browser.click("button", "Remove a reader")
     browser.see("1 reader;")
+    for word, shown in COMMITTED.items():
+        browser.click(".lesson a", f"{word} →")
+        browser.see(*shown)
     browser.click(".lesson a", "Retention →")
     browser.see("retention.ms", "600000")
+    browser.open(f"{console}#/learn/delivery-semantics")  # as lessons of the course link to it
+    browser.until(lambda: browser.find("#lesson").text == "Delivery semantics", "a word is a link")
     browser.click("button", "Stop the load")
     browser.see("Start a small load")
 
@@ -606,7 +632,7 @@ VIEWS = {
         [("searchbox", "Name or meaning contains"), ("checkbox", "Only changed")],
     ),
     "log": ("Event loop and log", "Log", []),
-    "learn/9": ("Learn", "Learn", [("button", "Start a small load"), ("link", "Topic"), ("link", "Retention"), ("link", "← Acks")]),
+    "learn/group": ("Learn", "Learn", [("button", "Start a small load"), ("link", "Topic"), ("link", "Retention"), ("link", "← Consumer")]),
 }  # fmt: skip
 TABS_PRESSED_MAX = 24
 

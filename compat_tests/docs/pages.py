@@ -14,6 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 PAGES = [README, *sorted(DOCS.glob("*.md"))]
+COURSE = sorted((DOCS / "course").glob("*.md"))
+"""Lessons and their table of contents; their blocks of code are run by `compat_tests.docs.lessons`."""
 
 _MARK = re.compile(
     r"<!-- (?P<mark>serves|tested by|not run): ?(?P<text>.*?) ?-->|<!-- (?P<alone>serves) -->", re.DOTALL

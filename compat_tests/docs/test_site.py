@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from compat_tests.docs.pages import (
+    COURSE,
     DOCS,
     PAGES,
     ROOT,
@@ -17,7 +18,13 @@ from compat_tests.docs.pages import (
     links,
 )
 
-LINKED = [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "benchmarks" / "README.md", ROOT / "compat_tests" / "README.md"]
+LINKED = [
+    *PAGES,
+    *COURSE,
+    ROOT / "ARCHITECTURE.md",
+    ROOT / "benchmarks" / "README.md",
+    ROOT / "compat_tests" / "README.md",
+]
 
 
 @pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))

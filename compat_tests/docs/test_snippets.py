@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from compat_tests.docs.pages import PAGES, ROOT, Snippet, inline_codes, snippets
+from compat_tests.docs.pages import COURSE, PAGES, ROOT, Snippet, inline_codes, snippets
 from compat_tests.docs.snippets import Reader, check_syntax
 from compat_tests.support.brokers import OttlaProcess, free_port
 from compat_tests.support.groups import ask_coordinator
@@ -81,7 +81,7 @@ def test_settings_of_the_pages_are_settings(snippet: Snippet) -> None:
     load_config({name: value.strip() for name, value in pairs.items()})
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", [*PAGES, *COURSE], ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_within_text_are_commands(page: Path) -> None:
     """They exist, and so do their options. `...` and `…` stand for something."""
     for line, code in inline_codes(page):

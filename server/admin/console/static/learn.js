@@ -7,11 +7,15 @@ import { LESSONS } from "./lessons.js";
 const PERIOD_MS = 1000, RECORDS = 14, PARTITIONS = 3;
 const NAMES = { "add-reader": "Add a reader", "remove-reader": "Remove a reader", "lose-reader": "Lose a reader" };
 
+const word = (lesson) => lesson.title.toLowerCase().replaceAll(" ", "-");
+
 export async function showLearn(view) {
-  const step = Math.min(Math.max(Number.parseInt(view.parameters[0] || "1", 10) || 1, 1), LESSONS.length);
+  // Lessons of docs/course link to words, "#/learn/offset"; numbers are what older links have.
+  const asked = view.parameters[0] || "1", named = LESSONS.findIndex((each) => word(each) === asked) + 1;
+  const step = named || Math.min(Math.max(Number.parseInt(asked, 10) || 1, 1), LESSONS.length);
   const lesson = LESSONS[step - 1];
   const control = h("div", { class: "bar" }), text = h("div"), shown = h("div"), tries = h("div", { class: "bar" });
-  const place = (number, title, key) => h("a", { href: `#/learn/${number}`, "data-key": key || title, "aria-current": number === step ? "step" : null }, title);
+  const place = (number, title, key) => h("a", { href: `#/learn/${word(LESSONS[number - 1])}`, "data-key": key || title, "aria-current": number === step ? "step" : null }, title);
   refill(view.main, h("h1", {}, "Learn"), h("p", { class: "lead wide" }, "Kafka's words, one by one, shown on what this broker holds at this moment."), control,
     h("div", { class: "steps" }, h("nav", { "aria-label": "Steps" }, h("ol", {}, LESSONS.map((each, index) => h("li", {}, place(index + 1, each.title))))),
       h("section", { class: "lesson", "aria-labelledby": "lesson" }, h("h2", { id: "lesson" }, lesson.title), text,
@@ -72,12 +76,14 @@ async function lookAt(load, view) {
     records[each.index] = page.records;
     next[each.index] = page.next;
   }
+  const { brokers } = await get("brokers", {}, view.signal);
   const group = load.topicExists ? await maybe(get("group", { id: load.group }, view.signal)) : null;
   const settings = Object.fromEntries((await get("settings", { kind: "topic", name }, view.signal)).settings.map((each) => [each.name, each.value]));
   const committed = Object.fromEntries((group?.offsets || []).map((each) => [each.partition, each.committed]));
   const newest = Object.values(records).flat().filter((each) => !each.batch).sort((one, other) => other.timestamp - one.timestamp)[0];
   const sum = (field) => here.reduce((total, each) => total + each[field], 0);
-  return { name, topic, records, next, group, committed, newest, load, overview: view.state.overview, settings, size: sum("size"), total: sum("highWatermark") - sum("start"), setting: (key) => settings[key] ?? "not set" };
+  const starts = Object.fromEntries(here.map((each) => [each.index, each.start]));
+  return { name, topic, brokers, starts, records, next, group, committed, newest, load, overview: view.state.overview, settings, size: sum("size"), total: sum("highWatermark") - sum("start"), setting: (key) => settings[key] ?? "not set" };
 }
 
 // A group that is not there yet, or is being loaded, is none.

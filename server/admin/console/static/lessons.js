@@ -41,6 +41,13 @@ export const LESSONS = [
     show: (data) => tapes(data, false),
   },
   {
+    title: "Discovery",
+    text: () => [p("A client is given the address of one broker, the bootstrap address. It asks there for the metadata: all brokers, all topics, and who leads which partition. Then it speaks to each leader itself."),
+      p("What it gets are the addresses that brokers advertise (advertised.listeners). If it cannot reach those, it connects once, and then fails.")],
+    show: (data) => [facts(...data.brokers.map((each) => [`Broker ${each.id}`, each.endpoints.join(" ")])),
+      h("p", {}, data.topic.partitions.slice(0, 6).map((each) => `To write to partition ${each.index} a client connects to broker ${each.leader}. `))],
+  },
+  {
     title: "Key",
     text: () => [p("Records with the same key always go to the same partition: the producer computes a hash of the key, and takes its remainder by the number of partitions. So all that happens to one customer, order or device stays in order."),
       p("Without keys the producer spreads records as it likes. To add partitions later changes the remainders, and with them the places of keys.")],
@@ -73,6 +80,18 @@ export const LESSONS = [
       p(h("span", { class: "soft" }, "The load of this page writes with acks=all."))],
   },
   {
+    title: "Idempotence",
+    text: () => [p("When no answer comes, a producer cannot know whether its records were written. If it sends them again, they may be there twice. An idempotent producer has an id and numbers its records in each partition; what the broker has already, it does not write again."),
+      p("That is the default of most clients. It protects what a producer sends again by itself, not what a program sends anew after a restart.")],
+    show: (data) => h("p", {}, data.topic.partitions.slice(0, 6).map((each) => h("a", { href: `#/producers/${encodeURIComponent(data.name)}/${each.index}` }, `Producers of partition ${each.index}`)).flatMap((each) => [each, " "])),
+  },
+  {
+    title: "Consumer",
+    text: () => [p("A consumer asks for records: so many, from this offset on. The broker sends nothing by itself, so a slow consumer is never flooded, and one that was away goes on where it was."),
+      p("Its position is the offset that it asks for next. To seek is to ask for another one: the first, the last, or the first since some time.")],
+    show: (data) => [h("p", {}, Object.keys(data.records).map((index) => `A consumer of partition ${index} may begin anywhere from ${count(data.starts[index] ?? 0)} to ${count(data.next[index])}. `)), tapes(data, false)],
+  },
+  {
     title: "Group",
     text: () => [p("Consumers with the same group.id share a topic: each partition is read by exactly one of them. Two groups read all of it, each at its own pace. The group keeps the offset that it has come to, by committing it, so a consumer that restarts goes on from there."),
       p("How far a group is behind the end is its lag. One reader here is slower than the producer, and its lag grows.")],
@@ -87,6 +106,25 @@ export const LESSONS = [
     tries: ["add-reader", "remove-reader", "lose-reader"],
   },
   {
+    title: "Commit",
+    text: () => [p("A group remembers how far it is by committing an offset for each partition: the next one to read. The coordinator keeps it in a topic of its own, __consumer_offsets. A member that starts, or takes over a partition, begins there."),
+      p("Shaded cells are before the committed offset. What was read but not committed is read again by whoever comes next.")],
+    show: (data) => (data.group ? [facts(...Object.entries(data.committed).map(([index, offset]) => [`Partition ${index}`, `committed ${count(offset)}`])), tapes(data, true)] : needsLoad(data)),
+  },
+  {
+    title: "Delivery semantics",
+    text: () => [p("A consumer that commits before it has done its work may die between the two: that work is never done. At most once. One that commits afterwards does it again: at least once."),
+      p("Exactly once takes more: results and offsets that are written together, in a transaction or in one database; or results that are the same when they are written twice, because each has an id.")],
+    show: (data) => (data.group ? [h("p", {}, Object.entries(data.committed).map(([index, offset]) => `If the readers died now, the next would begin partition ${index} at ${count(offset)}. `)), tapes(data, true)] : needsLoad(data)),
+  },
+  {
+    title: "Guarantees",
+    text: () => [p("Within a partition, records stay in the order in which they were written. A record acknowledged with acks=all outlives the loss of brokers as long as one in-sync replica is left. Consumers see committed records only, and nothing takes one back."),
+      p("There is no order between partitions, and no promise for what was never acknowledged.")],
+    show: (data) => [facts(["Replicas", count(data.topic.partitions[0].replicas.length)], ["In sync", count(data.topic.partitions[0].isr.length)], ["min.insync.replicas", data.setting("min.insync.replicas")]),
+      h("p", {}, survives(data))],
+  },
+  {
     title: "Retention",
     text: () => [p("Records are not deleted because they were read, but because they are old, or the log is large: retention.ms and retention.bytes. The log is cut into segments, files of some size, and whole segments go, from the oldest on."),
       p("A compacted topic instead keeps the newest record of each key, for ever: a table in the shape of a stream.")],
@@ -94,5 +132,12 @@ export const LESSONS = [
       h("p", {}, data.topic.partitions.filter((each) => each.isHere).slice(0, 6).map((each) => `Partition ${each.index} begins at offset ${count(each.start)} and has ${each.segments} ${each.segments === 1 ? "segment" : "segments"}. `))],
   },
 ];
+
+// Acknowledged records, and writing, while brokers are lost.
+const survives = (data) => {
+  const replicas = data.topic.partitions[0].replicas.length, least = Number(data.setting("min.insync.replicas")) || 1;
+  if (replicas === 1) return "Each partition is on one broker: what is lost with its disk is lost.";
+  return `Writing with acks=all goes on while ${count(Math.max(0, replicas - least))} of ${count(replicas)} replicas are lost.`;
+};
 
 const needsLoad = (data) => h("p", { class: "soft" }, data.load.mayStart ? "Start the load above, and its group appears here." : "No group of the load is here.");

@@ -1,0 +1,104 @@
+"""The runner of lessons by itself: a lesson that shows what is not true fails, and its placeholders stand for what they should."""
+
+from pathlib import Path
+
+import pytest
+from compat_tests.docs import lessons
+from compat_tests.docs.lessons import Differs, Student, steps
+
+
+@pytest.fixture
+def student(tmp_path: Path):
+    student = Student(tmp_path / "desk", 12345)
+    yield student
+    student.close()
+
+
+@pytest.fixture
+def take(student: Student, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Have the student take the lesson whose page is this."""
+    monkeypatch.setattr(lessons, "ROOT", tmp_path)
+    monkeypatch.setattr(lessons, "PATIENCE_S", 5)
+
+    def take(page: str) -> None:
+        (tmp_path / "lesson.md").write_text(page)
+        for step in steps(tmp_path / "lesson.md"):
+            student.take(step)
+
+    return take
+
+
+def block(command: str, shown: str, marks: str = "") -> str:
+    mark = f"<!-- {marks} -->\n" if marks else ""
+    return f"{mark}```sh\n{command}\n```\n\nIt prints\n\n```text\n{shown}\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("echo a   b", "a b"),
+        ("echo at 2026-11-28T10:00:00.123Z 17 x_y-z", "at <time> <n> <id>"),
+        ("printf 'a\\nb\\nc\\n'", "a\n..."),
+        ("echo runs, and more", "runs..."),
+        ("echo see 127.0.0.1:9092", "see 127.0.0.1:9092"),
+        ("echo on stderr >&2", "on stderr"),
+    ],
+)
+def test_what_is_shown_comes_out(take, command: str, shown: str) -> None:
+    take(block(command, shown))
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("echo b", "a"),
+        ("echo a; echo b", "a"),
+        ("echo soon", "<time>"),
+        ("echo many", "<n>"),
+        ("echo a", "a\nb"),
+        ("echo a", "b..."),
+    ],
+)
+def test_what_does_not_come_out_fails(take, command: str, shown: str) -> None:
+    with pytest.raises(Differs, match="the page shows"):
+        take(block(command, shown))
+
+
+def test_a_command_that_fails_has_to_be_marked(take) -> None:
+    take(block("echo no; false", "no", "fails"))
+    with pytest.raises(AssertionError, match="exit status 1"):
+        take(block("echo no; false", "no"))
+    with pytest.raises(AssertionError, match="exit status 0"):
+        take(block("echo yes", "yes", "fails"))
+
+
+def test_numbers_of_the_page_stand_for_those_of_the_run(take) -> None:
+    take(
+        block("echo 127.0.0.1:23456, pid 77", "127.0.0.1:40001, pid 5")
+        + block("echo 40001 5", "23456 77")
+        + block("echo 127.0.0.1:23456", "127.0.0.1:40001")
+    )
+    with pytest.raises(Differs):
+        take(block("echo 127.0.0.1:23457", "127.0.0.1:40001"))
+
+
+def test_terminals_go_on_beside_and_end_when_they_are_told_to(take, student: Student) -> None:
+    page = "<!-- terminal: a -->\n```sh\ntrap 'echo ended; exit' INT; echo ready; while :; do sleep 0.1; done\n```\n\n"
+    page += "<!-- terminal: a -->\n```text\nready\n```\n\nPress Ctrl-C.\n\n<!-- Ctrl-C: a -->\n\n"
+    page += "<!-- terminal: a -->\n```text\nended\n```\n"
+    take(page)
+    with pytest.raises(Differs):
+        take(page.replace("ended\n```", "never\n```"))
+
+
+def test_files_variables_orders_and_repetition(take) -> None:
+    take("```python\n# say.py\nprint('hello')\n```\n\n" + block("python3 say.py", "hello"))
+    take("```sh\nexport NAME=me\n```\n\n" + block("echo $NAME", "me"))
+    take("```sh\nprintf 'b\\na\\n'\n```\n\n<!-- any order -->\n```text\na\nb\n```\n")
+    take(block("echo x >>times; wc -l <times", "3", "again"))
+
+
+def test_a_mistake_of_the_page_is_named(take) -> None:
+    for page in ("<!-- terminl: a -->\n```sh\ntrue\n```\n", "```text\na\n```\n", "```ini\na=b\n```\n"):
+        with pytest.raises((AssertionError, IndexError)):
+            take(page)
