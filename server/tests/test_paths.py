@@ -1,13 +1,15 @@
-"""The length of a commit's path: the files of the product that one OffsetCommit of a member goes through."""
+"""Lengths of paths: the files of the product that a produced record, and an OffsetCommit of a member, go through."""
 
 from __future__ import annotations
 
 import struct
 import sys
+import time
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pytest
 import trio
 
 from ottla.server.tests.console_client import FAR_S, make_topic, running
@@ -26,12 +28,16 @@ from ottla.wire.messages.offsets import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.record_walk import IS_NATIVE
+from ottla.wire.records import Record
 from ottla.wire.schema import Message
 
-FILES_MAX = 23
-"""Whoever adds a file to the path raises this number, and says in the commit why the path needs it."""
+RECORD_FILES_MAX, COMMIT_FILES_MAX = 11, 23
+"""Whoever adds a file to a path raises its number, and says in the commit why the path needs it."""
 
-SOURCES = Path(__file__).resolve().parents[3]
+SOURCES = Path(__file__).resolve().parents[2]
 PACKAGES = ("wire/", "replication/", "groupcoord/", "server/")
 
 
@@ -59,13 +65,43 @@ class Steps:
 
 
 async def call(stream: trio.SocketStream, request: Message, version: int, response: type[Message]) -> Any:
-    api_key = type(request).api_key
-    body = struct.pack(">hhih", api_key, version, 1, -1) + request.encode(version)
+    tags = b"\0" if version in type(request).flexible else b""
+    body = struct.pack(">hhih", type(request).api_key, version, 1, -1) + tags + request.encode(version)
     await stream.send_all(struct.pack(">i", len(body)) + body)
     received = b""
     while len(received) < 4 or len(received) < 4 + struct.unpack(">i", received[:4])[0]:
         received += await stream.receive_some(65536)
-    return response.decode(received, version, start=8)
+    return response.decode(received, version, start=8 + len(tags))
+
+
+async def files_of(
+    stream: trio.SocketStream, request: Message, version: int, response: type[Message]
+) -> tuple[Any, list[str]]:
+    """The answer to a request, and the files that it goes through when all that is made once is there."""
+    for _ in range(2):
+        await call(stream, request, version, response)
+    steps, before = Steps(), sys.gettrace()
+    sys.settrace(steps.note)
+    try:
+        return await call(stream, request, version, response), steps.files
+    finally:
+        sys.settrace(before)
+
+
+@pytest.mark.skipif(not IS_NATIVE, reason="checks in Python have files of their own")
+async def test_a_record_goes_through_few_files(tmp_path: Path) -> None:
+    batch = encode_batch([Record(0, time.time_ns() // 1_000_000, None, b"value")])
+    partition = PartitionProduceData(index=0, records=batch)
+    topic = TopicProduceData(name="t", partition_data=[partition])
+    with trio.fail_after(FAR_S):
+        async with running(tmp_path) as broker:
+            await make_topic(broker, "t", 1)
+            async with await trio.open_tcp_stream("127.0.0.1", broker.listeners[0].port) as stream:
+                request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic])
+                produced, files = await files_of(stream, request, 11, ProduceResponse)
+    assert produced.responses[0].partition_responses[0].base_offset == 2
+    assert "server/api/produce/fast_path.py" in files and "replication/log/segment.py" in files
+    assert len(files) <= RECORD_FILES_MAX, files
 
 
 async def member_of_group(stream: trio.SocketStream) -> tuple[str, int]:
@@ -91,7 +127,6 @@ async def member_of_group(stream: trio.SocketStream) -> tuple[str, int]:
 
 
 async def test_a_commit_goes_through_few_files(tmp_path: Path) -> None:
-    steps = Steps()
     with trio.fail_after(FAR_S):
         async with running(tmp_path) as broker:
             await make_topic(broker, "t", 1)
@@ -106,13 +141,7 @@ async def test_a_commit_goes_through_few_files(tmp_path: Path) -> None:
                     member_id=member_id,
                     topics=[OffsetCommitRequestTopic(name="t", partitions=partitions)],
                 )
-                await call(stream, commit, 7, OffsetCommitResponse)  # makes what is made once
-                before = sys.gettrace()
-                sys.settrace(steps.note)
-                try:
-                    committed = await call(stream, commit, 7, OffsetCommitResponse)
-                finally:
-                    sys.settrace(before)
+                committed, files = await files_of(stream, commit, 7, OffsetCommitResponse)
     assert not committed.topics[0].partitions[0].error_code
-    assert "groupcoord/offsets/table.py" in steps.files and "replication/log/segment.py" in steps.files
-    assert len(steps.files) <= FILES_MAX, steps.files
+    assert "groupcoord/offsets/table.py" in files and "replication/log/segment.py" in files
+    assert len(files) <= COMMIT_FILES_MAX, files
