@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import base64
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.cli.changes import add_yes, agree
+from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out
 from ottla.server.cli.client.cluster import (
     EARLIEST,
     LATEST,
@@ -70,6 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     creating.add_argument("--dry-run", action="store_true", help="have it checked, and create nothing")
     deleting = actions.add("delete", "delete topics with all their records", _delete)
     deleting.add_argument("names", nargs="+", metavar="TOPIC")
+    add_dry_run(deleting)
     add_yes(deleting)
     describing = actions.add("describe", "tell all of topics", _describe)
     describing.add_argument("names", nargs="+", metavar="TOPIC")
@@ -96,17 +98,23 @@ def _list(cluster: Cluster, options: argparse.Namespace) -> int:
 
 def _create(cluster: Cluster, options: argparse.Namespace) -> int:
     configs = dict(assignment(each, "--config") for each in options.config)
-    made = []
-    for name in options.names:
-        partitions, replicas = options.partitions or SERVERS_DEFAULT, options.replicas or SERVERS_DEFAULT
-        is_new = create_topic(cluster, name, partitions, replicas, configs, only_checks=options.dry_run)
+    partitions, replicas = options.partitions or SERVERS_DEFAULT, options.replicas or SERVERS_DEFAULT
+
+    def create(name: str, *, only_checks: bool) -> bool:
+        is_new = create_topic(cluster, name, partitions, replicas, configs, only_checks=only_checks)
         if not is_new and not options.if_not_exists:
             raise RequestFailed(f"topic {name} is there already")
-        made.append({"name": name, "created": is_new and not options.dry_run})
-        if not wants_json(options):
-            print_line(f"{name} {_said(is_new, options.dry_run)}")
+        return is_new
+
+    names = list(dict.fromkeys(options.names))
+    new = {name: create(name, only_checks=True) for name in names}
+    if not options.dry_run:
+        carry_out([Step(f"{each} is created", partial(create, each, only_checks=False)) for each in names if new[each]])
     if wants_json(options):
-        print_json(made)
+        print_json([{"name": name, "created": new[name] and not options.dry_run} for name in names])
+        return EXIT_OK
+    for name in names:
+        print_line(f"{name} {_said(new[name], options.dry_run)}")
     return EXIT_OK
 
 
@@ -117,15 +125,17 @@ def _said(is_new: bool, only_checked: bool) -> str:
 
 
 def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
-    topics = cluster.topics(options.names)
-    names = [f"{each.name} ({len(each.partitions)} partitions)" for each in topics]
-    agree(options, f"Delete {', '.join(names)} with all records")
-    for name in options.names:
-        delete_topic(cluster, name)
-        if not wants_json(options):
-            print_line(f"{name} is deleted")
+    names = list(dict.fromkeys(options.names))
+    topics = cluster.topics(names)
+    if not options.dry_run:
+        told = [f"{each.name} ({len(each.partitions)} partitions)" for each in topics]
+        agree(options, f"Delete {', '.join(told)} with all records")
+        carry_out([Step(f"{each} is deleted", partial(delete_topic, cluster, each)) for each in names])
     if wants_json(options):
-        print_json([{"name": name, "deleted": True} for name in options.names])
+        print_json([{"name": name, "deleted": not options.dry_run} for name in names])
+        return EXIT_OK
+    for name in names:
+        print_line(f"{name} {'would be' if options.dry_run else 'is'} deleted")
     return EXIT_OK
 
 

@@ -16,10 +16,18 @@ from ottla.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
 )
 from ottla.wire.messages.share_group import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     ShareGroupDescribeRequest,
@@ -119,6 +127,13 @@ def starts_of(cluster: Cluster, group: str) -> dict[Partition, int]:
     return cluster.patiently(ask)
 
 
+def offsets_of(cluster: Cluster, listed: Listed) -> dict[Partition, int]:
+    """Fetch the committed offsets of a group, or the start offsets of a share group. Raises RequestFailed."""
+    # A share group has no committed offsets, and its coordinator says so by an error.
+    is_share = listed.kind.lower() == SHARE
+    return starts_of(cluster, listed.group) if is_share else committed_of(cluster, listed.group)
+
+
 def ends_of(cluster: Cluster, partitions: Sequence[Partition]) -> dict[Partition, int]:
     """Return the partitions' end offsets. Deleted partitions and partitions without a leader are omitted."""
     topics = {topic for topic, _ in partitions}
@@ -169,6 +184,73 @@ def commit(cluster: Cluster, group: str, offsets: Mapping[Partition, int]) -> No
             if answered[place] in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NON_EMPTY_GROUP):
                 raise RequestFailed(f"group {group} has members: stop them first")
             cluster.check(what, answered[place])
+
+    cluster.patiently(ask)
+
+
+def set_starts(cluster: Cluster, group: str, offsets: Mapping[Partition, int]) -> None:
+    """Set the start offsets of a share group without members. Raises RequestFailed."""
+    topics = [
+        AlterShareGroupOffsetsRequestTopic(
+            topic_name=topic,
+            partitions=[
+                AlterShareGroupOffsetsRequestPartition(partition_index=number, start_offset=offsets[topic, number])
+                for number in numbers
+            ],
+        )
+        for topic, numbers in by_topic(list(offsets)).items()
+    ]
+    request = AlterShareGroupOffsetsRequest(group_id=group, topics=topics)
+
+    def ask() -> None:
+        answer = cluster.coordinator(group).ask(request)
+        cluster.check(f"group {group}", answer.error_code, answer.error_message)
+        for topic in answer.responses:
+            for each in topic.partitions:
+                what = f"{topic.topic_name}-{each.partition_index} of group {group}"
+                cluster.check(what, each.error_code, each.error_message)
+
+    cluster.patiently(ask)
+
+
+def delete_offsets(cluster: Cluster, group: str, places: Sequence[Partition]) -> None:
+    """Delete committed offsets of a group. Raises RequestFailed, which names those that were deleted all the same."""
+    topics = [
+        OffsetDeleteRequestTopic(
+            name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=number) for number in numbers]
+        )
+        for topic, numbers in by_topic(places).items()
+    ]
+    request = OffsetDeleteRequest(group_id=group, topics=topics)
+
+    def ask() -> None:
+        answer = cluster.coordinator(group).ask(request)
+        cluster.check(f"group {group}", answer.error_code)
+        results = [
+            (topic.name, each.partition_index, each.error_code) for topic in answer.topics for each in topic.partitions
+        ]
+        done = ", ".join(f"{topic}-{number}" for topic, number, code in results if not code)
+        for topic, number, code in results:
+            if code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC:
+                raise RequestFailed(
+                    f"group {group} has members that read {topic}: stop them first; deleted: {done or 'nothing'}"
+                )
+            cluster.check(f"{topic}-{number} of group {group}", code)
+
+    cluster.patiently(ask)
+
+
+def delete_starts(cluster: Cluster, group: str, topics: Sequence[str]) -> None:
+    """Delete the start offsets of a share group without members for whole topics. Raises RequestFailed."""
+    request = DeleteShareGroupOffsetsRequest(
+        group_id=group, topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=each) for each in topics]
+    )
+
+    def ask() -> None:
+        answer = cluster.coordinator(group).ask(request)
+        cluster.check(f"group {group}", answer.error_code, answer.error_message)
+        for each in answer.responses:
+            cluster.check(f"{each.topic_name} of group {group}", each.error_code, each.error_message)
 
     cluster.patiently(ask)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ottla.server.broker import Broker
 from ottla.server.cli.client.assignment import topics_in
 from ottla.server.cli.client.cluster import Cluster, TemporaryFailure
-from ottla.server.cli.client.groups import commit, committed_of, list_groups
+from ottla.server.cli.client.groups import commit, committed_of, list_groups, starts_of
 from ottla.server.tests.cli.commanded import Shell, broker_in_thread
 from ottla.server.tests.console_client import write
 from ottla.wire.messages.classic_group import (
@@ -26,6 +26,7 @@ from ottla.wire.messages.classic_group import (
 from ottla.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from ottla.wire.messages.consumer_protocol import TopicPartition as Assigned
+from ottla.wire.messages.offsets import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from ottla.wire.messages.share_group import ShareGroupHeartbeatRequest
 from ottla.wire.messages.streams_group import StreamsGroupHeartbeatRequest, Subtopology, Topology
 from ottla.wire.records import Record
@@ -260,3 +261,92 @@ def test_any_subscription_is_read_or_passed_over(blob: bytes) -> None:
 def test_a_subscription_of_a_later_version_is_read() -> None:
     body = ConsumerProtocolSubscription(topics=["a", "b"], user_data=None, owned_partitions=[]).encode(3)
     assert topics_in(b"\0\x09" + body + b"more") == ["a", "b"]
+
+
+# --- offsets
+
+
+def test_a_reset_is_taken_back(ottla: Shell, cluster: Cluster, serving: tuple[Broker, str]) -> None:
+    """What was committed is committed again, and what was not is deleted."""
+    for _ in range(3):
+        write(serving[0], TOPIC, [Record(0, 0, None, b"x", ())], 0)
+    commit(cluster, "reset", {(TOPIC, 0): 2})
+    told = ottla("groups", "reset", "reset", "--topic", TOPIC, "--to-offset", "1", "--execute")
+    assert told.code == 0 and committed_of(cluster, "reset").keys() == {(TOPIC, 0), (TOPIC, 1)}
+    assert committed_of(cluster, "reset")[TOPIC, 0] == 1
+    ottla.undo(told)
+    assert committed_of(cluster, "reset") == {(TOPIC, 0): 2}
+    same = ottla("groups", "reset", "reset", "--topic", f"{TOPIC}:0", "--to-offset", "2", "--execute", "--json").json
+    assert same["undo"] == []
+
+
+def test_offsets_are_deleted_and_committed_again(ottla: Shell, cluster: Cluster) -> None:
+    offsets = {(TOPIC, 0): 1, (TOPIC, 1): 0}
+    commit(cluster, "forgetful", offsets)
+    words = ("groups", "delete-offsets", "forgetful", "--topic", f"{TOPIC}:0")
+    assert ottla(*words).refusal(2) == (
+        f"Delete the offsets of forgetful for {TOPIC}:0? There is nobody to ask: give --yes"
+    )
+    assert ottla(*words, answer="n\n").code == 1
+    assert ottla(*words, "--dry-run").lines[-1] == "Nothing is changed: this is a dry run."
+    assert committed_of(cluster, "forgetful") == offsets
+    told = ottla(*words, "--yes")
+    assert committed_of(cluster, "forgetful") == {(TOPIC, 1): 0}
+    assert ottla(*words, "--yes").refusal() == "group forgetful has committed nothing of that: nothing is changed"
+    ottla.undo(told)
+    assert committed_of(cluster, "forgetful") == offsets
+    assert ottla("groups", "delete-offsets", "forgetful", "--all-topics", "--yes").code == 0
+    assert committed_of(cluster, "forgetful") == {}
+    assert "does not exist" in ottla("groups", "delete-offsets", "nobody", "--all-topics", "--yes").refusal()
+
+
+def test_offsets_that_a_member_reads_stay(ottla: Shell, cluster: Cluster) -> None:
+    joined_classic(cluster, "reading")
+    member = ottla("groups", "members", "reading", "--json").json[0]["members"][0]["member"]
+    request = OffsetCommitRequest(
+        group_id="reading",
+        member_id=member,
+        generation_id_or_member_epoch=1,
+        topics=[
+            OffsetCommitRequestTopic(
+                name=TOPIC,
+                partitions=[OffsetCommitRequestPartition(partition_index=0, committed_offset=0, committed_metadata="")],
+            )
+        ],
+    )
+    answer = cluster.coordinator("reading").ask(request, at_most=8)
+    assert answer.topics[0].partitions[0].error_code == 0
+    refusal = ottla("groups", "delete-offsets", "reading", "--topic", TOPIC, "--yes").refusal()
+    assert f"group reading has members that read {TOPIC}: stop them first; deleted: nothing" in refusal
+
+
+def test_the_start_of_a_share_group_is_reset_and_deleted(
+    ottla: Shell, cluster: Cluster, serving: tuple[Broker, str]
+) -> None:
+    name = "share-reset"
+    beat = ShareGroupHeartbeatRequest(group_id=name, member_id=MEMBER, member_epoch=0, subscribed_topic_names=[TOPIC])
+    until_assigned(cluster, name, beat, "assignment")
+    reset = ("groups", "reset", name, "--topic", TOPIC, "--execute")
+    assert "has members" in ottla(*reset, "--to-earliest").refusal()
+    leave = ShareGroupHeartbeatRequest(group_id=name, member_id=MEMBER, member_epoch=-1, subscribed_topic_names=None)
+    asked(cluster, name, leave)
+    write(serving[0], TOPIC, [Record(0, 0, None, b"x", ())], 0)
+    # Nobody has read anything, so that no start is known.
+    assert starts_of(cluster, name) == {}
+    first = ottla(*reset, "--to-earliest")
+    assert starts_of(cluster, name) == {(TOPIC, 0): 0, (TOPIC, 1): 0}
+    second = ottla(*reset, "--to-latest")
+    assert starts_of(cluster, name)[TOPIC, 0] > 0
+    ottla.undo(second)
+    assert starts_of(cluster, name) == {(TOPIC, 0): 0, (TOPIC, 1): 0}
+    ottla.undo(first)
+    assert starts_of(cluster, name) == {}
+    assert ottla(*reset, "--to-earliest").code == 0
+    part = ottla("groups", "delete-offsets", name, "--topic", f"{TOPIC}:0", "--yes").refusal()
+    assert part == f"a share group's offsets are deleted for whole topics: {TOPIC}-1 has one, too"
+    assert ottla("groups", "delete-offsets", name, "--topic", TOPIC, "--yes").code == 0
+    assert starts_of(cluster, name) == {}
+    assert ottla("groups", "delete", name, "--yes").lines[-1] == (
+        "This cannot be undone: a group is made again by its members."
+    )
+    assert name not in groups(cluster)

@@ -238,3 +238,29 @@ def test_a_compacted_topic_is_not_trimmed_and_neither_are_others(
     refusal = ottla("topics", "trim", filled, compacted, "--to-latest", "--yes").refusal()
     assert refusal == f"topic {compacted} has cleanup.policy=compact: only topics with delete can be trimmed"
     assert starts(ottla, filled) == [0, 0]
+
+
+# --- create and delete
+
+
+def test_of_several_topics_all_are_created_or_none(ottla: Shell, broker: Broker, topic: Callable[..., str]) -> None:
+    there, new = topic(), f"new-{next(numbers)}"
+    assert ottla("topics", "create", new, there).refusal() == f"topic {there} is there already"
+    assert ottla("topics", "create", new, "a/b").refusal().endswith("(INVALID_TOPIC_EXCEPTION)")
+    assert new not in broker.cluster.topics
+    assert ottla("topics", "create", new, there, "--if-not-exists").lines == [
+        f"{new} is created",
+        f"{there} is there already",
+    ]
+    assert new in broker.cluster.topics
+
+
+def test_a_dry_run_of_a_deletion(ottla: Shell, broker: Broker, topic: Callable[..., str]) -> None:
+    names = [topic(), topic()]
+    assert ottla("topics", "delete", *names, "--dry-run").lines == [f"{each} would be deleted" for each in names]
+    assert ottla("topics", "delete", *names, "--dry-run", "--json").json == [
+        {"name": each, "deleted": False} for each in names
+    ]
+    assert set(names) <= set(broker.cluster.topics)
+    assert ottla("topics", "delete", *names, "--yes").code == 0
+    assert not set(names) & set(broker.cluster.topics)
