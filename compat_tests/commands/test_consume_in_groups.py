@@ -72,6 +72,12 @@ def test_a_group_goes_on_where_it_was(ottla, topic, servers, unique, protocol):
     assert ottla(*read, "-eq").out == ottla(*read, "-eq").err == ""
 
 
+def test_a_name_cannot_control_the_terminal(ottla, topic, unique):
+    group = unique("group") + "\n\x1b[31m"
+    told = ottla("consume", topic, "-g", group, "-n", "1").err
+    assert told.count("\n") == 1 and "\x1b" not in told and "\\x1b[31m has committed" in told
+
+
 def test_where_a_group_without_offsets_begins(ottla, topic, unique):
     read = ("consume", topic, "-eq", "-g")
     group = unique("group")
@@ -214,3 +220,36 @@ def test_wrong_use(ottla, topic, unique):
     missing = unique("topic")
     assert f"ottla topics create {missing}" in ottla("consume", missing, "-g", "g", status=1).err
     assert "INVALID_GROUP_ID" in ottla("consume", topic, "-g", "", status=1).err
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_member_goes_on_after_its_broker_was_restarted(start_broker, protocol):
+    broker = start_broker({"num.partitions": "2"})
+    write(broker.bootstrap, "topic", 2)
+    with running(broker.bootstrap, "-q", "-g", "group", "--group-protocol", protocol, "topic") as reading:
+        assert sorted(reading.stdout.readline() for _ in range(2)) == [b"value 0 \n", b"value 1 \n"]
+        broker.kill()
+        broker.restart()
+        write(broker.bootstrap, "topic", 2)
+        assert sorted(reading.stdout.readline() for _ in range(2)) == [b"value 0 \n", b"value 1 \n"]
+        reading.send_signal(signal.SIGINT)
+        assert reading.wait(60) == 0
+        assert b"trying" in reading.stderr.read()
+    read = [*COMMAND, "-b", broker.bootstrap, "topic", "-g", "group", "-eq"]
+    assert subprocess.run(read, capture_output=True, check=True).stdout == b""
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_topic_that_is_made_again_is_read_from_its_beginning(ottla, created, servers, unique, protocol):
+    topic, group = created(2), unique("group")
+    write(servers, topic, 6)
+    with running(servers, topic, "-q", "-g", group, "--group-protocol", protocol) as reading:
+        first = [reading.stdout.readline() for _ in range(6)]
+        ottla("topics", "delete", "--yes", topic)
+        ottla("topics", "create", topic, "-p", "2")
+        write(servers, topic, 2)
+        assert sorted(reading.stdout.readline() for _ in range(2)) == [b"value 0 \n", b"value 1 \n"]
+        reading.send_signal(signal.SIGINT)
+        assert reading.wait(60) == 0
+    assert len(set(first)) == 6
+    assert committed(ottla, group) == [1, 1]

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ottla.server.cli.client.output import RequestFailed, UsageError
+from ottla.server.cli.client.output import RequestFailed, UsageError, note
 from ottla.server.cli.command_line import EXIT_OK, count, is_number
 from ottla.server.cli.on_cluster import add_connection, client_settings, run_on_cluster
 
@@ -231,7 +231,9 @@ def _consume_in_group(cluster: Cluster, options: argparse.Namespace) -> None:
     member = member_of(cluster, options.group, topics, protocol)
     commits = options.commit or COMMITS[0]
     commit_s = None if commits == "never" else COMMIT_S if commits == "regularly" else math.inf
-    group = GroupConsumer(cluster, options.group, member, isolation, bounds.begin, commit_s)
+    group = GroupConsumer(
+        cluster, options.group, member, isolation, bounds.begin, commit_s, restarts=not bounds.begins_at_end
+    )
     with _ended(group, options), suppress(KeyboardInterrupt), Interruption() as interruption:
         _GroupPrinter(group, printer, bounds, interruption, options).run()
 
@@ -250,7 +252,7 @@ def _ended(group: GroupConsumer, options: argparse.Namespace) -> Iterator[None]:
     if not options.quiet:
         named = ", ".join(f"{topic} [{number}] at {at}" for (topic, number), at in sorted(group.committed.items()))
         many = f"{len(group.committed)} partitions" if len(group.committed) > NAMED_MAX else named
-        print(f"% Group {options.group} has committed {many or 'nothing'}", file=sys.stderr, flush=True)
+        note(f"Group {options.group} has committed {many or 'nothing'}")
 
 
 class _GroupBounds:
@@ -262,6 +264,10 @@ class _GroupBounds:
 
     def begin(self, places: Sequence[Partition]) -> Mapping[Partition, int]:
         return {place: begin for place, (begin, _) in self._found(places).items()}
+
+    @property
+    def begins_at_end(self) -> bool:
+        return self._bounds.kind == "end"
 
     @property
     def has_end(self) -> bool:

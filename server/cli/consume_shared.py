@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ottla.server.cli.client.output import Progress, RequestFailed
+from ottla.server.cli.client.output import Progress, RequestFailed, note
 from ottla.server.cli.client.paced_output import Interruption, PacedOutput
 from ottla.server.cli.client.share_consumer import ACCEPT, GAP, RECORDS_MAX, REJECT, RELEASE, Acquired, ShareConsumer
 
@@ -36,7 +36,7 @@ def consume_shared(cluster: Cluster, topics: list[str], printer: RecordPrinter, 
         consumer.end()
     if not options.quiet:
         done = {ACCEPT: "accepted", RELEASE: "released", REJECT: "rejected"}[loop.kind]
-        print(f"% Group {options.group} has {loop.count:,} records {done}", file=sys.stderr, flush=True)
+        note(f"Group {options.group} has {loop.count:,} records {done}")
 
 
 class _Loop:

@@ -68,11 +68,14 @@ class AtEnd(NamedTuple):
 class Consumer:
     """Reader of partitions, over one connection for each leader. It ends when all partitions are closed."""
 
-    def __init__(self, cluster: Cluster, begins: Mapping[Partition, int], isolation: int) -> None:
+    def __init__(
+        self, cluster: Cluster, begins: Mapping[Partition, int], isolation: int, *, restarts: bool = False
+    ) -> None:
+        """`restarts`: go on with the first record, not at the end, where a partition ends before the wanted offset."""
         self.positions = dict(begins)
         """The next offset of each partition that is still read."""
 
-        self._cluster, self._isolation = cluster, isolation
+        self._cluster, self._isolation, self._restarts = cluster, isolation, restarts
         self._leaders: dict[Partition, int] = {}
         self._connections: dict[int, BrokerConnection] = {}
         self._under_way: set[int] = set()
@@ -263,7 +266,7 @@ class Consumer:
             raise TemporaryFailure(
                 f"offset {wanted} of {place[0]}-{place[1]} is refused, although {earliest} to {latest} are there"
             )
-        self.positions[place] = earliest if wanted < earliest else latest
+        self.positions[place] = earliest if wanted < earliest or self._restarts else latest
         say(
             f"offset {wanted} of {place[0]}-{place[1]} is not there ({earliest} to {latest} are);"
             f" going on at {self.positions[place]}"

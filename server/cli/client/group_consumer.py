@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ottla.server.cli.client.cluster import Cluster, Partition
+from ottla.server.cli.client.connection import ANSWER_TIMEOUT_S
 from ottla.server.cli.client.consumer import AtEnd, Batch, Consumer
 from ottla.server.cli.client.groups import committed_of
 from ottla.server.cli.client.membership import Member
@@ -23,6 +24,8 @@ COMMIT_S = 5.0
 """Time between two commits while records come, Kafka's auto.commit.interval.ms."""
 
 IDLE_S = 0.1
+END_S = 3.0
+"""Time for the last commit where the coordinator cannot be reached."""
 
 Begin = Callable[[Sequence[Partition]], Mapping[Partition, int]]
 """Return the offsets at which partitions are begun of which the group has committed none. Raises RequestFailed."""
@@ -32,18 +35,27 @@ class GroupConsumer:
     """Consumer of the partitions that a group assigns to `member`. It also commits their offsets."""
 
     def __init__(
-        self, cluster: Cluster, group: str, member: Member, isolation: int, begin: Begin, commit_s: float | None
+        self,
+        cluster: Cluster,
+        group: str,
+        member: Member,
+        isolation: int,
+        begin: Begin,
+        commit_s: float | None,
+        *,
+        restarts: bool = True,
     ) -> None:
         """Create the consumer. `commit_s`: seconds between two commits; None: never commit."""
         self.done: dict[Partition, int] = {}
         """Offset up to which each assigned partition is written."""
         self.committed: dict[Partition, int] = {}
         """Committed offsets of the assigned partitions; in the end also of those that were taken away."""
-        self._reader = Consumer(cluster, {}, isolation)
+        self._reader = Consumer(cluster, {}, isolation, restarts=restarts)
         self._cluster, self._group, self._member, self._begin = cluster, group, member, begin
         self._commit_s = commit_s
         self._next_commit_s = time.monotonic() + (commit_s or 0)
         self._closed: set[Partition] = set()
+        self._told_gone: set[Partition] = set()
 
     @property
     def is_over(self) -> bool:
@@ -88,21 +100,29 @@ class GroupConsumer:
         """Send a heartbeat if one is due. Call this while records are being written."""
         self._member.beat()
 
-    def commit(self) -> None:
-        """Commit those offsets in `done` that are not committed yet. Raises RequestFailed."""
+    def commit(self, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+        """Commit the offsets in `done` that are new. Raises RequestFailed.
+
+        `timeout_s`: time for further attempts after a failure.
+        """
         new = {place: offset for place, offset in self.done.items() if self.committed.get(place) != offset}
         if self._commit_s is None or not new:
             return
-        if self._member.commit(new):
-            self.committed.update(new)
+        taken = self._member.commit(new, timeout_s)
+        self.committed.update({place: new[place] for place in taken})
         self._next_commit_s = time.monotonic() + self._commit_s
+        if self._member.is_lost:
+            return
+        for topic, number in sorted(new.keys() - set(taken) - self._told_gone):
+            self._told_gone.add((topic, number))
+            say(f"the offset of {topic}-{number} is not committed: the topic is gone")
 
     def end(self) -> None:
         """Commit the offsets of written records, leave the group and disconnect. Raises RequestFailed."""
         self._reader.close_all()
         try:
             if not self._member.is_lost:
-                self.commit()
+                self.commit(END_S)
             if self._member.is_lost:
                 self._forget()
         finally:

@@ -12,7 +12,9 @@ from __future__ import annotations
 import base64
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Protocol
 
 from ottla.server.cli.client.assignment import (
@@ -24,7 +26,7 @@ from ottla.server.cli.client.assignment import (
     subscription,
     topics_in,
 )
-from ottla.server.cli.client.cluster import Cluster, Partition, TemporaryFailure, by_topic, failed
+from ottla.server.cli.client.cluster import Cluster, Partition, TemporaryFailure, failed
 from ottla.server.cli.client.connection import ANSWER_TIMEOUT_S, BrokerConnection
 from ottla.server.cli.client.groups import NAMES_MAX_VERSION, commit_request
 from ottla.server.cli.client.output import ConnectionLost
@@ -48,7 +50,9 @@ REBALANCE_S = 300.0
 """Time that the others wait for a member that is writing, Kafka's max.poll.interval.ms."""
 
 METADATA_S = 30.0
-LEAVE_S = 5.0
+LEAVE_S = 2.0
+STALE_MAX = 3
+"""Attempts of a commit while the epoch of the member changes."""
 _PATIENCE_S = 10.0  # a group that was empty lets its first member wait for three seconds
 _MOVED = (
     ErrorCode.NOT_COORDINATOR,
@@ -59,6 +63,7 @@ _LOST = (
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.ILLEGAL_GENERATION,
     ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.STALE_MEMBER_EPOCH,
     ErrorCode.REBALANCE_IN_PROGRESS,
 )
 """Errors of a commit after which others may have the partitions."""
@@ -80,8 +85,12 @@ class Member(Protocol):
     def join(self) -> tuple[Partition, ...]:
         """Join the group, or accept a new assignment; return the assigned partitions. Raises RequestFailed."""
 
-    def commit(self, offsets: Mapping[Partition, int]) -> bool:
-        """Commit offsets. If the group rejects them, set `is_lost` and return False. Raises RequestFailed."""
+    def commit(self, offsets: Mapping[Partition, int], timeout_s: float = ANSWER_TIMEOUT_S) -> Collection[Partition]:
+        """Commit offsets; return the partitions of which they are committed. Raises RequestFailed.
+
+        Partitions whose topic is gone are left out. If the group does not take offsets from this member, the result is empty
+        and `is_lost` is set. `timeout_s`: time for further attempts after a failure.
+        """
 
     def leave(self) -> None:
         """Leave the group. Raises RequestFailed."""
@@ -110,9 +119,8 @@ class Coordinator:
         """
 
         def once() -> Any:
-            connection = self._connected()
             try:
-                answer = connection.ask(request, at_most=at_most, timeout_s=answer_s)
+                answer = self._connected().ask(request, at_most=at_most, timeout_s=answer_s)
             except ConnectionLost as error:
                 self.hang_up()
                 raise TemporaryFailure(str(error)) from None
@@ -122,6 +130,16 @@ class Coordinator:
             return answer
 
         return self.cluster.patiently(once, timeout_s)
+
+    def commit(
+        self, offsets: Mapping[Partition, int], member_id: str, epoch: int, timeout_s: float
+    ) -> dict[Partition, int]:
+        """Commit offsets as a member; return the error code of each partition. Raises RequestFailed."""
+        request = commit_request(self.group, offsets, member_id, epoch)
+        answer = self.ask(request, _commit_code, at_most=NAMES_MAX_VERSION, timeout_s=timeout_s)
+        return {
+            (topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions
+        }
 
     def hang_up(self) -> None:
         """Close the connection; the next request opens another one."""
@@ -144,6 +162,18 @@ def _code(answer: Any) -> int:
 def _commit_code(answer: OffsetCommitResponse) -> int:
     """Return the first error code in a response to a commit; 0 if all offsets were committed."""
     return next((each.error_code for topic in answer.topics for each in topic.partitions if each.error_code), 0)
+
+
+def _is_lost(codes: Mapping[Partition, int]) -> bool:
+    return any(code in _LOST for code in codes.values())
+
+
+def _committed(group: str, codes: Mapping[Partition, int]) -> list[Partition]:
+    """Return the partitions without an error; leave those out whose topic is gone. Raises RequestFailed for others."""
+    for (topic, number), code in codes.items():
+        if code and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise failed(f"the offset of {topic}-{number} of group {group}", code)
+    return [place for place, code in codes.items() if not code]
 
 
 class ClassicMember:
@@ -241,15 +271,12 @@ class ClassicMember:
         answer = self._cluster.metadata(topics)
         return {each.name or "": len(each.partitions) for each in answer.topics if not each.error_code}
 
-    def commit(self, offsets: Mapping[Partition, int]) -> bool:
-        request = commit_request(self._group, offsets, self._member_id, self._generation)
-        code = _commit_code(self._coordinator.ask(request, _commit_code, at_most=NAMES_MAX_VERSION))
-        if code in _LOST:
+    def commit(self, offsets: Mapping[Partition, int], timeout_s: float = ANSWER_TIMEOUT_S) -> Collection[Partition]:
+        codes = self._coordinator.commit(offsets, self._member_id, self._generation, timeout_s)
+        if _is_lost(codes):
             self.must_join = self.is_lost = True
-            return False
-        if code:
-            raise failed(f"the offsets of group {self._group}", code)
-        return True
+            return ()
+        return _committed(self._group, codes)
 
     def leave(self) -> None:
         self._coordinator.hang_up()
@@ -260,6 +287,9 @@ class ClassicMember:
         self._coordinator.ask(request, _code, answer_s=LEAVE_S, timeout_s=LEAVE_S)
         self._member_id = ""
 
+
+_Place = tuple[bytes, int]
+"""Id of a topic, and number of a partition."""
 
 JOINING, LEAVING = 0, -1  # member epochs with a meaning of their own
 
@@ -278,8 +308,8 @@ class ConsumerMember:
         self._topics = sorted(topics)
         self._names = TopicNames(cluster, self._topics)
         self._member_id, self._epoch = new_member_id(), JOINING
-        self._owned: tuple[Partition, ...] = ()
-        self._target: tuple[Partition, ...] = ()
+        self._owned: frozenset[_Place] = frozenset()
+        self._target: frozenset[_Place] = frozenset()
         self._next_beat_s = 0.0
         self._settled_s = 0.0
 
@@ -293,7 +323,7 @@ class ConsumerMember:
 
     def join(self) -> tuple[Partition, ...]:
         if self.is_lost or self._epoch == JOINING:
-            self._owned = self._target = ()
+            self._owned = self._target = frozenset()
             self.is_lost = False
             self._settled_s = time.monotonic() + 2 * HEARTBEAT_S
             self._send(JOINING, is_whole=True)
@@ -301,13 +331,13 @@ class ConsumerMember:
         if not self.is_lost and self._owned != self._target:
             self._owned = self._target
             self._send(self._epoch, is_whole=True)
-        return self._owned
+        return self._names.partitions(self._owned)
 
     def _send(self, epoch: int, *, is_whole: bool = False) -> None:
         """Send a heartbeat. `is_whole`: include the subscription and the owned partitions. Raises RequestFailed."""
         owned = [
-            TopicPartitions(topic_id=self._names.ids[topic], partitions=numbers)
-            for topic, numbers in by_topic(self._owned).items()
+            TopicPartitions(topic_id=topic_id, partitions=[number for _, number in places])
+            for topic_id, places in groupby(sorted(self._owned), key=itemgetter(0))
         ]
         request = ConsumerGroupHeartbeatRequest(
             group_id=self._group,
@@ -327,23 +357,20 @@ class ConsumerMember:
         self._epoch = answer.member_epoch
         self._next_beat_s = time.monotonic() + min(answer.heartbeat_interval_ms / 1000, HEARTBEAT_S)
         if answer.assignment is not None:
-            self._target = self._names.partitions(answer.assignment.topic_partitions)
+            self._target = places_in(answer.assignment)
             self.must_join = self._target != self._owned
 
-    def commit(self, offsets: Mapping[Partition, int]) -> bool:
-        for _ in range(3):
-            request = commit_request(self._group, offsets, self._member_id, self._epoch)
-            code = _commit_code(self._coordinator.ask(request, _commit_code, at_most=NAMES_MAX_VERSION))
-            if code != ErrorCode.STALE_MEMBER_EPOCH:
+    def commit(self, offsets: Mapping[Partition, int], timeout_s: float = ANSWER_TIMEOUT_S) -> Collection[Partition]:
+        for _ in range(STALE_MAX):
+            codes = self._coordinator.commit(offsets, self._member_id, self._epoch, timeout_s)
+            if ErrorCode.STALE_MEMBER_EPOCH not in codes.values():
                 break
             self._send(self._epoch)  # the answer tells the newer epoch
-        if code in _LOST or code == ErrorCode.STALE_MEMBER_EPOCH:
+        if _is_lost(codes):
             self.must_join = self.is_lost = True
             self._epoch = JOINING
-            return False
-        if code:
-            raise failed(f"the offsets of group {self._group}", code)
-        return True
+            return ()
+        return _committed(self._group, codes)
 
     def leave(self) -> None:
         self._coordinator.hang_up()
@@ -362,19 +389,24 @@ class TopicNames:
         self.ids: dict[str, bytes] = {}
         self.names: dict[bytes, str] = {}
 
-    def partitions(self, found: Sequence[Any]) -> tuple[Partition, ...]:
-        """Return the partitions in `found`, sorted, with topic names for ids. Raises RequestFailed for unknown ids."""
-        if any(each.topic_id not in self.names for each in found):
+    def partitions(self, found: Collection[_Place]) -> tuple[Partition, ...]:
+        """Convert topic ids and numbers to partitions, sorted. Raises RequestFailed if a topic is not known in time."""
+        if any(topic_id not in self.names for topic_id, _ in found):
             self._cluster.patiently(lambda: self._learn(found))
-        return tuple(sorted((self.names[each.topic_id], number) for each in found for number in each.partitions))
+        return tuple(sorted((self.names[topic_id], number) for topic_id, number in found))
 
-    def _learn(self, found: Sequence[Any]) -> None:
+    def _learn(self, found: Collection[_Place]) -> None:
         for topic in self._cluster.metadata(self._topics).topics:
             if not topic.error_code:
                 self.ids[topic.name or ""] = topic.topic_id
                 self.names[topic.topic_id] = topic.name or ""
-        if any(each.topic_id not in self.names for each in found):
+        if any(topic_id not in self.names for topic_id, _ in found):
             raise TemporaryFailure("the group assigns a topic that the brokers do not tell of yet")
+
+
+def places_in(assignment: Any) -> frozenset[_Place]:
+    """Return the partitions of an assignment by their topics' ids."""
+    return frozenset((each.topic_id, number) for each in assignment.topic_partitions for number in each.partitions)
 
 
 def member_of(cluster: Cluster, group: str, topics: Sequence[str], protocol: str) -> Member:

@@ -60,6 +60,12 @@ def say(text: str) -> None:
     print(f"ottla: {line}".encode("utf-8", "backslashreplace").decode(), file=sys.stderr, flush=True)
 
 
+def note(text: str) -> None:
+    """Print one line about the records of a command on stderr, marked as kcat marks such lines."""
+    line = " ".join(shown_text(text).split())
+    print(f"% {line}".encode("utf-8", "backslashreplace").decode(), file=sys.stderr, flush=True)
+
+
 def _escaped(found: re.Match[str]) -> str:
     code = ord(found[0])
     if code < 0x100:

@@ -19,7 +19,15 @@ from typing import Any, NamedTuple
 from ottla.server.cli.client.cluster import Cluster, Partition, TemporaryFailure, by_topic, failed, leaders_of
 from ottla.server.cli.client.connection import ANSWER_TIMEOUT_S, BrokerConnection
 from ottla.server.cli.client.consumer import Batch, corrupt
-from ottla.server.cli.client.membership import JOINING, LEAVE_S, LEAVING, Coordinator, TopicNames, new_member_id
+from ottla.server.cli.client.membership import (
+    JOINING,
+    LEAVE_S,
+    LEAVING,
+    Coordinator,
+    TopicNames,
+    new_member_id,
+    places_in,
+)
 from ottla.server.cli.client.output import ConnectionLost, RequestFailed, say
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.share_fetch import (
@@ -116,7 +124,7 @@ class ShareConsumer:
             raise failed(f"group {self._group}", answer.error_code, answer.error_message)
         self._epoch = answer.member_epoch
         if answer.assignment is not None:
-            self._assigned = self._names.partitions(answer.assignment.topic_partitions)
+            self._assigned = self._names.partitions(places_in(answer.assignment))
         self._next_beat_s = time.monotonic() + (BEAT_S if self._assigned else FIRST_BEAT_S)
 
     def end(self) -> None:
