@@ -94,6 +94,19 @@ def announce(lines: Iterable[str]) -> None:
             logger.warning("The announcement is lost: %s", failed)
 
 
+def check_reader() -> None:
+    """Raise OutputUnread if stdout is a pipe that nobody reads any more, which else only the next write would find out."""
+    import select  # only for those that wait
+
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout, 0)
+    except (OSError, ValueError):  # a stand-in for stdout
+        return
+    if any(event & select.POLLERR for _, event in poll.poll(0)):
+        raise OutputUnread("nobody reads stdout")
+
+
 BOLD, RED = "1", "1;31"
 
 

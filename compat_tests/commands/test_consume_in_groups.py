@@ -85,6 +85,7 @@ def test_where_a_group_without_offsets_begins(ottla, topic, unique):
     assert committed(ottla, group) == [5, 5]
     # What is committed wins over -o, as in Kafka's clients.
     assert ottla(*read, group, "--from-beginning").out == ""
+    assert ottla(*read, unique("group"), "-X", "auto.offset.reset=largest").out == ""
     assert ottla(*read, unique("group"), "-o", "-1").out.count("\n") == 2
     assert ottla(*read, unique("group"), "-o", "e@1").out == ""
     assert ottla("consume", topic, "-q", "-g", unique("group"), "-o", "e@99999999999999").out.count("\n") == 10

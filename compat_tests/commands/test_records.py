@@ -197,6 +197,14 @@ def test_a_closed_pipe_ends_it(bootstrap, topic, producer):
         assert process.wait(60) == 0
 
 
+@pytest.mark.parametrize("more", [(), ("-g", "of-a-closed-pipe"), ("-g", "share-of-a-closed-pipe", "--share")])
+def test_a_closed_pipe_ends_it_even_if_no_record_comes(bootstrap, topic, more):
+    with running("consume", bootstrap, "-q", topic, *more) as process:
+        process.stdout.close()
+        assert process.wait(60) == 0
+        assert process.stderr.read() == b""
+
+
 def test_lines_are_written_as_they_are_typed(bootstrap, topic):
     with (
         running("consume", bootstrap, "-q", topic) as reading,

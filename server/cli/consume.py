@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ottla.server.cli.client.output import RequestFailed, UsageError, note
 from ottla.server.cli.command_line import EXIT_OK, count, is_number
 from ottla.server.cli.on_cluster import add_connection, client_settings, run_on_cluster
+from ottla.server.standard_streams import check_reader
 
 if TYPE_CHECKING:
     from ottla.server.cli.client.bounds import Bounds
@@ -25,6 +26,15 @@ if TYPE_CHECKING:
 
 COMMITS = ("regularly", "each", "end", "never")
 PROTOCOLS = ("classic", "consumer")
+RESETS = {
+    "earliest": "earliest",
+    "smallest": "earliest",
+    "beginning": "earliest",
+    "latest": "latest",
+    "largest": "latest",
+    "end": "latest",
+}
+"""Values of auto.offset.reset, of Kafka's clients and of librdkafka, as values of -o."""
 ACKNOWLEDGEMENTS = ("accept", "release", "reject")
 NAMED_MAX = 5
 """Partitions that are named in the line about what is committed."""
@@ -86,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_group(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("group").add_argument
-    add("-g", "--group", metavar="GROUP", help="read as a member of this group, and commit offsets")
+    add("-g", "-G", "--group", metavar="GROUP", help="read as a member of this group, and commit offsets")
     commits = "regularly: every 5 s and at the end (the default); each: after each record; end: at the end alone; never"
     add("--commit", choices=COMMITS, help=commits)
     protocols = "classic (the default), or consumer: that of KIP-848, where the broker assigns"
@@ -129,7 +139,9 @@ def run(options: argparse.Namespace) -> int:
 def _bounds(options: argparse.Namespace) -> Bounds:
     from ottla.server.cli.client.bounds import parse_bounds
 
-    bounds = parse_bounds([*options.offset, *(["earliest"] if options.from_beginning else [])])
+    texts = [*options.offset, *(["earliest"] if options.from_beginning else [])]
+    reset = client_settings(options).get("auto.offset.reset") if options.group is not None and not texts else None
+    bounds = parse_bounds([RESETS[reset]] if reset in RESETS else texts)
     if bounds.is_stored and options.group is None:
         raise UsageError("-o stored needs a group: -g GROUP")
     return bounds
@@ -155,7 +167,7 @@ def _consume(cluster: Cluster, options: argparse.Namespace) -> None:
     progress = Progress(is_quiet=options.quiet or sys.stdout.isatty())
     size = 0
     try:
-        for each in consumer:
+        for each in _events(consumer):
             if isinstance(each, Batch):
                 end = ends.get(each.place)
                 size += _write(printer.printed(each, end))
@@ -172,6 +184,12 @@ def _consume(cluster: Cluster, options: argparse.Namespace) -> None:
     finally:
         progress.end()
         consumer.close_all()
+
+
+def _events(consumer: Consumer) -> Iterator[Batch | AtEnd]:
+    while consumer.positions:
+        check_reader()
+        yield from consumer.round()
 
 
 def _write(data: bytes) -> int:
@@ -310,6 +328,7 @@ class _GroupPrinter:
     def run(self) -> None:
         try:
             while not (self._printer.is_done or (self._ends_at_end and self._group.is_over)):
+                check_reader()
                 for each in self._group.round():
                     self._take(each)
                     if self._printer.is_done:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ottla.server.cli.client.output import Progress, RequestFailed, note
 from ottla.server.cli.client.paced_output import Interruption, PacedOutput
 from ottla.server.cli.client.share_consumer import ACCEPT, GAP, RECORDS_MAX, REJECT, RELEASE, Acquired, ShareConsumer
+from ottla.server.standard_streams import check_reader
 
 if TYPE_CHECKING:
     from ottla.server.cli.client.cluster import Cluster
@@ -58,6 +59,7 @@ class _Loop:
     def run(self) -> None:
         try:
             while not (self._printer.is_done or self._is_at_end):
+                check_reader()
                 left = RECORDS_MAX if self._options.count is None else self._options.count - self._printer.count
                 for each in self._consumer.round(min(self._records_max, left)):
                     self._take(each)

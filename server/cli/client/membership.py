@@ -29,7 +29,7 @@ from ottla.server.cli.client.assignment import (
 from ottla.server.cli.client.cluster import Cluster, Partition, TemporaryFailure, failed
 from ottla.server.cli.client.connection import ANSWER_TIMEOUT_S, BrokerConnection
 from ottla.server.cli.client.groups import NAMES_MAX_VERSION, commit_request
-from ottla.server.cli.client.output import ConnectionLost
+from ottla.server.cli.client.output import ConnectionLost, RequestFailed
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.classic_group import (
     HeartbeatRequest,
@@ -353,7 +353,9 @@ class ConsumerMember:
             self._epoch = JOINING
             return
         if answer.error_code:
-            raise failed(f"group {self._group}", answer.error_code, answer.error_message)
+            refusal = failed(f"group {self._group}", answer.error_code, answer.error_message)
+            is_unknown = answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+            raise RequestFailed(f"{refusal}; try --group-protocol classic") if is_unknown else refusal
         self._epoch = answer.member_epoch
         self._next_beat_s = time.monotonic() + min(answer.heartbeat_interval_ms / 1000, HEARTBEAT_S)
         if answer.assignment is not None:
