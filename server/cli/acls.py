@@ -9,7 +9,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, report, undo_command
+from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, option_words, report, undo_command
 from ottla.server.cli.client.cluster import failed
 from ottla.server.cli.client.output import RequestFailed, UsageError, print_json, print_line, print_table
 from ottla.server.cli.command_line import EXIT_OK
@@ -496,11 +496,11 @@ def _undo(options: argparse.Namespace, action: str, rules: Iterable[Acl]) -> lis
 
 
 def _rule_options(pattern: Pattern, principal: str, host: str, permission: Permission) -> Iterator[str]:
-    yield from (f"--{word_of(permission)}", principal)
+    yield from option_words(f"--{word_of(permission)}", principal)
     if pattern.resource_type is ResourceType.CLUSTER:
         yield "--cluster"
     else:
-        yield from (f"--{word_of(pattern.resource_type)}", pattern.name)
+        yield from option_words(f"--{word_of(pattern.resource_type)}", pattern.name)
     if pattern.pattern_type is PatternType.PREFIXED:
         yield from ("--pattern", "prefixed")
-    yield from ("--host", host)
+    yield from option_words("--host", host)

@@ -75,14 +75,25 @@ def _done_before(done: Sequence[str]) -> str:
     return f"done before that: {', '.join(done)}" if done else "nothing else was changed"
 
 
-def undo_command(options: argparse.Namespace, *words: str) -> str:
-    """Return a command line that undoes a change, with this command's address of the cluster and settings file."""
+def option_words(name: str, value: str) -> list[str]:
+    """Return the words of an option with its value, which may begin with a hyphen."""
+    return [f"{name}={value}"] if value.startswith("-") else [name, value]
+
+
+def undo_command(options: argparse.Namespace, command: str, action: str, *words: str, names: Sequence[str] = ()) -> str:
+    """Return a command line that undoes a change, with this command's address of the cluster and settings file.
+
+    `names`: positional arguments, such as topics; `words`: everything else.
+    """
     cluster = []
     if address := getattr(options, "bootstrap_server", None):
         cluster += ["-b", address]
     if file := getattr(options, "command_config", None):
         cluster += ["--command-config", str(file)]
-    return shlex.join(["ottla", *words, *cluster])
+    # argparse takes names that begin with a hyphen for options, unless they stand behind two of them.
+    if any(each.startswith("-") for each in names):
+        return shlex.join(["ottla", command, action, *words, *cluster, "--", *names])
+    return shlex.join(["ottla", command, action, *names, *words, *cluster])
 
 
 def report(
@@ -102,6 +113,6 @@ def report(
         print_line("Nothing is changed: this is a dry run.")
         return
     for each in undo:
-        print_line(f"To undo: {each}")
+        print_line(f"To undo: {shown_text(each)}")
     if never and not undo:
         print_line(f"This cannot be undone: {never}.")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.cli.changes import Step, add_dry_run, carry_out, report, undo_command
+from ottla.server.cli.changes import Step, add_dry_run, carry_out, option_words, report, undo_command
 from ottla.server.cli.client.configs import (
     BROKER,
     CLIENT_METRICS,
@@ -178,14 +178,20 @@ def _change(
     if not options.dry_run:
         carry_out([_step(cluster, each, changes) for each in resources])
     rows = [
-        (str(resource), each.name, _value(each, each.before), _value(each, each.after))
+        (str(resource), each.name, _value(each, each.before), _value(each, each.after_text))
         for resource, found in altered.items()
         for each in found
     ]
     value = {
         "changed": [
-            {"resource": resource, "setting": name, "from": before, "to": after}
-            for resource, name, before, after in rows
+            {
+                "resource": str(resource),
+                "setting": each.name,
+                "from": _value(each, each.before),
+                "to": _value(each, each.after),
+            }
+            for resource, found in altered.items()
+            for each in found
         ]
     }
     undo = [line for resource, found in altered.items() for line in _undo(options, resource, found)]
@@ -228,6 +234,6 @@ def _undo(options: argparse.Namespace, resource: Resource, altered: Sequence[Alt
         words = [
             word
             for name, value in changes
-            for word in (("--delete", name) if value is None else ("--set", f"{name}={value}"))
+            for word in (option_words("--delete", name) if value is None else ("--set", f"{name}={value}"))
         ]
-        yield undo_command(options, "configs", options.kind, *([resource.name] if resource.name else []), *words)
+        yield undo_command(options, "configs", options.kind, *words, names=[resource.name] if resource.name else [])

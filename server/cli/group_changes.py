@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, report, undo_command
+from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, option_words, report, undo_command
 from ottla.server.cli.client.groups import (
     SHARE,
     WITHOUT_MEMBERS,
@@ -115,7 +115,7 @@ def _undo_reset(
     changed = {place: before[place] for place in planned if place in before and before[place] != planned[place]}
     yield from _commits(options, options.name, changed)
     if new := [place for place in planned if place not in before]:
-        yield undo_command(options, "groups", "delete-offsets", options.name, *_topic_words(new))
+        yield undo_command(options, "groups", "delete-offsets", *_topic_words(new), names=[options.name])
 
 
 # --- delete-offsets
@@ -220,8 +220,8 @@ def _commits(options: argparse.Namespace, group: str, offsets: Mapping[Partition
     """Yield commands that restore a group's offsets, one command for each offset."""
     for offset in sorted(set(offsets.values())):
         named = _topic_words(place for place, each in offsets.items() if each == offset)
-        yield undo_command(options, "groups", "reset", group, *named, "--to-offset", str(offset), "--execute")
+        yield undo_command(options, "groups", "reset", *named, "--to-offset", str(offset), "--execute", names=[group])
 
 
 def _topic_words(places: Iterable[Partition]) -> list[str]:
-    return [word for each in place_words(dict.fromkeys(places)) for word in ("--topic", each)]
+    return [word for each in place_words(dict.fromkeys(places)) for word in option_words("--topic", each)]

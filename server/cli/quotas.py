@@ -6,7 +6,8 @@ import argparse
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, report, undo_command
+from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, option_words, report, undo_command
+from ottla.server.cli.client.cluster import only
 from ottla.server.cli.client.configs import assignment
 from ottla.server.cli.client.output import RequestFailed, UsageError, print_json, print_line, print_table
 from ottla.server.cli.command_line import EXIT_OK
@@ -233,8 +234,9 @@ def _alter(cluster: Cluster, entity: Entity, wanted: Mapping[str, float | None],
     request = AlterClientQuotasRequest(entries=[entry], validate_only=only_checks)
 
     def ask() -> None:
-        for each in cluster.controller().ask(request).entries:
-            cluster.check(f"the quotas of {_words(entity)}", each.error_code, each.error_message)
+        what = f"the quotas of {_words(entity)}"
+        found = only(cluster.controller().ask(request).entries, what)
+        cluster.check(what, found.error_code, found.error_message)
 
     cluster.patiently(ask)
 
@@ -250,5 +252,5 @@ def _undo(
         yield undo_command(options, "quotas", "remove", *of, *new)
 
 
-def _entity_words(kind: str, name: str | None) -> tuple[str, ...]:
-    return (f"--{kind.removesuffix('-id')}-defaults",) if name is None else (f"--{kind}", name)
+def _entity_words(kind: str, name: str | None) -> list[str]:
+    return [f"--{kind.removesuffix('-id')}-defaults"] if name is None else option_words(f"--{kind}", name)

@@ -323,7 +323,9 @@ def _report(options: argparse.Namespace, before: Targets, after: Targets, done: 
 
     # A partition that is on its way is sent back; of one that has arrived the same words move it again.
     back = [f"{topic}:{number}={ids(before[topic, number])}" for topic, number in sorted(after)]
-    report(options, value, show, [undo_command(options, "reassign", "execute", *back, "--replace")] if back else [])
+    report(
+        options, value, show, [undo_command(options, "reassign", "execute", "--replace", names=back)] if back else []
+    )
 
 
 # --- verify and cancel

@@ -193,7 +193,7 @@ def _create(cluster: Cluster, options: argparse.Namespace) -> int:
     }
     pairs = [("token", made.token_id), ("secret", secret), ("owner", str(value["owner"]))]
     pairs += [("expires", _time(made.expiry_timestamp_ms)), ("at most", _time(made.max_timestamp_ms))]
-    undo = undo_command(options, "tokens", "expire", made.token_id)
+    undo = undo_command(options, "tokens", "expire", names=[made.token_id])
     report(options, value, lambda: print_pairs(pairs), [undo])
     return EXIT_OK
 

@@ -14,6 +14,7 @@ from ottla.server.cli.client.cluster import (
     Cluster,
     TemporaryFailure,
     by_topic,
+    check_answered,
     leaders_of,
     offsets_at,
 )
@@ -137,8 +138,10 @@ def _create_partitions(cluster: Cluster, counts: dict[str, int], wanted: int, *,
     request = CreatePartitionsRequest(topics=topics, timeout_ms=TIMEOUT_MS, validate_only=only_checks)
 
     def ask() -> None:
-        for each in cluster.controller().ask(request).results:
+        results = cluster.controller().ask(request).results
+        for each in results:
             cluster.check(f"topic {each.name}", each.error_code, each.error_message)
+        check_answered("new partitions", counts, (each.name for each in results))
 
     cluster.patiently(ask)
 
@@ -160,7 +163,7 @@ def _as_json(name: str, present: int | None, wanted: int, altered: Iterable[Alte
 
 def _rows(name: str, present: int | None, wanted: int, altered: Iterable[Altered]) -> list[tuple[str, str, Any, Any]]:
     partitions = [] if present is None else [(name, "partitions", str(present), str(wanted))]
-    return partitions + [(name, each.name, each.before, each.after) for each in altered]
+    return partitions + [(name, each.name, each.before, each.after_text) for each in altered]
 
 
 def _undo(options: argparse.Namespace, altered: dict[str, list[Altered]]) -> list[str]:
@@ -170,7 +173,7 @@ def _undo(options: argparse.Namespace, altered: dict[str, list[Altered]]) -> lis
         if changes:
             topics_by_changes.setdefault(changes, []).append(name)
     return [
-        undo_command(options, "topics", "alter", *names, *(word for each in changes for word in _words(each)))
+        undo_command(options, "topics", "alter", *(word for each in changes for word in _words(each)), names=names)
         for changes, names in topics_by_changes.items()
     ]
 
@@ -239,6 +242,7 @@ def _delete_records(cluster: Cluster, offsets: dict[Partition, int]) -> None:
 
     try:
         cluster.patiently(ask)
+        check_answered("deleting records", offsets, done)
     except RequestFailed as error:
         if not done:
             raise

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, report, undo_command
+from ottla.server.cli.client.cluster import check_answered
 from ottla.server.cli.client.output import (
     RequestFailed,
     UsageError,
@@ -148,8 +149,8 @@ def _add(cluster: Cluster, options: argparse.Namespace) -> int:
         raise RequestFailed(
             f"user {options.name} has a password for {options.mechanism} already: `ottla users alter` changes it"
         )
-    words = ("delete", options.name, "--mechanism", options.mechanism)
-    return _set(cluster, options, "added", [undo_command(options, "users", *words)])
+    undo = undo_command(options, "users", "delete", "--mechanism", options.mechanism, names=[options.name])
+    return _set(cluster, options, "added", [undo])
 
 
 def _alter(cluster: Cluster, options: argparse.Namespace) -> int:
@@ -248,8 +249,14 @@ def _change(
     request = AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions)
 
     def ask() -> None:
-        for each in cluster.controller().ask(request).results:
+        results = cluster.controller().ask(request).results
+        for each in results:
             cluster.check(f"user {each.user}", each.error_code, each.error_message)
+        check_answered(
+            "users",
+            [*(each.name for each in deletions), *(each.name for each in upsertions)],
+            (each.user for each in results),
+        )
 
     cluster.patiently(ask)
 

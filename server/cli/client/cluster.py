@@ -73,6 +73,14 @@ def only(answered: Sequence[T], what: str) -> T:
     return answered[0]
 
 
+def check_answered(what: str, wanted: Iterable[T], answered: Iterable[T]) -> None:
+    """Raise RequestFailed if a response lacks the result of something that was asked for."""
+    if missing := set(wanted).difference(answered):
+        raise RequestFailed(
+            f"{what}: the broker does not say what became of {next(iter(missing))}; is it a Kafka broker?"
+        )
+
+
 def nearest_settings(names: Iterable[str]) -> str:
     """Return "; did you mean NAME?" for those of `names` that are no topic settings; empty without a near name."""
     from ottla.replication.config import LogConfig

@@ -150,6 +150,11 @@ class Altered(NamedTuple):
     is_sensitive: bool
 
     @property
+    def after_text(self) -> str:
+        """Value after the change, for people. A cluster does not tell the default that follows a deletion."""
+        return "(default)" if self.after is None else self.after
+
+    @property
     def undo(self) -> Change | None:
         """Change that undoes this one; None if nothing is to be undone, or the former value is a secret."""
         if self.had_own and (self.is_sensitive or self.own_before == self.after):

@@ -7,7 +7,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.server.cli.client.assignment import PROTOCOL_TYPE, assigned
-from ottla.server.cli.client.cluster import LATEST, Cluster, Partition, by_topic, nearest, offsets_at, only
+from ottla.server.cli.client.cluster import (
+    LATEST,
+    Cluster,
+    Partition,
+    by_topic,
+    check_answered,
+    nearest,
+    offsets_at,
+    only,
+)
 from ottla.server.cli.client.output import RequestFailed
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.consumer_group import ConsumerGroupDescribeRequest
@@ -205,10 +214,12 @@ def set_starts(cluster: Cluster, group: str, offsets: Mapping[Partition, int]) -
     def ask() -> None:
         answer = cluster.coordinator(group).ask(request)
         cluster.check(f"group {group}", answer.error_code, answer.error_message)
-        for topic in answer.responses:
-            for each in topic.partitions:
-                what = f"{topic.topic_name}-{each.partition_index} of group {group}"
-                cluster.check(what, each.error_code, each.error_message)
+        answered = {
+            (topic.topic_name, each.partition_index): each for topic in answer.responses for each in topic.partitions
+        }
+        for (topic_name, number), each in answered.items():
+            cluster.check(f"{topic_name}-{number} of group {group}", each.error_code, each.error_message)
+        check_answered(f"group {group}", offsets, answered)
 
     cluster.patiently(ask)
 
@@ -236,6 +247,7 @@ def delete_offsets(cluster: Cluster, group: str, places: Sequence[Partition]) ->
                     f"group {group} has members that read {topic}: stop them first; deleted: {done or 'nothing'}"
                 )
             cluster.check(f"{topic}-{number} of group {group}", code)
+        check_answered(f"group {group}", places, ((topic, number) for topic, number, _ in results))
 
     cluster.patiently(ask)
 
@@ -251,6 +263,7 @@ def delete_starts(cluster: Cluster, group: str, topics: Sequence[str]) -> None:
         cluster.check(f"group {group}", answer.error_code, answer.error_message)
         for each in answer.responses:
             cluster.check(f"{each.topic_name} of group {group}", each.error_code, each.error_message)
+        check_answered(f"group {group}", topics, (each.topic_name for each in answer.responses))
 
     cluster.patiently(ask)
 

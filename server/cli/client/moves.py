@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.server.cli.client.cluster import Partition, by_topic
+from ottla.server.cli.client.cluster import Partition, by_topic, check_answered
 from ottla.server.cli.client.output import RequestFailed
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
@@ -89,6 +89,7 @@ def reassign(cluster: Cluster, targets: Mapping[Partition, Sequence[int] | None]
 
     try:
         cluster.patiently(ask)
+        check_answered("reassigning partitions", targets, done)
     except RequestFailed as error:
         if not done:
             raise
@@ -130,6 +131,7 @@ def elect(cluster: Cluster, kind: int, places: Sequence[Partition]) -> None:
 
     try:
         cluster.patiently(ask)
+        check_answered("electing leaders", places, done)
     except RequestFailed as error:
         if not done:
             raise

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.server.cli.client.cluster import Cluster, Partition, by_topic, failed, leaders_of, only
+from ottla.server.cli.client.cluster import Cluster, Partition, by_topic, check_answered, failed, leaders_of, only
 from ottla.server.cli.client.output import RequestFailed
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_transactions import (
@@ -126,6 +126,7 @@ def open_in(cluster: Cluster, places: Sequence[Partition]) -> list[Open]:
                         found[topic.name, each.partition_index] = list(_open(topic.name, each))
 
     cluster.patiently(ask)
+    check_answered("producers", places, found)
     return sorted(each for of_place in found.values() for each in of_place)
 
 

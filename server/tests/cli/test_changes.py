@@ -1,0 +1,131 @@
+"""What all commands that change something have in common: questions, steps that fail, the way back, and answers that lack something."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ottla.server.cli.changes import Step, agree, carry_out, report, undo_command
+from ottla.server.cli.cli import parser_for
+from ottla.server.cli.client.cluster import Cluster
+from ottla.server.cli.client.groups import delete_offsets, delete_starts, set_starts
+from ottla.server.cli.client.moves import elect, reassign
+from ottla.server.cli.client.output import ConnectionLost, RequestFailed, UsageError
+from ottla.server.cli.command_line import option_of
+from ottla.server.cli.users import _change
+from ottla.server.tests.cli.commanded import Terminal
+from ottla.wire.messages.elect_leaders import ElectLeadersResponse
+from ottla.wire.messages.offsets import OffsetDeleteResponse
+from ottla.wire.messages.partition_reassignments import AlterPartitionReassignmentsResponse
+from ottla.wire.messages.scram_credentials import (
+    AlterUserScramCredentialsResponse,
+    ScramCredentialDeletion,
+)
+from ottla.wire.messages.share_group import AlterShareGroupOffsetsResponse, DeleteShareGroupOffsetsResponse
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def act() -> None:
+        raise error
+
+    return act
+
+
+def test_a_step_that_fails_names_those_before_it() -> None:
+    done: list[str] = []
+    steps = [Step("a is made", lambda: done.append("a")), Step("b is made", lambda: done.append("b"))]
+    carry_out(steps)
+    assert done == ["a", "b"]
+    for error, words in (
+        (RequestFailed("refused"), "refused; done before that: a is made, b is made"),
+        (UsageError("too long"), "too long; done before that: a is made, b is made"),
+        (ConnectionLost("lost"), "lost; it is not known whether c is made; done before that: a is made, b is made"),
+    ):
+        with pytest.raises(RequestFailed) as told:
+            carry_out([*steps, Step("c is made", raising(error)), Step("never", raising(AssertionError()))])
+        assert str(told.value) == words
+    with pytest.raises(RequestFailed, match="^refused; nothing else was changed$"):
+        carry_out([Step("c is made", raising(RequestFailed("refused")))])
+
+
+def test_ctrl_c_says_what_was_done(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        carry_out([Step("a is made", lambda: None), Step("b is made", raising(KeyboardInterrupt()))])
+    assert capsys.readouterr().err == (
+        "ottla: interrupted; it is not known whether b is made; done before that: a is made\n"
+    )
+
+
+@pytest.mark.parametrize("answer", ["y\n", "YES\n", " yes \n"])
+def test_a_question_is_agreed_to(
+    answer: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal(answer))
+    agree(argparse.Namespace(yes=False), "Delete \x1b[31mit\n")
+    assert capsys.readouterr().err == "Delete \\x1b[31mit? [y/N] "
+
+
+def test_without_a_stdin_there_is_nobody_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(UsageError, match="There is nobody to ask: give --yes"):
+        agree(argparse.Namespace(yes=False), "Delete it")
+    agree(argparse.Namespace(yes=True), "Delete it")
+
+
+@pytest.mark.parametrize("name", ["plain", "with blank", "-x", "--all-topics", "it's", "a\tb"])
+def test_names_of_any_kind_are_found_again_in_the_way_back(name: str) -> None:
+    options = argparse.Namespace(bootstrap_server="a:1", command_config="client.properties")
+    line = undo_command(options, "groups", "reset", "--topic", "t:0", "--to-offset", "1", "--execute", names=[name])
+    words = shlex.split(line)
+    parser, _ = parser_for(words[1:])
+    parsed = parser.parse_args(words[1:])
+    assert (parsed.name, parsed.topic, parsed.bootstrap_server) == (name, ["t:0"], "a:1")
+    assert str(parsed.command_config) == "client.properties" and option_of(parser, "--version") is not None
+
+
+def test_control_characters_in_a_former_value_are_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
+    options = argparse.Namespace(dry_run=False)
+    report(options, {}, lambda: None, [undo_command(options, "topics", "alter", "-c", "a=\x1b[2J", names=["t"])])
+    assert capsys.readouterr().out == "To undo: ottla topics alter t -c 'a=\\x1b[2J'\n"
+
+
+class Silent(Cluster):
+    """A cluster whose brokers answer without any result."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    def coordinator(self, key: str, *, of_transaction: bool = False) -> Any:
+        return SimpleNamespace(ask=lambda request: self.answer)
+
+    def controller(self) -> Any:
+        return self.coordinator("")
+
+
+@pytest.mark.parametrize(
+    ("answer", "ask"),
+    [
+        (ElectLeadersResponse(throttle_time_ms=0, replica_election_results=[]), lambda c: elect(c, 0, [("t", 0)])),
+        (
+            AlterPartitionReassignmentsResponse(throttle_time_ms=0, error_code=0, error_message=None, responses=[]),
+            lambda c: reassign(c, {("t", 0): [1]}),
+        ),
+        (OffsetDeleteResponse(error_code=0, topics=[]), lambda c: delete_offsets(c, "g", [("t", 0)])),
+        (AlterShareGroupOffsetsResponse(error_code=0, responses=[]), lambda c: set_starts(c, "g", {("t", 0): 1})),
+        (DeleteShareGroupOffsetsResponse(error_code=0, responses=[]), lambda c: delete_starts(c, "g", ["t"])),
+        (
+            AlterUserScramCredentialsResponse(results=[]),
+            lambda c: _change(c, [ScramCredentialDeletion(name="u", mechanism=1)], []),
+        ),
+    ],
+)
+def test_a_change_of_which_a_broker_says_nothing_is_not_taken_for_made(
+    answer: object, ask: Callable[[Cluster], None]
+) -> None:
+    with pytest.raises(RequestFailed, match="the broker does not say what became of"):
+        ask(Silent(answer))
