@@ -225,6 +225,11 @@ def parse_http_listener(text: str) -> tuple[str, int] | None:
     return match[1] or match[2] or LOOPBACK, int(match[3])
 
 
+def _principal_problem(text: str) -> str | None:
+    kind, _, name = text.partition(":")
+    return None if kind and name else "must be TYPE:NAME, such as User:alice"
+
+
 def _token_problem(text: str | None) -> str | None:
     # It goes into a header, so it is ASCII without spaces.
     if text is None or (len(text) >= TOKEN_LENGTH_MIN and text.isascii() and text.isprintable() and " " not in text):
@@ -273,6 +278,11 @@ class HttpConfig:
     )
     http_console_write: bool = _internal(
         False, doc="Whether the console may produce records, change settings and start the small load of its Learn tab."
+    )
+    http_console_principal: str | None = _internal(
+        None,
+        check=_principal_problem,
+        doc="Principal, as User:NAME, whose rights by the authorizer's rules the console's changes have; by default all rights.",
     )
     http_console_token: str | None = _internal(
         None,

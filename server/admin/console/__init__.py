@@ -7,6 +7,8 @@
     avro/            values in Avro, by the schemas of a registry; protobuf_values.py those in Protobuf
     groups_view.py   groups: members, offsets, lag, the last rebalance
     transactions_view.py  transactional ids; producers of a partition, and hanging transactions
+    topic_changes.py, group_changes.py  changes of topics and of groups
+    access_view.py   rules of the authorizer, users and quotas, and changes of them
     schemas_view.py  subjects and versions of a schema registry, and changes of them
     settings_view.py settings with their documentation; changes one, and produces a record
     learning.py      the small load of the Learn tab, and its readers

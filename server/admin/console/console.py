@@ -21,13 +21,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import trio
 
 from ottla.server.admin.console import requests
+from ottla.server.admin.console.access_view import AccessView
 from ottla.server.admin.console.cluster_view import ClusterView
+from ottla.server.admin.console.group_changes import GroupChanges
 from ottla.server.admin.console.groups_view import GroupsView
 from ottla.server.admin.console.learning import Learning
 from ottla.server.admin.console.records import Records
 from ottla.server.admin.console.requests import Access, refusal
 from ottla.server.admin.console.schemas_view import SchemasView
 from ottla.server.admin.console.settings_view import BODY_BYTES_MAX, SettingsView, Writing
+from ottla.server.admin.console.topic_changes import TopicChanges
 from ottla.server.admin.console.transactions_view import TransactionsView
 from ottla.server.admin.http.metrics.process import BOUNDS
 from ottla.server.admin.http.routes import HTML, JSON, Refused, Request, Response
@@ -162,7 +165,7 @@ def add_console(routes: Routes, broker: Broker, meters: Meters, pace: Pace) -> C
     cluster, groups, records = ClusterView(broker, access, pace), GroupsView(broker, pace), Records(broker)
     learning = Learning(broker, records, may_start=access.may_write)
     transactions = TransactionsView(broker, pace)
-    schemas = SchemasView(records.registry)
+    schemas, security = SchemasView(records.registry), AccessView(broker, pace)
     tail = LogTail(access, meters.lag)
     views: dict[str, View] = {
         "overview": cluster.overview,
@@ -188,15 +191,30 @@ def add_console(routes: Routes, broker: Broker, meters: Meters, pace: Pace) -> C
         "transactions": transactions.transactions,
         "producers": transactions.producers,
         "settings": SettingsView(broker, pace).settings,
+        "acls": security.acls,
+        "users": security.users,
+        "quotas": security.quotas,
     }
     for name, handler in reads.items():
         routes.get(f"/api/{name}", _answered(_while_serving(broker, handler)), check=access.check)
     if access.may_write:
-        writing = Writing(broker)
+        writing, topics, of_groups = Writing(broker), TopicChanges(broker), GroupChanges(broker, records, pace)
         changes: dict[str, View] = {
             "produce": writing.produce,
             "alter": writing.alter,
             "load": learning.change,
+            "create-topic": topics.create,
+            "delete-topic": topics.delete,
+            "add-partitions": topics.extend,
+            "trim-topic": topics.trim,
+            "delete-group": of_groups.delete,
+            "reset-group": of_groups.reset,
+            "add-acl": security.add_acl,
+            "remove-acl": security.remove_acl,
+            "set-user": security.set_user,
+            "delete-user": security.delete_user,
+            "set-quota": security.set_quota,
+            "abort-transaction": transactions.abort,
             "check-schema": schemas.check,
             "register-schema": schemas.register,
             "level": schemas.set_level,

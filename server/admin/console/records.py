@@ -104,13 +104,13 @@ class Records:
             wanted = partition.high_watermark - limit
         elif begin.startswith("time:"):
             given = Request(method="GET", path="", query={"from": begin[len("time:") :]})
-            wanted = await self._at_time(topic, index, requests.number(given, "from", None))
+            wanted = await self.at_time(topic, index, requests.number(given, "from", None))
             partition = self._broker.partition(topic, index)
         else:
             wanted = requests.number(request, "from", None)
         return min(max(wanted, partition.log_start_offset), partition.high_watermark)
 
-    async def _at_time(self, topic: str, index: int, timestamp: int) -> int:
+    async def at_time(self, topic: str, index: int, timestamp: int) -> int:
         """Return the offset of the first record at or after `timestamp`; the high watermark if there is none."""
         search: TimestampSearch | None = None
         while True:

@@ -2,8 +2,8 @@
 
 Access: without a token for everybody who reaches the console, as long as it shows no more than a Kafka client on this machine could read
 anyway: the endpoint is bound to loopback, there is no authorizer, some listener takes clients without login and certificate, and the
-operator has not chosen a token. Otherwise only with the token, which lets its owner see and, with `http.console.write`, change
-everything: the rules of the authorizer do not apply.
+operator has not chosen a token. Otherwise only with the token, which lets its owner see everything and, with `http.console.write`,
+change what `http.console.principal` may change by the authorizer's rules; without that setting everything.
 
 Behind a proxy on this machine everybody seems to be here. So a request that says it was forwarded needs the token, too.
 
@@ -16,12 +16,14 @@ from __future__ import annotations
 import hmac
 import re
 import secrets
+import shlex
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import trio
 
+from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.server.admin.http.routes import Refused, Request
 from ottla.server.dispatch.context import THIS_BROKER, RequestContext
 from ottla.server.dispatch.dispatch import CloseConnection, all_routes
@@ -112,6 +114,34 @@ def posted(request: Request) -> Mapping[str, Any]:
     return body
 
 
+TEXT_BYTES_MAX = (1 << 15) - 1  # of a string in Kafka's protocol
+
+
+def body_text(body: Mapping[str, Any], name: str, length_max: int = TEXT_BYTES_MAX) -> str:
+    """Read a text from a request's body. Raises Refused if it is missing, too long for Kafka clients, or not UTF-8."""
+    value = body.get(name)
+    if not isinstance(value, str):
+        raise Refused(400, f"{name} must be a text.")
+    try:
+        if len(value.encode()) > length_max:
+            raise Refused(400, f"{name} is longer than {length_max} bytes.")
+    except ValueError:  # a lone surrogate, which JSON can spell
+        raise Refused(400, f"{name} is no UTF-8.") from None
+    return value
+
+
+def body_number(
+    body: Mapping[str, Any], name: str, default: int | None, minimum: int = 0, maximum: int = (1 << 31) - 1
+) -> int:
+    """Read a whole number from a request's body; `default` if it is null or missing. Raises Refused."""
+    value = body.get(name)
+    if value is None and default is not None:
+        return default
+    if type(value) is not int or not minimum <= value <= maximum:
+        raise Refused(400, f"{name} must be a whole number from {minimum} to {maximum}.")
+    return value
+
+
 SORTED_AT_ONCE = 1_000
 T = TypeVar("T")
 
@@ -159,14 +189,39 @@ _loading = trio.CapacityLimiter(1)  # of modules of handlers, which an import ho
 
 async def ask(broker: Broker, request: Message, version: int) -> Any:
     """Call the handler of a Kafka request with all rights; return the response. Raises Refused if the handler fails."""
+    return await _called(broker, request, version, THIS_BROKER, "console")
+
+
+CONTROLLER_S = 30.0
+_HERE = "/127.0.0.1"
+
+
+async def change(broker: Broker, request: Message, version: int | None = None) -> Any:
+    """Call the handler of a request that changes something, as the principal `http.console.principal`.
+
+    Without that setting the console has all rights. `version` None: the latest. Raises Refused if the handler fails.
+    """
+    version = request.versions.last if version is None else version
+    principal = broker.config.http.http_console_principal
+    if principal is not None:
+        return await _called(broker, request, version, principal, _HERE)
+    if all_routes()[request.api_key].forwarded and broker.is_in_cluster and broker.member.controller is None:
+        try:
+            return await broker.member.ask_controller(request, version, timeout_s=CONTROLLER_S)
+        except PeerUnavailable as error:
+            raise Refused(503, f"The controller cannot be asked: {error}.") from None
+    return await _called(broker, request, version, THIS_BROKER, "console")
+
+
+async def _called(broker: Broker, request: Message, version: int, principal: str, client_host: str) -> Any:
     route = all_routes()[request.api_key]
     await trio.to_thread.run_sync(lambda: route.code, limiter=_loading)
     context = RequestContext(
         broker,
         api_version=version,
         client_id=CLIENT_ID,
-        client_host="console",
-        principal=THIS_BROKER,
+        client_host=client_host,
+        principal=principal,
         now_ms=broker.now_ms(),
     )
     try:
@@ -182,6 +237,35 @@ async def ask(broker: Broker, request: Message, version: int) -> Any:
     if isinstance(answer, EncodedAnswer):
         return await trio.to_thread.run_sync(route.response_class.decode, answer.body, version)
     return answer
+
+
+def check_error(code: int, message: str | None = None) -> None:
+    """Raise Refused if a response has an error."""
+    if code:
+        raise refusal(code, message)
+
+
+USUAL_ADDRESS = "localhost:9092"
+
+Option = str | tuple[str, str]
+"""Option of a command, or an option with its value."""
+
+
+def done(
+    broker: Broker, sentence: str, command: str, names: Iterable[str] = (), options: Iterable[Option] = ()
+) -> dict[str, str]:
+    """Return the answer to a change: a sentence that says what was done, and a command that does the same."""
+    words = [word for each in options for word in ([each] if isinstance(each, str) else _option(*each))]
+    endpoints = broker.cluster.brokers[broker.node_id].endpoints if broker.node_id in broker.cluster.brokers else {}
+    address = next((f"{each.host}:{each.port}" for each in endpoints.values()), USUAL_ADDRESS)
+    words += [] if address == USUAL_ADDRESS else ["-b", address]
+    # A name may look like an option.
+    places = [*words, "--", *names] if any(each.startswith("-") for each in names) else [*names, *words]
+    return {"done": sentence, "command": shlex.join(["ottla", *command.split(), *places])}
+
+
+def _option(name: str, value: str) -> list[str]:
+    return [f"{name}={value}"] if value.startswith("-") else [name, value]
 
 
 async def _when_ready(answer: PendingAnswer[Any]) -> Any:

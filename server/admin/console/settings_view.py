@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from ottla.server.admin.console import requests
-from ottla.server.admin.console.requests import ask, refusal
+from ottla.server.admin.console.requests import ask, body_text, change, check_error, done, refusal
 from ottla.server.admin.http.routes import PacedTimeSlice, Refused
 from ottla.server.config.repository import DEFAULT_CONFIG, described_setting, topic_settings
 from ottla.wire.checksum import murmur2
@@ -97,7 +97,6 @@ def _as_json(entry: DescribeConfigsResourceResult, *, has_effect: bool) -> dict[
 
 BODY_BYTES_MAX = 1024 * 1024
 HEADERS_MAX = 100
-TEXT_BYTES_MAX = (1 << 15) - 1  # of a string in Kafka's protocol
 PRODUCE_VERSION = 12  # names topics
 ACKS_ALL, TIMEOUT_MS = -1, 10_000
 SET, DELETE = 0, 1
@@ -119,7 +118,7 @@ class Writing:
         record = Record(
             0, self._broker.now_ms(), _bytes(body, "key", is_hex), _bytes(body, "value", is_hex), _headers(body)
         )
-        topic = _text(body, "topic")
+        topic = body_text(body, "topic")
         partition = body.get("partition")
         if partition is None:
             state = self._broker.cluster.topics.get(topic)
@@ -129,26 +128,29 @@ class Writing:
             partition = await trio.to_thread.run_sync(partition_of_key, record.key, len(state.partitions))
         if type(partition) is not int or not 0 <= partition < 1 << 31:
             raise Refused(400, "partition must be a number or null.")
-        offset = await produced(self._broker, topic, partition, [record])
+        offset = await produced(self._broker, topic, partition, [record], by_user=True)
         return {"partition": partition, "offset": offset}
 
     async def alter(self, request: Request) -> dict[str, Any]:
         """Set `setting` to `value`; null restores the default. `kind` and `name`: as in `SettingsView.settings`."""
         body = requests.posted(request)
-        kind = _text(body, "kind")
+        kind = body_text(body, "kind")
         if kind not in KINDS:
             raise Refused(400, f"kind must be one of {', '.join(KINDS)}.")
-        name = str(self._broker.node_id) if kind == "broker" else _text(body, "name")
-        value = None if body.get("value") is None else _text(body, "value")
-        change = IncrementalConfig(
-            name=_text(body, "setting"), config_operation=DELETE if value is None else SET, value=value
+        name = str(self._broker.node_id) if kind == "broker" else body_text(body, "name")
+        value = None if body.get("value") is None else body_text(body, "value")
+        setting = IncrementalConfig(
+            name=body_text(body, "setting"), config_operation=DELETE if value is None else SET, value=value
         )
-        resource = IncrementalConfigsResource(resource_type=KINDS[kind], resource_name=name, configs=[change])
-        response = await ask(self._broker, IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
-        [result] = response.responses
-        if result.error_code:
-            raise refusal(result.error_code, result.error_message)
-        return {"setting": change.name, "value": value}
+        resource = IncrementalConfigsResource(resource_type=KINDS[kind], resource_name=name, configs=[setting])
+        wanted = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+        [result] = (await change(self._broker, wanted)).responses
+        check_error(result.error_code, result.error_message)
+        sentence = f"{setting.name} is as by default." if value is None else f"{setting.name} is changed."
+        declared = described_setting(self._broker.configs.known, setting.name)
+        shown = "..." if declared is not None and declared.is_sensitive else value
+        option = ("--delete", setting.name) if value is None else ("--set", f"{setting.name}={shown}")
+        return done(self._broker, sentence, f"configs {kind}", [name], [option])
 
 
 def partition_of_key(key: bytes | None, partition_count: int) -> int:
@@ -156,35 +158,28 @@ def partition_of_key(key: bytes | None, partition_count: int) -> int:
     return 0 if key is None else (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
-async def produced(broker: Broker, topic: str, partition: int, records: Sequence[Record]) -> int:
-    """Append records like a producer with acks=all; return the offset of the first record. Raises Refused."""
+async def produced(
+    broker: Broker, topic: str, partition: int, records: Sequence[Record], *, by_user: bool = False
+) -> int:
+    """Append records like a producer with acks=all; return the offset of the first record. Raises Refused.
+
+    `by_user`: with the rights of the console's user, and not with all rights.
+    """
     # Writable, because the leader puts offset and epoch into it.
     batch = memoryview(bytearray(encode_batch(records)))
     data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=batch)])
     request = ProduceRequest(transactional_id=None, acks=ACKS_ALL, timeout_ms=TIMEOUT_MS, topic_data=[data])
-    answer = (await ask(broker, request, PRODUCE_VERSION)).responses[0].partition_responses[0]
+    send = change if by_user else ask
+    answer = (await send(broker, request, PRODUCE_VERSION)).responses[0].partition_responses[0]
     if answer.error_code:
         raise refusal(answer.error_code, answer.error_message)
     return int(answer.base_offset)
 
 
-def _text(body: Mapping[str, Any], name: str, length_max: int = TEXT_BYTES_MAX) -> str:
-    """Read a text from a request's body. Raises Refused if it is missing, too long for Kafka clients, or not UTF-8."""
-    value = body.get(name)
-    if not isinstance(value, str):
-        raise Refused(400, f"{name} must be a text.")
-    try:
-        if len(value.encode()) > length_max:
-            raise Refused(400, f"{name} is longer than {length_max} bytes.")
-    except ValueError:  # a lone surrogate, which JSON can spell
-        raise Refused(400, f"{name} is no UTF-8.") from None
-    return value
-
-
 def _bytes(body: Mapping[str, Any], name: str, is_hex: bool) -> bytes | None:
     if body.get(name) is None:
         return None
-    text = _text(body, name, BODY_BYTES_MAX)
+    text = body_text(body, name, BODY_BYTES_MAX)
     try:
         return bytes.fromhex(text) if is_hex else text.encode()
     except ValueError:

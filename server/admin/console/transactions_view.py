@@ -12,8 +12,18 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.server.admin.console import requests
-from ottla.server.admin.console.requests import Wanted, ask, first_page, refusal
-from ottla.server.admin.http.routes import PacedTimeSlice
+from ottla.server.admin.console.requests import (
+    Wanted,
+    ask,
+    body_number,
+    body_text,
+    change,
+    check_error,
+    done,
+    first_page,
+    refusal,
+)
+from ottla.server.admin.http.routes import PacedTimeSlice, Refused
 from ottla.wire.errors import KafkaError
 from ottla.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -21,14 +31,17 @@ from ottla.wire.messages.describe_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
+from ottla.wire.messages.transactions import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 
 if TYPE_CHECKING:
     from ottla.replication.log.producers import ProducerEntry
+    from ottla.server.admin.console.requests import Option
     from ottla.server.admin.http.routes import Pace, Request
     from ottla.server.broker import Broker
 
 IDS_PER_PAGE, PRODUCERS_SHOWN_MAX, PARTITIONS_SHOWN_MAX = 50, 200, 100
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
+MARKERS_VERSION = 1  # as Kafka's tool
 LIST_VERSION, DESCRIBE_VERSION = ListTransactionsRequest.versions.last, DescribeTransactionsRequest.versions.last
 
 
@@ -101,6 +114,42 @@ class TransactionsView:
             "isSure": self._coordinates_all,
             "producers": [self._producer(each, known) for each in shown],
         }
+
+    async def abort(self, request: Request) -> dict[str, Any]:
+        """Abort a transaction of `producerId` that is open in a partition for longer than any may take.
+
+        Writes the marker that a coordinator would write; this broker must lead the partition.
+        """
+        body = requests.posted(request)
+        topic, index = body_text(body, "topic"), body_number(body, "partition", None)
+        producer_id = body_text(body, "producerId")
+        try:
+            producers = self._broker.partition(topic, index).log.producers.values()
+        except KafkaError as error:
+            raise refusal(error.code, error.message) from None
+        entry = next((each for each in list(producers) if str(each.producer_id) == producer_id), None)
+        if entry is None or not await self._may_be_aborted(topic, index, entry):
+            raise Refused(409, "No transaction of this producer hangs in this partition.")
+        marker = WritableTxnMarker(
+            producer_id=entry.producer_id,
+            producer_epoch=entry.epoch,
+            transaction_result=False,
+            topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[index])],
+            coordinator_epoch=max(entry.coordinator_epoch, 0),
+        )
+        answer = await change(self._broker, WriteTxnMarkersRequest(markers=[marker]), MARKERS_VERSION)
+        for each in answer.markers[0].topics[0].partitions:
+            check_error(each.error_code)
+        sentence = f"The transaction of producer {producer_id} in {topic} {index} is aborted."
+        options: list[Option] = ["--hanging", ("--partition", f"{topic}:{index}")]
+        return done(self._broker, sentence, "transactions abort", (), options)
+
+    async def _may_be_aborted(self, topic: str, index: int, entry: ProducerEntry) -> bool:
+        """Tell whether a transaction hangs; if other brokers may coordinate it, whether it is open for too long."""
+        if not self._is_open_too_long(entry) or not self._coordinates_all:
+            return self._is_open_too_long(entry)
+        known = await self._known_transactions(topic, index, [entry], PacedTimeSlice(self._pace))
+        return bool(self._producer(entry, known)["isHanging"])
 
     def _is_open_too_long(self, entry: ProducerEntry) -> bool:
         longest_ms = self._broker.configs.started_with.transactions.transaction_max_timeout_ms

@@ -1,0 +1,136 @@
+"""Changes of groups by the console: delete a group, and set what a group without members has committed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from ottla.server.admin.console import requests
+from ottla.server.admin.console.requests import body_number, body_text, change, check_error, done, refusal
+from ottla.server.admin.http.routes import PacedTimeSlice, Refused
+from ottla.server.coordinator_factory import groups_of
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.groups import DeleteGroupsRequest
+from ottla.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.server.admin.console.records import Records
+    from ottla.server.admin.console.requests import Option
+    from ottla.server.admin.http.routes import Pace, Request
+    from ottla.server.broker import Broker
+
+COMMIT_VERSION = 9  # names topics
+PARTITIONS_MAX = 1_000
+EARLIEST, LATEST, OFFSET, TIME = TARGETS = ("earliest", "latest", "offset", "time")
+_WITH_MEMBERS = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION)
+
+Partition = tuple[str, int]
+
+
+class GroupChanges:
+    """Handlers of the console's POST requests that change groups. Each answers a sentence and a command."""
+
+    def __init__(self, broker: Broker, records: Records, pace: Pace) -> None:
+        self._broker, self._records, self._pace = broker, records, pace
+
+    async def delete(self, request: Request) -> dict[str, Any]:
+        """Delete the group `id`, which must have no members, with its committed offsets."""
+        group_id = body_text(requests.posted(request), "id")
+        [result] = (await change(self._broker, DeleteGroupsRequest(groups_names=[group_id]))).results
+        check_error(result.error_code, result.error_message)
+        return done(self._broker, f"Group {group_id} is deleted.", "groups delete", [group_id])
+
+    async def reset(self, request: Request) -> dict[str, Any]:
+        """Set the committed offsets of the group `id` in one partition, in a topic, or in all that it has committed.
+
+        `to`: earliest, latest, offset or time, the last two with `value`, a time in ms.
+        """
+        body = requests.posted(request)
+        group_id, places = body_text(body, "id"), self._places(body)
+        offsets = await self._offsets(body, places)
+        by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for (topic, index), offset in offsets.items():
+            part = OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
+            by_topic.setdefault(topic, []).append(part)
+        commit = OffsetCommitRequest(
+            group_id=group_id,
+            member_id="",
+            topics=[OffsetCommitRequestTopic(name=topic, partitions=parts) for topic, parts in by_topic.items()],
+        )
+        for topic in (await change(self._broker, commit, COMMIT_VERSION)).topics:
+            for each in topic.partitions:
+                if each.error_code in _WITH_MEMBERS:
+                    raise Refused(409, f"Group {group_id} has members: only a group without members can be reset.")
+                check_error(each.error_code)
+        first = "; ".join(f"{topic} {index} at {offset}" for (topic, index), offset in islice(offsets.items(), 10))
+        more = "" if len(offsets) <= 10 else f" and {len(offsets) - 10} more"
+        options = [_place_option(body), _target_option(body), "--execute"]
+        return done(self._broker, f"Group {group_id} goes on from {first}{more}.", "groups reset", [group_id], options)
+
+    def _places(self, body: Mapping[str, Any]) -> list[Partition]:
+        if body.get("topic") is None:
+            committed = groups_of(self._broker).committed(body_text(body, "id"))
+            places = [(topic, index) for topic, parts in list(committed.items())[:PARTITIONS_MAX] for index in parts]
+        else:
+            name, index = body_text(body, "topic"), body_number(body, "partition", -1)
+            topic = self._broker.cluster.topics.get(name)
+            if topic is None or index >= len(topic.partitions):
+                raise refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            places = [(name, each) for each in (range(len(topic.partitions)) if index < 0 else [index])]
+        if not places:
+            raise Refused(409, "The group has committed nothing: name a topic.")
+        if len(places) > PARTITIONS_MAX:
+            raise Refused(
+                409, f"The console resets {PARTITIONS_MAX} partitions at most; ottla groups reset takes more."
+            )
+        return sorted(places)
+
+    async def _offsets(self, body: Mapping[str, Any], places: list[Partition]) -> dict[Partition, int]:
+        """Return the new offset of each partition; all of them must be on this broker. Raises Refused."""
+        target, time_slice, found = body_text(body, "to"), PacedTimeSlice(self._pace), {}
+        if target not in TARGETS:
+            raise Refused(400, f"to must be one of {', '.join(TARGETS)}.")
+        value = body_number(body, "value", None, 0, requests.LONG_MAX) if target in (OFFSET, TIME) else 0
+        if target == TIME:
+            _time(value)
+        for place in places:
+            await time_slice.yield_if_over()
+            held = self._broker.replicas.partition(*place)
+            if held is None:
+                raise Refused(409, f"{place[0]} {place[1]} is on other brokers, which ottla groups reset asks.")
+            if target == TIME:
+                found[place] = await self._records.at_time(*place, value)
+            else:
+                wanted = {EARLIEST: held.log_start_offset, LATEST: held.high_watermark, OFFSET: value}[target]
+                found[place] = min(max(wanted, held.log_start_offset), held.high_watermark)
+        return found
+
+
+def _place_option(body: Mapping[str, Any]) -> Option:
+    if body.get("topic") is None:
+        return "--all-topics"
+    partition = body.get("partition")
+    return "--topic", body["topic"] if partition is None else f"{body['topic']}:{partition}"
+
+
+def _target_option(body: Mapping[str, Any]) -> Option:
+    target, value = body["to"], body.get("value")
+    if target == OFFSET:
+        return "--to-offset", str(value)
+    if target == TIME:
+        return "--to-datetime", _time(int(value or 0)).isoformat(timespec="milliseconds")
+    return f"--to-{target}"
+
+
+def _time(milliseconds: int) -> datetime:
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        raise Refused(400, "value is no time.") from None
