@@ -82,7 +82,7 @@ def test_tables_fit_a_terminal_and_are_whole_in_a_pipe(bootstrap, unique):
         assert "\x1b[1m" in shown
 
 
-def test_a_misspelt_topic_is_answered_with_the_nearest(ottla, created):
+def test_a_misspelt_name_is_answered_with_the_nearest(ottla, created, tmp_path):
     topic = created()
     misspelt = f"{topic[:-4]}{topic[-3:]}"
     for arguments in (("topics", "describe", misspelt), ("topics", "delete", "--yes", misspelt), ("consume", misspelt)):
@@ -91,6 +91,15 @@ def test_a_misspelt_topic_is_answered_with_the_nearest(ottla, created):
         )
         assert ottla(*arguments, status=1).err == wanted
     assert "did you mean" not in ottla("consume", "\u20ac", status=1).err
+    # These may mean a new one.
+    group = "a group of this test alone"
+    ottla("groups", "reset", group, "--topic", topic, "--to-latest", "--execute")
+    told = ottla("groups", "reset", f"{group}s", "--topic", topic, "--to-latest").err
+    assert told == f"ottla: group {group}s does not exist yet: did you mean {group}?\n"
+    (tmp_path / "records").write_text("x\n")
+    told = ottla("produce", misspelt, "-l", str(tmp_path / "records")).err
+    assert told == f"ottla: topic {misspelt} does not exist yet: did you mean {topic}?\n"
+    assert ottla("produce", misspelt, "-l", str(tmp_path / "records")).err == ""
 
 
 def test_nothing_is_deleted_that_nobody_has_agreed_to(ottla, created, monkeypatch):

@@ -17,11 +17,12 @@ from ottla.server.cli.client.groups import (
     delete_offsets,
     delete_starts,
     find_group,
+    nearest_group,
     no_group,
     offsets_of,
     set_starts,
 )
-from ottla.server.cli.client.output import RequestFailed, print_json, print_line, print_table
+from ottla.server.cli.client.output import RequestFailed, print_json, print_line, print_table, say
 from ottla.server.cli.command_line import EXIT_OK
 from ottla.server.cli.on_cluster import Actions, wants_json
 from ottla.server.cli.places import add_target, parse_target, place_words, places_of
@@ -72,6 +73,8 @@ def _reset(cluster: Cluster, options: argparse.Namespace) -> int:
     listed = find_group(cluster, name)
     if listed is not None:
         _check_without_members(listed)
+    elif hint := nearest_group(cluster, name):
+        say(f"group {name} does not exist yet: {hint}")
     before = {} if listed is None else offsets_of(cluster, listed)
     places = sorted(before) if options.all_topics else places_of(cluster, options.topic, "--topic")
     if not places:

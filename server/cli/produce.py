@@ -90,6 +90,8 @@ def _produce(cluster: Cluster, options: argparse.Namespace) -> int:
     if options.schema_registry is None and (options.value_schema or options.key_schema):
         raise UsageError("--value-schema and --key-schema need --schema-registry URL")
     maker = _BatchMaker(options)
+    if not options.quiet:
+        cluster.note_new_topic(topic)
     acks = ACKS[options.acks]
     producer = Producer(cluster, topic, acks, sequences=producer_sequences(cluster, client_settings(options), acks))
     try:

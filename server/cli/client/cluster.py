@@ -169,13 +169,23 @@ class Cluster:
 
     def _missing(self, name: str) -> RequestFailed:
         """Return the exception for a topic that does not exist; it suggests the topic with the nearest name."""
+        return RequestFailed(
+            f"topic {name} does not exist: {self._nearest_topic(name)}`ottla topics create {name}` makes it"
+        )
+
+    def _nearest_topic(self, name: str) -> str:
         try:
             known = [each.name or "" for each in self.metadata(None).topics if not each.is_internal]
         except (RequestFailed, TemporaryFailure):
             known = []
-        return RequestFailed(
-            f"topic {name} does not exist: {nearest(name, known)}`ottla topics create {name}` makes it"
-        )
+        return nearest(name, known)
+
+    def note_new_topic(self, name: str) -> None:
+        """Say on stderr if a topic does not exist and has nearly the name of one that does. Raises RequestFailed."""
+        found = self.metadata([name]).topics
+        is_new = any(each.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in found)
+        if is_new and (hint := self._nearest_topic(name)):
+            say(f"topic {name} does not exist yet: {hint}")
 
     def broker(self, node_id: int) -> BrokerConnection:
         """Return the shared connection to a broker that the metadata contains."""

@@ -79,11 +79,17 @@ def find_group(cluster: Cluster, group: str) -> Listed | None:
 
 def no_group(cluster: Cluster, group: str) -> RequestFailed:
     """Return the exception for a group that does not exist; it suggests the group with the nearest name."""
+    return RequestFailed(
+        f"group {group} does not exist: {nearest_group(cluster, group)}`ottla groups` lists those that do"
+    )
+
+
+def nearest_group(cluster: Cluster, group: str) -> str:
+    """Return "did you mean NAME? " for the group with the nearest name; empty if no name is near."""
     try:
-        known = [each.group for each in list_groups(cluster)]
+        return nearest(group, [each.group for each in list_groups(cluster)])
     except RequestFailed:
-        known = []
-    return RequestFailed(f"group {group} does not exist: {nearest(group, known)}`ottla groups` lists those that do")
+        return ""
 
 
 def _listed(cluster: Cluster, what: str, broker: Callable[[], BrokerConnection], node_id: int) -> list[Listed]:
