@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.server.cli.client.output import terminal_width
 from ottla.server.cli.command_line import EXIT_OK, EXIT_USAGE, fail
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ examples:
 
 _WHAT_WIDTH_MIN = 40
 _CELL_WIDTH_MAX = 24
+_INDENT = "    "
 _HEADS = ("NAME", "TYPE", "DEFAULT", "CHANGE")
 
 
@@ -59,7 +61,8 @@ def run(options: argparse.Namespace) -> int:
 
         print(reference_page(found), end="")
     elif len({each.name for each in found}) == 1:
-        print("\n\n".join("\n".join(described(each)) for each in found))
+        width = terminal_width()
+        print("\n\n".join("\n".join(described(each, width)) for each in found))
     else:
         print("\n".join(table(found, shutil.get_terminal_size((120, 24)).columns)))
     return EXIT_OK
@@ -73,8 +76,8 @@ def _nothing_found(name: str) -> str:
     return f"no setting has {name!r} in its name" + (f"; did you mean {nearest}?" if nearest else "")
 
 
-def described(setting: Reference) -> list[str]:
-    """Return a full description of one setting: a line for each property."""
+def described(setting: Reference, width: int | None = None) -> list[str]:
+    """Return a full description of one setting: a line for each property. `width`: of a line, None: any."""
     from ottla.server.config.reference import BROKER
 
     notes = [
@@ -93,7 +96,15 @@ def described(setting: Reference) -> list[str]:
         ("effect", "" if setting.has_effect else "none here: it is accepted, checked and described"),
         ("note", "; ".join(note for holds, note in notes if holds)),
     ]
-    return [setting.name, f"  {setting.what}", *(f"  {head:13} {text}" for head, text in parts if text)]
+    lines = [setting.name, *_indented("  ", setting.what, width)]
+    for head, text in parts:
+        lines += _indented(f"  {head:13} ", text, width) if text else ()
+    return lines
+
+
+def _indented(head: str, text: str, width: int | None) -> list[str]:
+    texts = [text] if width is None else wrapped(text, max(width - len(head), _WHAT_WIDTH_MIN))
+    return [f"{head if index == 0 else ' ' * len(head)}{each}" for index, each in enumerate(texts)]
 
 
 def shown_default(setting: Reference) -> str:
@@ -104,7 +115,7 @@ def shown_default(setting: Reference) -> str:
 
 
 def table(settings: Sequence[Reference], width: int) -> list[str]:
-    """Format settings as a table, at most `width` characters wide unless names are longer.
+    """Format settings as a table, at most `width` characters wide.
 
     A description is beside its setting's name, or below.
     """
@@ -112,7 +123,9 @@ def table(settings: Sequence[Reference], width: int) -> list[str]:
     widths = [max(len(row[column]) for row in [_HEADS, *rows]) for column in range(len(_HEADS))]
     left = width - sum(widths) - 2 * len(widths)
     is_beside = left >= _WHAT_WIDTH_MIN
-    lines = [_joined([*_HEADS, "WHAT IT DOES"] if is_beside else _HEADS, widths)]
+    # Where even the names are too long for that, each has a line of its own.
+    split = 1 if left + 2 < 0 else 0
+    lines = [_joined([*_HEADS, "WHAT IT DOES"], widths)] if is_beside else _block(_HEADS, widths, split)
     for setting, row in zip(settings, rows, strict=True):
         what = wrapped(
             setting.what if setting.has_effect else f"{setting.what} (no effect here)",
@@ -122,8 +135,8 @@ def table(settings: Sequence[Reference], width: int) -> list[str]:
             lines.append(_joined([*row, what[0]], widths))
             lines += [" " * (width - left) + each for each in what[1:]]
         else:
-            lines.append(_joined(row, widths))
-            lines += [f"    {each}" for each in what]
+            lines += _block(row, widths, split)
+            lines += [f"{_INDENT}{each}" for each in what]
     return lines
 
 
@@ -133,6 +146,11 @@ def _cells(setting: Reference) -> tuple[str, ...]:
         setting.name,
         *(each if len(each) <= _CELL_WIDTH_MAX else each[: _CELL_WIDTH_MAX - 1] + "…" for each in cells),
     )
+
+
+def _block(cells: Sequence[str], widths: Sequence[int], split: int) -> list[str]:
+    """Return the lines of a row without a description; the first `split` cells have a line each."""
+    return [*cells[:split], _INDENT * split + _joined(cells[split:], widths[split:])]
 
 
 def _joined(cells: Iterable[str], widths: Sequence[int]) -> str:
