@@ -52,6 +52,7 @@ ARGUMENTS: dict[str, Callable[[str, Path], list[str]]] = {
     "check": lambda bootstrap, folder: [str(folder / "old-\u20ac")],
     "completion": lambda bootstrap, folder: ["zsh"],
     "ping": lambda bootstrap, folder: [bootstrap],
+    "help": lambda bootstrap, folder: [],
     "version": lambda bootstrap, folder: [],
 }
 """What each command is given so that it has something to print, some of it in no encoding but UTF-8."""

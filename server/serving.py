@@ -11,11 +11,11 @@ limit, and `immediate` ends the hand-over.
 
 from __future__ import annotations
 
-import importlib.util
+import errno
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -299,16 +299,29 @@ def bind_all(config: BrokerConfig) -> list[tuple[Endpoint, socket.socket]]:
             # The start ends here, so no port may stay taken.
             for _, sock in bound:
                 sock.close()
-            raise StartupError(f"cannot listen on {endpoint}: {error.strerror or error}") from None
+            given = "listeners" in config.static
+            raise cannot_listen(str(endpoint), endpoint.port, error, "" if given else PORT_HINT) from None
     return bound
+
+
+PORT_HINT: Final = "Use --port N, or stop it"
+
+
+def cannot_listen(place: str, port: int, error: OSError, hint: str = "") -> StartupError:
+    """Return the error of a start that cannot listen at `place`, the setting's text.
+
+    `hint`: remedy where the port is taken and nobody chose it; empty: the place and a general remedy.
+    """
+    if error.errno != errno.EADDRINUSE:
+        return StartupError(f"cannot listen on {place}: {error.strerror or error}")
+    remedy = hint or f"Stop it, or change the port of {place}"
+    return StartupError(f"port {port} is taken: is another broker running? {remedy}")
 
 
 def bind_http(config: BrokerConfig) -> socket.socket | None:
     """Return a listening socket for the HTTP endpoint; None if HTTP is disabled. Early requests wait in the backlog."""
     if (address := config.http.address) is None:
         return None
-    if importlib.util.find_spec("h11") is None:
-        raise StartupError("http.listener needs h11: pip install 'ottla[http]'")
     sock = None
     try:
         sock = bind(*address)
@@ -318,7 +331,7 @@ def bind_http(config: BrokerConfig) -> socket.socket | None:
         if sock is not None:
             sock.close()
         told = f"http.listener={config.http.http_listener}"
-        raise StartupError(f"cannot listen on {told}: {error.strerror or error}") from None
+        raise cannot_listen(told, address[1], error) from None
 
 
 def listen_all(bound: Bound, backlog: int) -> None:
@@ -327,4 +340,4 @@ def listen_all(bound: Bound, backlog: int) -> None:
         try:
             sock.listen(backlog)
         except OSError as error:  # another broker bound the address at the same moment and was faster
-            raise StartupError(f"cannot listen on {endpoint}: {error.strerror or error}") from None
+            raise cannot_listen(str(endpoint), endpoint.port, error) from None

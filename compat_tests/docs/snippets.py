@@ -65,7 +65,7 @@ class Reader:
 
     def serve(self, snippet: Snippet, port: int) -> None:
         """Its last command is a broker, which has to serve at this port and to end well when it is asked to."""
-        text = re.sub(rf":{PORT}\b", f":{port}", snippet.text)
+        text = re.sub(rf"(:|--port ){PORT}\b", rf"\g<1>{port}", snippet.text)
         log = self.folder / "served.txt"
         with log.open("wb") as output:
             process = subprocess.Popen(

@@ -71,6 +71,7 @@ COMMANDS = {
     "check": "look for damage without a broker, and say what a start would do",
     "completion": "print what makes a shell complete commands and options",
     "ping": "ask whether a broker answers",
+    "help": "print the help of a command",
     VERSION: "print the version",
 }
 """Summary of each command, in the order of the help."""
@@ -136,7 +137,7 @@ def parser_for(words: Sequence[str]) -> tuple[argparse.ArgumentParser, ModuleTyp
 
 def _parser(names: Iterable[str], chosen: str | None, command: ModuleType | None) -> argparse.ArgumentParser:
     parser = OneLineParser(prog="ottla", description=_DESCRIPTION, epilog=_HELP_END, formatter_class=PlainFormatter)
-    parser.add_argument("--version", action="version", version=f"ottla {__version__}")
+    parser.add_argument("-V", "--version", action="version", version=f"ottla {__version__}")
     # With a name argparse need not make one, for which it would measure the terminal.
     commands = parser.add_subparsers(dest="command", metavar="command", prog="ottla")
     for name in names:

@@ -235,6 +235,14 @@ def period_ms(text: str) -> int:
     return int(found[1]) * _UNITS_MS[found[2]]
 
 
+ONE_ADDRESS = "HOST:PORT and -b are the same: give one of them"
+
+
+def add_address(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add HOST:PORT as an argument without an option: a broker's address, which -b takes, too."""
+    parser.add_argument("address", nargs="?", metavar="HOST:PORT", help=what)
+
+
 def add_overrides(command: argparse.ArgumentParser, what: str) -> None:
     """Add --override, which overrides a setting of the broker."""
     command.add_argument("--override", action="append", default=[], metavar="name=value", help=what)
@@ -253,11 +261,11 @@ def add_logs(command: argparse.ArgumentParser) -> None:
 
 
 def given_texts(
-    file: Path | None, overrides: Sequence[str], environment: Mapping[str, str] | None = None
+    file: Path | None, overrides: Sequence[str], environment: Mapping[str, str] | None = None, port: int | None = None
 ) -> dict[str, str]:
     """Collect settings from `file`, `environment` (None: nothing) and `overrides`; later ones win. Raises ConfigError.
 
-    `environment` has settings by name.
+    `environment` has settings by name. `port` is --port, the port of the one listener; None: it is not given.
     """
     from ottla.server.config.broker_config import ConfigError
 
@@ -277,4 +285,8 @@ def given_texts(
         if not separator or not name.strip():
             raise ConfigError(f"--override {override}: must be name=value")
         texts[name.strip()] = text.strip()
+    if port is not None:
+        if "listeners" in texts:
+            raise ConfigError(f"--port {port}: listeners={texts['listeners']} is given, too; change the port there")
+        texts["listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
     return texts

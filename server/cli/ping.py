@@ -1,4 +1,4 @@
-"""ottla ping [HOST:PORT] [--tls] [--wait] [--timeout SECONDS]
+"""ottla ping [HOST:PORT | -b HOST:PORT] [--tls] [--wait] [--timeout SECONDS]
 
 A health check: it speaks to one broker without any client library, and without a login.
 """
@@ -12,7 +12,16 @@ import struct
 import time
 from functools import partial
 
-from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, seconds
+from ottla.server.cli.command_line import (
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_USAGE,
+    ONE_ADDRESS,
+    add_address,
+    fail,
+    is_number,
+    seconds,
+)
 
 DEFAULT_ADDRESS = "127.0.0.1:9092"
 TIMEOUT_S = 3.0
@@ -39,7 +48,8 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `ottla ping`: the broker's address and the options."""
-    parser.add_argument("address", nargs="?", default=DEFAULT_ADDRESS, metavar="HOST:PORT", help="the broker")
+    add_address(parser, f"the broker (default: {DEFAULT_ADDRESS})")
+    parser.add_argument("-b", "--bootstrap-server", metavar="HOST:PORT", help="the broker, as other commands name it")
     parser.add_argument("--tls", action="store_true", help="the listener encrypts")
     parser.add_argument("--wait", action="store_true", help="ask again until it answers or the time is up")
     wait = f"wait so long (default: {TIMEOUT_S:g})"
@@ -48,9 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Ping the broker once or, with --wait, until it answers or the timeout ends; return the exit code."""
-    host, separator, port = options.address.rpartition(":")
-    if not separator or not port.isdecimal() or not 0 < int(port) < 65536:
-        return fail(f"{options.address}: must be HOST:PORT", EXIT_USAGE)
+    if options.address and options.bootstrap_server:
+        return fail(ONE_ADDRESS, EXIT_USAGE)
+    address = options.address or options.bootstrap_server or DEFAULT_ADDRESS
+    host, separator, port = address.rpartition(":")
+    if not separator or not is_number(port, 5) or not 0 < int(port) < 65536:
+        return fail(f"{address}: must be HOST:PORT", EXIT_USAGE)
     ask = partial(_ask, host.strip("[]") or "127.0.0.1", int(port), encrypted=options.tls)
     end_s = time.monotonic() + options.timeout
     while True:
@@ -58,10 +71,10 @@ def run(options: argparse.Namespace) -> int:
             ask(max(end_s - time.monotonic(), MOMENT_S))
         except (OSError, ValueError) as error:
             if not options.wait or time.monotonic() + AGAIN_S >= end_s:
-                return fail(f"{options.address} does not answer: {_reason(error)}", EXIT_FAILED)
+                return fail(f"{address} does not answer: {_reason(error)}", EXIT_FAILED)
             time.sleep(AGAIN_S)
         else:
-            print(f"{options.address} answers")
+            print(f"{address} answers")
             return EXIT_OK
 
 

@@ -1,4 +1,4 @@
-"""ottla start [server.properties] [--override name=value ...] [--settings-from-environment]
+"""ottla start [server.properties] [--port N] [--override name=value ...] [--settings-from-environment]
 
 The broker is imported after the settings are read, so that a wrong setting is refused at once. The banner and the one line
 "listening on host:port" go to stdout when clients can connect; the log goes to stderr.
@@ -17,8 +17,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla import __version__
-from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, EXIT_USAGE, add_logs, add_overrides, fail, given_texts
+from ottla.server.cli.command_line import (
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_USAGE,
+    add_logs,
+    add_overrides,
+    fail,
+    given_texts,
+    is_number,
+)
 from ottla.server.standard_streams import announce
 
 if TYPE_CHECKING:
@@ -30,6 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.broker")
 
 LOG_FORMATS = ("text", "json")
+PORT_MAX = 65535
 KAFKAS_WORDS = "[KafkaServer id={0}] started: Kafka Server started, Transitioning from RECOVERY to RUNNING"
 """Words of Kafka's log that testcontainers' modules wait for: ZooKeeper mode has the first ones, KRaft the others."""
 
@@ -37,7 +46,8 @@ DESCRIPTION = """\
 Runs a broker in the foreground until SIGTERM or Ctrl-C.
 
 Settings have Apache Kafka's names. Without a file the broker listens on PLAINTEXT://127.0.0.1:9092, coordinates in
-process (no ZooKeeper) and keeps its data in $XDG_DATA_HOME/ottla, which is ~/.local/share/ottla if that is not set.
+process (no ZooKeeper) and keeps its data in $XDG_DATA_HOME/ottla, which is ~/.local/share/ottla if that is not set. Unless
+you set it, group.initial.rebalance.delay.ms is 0 then, so that the first consumer of a group does not wait 3 s for others.
 
 With --settings-from-environment, as in containers, variables such as OTTLA_NUM_PARTITIONS or KAFKA_NUM_PARTITIONS are settings:
 _ stands for a dot, __ for an underscore, ___ for a hyphen. Variables of other images of Kafka are understood, or ignored with
@@ -55,8 +65,7 @@ examples:
   ottla start                                    listen on 127.0.0.1:9092, data in ~/.local/share/ottla
   ottla start server.properties                  take the settings from a file, by Apache Kafka's names
   ottla start --override log.dirs=/srv/ottla     set one, over the file
-  ottla start --override listeners=PLAINTEXT://127.0.0.1:0
-                                                 take any free port and print it
+  ottla start --port 9093                        listen on 127.0.0.1:9093; 0 takes any free port and prints it
   ottla start --http :9644                       console, health and metrics on http://127.0.0.1:9644
   ottla start --registry 8081                    a schema registry on http://127.0.0.1:8081
   ottla start --workers auto                     all cores: several brokers behind one bootstrap address
@@ -71,6 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("file", nargs="?", type=Path, metavar="server.properties", help="settings, one name=value a line")
     add_overrides(parser, "one setting, over the file's; repeatable")
+    port = "listen on 127.0.0.1:N; the same as --override listeners=PLAINTEXT://127.0.0.1:N"
+    add("--port", type=_port, metavar="N", help=port)
     http = "serve health and metrics over HTTP, :PORT on loopback alone; the same as --override http.listener="
     add("--http", metavar="HOST:PORT", help=http)
     registry = "serve a schema registry beside the broker, a PORT on loopback alone; it ends with the broker"
@@ -166,14 +177,22 @@ def _given(options: argparse.Namespace, environment: FromEnvironment | None) -> 
     http = [] if options.http is None else [f"http.listener={options.http}"]
     http += ["http.console.write=true"] if options.console_write else []
     workers = [] if options.workers is None else [f"num.workers={options.workers}"]
-    texts = given_texts(
-        options.file, [*options.override, *http, *workers], None if environment is None else environment.texts
-    )
+    of_environment = None if environment is None else environment.texts
+    texts = given_texts(options.file, [*options.override, *http, *workers], of_environment, options.port)
+    if options.file is None and not of_environment:
+        # As in the file that Kafka's own quickstart begins with.
+        texts.setdefault("group.initial.rebalance.delay.ms", "0")
     if options.registry is not None:
         # The console decodes what the registry beside the broker has the schemas of, and topics may ask for its ids.
         for name in ("http.console.schema.registry", "confluent.schema.registry.url"):
             texts.setdefault(name, _registry_url(options.registry))
     return texts
+
+
+def _port(text: str) -> int:
+    if not is_number(text, 5) or int(text) > PORT_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is not a port from 0 to {PORT_MAX}")
+    return int(text)
 
 
 def _registry_url(text: str) -> str:
@@ -275,34 +294,6 @@ def _announce(broker: Broker, *, is_for_scripts: bool) -> None:
 
     `is_for_scripts`: print before it what scripts wait for that start images of Apache Kafka.
     """
-    from ottla.server.config.endpoint import host_and_port
+    from ottla.server.launch.banner import broker_banner
 
-    config = broker.config
-    ports = {listener.name: listener.port for listener in broker.listeners}
-    bound = [replace(each, port=ports[each.listener]) for each in config.listeners]
-    advertised = {each.listener: config.advertised_endpoint(each.listener, each.port) for each in bound}
-    listeners = [
-        str(each)
-        if str(each) == str(advertised[each.listener])
-        else f"{each} (advertised as {advertised[each.listener]})"
-        for each in bound
-    ]
-    first = advertised[bound[0].listener]
-    lines = [
-        f"ottla {__version__}",
-        f"  cluster id      {broker.cluster.cluster_id}",
-        f"  node id         {config.node_id}",
-        f"  data directory  {', '.join(str(path.absolute()) for path in config.log_dirs)}",
-        f"  listeners       {', '.join(listeners)}",
-        f"  try             kcat -b {host_and_port(first.host, first.port)} -L",
-    ]
-    if broker.http_address is not None:
-        # After the # it reaches neither the log of a proxy nor another site.
-        fragment = f"#token={broker.http_token}" if broker.http_token else ""
-        lines.append(f"  console         http://{host_and_port(*broker.http_address)}/{fragment}")
-    if config.ignored_settings:
-        lines.append(f"  without effect  {', '.join(config.ignored_settings)}")
-    if is_for_scripts:
-        lines.append(KAFKAS_WORDS.format(config.node_id))
-    lines.append(f"listening on {host_and_port(bound[0].host or '0.0.0.0', bound[0].port)}")
-    announce(lines)
+    announce(broker_banner(broker, KAFKAS_WORDS.format(broker.config.node_id) if is_for_scripts else None))

@@ -1,4 +1,4 @@
-"""ottla status [--json]: brokers, controller, version, and whether all partitions are well"""
+"""ottla status [HOST:PORT] [--json]: brokers, controller, version, and unhealthy partitions"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.server.cli.client.cluster import release_of
 from ottla.server.cli.client.output import print_json, print_line, print_pairs, print_table
-from ottla.server.cli.command_line import EXIT_OK
+from ottla.server.cli.command_line import EXIT_OK, EXIT_USAGE, ONE_ADDRESS, add_address, fail
 from ottla.server.cli.on_cluster import add_connection, add_json, run_on_cluster, wants_json
 from ottla.server.config.endpoint import host_and_port
 
@@ -26,6 +26,7 @@ to any Kafka, as topics, groups, produce, consume and bench do.
 EXAMPLES = """\
 examples:
   ottla status                                   of the cluster at localhost:9092, or at $OTTLA_BOOTSTRAP_SERVERS
+  ottla status broker1.example:9092
   ottla status -b broker1.example:9092 --command-config client.properties
   ottla status --json | jq .partitions.offline
 """
@@ -33,12 +34,17 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `ottla status`: the cluster."""
+    add_address(parser, "a broker of the cluster, as -b names it")
     add_connection(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the status of the cluster; return the exit code."""
+    if options.address is not None:
+        if hasattr(options, "bootstrap_server"):
+            return fail(ONE_ADDRESS, EXIT_USAGE)
+        options.bootstrap_server = options.address
     return run_on_cluster(lambda cluster: _show(cluster, options), options)
 
 
@@ -52,7 +58,7 @@ def _show(cluster: Cluster, options: argparse.Namespace) -> int:
     print_pairs(
         [
             ("cluster id", found["cluster_id"]),
-            ("version", f"serves what Apache Kafka {found['version']} serves"),
+            ("version", f"compatible with Apache Kafka {found['version']}"),
             ("controller", "none" if found["controller"] is None else found["controller"]),
             ("topics", f"{topics['count']}{internal}, with {partitions['count']} partitions"),
             ("under-replicated", _named(partitions["under_replicated"])),

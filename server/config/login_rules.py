@@ -25,7 +25,7 @@ from ottla.server.config.sasl_config import (
     OAuthConfig,
     OAuthLoginConfig,
 )
-from ottla.server.config.token_rules import check_packages, read_address, tls_of_options, values_of
+from ottla.server.config.token_rules import read_address, tls_of_options, values_of
 from ottla.wire.settings import InvalidSetting, parse_integer
 
 if TYPE_CHECKING:
@@ -105,14 +105,6 @@ class OAuthLogin:
     refresh: RefreshRules
     extensions: Mapping[str, str]
     subject_claim: str
-
-
-def listener_login(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -> OAuthLogin:
-    """Return a listener's login at other brokers. Raises InvalidSetting, also if it needs a missing HTTP package."""
-    login = oauth_login(texts, prefix, jaas)
-    if isinstance(login.source, ClientCredentials):
-        check_packages(f"{prefix}{OAUTHBEARER.lower()}.{LOGIN_HANDLER_NAME}", ("h11",))
-    return login
 
 
 def oauth_login(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -> OAuthLogin:

@@ -163,9 +163,9 @@ def peer_login(
         return PeerLoginConfig(mechanism=mechanism, kerberos=kerberos.keys)
     jaas = served.mechanisms[mechanism].jaas
     if mechanism == OAUTHBEARER:
-        from ottla.server.config.login_rules import listener_login  # few brokers log in by tokens
+        from ottla.server.config.login_rules import oauth_login  # few brokers log in by tokens
 
-        tokens = listener_login(texts, f"listener.name.{listener.lower()}.", jaas)
+        tokens = oauth_login(texts, f"listener.name.{listener.lower()}.", jaas)
         return PeerLoginConfig(mechanism=mechanism, tokens=tokens)
     options = {} if jaas is None else jaas.options
     if not options.get("username") or not options.get("password"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 
 from ottla.server.config.endpoint import PROTOCOLS, Endpoint
 from ottla.wire.settings import CLASS, INT_MAX, LIST, LONG, PASSWORD, parse_integer, setting
@@ -254,8 +253,6 @@ def _registry_problem(text: str | None, user_info: str = "http.console.schema.re
 
 
 def _registries_problem(texts: tuple[str, ...]) -> str | None:
-    if texts and find_spec("h11") is None:
-        return "it needs the package h11: pip install 'ottla[http]'"
     problems = (_registry_problem(text, "confluent.basic.auth.user.info") for text in texts)
     return next(filter(None, problems), None)
 

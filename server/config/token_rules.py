@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,7 +132,7 @@ def _unsecured(options: Mapping[str, str], own: str) -> UnsecuredTokenRules:
 
 
 def _signed(config: OAuthConfig, options: Mapping[str, str], own: str) -> SignedTokenRules:
-    check_packages(f"{own}{HANDLER_NAME}", ("joserfc", "h11"))
+    _check_joserfc(f"{own}{HANDLER_NAME}")
     if config.sasl_oauthbearer_jwt_validator_class not in _VALIDATORS:
         raise _invalid(
             f"{own}sasl.oauthbearer.jwt.validator.class={config.sasl_oauthbearer_jwt_validator_class}",
@@ -166,13 +166,12 @@ def _unverified(own: str, kind: str) -> InvalidSetting:
     )
 
 
-def check_packages(name: str, packages: Sequence[str]) -> None:
-    """Raise InvalidSetting if one of `packages` is not installed. `name`: setting to name in the error."""
+def _check_joserfc(name: str) -> None:
+    """Raise InvalidSetting if the package joserfc is not installed. `name`: setting to name in the error."""
     from importlib.util import find_spec
 
-    for package in packages:
-        if find_spec(package) is None:
-            raise _invalid(name, f"it needs the package {package}: pip install 'ottla[oauth]'")
+    if find_spec("joserfc") is None:
+        raise _invalid(name, "it needs the package joserfc: pip install 'ottla[oauth]'")
 
 
 def _endpoint(config: OAuthConfig, options: Mapping[str, str], own: str) -> KeyEndpoint:

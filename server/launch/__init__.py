@@ -8,5 +8,6 @@ registry_child.py        `ottla start --registry`: a schema registry beside a br
 cluster_command.py       `ottla cluster`
 cluster_children.py      its processes and their files
 cluster_control.py       its control by another command
+banner.py                what they print when they serve
 certificates_command.py  `ottla certificates`
 """

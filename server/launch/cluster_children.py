@@ -244,7 +244,13 @@ class Child:
         return f"has ended ({by}; its log is {self.log_path})"
 
     def epitaph(self) -> str:
-        """Return one line about the end of the process, with the last line of its log if the log can be read."""
+        """Return one line about the end of the process.
+
+        The line ends with the last line of the process's log, unless a signal ended it: then the log does not say why.
+        """
+        assert self.exit_status is not None
+        if self.exit_status < 0:
+            return f"{self.name} {self.end}"
         words: list[str] = []
         with suppress(OSError), self.log_path.open("rb") as log:
             # Not before this run: the log has the words of earlier ones.

@@ -34,6 +34,7 @@ from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.cluster.coordination.embedded import JOURNAL_NAME
 from ottla.server.cluster.coordination.tree_server import SOCKET_NAME, TreeBroken, hold_tree
 from ottla.server.config.broker_config import ConfigError, default_data_directory, load_config
+from ottla.server.launch.banner import commands_to_try
 from ottla.server.launch.cluster_children import (
     Child,
     NotSecured,
@@ -88,6 +89,7 @@ def cluster_settings(size: int) -> dict[str, str]:
         "offsets.topic.replication.factor": str(copies),
         "transaction.state.log.replication.factor": str(copies),
         "transaction.state.log.min.isr": str(in_sync),
+        "group.initial.rebalance.delay.ms": "0",
         "zookeeper.session.timeout.ms": "6000",
     }
 
@@ -513,6 +515,7 @@ class LocalCluster:
             f"  see             ottla cluster status{self._which}",
             *(["  keys            1 to 9 kill that broker, or start it again"] if has_keys else []),
             *self._how_to_connect(),
+            "  stop            Ctrl-C stops all of them",
             f"listening on {self.bootstrap}",
         ]
         announce(lines)
@@ -520,13 +523,14 @@ class LocalCluster:
     def _how_to_connect(self) -> list[str]:
         secured = self._secured
         if secured is None:
-            return [f"  try             kcat -b {self.bootstrap} -L"]
+            return commands_to_try(f" -b {self.bootstrap}")
         first, *others = secured.client_lines
         return [
             f"  client          {first}",
             *[f"                  {each}" for each in others],
-            f"  Kafka's tools   --command-config {secured.client_properties}",
-            f"  try             kcat -b {self.bootstrap} {secured.for_kcat} -L",
+            f"  tools           --command-config {secured.client_properties}",
+            f"  kcat            {secured.for_kcat}",
+            *commands_to_try(f" -b {self.bootstrap} --command-config {shlex.quote(str(secured.client_properties))}"),
         ]
 
     async def _until_all_have_ended(self) -> None:

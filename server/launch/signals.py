@@ -7,7 +7,8 @@
 
 Who stops all brokers of a cluster together (`ottla cluster`, a supervisor of workers) sends each of them ALL_STOP first. None
 hands over, because no broker will be left to lead. That others go is no news then: it is logged, but not as a warning. To the
-other processes of a cluster, which lead nothing, ALL_STOP is a signal like the others.
+other processes of a cluster, which lead nothing, ALL_STOP is a signal like the others. SIGHUP, which a closed terminal sends,
+is one as well, unless the process was started to ignore it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ ABOUT_OTHERS: Final = tuple(
 )  # fmt: skip
 """Loggers that tell of other brokers."""
 
-STOPPING: Final = (signal.SIGTERM, signal.SIGINT, ALL_STOP)
+# The terminal has gone. `nohup` and its like ignore that for their command, and then it is not meant.
+_HANG_UP: Final = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+STOPPING: Final = (signal.SIGTERM, signal.SIGINT, ALL_STOP, *_HANG_UP)
 
 
 class StopSignals(Stop):

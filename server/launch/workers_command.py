@@ -22,28 +22,26 @@ import faulthandler
 import gc
 import os
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from ottla import __version__
 from ottla.replication import system
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.cluster.coordination.tree_server import TreeBroken, hold_tree
 from ottla.server.cluster.start.worker_folders import hold_folders, looks
-from ottla.server.config.endpoint import host_and_port
 from ottla.server.config.loggers import set_up_log
 from ottla.server.config.worker_places import Ports, tree_socket, wanted_ports, worker_config
+from ottla.server.launch.banner import worker_console, workers_banner
 from ottla.server.launch.fleet import EXIT_FAILED, EXIT_OK
 from ottla.server.launch.running import ServiceManager, run_broker, settle_interpreter
 from ottla.server.launch.signals import STOPPING
 from ottla.server.launch.supervisor import Program, Supervisor
 from ottla.server.network.listener import bind
-from ottla.server.serving import StartupError
+from ottla.server.serving import PORT_HINT, StartupError, cannot_listen
 from ottla.server.standard_streams import announce
 
 if TYPE_CHECKING:
@@ -173,6 +171,7 @@ class HeldPorts:
     def __init__(self, config: BrokerConfig, wanted: Mapping[str, Ports]) -> None:
         """Reserve the ports. Raises StartupError, which names the address that cannot be bound."""
         self._sockets: list[socket.socket] = []
+        self._static = config.static
         try:
             self.by_listener = {
                 each.listener: Ports(
@@ -191,7 +190,8 @@ class HeldPorts:
         except OSError as error:
             place = f"{endpoint.listener}://{endpoint.host}:{port}"
             told = place if port == endpoint.port else f"{place}, which a worker needs for itself"
-            raise StartupError(f"cannot listen on {told}: {error.strerror or error}") from None
+            is_chosen = "listeners" in self._static or port != endpoint.port
+            raise cannot_listen(told, port, error, "" if is_chosen else PORT_HINT) from None
         self._sockets.append(sock)
         # From now on another process gets it only if it asks for company, as the workers do.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
@@ -259,7 +259,7 @@ def run_workers(texts: Mapping[str, str], config: BrokerConfig, count: int, *, l
         programs,
         keeper=None if config.is_member else TREE,
         hand_over_s=config.member.controlled_shutdown_timeout_ms / 1000,
-        announce=partial(_announce, config, ports, workers),
+        announce=lambda told: announce(workers_banner(config, ports, workers, told)),
         announce_again=_announce_again,
         manager=manager,
     )
@@ -306,40 +306,7 @@ def _share_what_is_imported() -> None:
     system.give_free_memory_back()
 
 
-def _announce(
-    config: BrokerConfig, ports: Mapping[str, Ports], workers: Sequence[BrokerConfig], told: Sequence[Mapping[str, Any]]
-) -> None:
-    """Print the running workers and their addresses; scripts wait for the last line."""
-    shared = [replace(each, port=ports[each.listener].shared) for each in config.listeners]
-    first = config.advertised_endpoint(shared[0].listener, shared[0].port)
-    lines = [
-        f"ottla {__version__}",
-        f"  cluster id      {told[0]['cluster_id']}",
-        f"  workers         {len(workers)}, with the node ids {workers[0].node_id} to {workers[-1].node_id}",
-        f"  data directory  {', '.join(str(path.absolute()) for path in config.log_dirs)}",
-        f"  listeners       {', '.join(map(str, shared))}, shared by all workers",
-    ]
-    for number, worker in enumerate(workers):
-        own = ", ".join(str(worker.advertised_endpoint(each.listener, each.port)) for each in worker.listeners)
-        lines.append(f"  {f'worker {number}':15} {own}")
-    lines.append(f"  try             kcat -b {host_and_port(first.host, first.port)} -L")
-    for number, each in enumerate(told):
-        lines += _console(number, each)
-    if config.ignored_settings:
-        lines.append(f"  without effect  {', '.join(config.ignored_settings)}")
-    lines.append(f"listening on {host_and_port(shared[0].host or '0.0.0.0', shared[0].port)}")
-    announce(lines)
-
-
 def _announce_again(number: int, told: Mapping[str, Any]) -> None:
     """Print the HTTP address of a restarted worker, with its new token unless the settings fix the token."""
-    if lines := _console(number, told):
+    if lines := worker_console(number, told):
         announce(lines)
-
-
-def _console(number: int, told: Mapping[str, Any]) -> list[str]:
-    if not told["http_address"]:
-        return []
-    fragment = f"#token={told['http_token']}" if told["http_token"] else ""
-    what = "console" if number == 0 else f"  of worker {number}"
-    return [f"  {what:15} http://{host_and_port(*told['http_address'])}/{fragment}"]

@@ -31,7 +31,7 @@ REACH_TIMEOUT_S = 5.0
 SWITCH_SECONDS = 0.0005
 """Seconds after which a thread that parses a schema yields to the event loop."""
 
-LIBRARIES = ("h11", "avro", "jsonschema", "referencing", "proto_schema_parser")
+LIBRARIES = ("avro", "jsonschema", "referencing", "proto_schema_parser")
 """Top-level packages of the extra `registry`."""
 
 DESCRIPTION = """\

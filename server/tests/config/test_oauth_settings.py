@@ -158,11 +158,10 @@ def test_a_file_without_keys_ends_the_start(tmp_path: Path, text: str):
         rules_of(GOOD | {URL: path.as_uri()})
 
 
-@pytest.mark.parametrize("package", ["joserfc", "h11"])
-def test_a_package_that_is_missing_ends_the_start(monkeypatch: pytest.MonkeyPatch, package: str):
+def test_a_package_that_is_missing_ends_the_start(monkeypatch: pytest.MonkeyPatch):
     found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else found(name))
-    with pytest.raises(ConfigError, match=rf"needs the package {package}: pip install 'ottla\[oauth\]'"):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "joserfc" else found(name))
+    with pytest.raises(ConfigError, match=r"needs the package joserfc: pip install 'ottla\[oauth\]'"):
         rules_of(GOOD)
     assert rules_of({HANDLER: UNSECURED}) is not None
 

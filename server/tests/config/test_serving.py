@@ -97,6 +97,6 @@ async def test_a_taken_port_is_told_before_the_directory_is_touched(tmp_path: Pa
         port = taken.getsockname()[1]
         config = load_config({"log.dirs": str(tmp_path / "second"), "listeners": f"PLAINTEXT://127.0.0.1:{port}"})
         taken.listen()
-        with pytest.raises(StartupError, match="cannot listen on"):
+        with pytest.raises(StartupError, match=f"port {port} is taken"):
             await serve(config, stop=Stop(), on_ready=lambda _: None)
     assert not (tmp_path / "second").exists()

@@ -2,7 +2,6 @@
 
 import base64
 import contextlib
-import importlib.util
 import json
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -152,14 +151,6 @@ def test_what_is_wrong_is_told_in_one_line(texts: dict[str, str], words: str):
     with pytest.raises(ConfigError) as refused:
         login_of(texts)
     assert words in str(refused.value) and SECRET not in str(refused.value) and "\n" not in str(refused.value)
-
-
-def test_without_its_package_no_server_of_tokens_is_asked(monkeypatch: pytest.MonkeyPatch):
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "h11" else found(name))
-    with pytest.raises(ConfigError, match=rf"{HANDLER}: it needs the package h11: pip install 'ottla\[oauth\]'"):
-        login_of(GOOD)
-    assert login_of({URL: "file:///x"}).source == TokenFile(path="/x")
 
 
 def test_nobody_logs_in_without_having_been_told_how():
