@@ -12,11 +12,13 @@ a file, named by the comment in its first line. Comments of HTML before a block 
 
 `<!-- Ctrl-C: NAME -->` and `<!-- kill: NAME -->`, which stand alone, end what runs in a terminal.
 
-In what is shown `<time>`, `<n>` and other words in angle brackets stand for what differs each time, a line `...` for any lines, and `...` at the end of a line for any end. Runs of
-blanks count as one, since columns are as wide as what is in them. Ports and process ids on the page are others than those of the test:
-each stands for what came in its place when it was first shown.
+In what is shown `<time>`, `<n>` and other words in angle brackets stand for what differs each time, and `<1,2>` for these numbers in any
+order. A line `...` stands for any lines, and `...` at the end of a line for any end. Runs of blanks count as one, since columns are as
+wide as what is in them. Ports and process ids on the page are others than those of the test: each stands for what came in its place when
+it was first shown.
 """
 
+import itertools
 import os
 import re
 import signal
@@ -34,6 +36,9 @@ from compat_tests.support.brokers import free_port, wait_until
 PATIENCE_S = 60.0
 """For what a lesson waits for on a busy machine."""
 
+PAUSE_S = 0.7
+"""Between two tries of a command that is typed again."""
+
 PORTS = (PORT, 9093, 9099, 9644, 8081, 8082)
 """Ports that lessons name in their commands and files."""
 
@@ -45,7 +50,7 @@ _PLACEHOLDERS = {
     "n": r"-?\d[\d,.]*",
 }
 _VARIABLE = re.compile(
-    r"<(\w+)>|(?<=127\.0\.0\.1:)(\d{4,5})\b|(?<=pid )(\d+)\b|\b(" + "|".join(map(str, PORTS)) + r")\b"
+    r"<(\w+|\d+(?:,\d+)+)>|(?<=127\.0\.0\.1:)(\d{4,5})\b|(?<=pid )(\d+)\b|\b(" + "|".join(map(str, PORTS)) + r")\b"
 )
 _EXPORT = re.compile(r"^export (\w+)=(\S+)$", re.MULTILINE)
 
@@ -226,6 +231,7 @@ class Student(Reader):
             except Differs:
                 if not step.again or time.monotonic() > deadline:
                     raise
+            time.sleep(PAUSE_S)  # each try is a process, and what it waits for takes a moment
 
     def output_of(self, step: Step) -> str:
         """Run a command and return what a terminal would show. Raises AssertionError if its exit status is not as it should be."""
@@ -259,12 +265,24 @@ class Student(Reader):
             return
         expected, came = plain(shown), plain(output)
         if step.any_order:
-            expected, came = sorted(expected), sorted(came)
+            came = self._in_order_of(expected, came)
         pattern, names = self._pattern(expected)
         found = re.fullmatch(pattern, "".join(f"{line}\n" for line in came))
         if found is None:
             raise Differs(f"{step.place}\n{step.text}\n--- the page shows:\n{shown}\n--- what came out:\n{output}")
         self._numbers |= {page: found[name] for name, page in names.items()}
+
+    def _in_order_of(self, expected: list[str], came: list[str]) -> list[str]:
+        """Sort lines so that each stands where the page has one like it; others go to the end."""
+        rest = list(came)
+        ordered: list[str] = []
+        for line in expected:
+            pattern = self._pattern([line])[0]
+            like = next((each for each in rest if re.fullmatch(pattern, each + "\n")), None)
+            if like is not None:
+                rest.remove(like)
+                ordered.append(like)
+        return ordered + rest
 
     def _pattern(self, lines: list[str]) -> tuple[str, dict[str, str]]:
         """Return a regular expression of lines, and which of its groups stand for which numbers of the page."""
@@ -272,7 +290,7 @@ class Student(Reader):
 
         def part(found: re.Match[str]) -> str:
             if found[1]:
-                return _PLACEHOLDERS.get(found[1], r"\S+")
+                return _PLACEHOLDERS.get(found[1], r"\S+") if "," not in found[1] else _any_order(found[1].split(","))
             number = found[2] or found[3] or found[4]
             if number in self._numbers:
                 return self._numbers[number]
@@ -292,6 +310,10 @@ def _escaped(line: str, part: object) -> str:
         at = found.end()
     rest, _, more = line[at:].partition("...") if line.endswith("...") else (line[at:], "", None)
     return "".join(pieces) + re.escape(rest) + (r".*" if more is not None else "")
+
+
+def _any_order(numbers: list[str]) -> str:
+    return "(?:" + "|".join(",".join(each) for each in itertools.permutations(numbers)) + ")"
 
 
 def plain(text: str) -> list[str]:

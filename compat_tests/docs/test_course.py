@@ -15,15 +15,28 @@ LEARN = ROOT / "server" / "admin" / "console" / "static" / "lessons.js"
 each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda page: page.stem)
 
 
-@each_lesson
-def test_a_lesson_shows_what_happens(lesson: Path, tmp_path: Path) -> None:
-    student = Student(tmp_path / "desk", free_port())
+def taken(lesson: Path, folder: Path, *, in_full: bool) -> None:
+    """Take a lesson, with or without its long steps."""
+    student = Student(folder / "desk", free_port())
     try:
         for step in steps(lesson):
-            if not step.long:
+            if in_full or not step.long:
                 student.take(step)
     finally:
         student.close()
+
+
+@each_lesson
+def test_a_lesson_shows_what_happens(lesson: Path, tmp_path: Path) -> None:
+    taken(lesson, tmp_path, in_full=False)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "lesson", [page for page in LESSONS if any(step.long for step in steps(page))], ids=lambda page: page.stem
+)
+def test_a_lesson_in_full_length_shows_what_happens(lesson: Path, tmp_path: Path) -> None:
+    taken(lesson, tmp_path, in_full=True)
 
 
 @each_lesson
@@ -70,7 +83,7 @@ def test_pictures_are_drawn_for_light_and_dark_and_say_what_they_show() -> None:
         for child in token.children or ()
         if child.type == "image"
     ]
-    assert len(pictures) >= 3
+    assert len(pictures) >= 5
     for page, picture in pictures:
         drawing = (page.parent / str(picture.attrGet("src"))).read_text()
         assert len(picture.content) > 40, f"{page.name}: the alternative text says too little"

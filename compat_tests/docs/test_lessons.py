@@ -39,6 +39,7 @@ def block(command: str, shown: str, marks: str = "") -> str:
         ("echo a   b", "a b"),
         ("echo at 2026-11-28T10:00:00.123Z 17 x_y-z", "at <time> <n> <id>"),
         ("printf 'a\\nb\\nc\\n'", "a\n..."),
+        ("echo in sync 3,1", "in sync <1,3>"),
         ("echo runs, and more", "runs..."),
         ("echo see 127.0.0.1:9092", "see 127.0.0.1:9092"),
         ("echo on stderr >&2", "on stderr"),
