@@ -37,6 +37,7 @@ ARGUMENTS: dict[str, Callable[[str, Path], list[str]]] = {
     "configs": lambda bootstrap, folder: ["-b", bootstrap],
     "transactions": lambda bootstrap, folder: ["-b", bootstrap],
     "spread": lambda bootstrap, folder: ["--dry-run", "-b", bootstrap],
+    "dirs": lambda bootstrap, folder: ["-b", bootstrap],
     "reassign": lambda bootstrap, folder: ["-b", bootstrap],
     "elect": lambda bootstrap, folder: ["preferred", "--all-topics", "-b", bootstrap],
     "features": lambda bootstrap, folder: ["-b", bootstrap],

@@ -17,6 +17,7 @@ completion.py       `ottla completion`: for shells
 configs.py          `ottla configs`: settings in force
 consume.py          `ottla consume`: prints records
 consume_shared.py   `ottla consume --share`: records of a share group
+dirs.py             `ottla dirs`: log directories, and moves between them
 elect.py            `ottla elect`: elections of leaders
 example.py          `ottla example`: example pipelines
 features.py         `ottla features`: levels of features

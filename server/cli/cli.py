@@ -53,6 +53,7 @@ COMMANDS = {
     "configs": "tell which settings are in force and where from, and change them",
     "transactions": "list and describe transactions, find those that hang, abort some",
     "spread": "move partitions evenly over the brokers",
+    "dirs": "tell how full log directories are, and move replicas between them",
     "reassign": "plan moves of partitions, carry them out, verify and cancel them",
     "elect": "elect leaders of partitions, preferred or unclean",
     "features": "list and change levels of features, such as transaction.version",

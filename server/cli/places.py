@@ -48,7 +48,7 @@ def parse_target(options: argparse.Namespace, *, is_strict: bool) -> Target:
         if is_strict:
             return lambda cluster, places: dict.fromkeys(places, offset)
         return lambda cluster, places: _nearest(cluster, places, offset)
-    timestamp_ms = _milliseconds(options.to_datetime)
+    timestamp_ms = milliseconds("--to-datetime", options.to_datetime)
     return lambda cluster, places: _since(cluster, places, timestamp_ms)
 
 
@@ -63,17 +63,18 @@ def _since(cluster: Cluster, places: Sequence[Partition], timestamp_ms: int) -> 
     return {place: offset if offset >= 0 else last[place] for place, offset in found.items()}
 
 
-def _milliseconds(text: str) -> int:
+def milliseconds(option: str, text: str) -> int:
+    """Parse the time that is the value of an option; return ms since 1970. Raises UsageError."""
     try:
         time = datetime.fromisoformat(text)
         time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
         timestamp_ms = int(time.timestamp() * 1000)
     except (ValueError, OverflowError):
         raise UsageError(
-            f"--to-datetime {text}: must be a time such as 2026-01-31T12:00:00 or 2026-01-31T12:00:00+02:00"
+            f"{option} {text}: must be a time such as 2026-01-31T12:00:00 or 2026-01-31T12:00:00+02:00"
         ) from None
     if timestamp_ms < 0:
-        raise UsageError(f"--to-datetime {text}: is before 1970")
+        raise UsageError(f"{option} {text}: is before 1970")
     return timestamp_ms
 
 

@@ -243,7 +243,7 @@ def _planned(entry: Any, name: str) -> tuple[Partition, tuple[int, ...]]:
             raise UsageError(f'--plan {name}: {told} must be {{"topic": ..., "partition": N, "replicas": [ID, ...]}}')
     # Kafka's tool moves replicas between directories of a broker, too, by another request.
     if any(each != "any" for each in entry.get("log_dirs", ())):
-        raise UsageError(f"--plan {name}: log_dirs other than any are kafka-reassign-partitions.sh's to move")
+        raise UsageError(f"--plan {name}: has log_dirs other than any, to which `ottla dirs move` moves replicas")
     return (topic, number), tuple(replicas)
 
 

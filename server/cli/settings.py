@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Shows the settings that Ottla knows, by Apache Kafka's names: type, default, allowed values, where each can be changed and
-what a change does, whether it has an effect here, and what it is for. No broker is asked: what is in force on one, tell
-`kafka-configs.sh --describe --all` and the like.
+what a change does, whether it has an effect here, and what it is for. No broker is asked: `ottla configs` tells what is in
+force on one.
 
 CHANGE says who can change a setting while a broker runs: nobody (read-only: server.properties or --override, at the start),
 somebody for one broker (per-broker) or for all of them (cluster-wide), and for single topics, groups or subscriptions.

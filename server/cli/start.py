@@ -57,7 +57,7 @@ its network.
 Every log directory has an id. A start on one that turns up empty, or is another one, is refused: its disk may not be
 mounted. If what it held is gone for good, start once with --accept-empty-log-dir.
 
-The log goes to stderr. Its levels are changed while the broker runs by kafka-configs.sh --entity-type broker-loggers.
+The log goes to stderr. `ottla configs loggers` changes its levels while the broker runs.
 """
 
 EXAMPLES = """\

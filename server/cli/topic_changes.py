@@ -1,4 +1,4 @@
-"""ottla topics alter, trim: settings and partitions of topics that exist, and deletion of their oldest records"""
+"""ottla topics alter, offsets, trim: settings and partitions of topics, offsets at a time, deletion of the oldest records"""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from ottla.server.cli.client.configs import (
     planned,
     settings_of,
 )
-from ottla.server.cli.client.output import RequestFailed, UsageError, print_table
+from ottla.server.cli.client.output import RequestFailed, UsageError, print_json, print_table
 from ottla.server.cli.command_line import EXIT_OK, count
-from ottla.server.cli.on_cluster import Actions
-from ottla.server.cli.places import add_target, parse_target, places_of
+from ottla.server.cli.on_cluster import Actions, wants_json
+from ottla.server.cli.places import add_target, milliseconds, parse_target, places_of
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.create_topics import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.wire.messages.delete_topics import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -45,7 +45,7 @@ TIMEOUT_MS = 30_000
 
 
 def add_actions(actions: Actions) -> None:
-    """Add `alter` and `trim` to the actions of `ottla topics`."""
+    """Add `alter`, `offsets` and `trim` to the actions of `ottla topics`."""
     altering = actions.add("alter", "change settings of topics, or give them more partitions", _alter)
     altering.add_argument("names", nargs="+", metavar="TOPIC")
     setting = "set a setting of the topics; repeatable"
@@ -54,6 +54,10 @@ def add_actions(actions: Actions) -> None:
     altering.add_argument("-d", "--delete-config", action="append", default=[], metavar="NAME", help=deletion)
     altering.add_argument("-p", "--partitions", type=count, metavar="N", help="how many they have then; only more")
     add_dry_run(altering)
+    looking = actions.add("offsets", "tell the offset of each partition at a time", _offsets)
+    looking.add_argument("names", nargs="+", metavar="TOPIC[:N,N]", help="a topic, or some of its partitions")
+    since = "of the first record since YYYY-MM-DDTHH:MM:SS, in UTC unless it says"
+    looking.add_argument("--at", required=True, metavar="TIME", help=since)
     trimming = actions.add("trim", "delete the oldest records of topics", _trim)
     where = "a topic, or some of its partitions"
     trimming.add_argument("names", nargs="+", metavar="TOPIC[:N,N]", help=where)
@@ -181,6 +185,23 @@ def _undo(options: argparse.Namespace, altered: dict[str, list[Altered]]) -> lis
 def _words(change: Change) -> tuple[str, str]:
     name, value = change
     return ("-d", name) if value is None else ("-c", f"{name}={value}")
+
+
+# --- offsets
+
+
+def _offsets(cluster: Cluster, options: argparse.Namespace) -> int:
+    timestamp_ms = milliseconds("--at", options.at)
+    places = places_of(cluster, options.names)
+    found, starts, ends = (offsets_at(cluster, by_topic(places), each) for each in (timestamp_ms, EARLIEST, LATEST))
+    # Where all records are older there is none.
+    rows = [(*each, found[each] if found[each] >= 0 else None, starts[each], ends[each]) for each in places]
+    if wants_json(options):
+        keys = ("topic", "partition", "offset", "start", "end")
+        print_json([dict(zip(keys, row, strict=True)) for row in rows])
+    else:
+        print_table(("TOPIC", "PARTITION", "OFFSET", "START", "END"), rows)
+    return EXIT_OK
 
 
 # --- trim

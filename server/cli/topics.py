@@ -1,4 +1,4 @@
-"""ottla topics [list | create | delete | describe | alter | trim]"""
+"""ottla topics [list | create | delete | describe | alter | offsets | trim]"""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ examples:
   ottla topics describe orders                   partitions, leaders, replicas, offsets, settings
   ottla topics alter orders -c retention.ms=3600000 -d cleanup.policy
   ottla topics alter orders -p 12 --dry-run      more partitions; says whether that would work
+  ottla topics offsets orders --at 2026-01-31T12:00:00
   ottla topics trim orders:0 --to-offset 500     delete what is before offset 500 of partition 0; asks first
   ottla topics delete orders                     asks first; --yes does not
 """
