@@ -9,13 +9,18 @@ import re
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files, InclusionLevel
+from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
+from mkdocs.utils.templates import TemplateContext
 
 ROOT = Path(__file__).resolve().parents[1]
 ELSEWHERE = "repository/"
 LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
 """The target of a link or picture of Markdown that names no host."""
+CONTENTS_MAX = 100
+"""Headings of a page that are listed beside it. The page of settings has five times as many, and a filter instead."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -44,6 +49,16 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"{link[1]}{posixpath.relpath(uri, posixpath.dirname(here) or '.') if known else link[2]}{link[3]}"
 
     return LINK.sub(moved, markdown)
+
+
+@event_priority(-100)  # the index of the search needs all headings, and is made before
+def on_page_context(context: TemplateContext, page: Page, config: MkDocsConfig, nav: Navigation) -> TemplateContext:
+    """List only the sections of a page with very many headings, not what is in them."""
+    sections = [section for title in page.toc for section in title.children]
+    if sum(len(each.children) for each in sections) > CONTENTS_MAX:
+        for section in sections:
+            section.children.clear()
+    return context
 
 
 def _repository_path(source: str, target: str) -> str:

@@ -1,8 +1,10 @@
 """The documentation holds together: links, anchors and the list of pages; and MkDocs makes a site of it that needs no other host."""
 
 import html.parser
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -79,10 +81,15 @@ def mkdocs(site: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
 
 
-def test_mkdocs_makes_a_site_that_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    done = mkdocs(site)
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = mkdocs(folder)
     assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_mkdocs_makes_a_site_that_loads_nothing_from_elsewhere(site: Path) -> None:
     pages = sorted(site.rglob("*.html"))
     assert {f"{page.stem}.html" for page in DOCS.glob("*.md")} <= {page.name for page in pages}
     for page in pages:
@@ -110,3 +117,63 @@ def test_a_broken_link_ends_it(tmp_path: Path) -> None:
     done = mkdocs(tmp_path / "site", "--config-file", str(config))
     assert done.returncode != 0
     assert [target for target in BROKEN.values() if target not in done.stderr] == []
+
+
+STYLE, CONSOLE_STYLE = DOCS / "site" / "site.css", ROOT / "server" / "admin" / "console" / "static" / "console.css"
+
+
+def colours(text: str) -> list[tuple[str, str]]:
+    return re.findall(r"--([a-z-]+): (#[0-9a-f]{6})\b", text)
+
+
+def test_the_site_has_the_colours_of_the_console() -> None:
+    of_console = [dict(colours(each)) for each in CONSOLE_STYLE.read_text().split("@media", 1)]
+    of_site = [dict(colours(each)) for each in STYLE.read_text().split('[data-bs-theme="dark"]', 1)]
+    for site, console in zip(of_site, of_console, strict=True):
+        assert len(site) >= 8
+        assert {name: console.get(name) for name in site} == site
+    for name, code in colours(STYLE.read_text()):
+        if f"--{name}-rgb" in STYLE.read_text():
+            parts = ", ".join(str(int(code[place : place + 2], 16)) for place in (1, 3, 5))
+            assert f"--{name}-rgb: {parts};" in STYLE.read_text()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    pytest.importorskip("selenium")
+    from compat_tests.console.browser import CHROMIUM, DRIVER, Browser
+
+    if not (CHROMIUM and DRIVER):
+        pytest.skip("chromium and chromedriver are not on this machine")
+    browser = Browser(tmp_path_factory.mktemp("pictures"))
+    yield browser
+    browser.close()
+
+
+def test_no_page_is_wider_than_its_window(site: Path, browser) -> None:
+    pages = [page for page in sorted(site.rglob("*.html")) if "repository" not in page.relative_to(site).parts]
+    assert len(pages) > 20
+    for page in pages:
+        browser.driver.get(page.as_uri())
+        for width in (1280, 390):
+            browser.look((width, 844))
+            seen = browser.run("return [document.documentElement.scrollWidth, document.body.scrollHeight]")
+            assert seen[0] <= width, f"{page.name} at {width} pixels"
+            assert seen[1] > 300, page.name
+
+
+def test_settings_are_found_by_words(site: Path, browser) -> None:
+    browser.look()
+    browser.open((site / "settings.html").as_uri())
+    shown = (
+        "return [...document.querySelectorAll('[role=main] h2, [role=main] h3')].filter((each) => each.checkVisibility())"
+        ".map((each) => each.innerText.trim())"
+    )
+    assert len(browser.run(shown)) > 500
+    browser.fill("#filter-words", "log.retention Hours")
+    assert browser.run(shown) == ["Brokers", "log.retention.hours", "Topics", "retention.ms"]
+    browser.fill("#filter-words", "no such word")
+    assert browser.run(shown) == []
+    assert browser.find("#filter output").text.startswith("0 of ")
+    browser.run("location.hash = '#logretentionms'")
+    browser.until(lambda: len(browser.run(shown)) > 500, "a link to a setting shows it")

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", default="", metavar="SETTING", help="a setting, or a part of its name")
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help="a list of objects, one for each setting")
-    forms.add_argument("--markdown", action="store_true", help="a page with tables")
+    forms.add_argument("--markdown", action="store_true", help="a page with a block for each setting")
 
 
 def run(options: argparse.Namespace) -> int:

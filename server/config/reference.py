@@ -130,12 +130,11 @@ _HEAD = """\
 # Settings
 
 Ottla has Apache Kafka's settings, under Kafka's names. This page is made by `ottla settings --markdown`; `ottla settings NAME`
-tells the same of one setting.
+tells the same of one setting, and `ottla settings PART` lists those with this part in their names.
 
-*Change* says where a setting can be changed while a broker runs: nowhere (*read-only*: it is given at the start, in
-server.properties or with `--override`), for one broker (*per-broker*) or for all brokers of the cluster (*cluster-wide*). What
-such a change does is in the last column. A setting marked with `*` may have a value for one listener, as
-`listener.name.<listener>.<setting>`, and one marked with `z` is described only by members of a cluster with ZooKeeper.
+The last line of a setting has its type, its default, and where it can be changed while a broker runs: nowhere (*read-only*: it is
+given at the start, in server.properties or with `--override`), for one broker (*per-broker*), for all brokers of the cluster
+(*cluster-wide*), or for one topic, group or subscription. A setting in brackets behind a default is the broker's, and the default comes from it.
 """
 
 _AS_BROKER = "does not set is as the broker has it,"
@@ -158,36 +157,26 @@ _SECTIONS = (
 
 
 def reference_page(settings: Sequence[Reference]) -> str:
-    """Return a Markdown page about these settings, without empty sections."""
+    """Return a Markdown page with a block for each of these settings, without empty sections."""
     parts = [_HEAD]
     for title, scope, has_effect, about in _SECTIONS:
-        rows = [each for each in settings if (each.scope, each.has_effect) == (scope, has_effect)]
-        if rows:
-            parts.append("\n".join([f"## {title}", "", about, "", *_table(rows)]) + "\n")
+        of_section = [each for each in settings if (each.scope, each.has_effect) == (scope, has_effect)]
+        if of_section:
+            parts += [f"## {title}\n\n{about}\n", *map(_block, of_section)]
     return "\n".join(parts)
 
 
-def _table(settings: Sequence[Reference]) -> Iterator[str]:
-    is_changeable = any(each.has_effect for each in settings)
-    heads = ["Setting", "Type and values", "Default", "Change", "What it does"]
-    if is_changeable:
-        heads.append("What a change does at run time")
-    yield _row(heads)
-    yield _row(["-"] * len(heads))
-    for each in settings:
-        cells = [_name(each), _type(each), _default(each), each.change, _escaped(each.what)]
-        if is_changeable:
-            cells.append(_escaped(each.on_change))
-        yield _row(cells)
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _name(setting: Reference) -> str:
-    marks = ("*" if setting.per_listener else "") + ("z" if setting.cluster_only else "")
-    return f"`{setting.name}`" + (f" {_escaped(marks)}" if marks else "")
+def _block(setting: Reference) -> str:
+    """Return a heading, so that it can be linked to and searched for, the description, and a line of properties."""
+    paragraphs = [f"### `{setting.name}`", _escaped(setting.what)]
+    if setting.has_effect and setting.on_change:
+        paragraphs.append(f"*A change at run time:* {_escaped(setting.on_change)}")
+    properties = [_type(setting), f"default {_default(setting)}", setting.change]
+    if setting.per_listener:
+        properties.append(f"for one listener `listener.name.<listener>.{setting.name}`")
+    if setting.cluster_only:
+        properties.append("described by members of a cluster with ZooKeeper only")
+    return "\n\n".join([*paragraphs, "; ".join(properties) + "."]) + "\n"
 
 
 def _type(setting: Reference) -> str:

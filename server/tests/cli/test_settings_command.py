@@ -108,3 +108,15 @@ def test_what_a_setting_does_is_shown_on_one_screen() -> None:
 def test_the_page_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["settings", "--markdown"]) == 0
     assert PAGE.read_text() == capsys.readouterr().out, "make it again: ottla settings --markdown >docs/settings.md"
+
+
+def test_the_page_has_a_block_for_each_setting_and_no_table() -> None:
+    """A table of them is some 2,700 pixels wide."""
+    page = PAGE.read_text()
+    assert page.count("\n### `") == len(all_references())
+    assert "\n|" not in page
+    block = page.partition("### `retention.ms`\n")[2].partition("\n### ")[0].strip().split("\n\n")
+    defaults_from = "(`log.retention.ms`, `log.retention.minutes`, `log.retention.hours`)"
+    assert block[-1] == f"long, at least -1; default `604800000` {defaults_from}; topic."
+    (of_listeners,) = (each for each in page.split("\n### ") if each.startswith("`ssl.keystore.location`"))
+    assert "for one listener `listener.name.<listener>.ssl.keystore.location`" in of_listeners
