@@ -111,6 +111,19 @@ def test_files_limits_and_a_copy_of_what_is_written(ottla, created, given):
     assert "max.message.bytes" in ottla("produce", topic, huge, status=1).err
 
 
+def test_topics_by_a_pattern_until_no_more_comes(ottla, created, given, unique):
+    topics = [created() for _ in range(2)]
+    for each in topics:
+        ottla("produce", each, "-l", given("x\n"), "-q")
+    begun = "^" + topics[0][:-8]
+    for more in ((), ("-g", unique("group")), ("-g", unique("group"), "--group-protocol", "consumer")):
+        found = ottla("consume", begun, "-f", "%t\n", "--idle", "0.5", *more)
+        assert sorted(found.lines) == sorted(topics)
+    assert ottla("consume", begun, "-g", unique("group"), "--share", "-q", "--idle", "0.5").out == ""
+    assert "no topic matches ^nothing" in ottla("consume", "^nothing", status=1).err
+    assert "^(: " in ottla("consume", "^(", status=2).err
+
+
 def test_aborted_and_open_transactions(ottla, created, servers, unique):
     topic = created()
     producer = Producer({"bootstrap.servers": servers, "transactional.id": unique("id")})

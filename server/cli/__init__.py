@@ -16,6 +16,7 @@ cluster.py          `ottla cluster`: several brokers on this machine
 completion.py       `ottla completion`: for shells
 configs.py          `ottla configs`: settings in force
 consume.py          `ottla consume`: prints records
+consume_in_group.py  `ottla consume -g`: records that a group assigns
 consume_shared.py   `ottla consume --share`: records of a share group
 dirs.py             `ottla dirs`: log directories, and moves between them
 elect.py            `ottla elect`: elections of leaders

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import math
+import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ottla.server.cli.client.output import RequestFailed, UsageError, note
-from ottla.server.cli.command_line import EXIT_OK, count, is_number
+from ottla.server.cli.client.output import RequestFailed, UsageError, note_end
+from ottla.server.cli.command_line import EXIT_OK, count, is_number, seconds
 from ottla.server.cli.on_cluster import add_connection, client_settings, run_on_cluster
 from ottla.server.standard_streams import check_reader
 
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from ottla.server.cli.client.cluster import Cluster, Partition
     from ottla.server.cli.client.consumer import AtEnd, Batch, Consumer
     from ottla.server.cli.client.formats import Decode
-    from ottla.server.cli.client.group_consumer import GroupConsumer
-    from ottla.server.cli.client.paced_output import Interruption
+    from ottla.server.cli.client.paced_output import IdleClock
     from ottla.server.cli.client.printing import RecordPrinter
 
 COMMITS = ("regularly", "each", "end", "never")
@@ -36,8 +35,6 @@ RESETS = {
 }
 """Values of auto.offset.reset, of Kafka's clients and of librdkafka, as values of -o."""
 ACKNOWLEDGEMENTS = ("accept", "release", "reject")
-NAMED_MAX = 5
-"""Partitions that are named in the line about what is committed."""
 
 DESCRIPTION = """\
 Prints the records of topics, and goes on with new ones until Ctrl-C. Options are kcat's. On a terminal control characters in
@@ -74,7 +71,8 @@ format fields:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `ottla consume`: the choice of records and the output format."""
     add_connection(parser)
-    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="whose records are read")
+    topics = "whose records are read; ^PATTERN: all topics whose names begin so, by a regular expression"
+    parser.add_argument("topics", nargs="*", metavar="TOPIC", help=topics)
     parser.add_argument("-t", "--topic", action="append", default=[], metavar="TOPIC", help="the same; repeatable")
     parser.add_argument("-p", "--partitions", metavar="N,N", help="only these partitions")
     bounds = (
@@ -85,6 +83,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from-beginning", action="store_true", help="begin with the first record: -o earliest")
     parser.add_argument("-n", "-c", "--count", "--max-messages", type=count, metavar="N", help="end after N records")
     parser.add_argument("-e", "--exit", action="store_true", help="end at the end of the topics")
+    idle = "end when no record has come for so many seconds"
+    parser.add_argument("--idle", type=seconds, metavar="S", help=idle)
     parser.add_argument("--follow", action="store_true", help="go on with new records, as without -e; wins over it")
     _add_group(parser)
     _add_form(parser)
@@ -157,6 +157,7 @@ def _consume(cluster: Cluster, options: argparse.Namespace) -> None:
     from ottla.server.cli.client.bounds import begin_and_end
     from ottla.server.cli.client.consumer import Batch, Consumer
     from ottla.server.cli.client.output import Progress
+    from ottla.server.cli.client.paced_output import IdleClock
 
     isolation = _isolation(options)
     printer, bounds = _printer(options), _bounds(options)
@@ -165,10 +166,12 @@ def _consume(cluster: Cluster, options: argparse.Namespace) -> None:
     begins = {place: begin for place, (begin, _) in places.items() if begin < ends.get(place, begin + 1)}
     consumer = Consumer(cluster, begins, isolation)
     progress = Progress(is_quiet=options.quiet or sys.stdout.isatty())
+    idle = IdleClock(options.idle)
     size = 0
     try:
-        for each in _events(consumer):
+        for each in _events(consumer, idle):
             if isinstance(each, Batch):
+                idle.restart()
                 end = ends.get(each.place)
                 size += _write(printer.printed(each, end))
                 if printer.failure is not None:
@@ -186,8 +189,8 @@ def _consume(cluster: Cluster, options: argparse.Namespace) -> None:
         consumer.close_all()
 
 
-def _events(consumer: Consumer) -> Iterator[Batch | AtEnd]:
-    while consumer.positions:
+def _events(consumer: Consumer, idle: IdleClock) -> Iterator[Batch | AtEnd]:
+    while consumer.positions and not idle.is_over():
         check_reader()
         yield from consumer.round()
 
@@ -201,15 +204,9 @@ def _write(data: bytes) -> int:
 def _at_end(consumer: Consumer, at_end: AtEnd, ends: dict[Partition, int], options: argparse.Namespace) -> None:
     is_over = (options.exit and not options.follow) or at_end.offset >= ends.get(at_end.place, at_end.offset + 1)
     if not options.quiet:
-        _say_end(at_end, is_last=is_over and len(consumer.positions) == 1)
+        note_end(at_end.place, at_end.offset, is_last=is_over and len(consumer.positions) == 1)
     if is_over:
         consumer.close(at_end.place)
-
-
-def _say_end(at_end: AtEnd, *, is_last: bool) -> None:
-    topic, number = at_end.place
-    what = ": exiting" if is_last else ""
-    print(f"% Reached end of topic {topic} [{number}] at offset {at_end.offset}{what}", file=sys.stderr, flush=True)
 
 
 # --- in a group
@@ -233,162 +230,16 @@ def _consume_shared(cluster: Cluster, options: argparse.Namespace) -> None:
 
 
 def _consume_in_group(cluster: Cluster, options: argparse.Namespace) -> None:
-    from ottla.server.cli.client.group_consumer import COMMIT_S, GroupConsumer
-    from ottla.server.cli.client.membership import member_of
-    from ottla.server.cli.client.paced_output import Interruption
+    from ottla.server.cli.consume_in_group import consume_in_group
 
     if options.partitions is not None:
         raise UsageError("-p and -g cannot be given together: the group assigns partitions")
-    texts = client_settings(options)
-    protocol = (options.group_protocol or texts.get("group.protocol", PROTOCOLS[0])).lower()
+    protocol = (options.group_protocol or client_settings(options).get("group.protocol", PROTOCOLS[0])).lower()
     if protocol not in PROTOCOLS:
         raise UsageError(f"group.protocol={protocol}: must be classic or consumer")
-    printer, isolation = _printer(options), _isolation(options)
-    bounds = _GroupBounds(cluster, _bounds(options), isolation)
+    printer, bounds = _printer(options), _bounds(options)
     topics = list(_partitions(cluster, options))
-    member = member_of(cluster, options.group, topics, protocol)
-    commits = options.commit or COMMITS[0]
-    commit_s = None if commits == "never" else COMMIT_S if commits == "regularly" else math.inf
-    group = GroupConsumer(
-        cluster, options.group, member, isolation, bounds.begin, commit_s, restarts=not bounds.begins_at_end
-    )
-    with _ended(group, options), suppress(KeyboardInterrupt), Interruption() as interruption:
-        _GroupPrinter(group, printer, bounds, interruption, options).run()
-
-
-@contextmanager
-def _ended(group: GroupConsumer, options: argparse.Namespace) -> Iterator[None]:
-    """After this block, commit and leave the group, even if the block fails; then print what was committed."""
-    try:
-        yield
-    except BaseException:
-        # The failure that ended the block is told, not one of the end.
-        with suppress(RequestFailed):
-            group.end()
-        raise
-    group.end()
-    if not options.quiet:
-        named = ", ".join(f"{topic} [{number}] at {at}" for (topic, number), at in sorted(group.committed.items()))
-        many = f"{len(group.committed)} partitions" if len(group.committed) > NAMED_MAX else named
-        note(f"Group {options.group} has committed {many or 'nothing'}")
-
-
-class _GroupBounds:
-    """Option -o for a group: offsets where partitions without a committed offset begin, and where all of them end."""
-
-    def __init__(self, cluster: Cluster, bounds: Bounds, isolation: int) -> None:
-        self._cluster, self._bounds, self._isolation = cluster, bounds, isolation
-        self._ends: dict[Partition, int | None] = {}
-
-    def begin(self, places: Sequence[Partition]) -> Mapping[Partition, int]:
-        return {place: begin for place, (begin, _) in self._found(places).items()}
-
-    @property
-    def begins_at_end(self) -> bool:
-        return self._bounds.kind == "end"
-
-    @property
-    def has_end(self) -> bool:
-        return self._bounds.until_ms is not None
-
-    def end(self, place: Partition) -> int | None:
-        if self._bounds.until_ms is None:
-            return None
-        if place not in self._ends:
-            self._ends[place] = self._found([place])[place][1]
-        return self._ends[place]
-
-    def _found(self, places: Sequence[Partition]) -> dict[Partition, tuple[int, int | None]]:
-        from ottla.server.cli.client.bounds import begin_and_end
-        from ottla.server.cli.client.cluster import by_topic
-
-        return begin_and_end(self._cluster, by_topic(places), self._bounds, self._isolation)
-
-
-class _GroupPrinter:
-    """Printer of the records that a group's member reads. It records in `done` which of them are written."""
-
-    def __init__(
-        self,
-        group: GroupConsumer,
-        printer: RecordPrinter,
-        bounds: _GroupBounds,
-        interruption: Interruption,
-        options: argparse.Namespace,
-    ) -> None:
-        from ottla.server.cli.client.output import Progress
-        from ottla.server.cli.client.paced_output import PacedOutput
-
-        self._group, self._printer, self._bounds, self._options = group, printer, bounds, options
-        self._interruption = interruption
-        self._output = PacedOutput(group.beat, interruption.check)
-        self._progress = Progress(is_quiet=options.quiet or sys.stdout.isatty())
-        self._size = 0
-
-    def run(self) -> None:
-        try:
-            while not (self._printer.is_done or (self._ends_at_end and self._group.is_over)):
-                check_reader()
-                for each in self._group.round():
-                    self._take(each)
-                    if self._printer.is_done:
-                        break
-        finally:
-            self._progress.end()
-
-    @property
-    def _ends_at_end(self) -> bool:
-        return (self._options.exit and not self._options.follow) or self._bounds.has_end
-
-    def _take(self, each: Batch | AtEnd) -> None:
-        from ottla.server.cli.client.consumer import Batch
-
-        end = self._bounds.end(each.place)
-        if not isinstance(each, Batch):
-            self._progress.end()
-            self._group.done[each.place] = each.offset
-            is_over = (self._options.exit and not self._options.follow) or (end is not None and each.offset >= end)
-            if not self._options.quiet:
-                _say_end(each, is_last=is_over and self._group.open_count == 1)
-            if is_over:
-                self._group.close(each.place)
-            return
-        self._print(each, end)
-        if end is not None and each.header.next_offset >= end:
-            self._group.close(each.place)
-
-    def _print(self, batch: Batch, end: int | None) -> None:
-        """Write the wanted records of a batch. Even after a failure, the group's `done` tells which are written."""
-        self._print_and_note(batch, end)
-        if self._printer.failure is not None:
-            raise self._printer.failure
-
-    def _print_and_note(self, batch: Batch, end: int | None) -> None:
-        if self._options.commit == "each":
-            for offset, text in self._printer.each(batch, end):
-                with self._interruption.held():
-                    self._write(text)
-                    self._group.done[batch.place] = offset + 1
-                self._group.commit()
-            return
-        text = self._printer.printed(batch, end)
-        with self._interruption.held():
-            self._write_whole(text, batch, end)
-
-    def _write_whole(self, text: bytes, batch: Batch, end: int | None) -> None:
-        try:
-            self._write(text)
-        except BaseException:
-            self._group.done[batch.place] = self._printer.next_offset(batch, end, self._output.written)
-            raise
-        is_cut = self._printer.is_done or self._printer.failure is not None
-        past = self._printer.next_offset(batch, end, len(text)) if is_cut else batch.header.next_offset
-        self._group.done[batch.place] = past if end is None else min(past, end)
-
-    def _write(self, text: bytes) -> None:
-        self._output.write(text)
-        self._size += len(text)
-        self._progress.note(self._printer.count, self._size)
+    consume_in_group(cluster, topics, protocol, printer, (bounds, _isolation(options)), options)
 
 
 def _printer(options: argparse.Namespace) -> RecordPrinter:
@@ -427,9 +278,7 @@ def _decoder(options: argparse.Namespace) -> Decode:
 
 
 def _partitions(cluster: Cluster, options: argparse.Namespace) -> dict[str, list[int]]:
-    names = list(dict.fromkeys([*options.topics, *options.topic]))
-    if not names:
-        raise UsageError("which topic? ottla consume TOPIC")
+    names = _topics(cluster, list(dict.fromkeys([*options.topics, *options.topic])))
     topics = {each.name or "": [part.partition_index for part in each.partitions] for each in cluster.topics(names)}
     if options.partitions is None:
         return topics
@@ -442,3 +291,23 @@ def _partitions(cluster: Cluster, options: argparse.Namespace) -> dict[str, list
             if number not in known:
                 raise RequestFailed(f"topic {name} has no partition {number}; it has {len(known)}, from 0 on")
     return dict.fromkeys(topics, numbers)
+
+
+def _topics(cluster: Cluster, given: list[str]) -> list[str]:
+    """Replace patterns, which begin with ^ as no topic does, by the topics that match. Raises UsageError, RequestFailed."""
+    if not given:
+        raise UsageError("which topic? ottla consume TOPIC")
+    patterns = [each for each in given if each.startswith("^")]
+    if not patterns:
+        return given
+    known = [each.name or "" for each in cluster.metadata(None).topics if not each.is_internal]
+    found = [each for each in given if each not in patterns]
+    for pattern in patterns:
+        try:
+            matching = [each for each in known if re.match(pattern, each)]
+        except re.error as error:
+            raise UsageError(f"{pattern}: {error}") from None
+        if not matching:
+            raise RequestFailed(f"no topic matches {pattern}")
+        found += sorted(matching)
+    return list(dict.fromkeys(found))

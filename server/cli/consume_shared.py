@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ottla.server.cli.client.output import Progress, RequestFailed, note
-from ottla.server.cli.client.paced_output import Interruption, PacedOutput
+from ottla.server.cli.client.paced_output import IdleClock, Interruption, PacedOutput
 from ottla.server.cli.client.share_consumer import ACCEPT, GAP, RECORDS_MAX, REJECT, RELEASE, Acquired, ShareConsumer
 from ottla.server.standard_streams import check_reader
 
@@ -54,14 +54,16 @@ class _Loop:
         self._consumer, self._printer, self._interruption, self._options = consumer, printer, interruption, options
         self._output = PacedOutput(consumer.beat, interruption.check)
         self._progress = Progress(is_quiet=options.quiet or sys.stdout.isatty())
+        self._idle = IdleClock(options.idle)
         self._records_max, self._size = RECORDS_MAX, 0
 
     def run(self) -> None:
         try:
-            while not (self._printer.is_done or self._is_at_end):
+            while not (self._printer.is_done or self._is_at_end or self._idle.is_over(self._consumer.assigned_s)):
                 check_reader()
                 left = RECORDS_MAX if self._options.count is None else self._options.count - self._printer.count
                 for each in self._consumer.round(min(self._records_max, left)):
+                    self._idle.restart()
                     self._take(each)
                     if self._printer.failure is not None:
                         raise self._printer.failure

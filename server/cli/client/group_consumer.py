@@ -54,6 +54,8 @@ class GroupConsumer:
         self._cluster, self._group, self._member, self._begin = cluster, group, member, begin
         self._commit_s = commit_s
         self._next_commit_s = time.monotonic() + (commit_s or 0)
+        self.assigned_s = time.monotonic()
+        """Time by time.monotonic() at which the partitions were assigned."""
         self._closed: set[Partition] = set()
         self._told_gone: set[Partition] = set()
 
@@ -150,4 +152,5 @@ class GroupConsumer:
             kept.update(found | dict(self._begin(others) if others else {}))
         self.done = kept
         self._closed &= set(assigned)
+        self.assigned_s = time.monotonic()
         self._reader.assign({place: offset for place, offset in kept.items() if place not in self._closed})

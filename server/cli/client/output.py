@@ -66,6 +66,11 @@ def note(text: str) -> None:
     print(f"% {line}".encode("utf-8", "backslashreplace").decode(), file=sys.stderr, flush=True)
 
 
+def note_end(place: tuple[str, int], offset: int, *, is_last: bool) -> None:
+    """Print that the end of a partition is reached. `is_last`: the command ends with it."""
+    note(f"Reached end of topic {place[0]} [{place[1]}] at offset {offset}{': exiting' if is_last else ''}")
+
+
 def _escaped(found: re.Match[str]) -> str:
     code = ord(found[0])
     if code < 0x100:

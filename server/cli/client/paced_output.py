@@ -84,3 +84,18 @@ class PacedOutput:
                 self._next_duty_s = time.monotonic() + DUTY_S
             if is_ready:
                 self.written += raw.write(data[self.written : self.written + PIPE_BYTES])
+
+
+class IdleClock:
+    """Time since the last record. `limit_s`: seconds after which it is too long; None: it never is."""
+
+    def __init__(self, limit_s: float | None) -> None:
+        self._limit_s, self._since_s = limit_s, time.monotonic()
+
+    def restart(self) -> None:
+        """Note that a record has come."""
+        self._since_s = time.monotonic()
+
+    def is_over(self, since_s: float = 0.0) -> bool:
+        """Tell whether too much time has gone by, counted from `since_s` by time.monotonic() if that is later."""
+        return self._limit_s is not None and time.monotonic() - max(self._since_s, since_s) > self._limit_s

@@ -87,6 +87,8 @@ class ShareConsumer:
     """Member of a share group."""
 
     def __init__(self, cluster: Cluster, group: str, topics: Sequence[str]) -> None:
+        self.assigned_s = time.monotonic()
+        """Time by time.monotonic() at which partitions were assigned."""
         self._empty_rounds = 0
         self._cluster, self._group, self._topics = cluster, group, sorted(topics)
         self._coordinator = Coordinator(cluster, group)
@@ -124,6 +126,7 @@ class ShareConsumer:
             raise failed(f"group {self._group}", answer.error_code, answer.error_message)
         self._epoch = answer.member_epoch
         if answer.assignment is not None:
+            self.assigned_s = time.monotonic()
             self._assigned = self._names.partitions(places_in(answer.assignment))
         self._next_beat_s = time.monotonic() + (BEAT_S if self._assigned else FIRST_BEAT_S)
 
