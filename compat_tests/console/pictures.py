@@ -28,7 +28,7 @@ SETTINGS = {
 LONG = "eu.west.production.payments.authorisation.settled-transactions.v2"
 VIEWS = (
     "topics", f"topic/{LONG}", f"records/{LONG}", "records/orders/0", "record/orders/0/1", "groups", "group/classic/shop", "transactions",
-    "producers/orders/1", "brokers", "settings", "log", "learn/3", "learn/9", "no-such-view",
+    "producers/orders/1", "access", "access/users", "access/quotas", "brokers", "settings", "log", "learn/3", "learn/9", "no-such-view",
 )  # fmt: skip
 
 
@@ -74,6 +74,7 @@ def take(browser: Browser, console: str) -> None:
     """Open each view in each size and colour scheme, and keep a picture of it."""
     browser.open(console)
     browser.see("orders")
+    browser.run(ACCESS)
     browser.run("location.hash = '#/learn'")
     browser.click("button", "Start a small load")
     for view in VIEWS:
@@ -87,6 +88,14 @@ def take(browser: Browser, console: str) -> None:
                 browser.picture(f"{re.sub('[^a-z0-9]+', '-', view)}-{name}-{scheme}")
 
 
+# A user, a rule and a quota, set as the page does it.
+ACCESS = """
+import("/console/api.js").then(({ post }) => Promise.all([
+  post("set-user", { name: "alice", mechanism: "SCRAM-SHA-512", password: "secret" }),
+  post("set-quota", { entity: { user: "alice" }, quota: "producer_byte_rate", value: 1048576 }),
+  post("add-acl", { resource: "topic", name: "eu.west.production.", pattern: "prefixed", principal: "User:alice", host: "*", operation: "describe-configs", permission: "allow" }),
+]));
+"""
 SETTLED = "return location.hash === arguments[0] && document.querySelector('main').innerText.length > 90"
 
 if __name__ == "__main__":

@@ -343,6 +343,14 @@ def test_a_record_is_produced_where_java_and_librdkafka_would_put_it(
     browser.see(f"Written to partition {placed[0]} at offset", "by librdkafka", "by the console <b>", "trace")
 
 
+def agree(browser: Browser) -> str:
+    """Say yes to the page's question; return the question."""
+    alert = browser.until(lambda: browser.driver.switch_to.alert, "the page asks")
+    text = str(alert.text)
+    alert.accept()
+    return text
+
+
 def open_retention(browser: Browser, console: str) -> None:
     browser.open(f"{console}#/settings/topic/busy")
     browser.fill("#contains", "retention.ms")
@@ -351,6 +359,7 @@ def open_retention(browser: Browser, console: str) -> None:
 
 def take_back(browser: Browser) -> None:
     browser.click("details[open] button", "Back to the default")
+    agree(browser)
     browser.see("retention.ms is as by default")
 
 
@@ -358,10 +367,12 @@ def test_a_setting_of_a_topic_is_changed_and_taken_back(browser: Browser, consol
     open_retention(browser, console)
     browser.fill("[id='set-retention.ms']", "soon")
     browser.click("details[open] button", "Set")
+    agree(browser)
     browser.until(lambda: "retention.ms" in browser.find("#notice").text, "the broker's refusal is told")
     browser.fill("[id='set-retention.ms']", "123456")
     browser.click("details[open] button", "Set")
-    browser.see("retention.ms is changed", "123456", "this topic")
+    assert agree(browser) == "Set retention.ms to “123456”?"
+    browser.see("retention.ms is changed", "123456", "this topic", "ottla configs topic busy --set retention.ms=123456")
     take_back(browser)
     assert all("409" in each for each in browser.complaints())  # the refusal
 
@@ -553,6 +564,7 @@ HEADER = [
         "Groups",
         "Transactions",
         "Schemas",
+        "Access",
         "Brokers",
         "Settings",
         "Log",
@@ -561,7 +573,7 @@ HEADER = [
 ]
 # The heading, the name of the view, and what can be used in it, in its order, by role and name. Others may stand between.
 VIEWS = {
-    "topics": ("Topics", "Topics", [("searchbox", "Name contains"), ("checkbox", "Internal topics"), ("region", "Topics"), ("link", "busy")]),
+    "topics": ("Topics", "Topics", [("searchbox", "Name contains"), ("checkbox", "Internal topics"), ("DisclosureTriangle", "Create a topic"), ("region", "Topics"), ("link", "busy")]),
     "topic/busy": (
         "busy",
         "Topic busy",
@@ -572,6 +584,7 @@ VIEWS = {
             ("link", "0, records of the partition"),
             ("link", "1, records of the partition"),
             ("link", "1 producer of partition 1"),
+            ("DisclosureTriangle", "Change this topic"),
         ],
     ),
     "records/hostile/0": (
@@ -606,7 +619,12 @@ VIEWS = {
     "group/classic/shop%20%3Cb%3E": (
         "shop <b>",
         "Group shop <b>",
-        [("region", "Members"), ("region", "Offsets"), ("link", "orders")],
+        [
+            ("region", "Members"),
+            ("region", "Offsets"),
+            ("link", "orders"),
+            ("DisclosureTriangle", "Change this group"),
+        ],
     ),
     "transactions": (
         "Transactions",
@@ -625,6 +643,8 @@ VIEWS = {
         [("combobox", "Compatibility"), ("button", "Set"), ("button", "As all subjects"),
          ("DisclosureTriangle", "Register the next version"), ("button", "Delete version 1"), ("button", "Delete all versions")],
     ),
+    "access": ("Access", "Access", [("link", "Users"), ("link", "Quotas"), ("searchbox", "Contains"), ("DisclosureTriangle", "Add a rule")]),
+    "access/users": ("Access", "Access", [("link", "Rules"), ("searchbox", "Contains"), ("DisclosureTriangle", "Add a user, or set another password")]),
     "brokers": ("Brokers", "Brokers", [("region", "Brokers"), ("region", "Log directories")]),
     "settings": (
         "Settings of broker 0",
@@ -634,7 +654,7 @@ VIEWS = {
     "log": ("Event loop and log", "Log", []),
     "learn/group": ("Learn", "Learn", [("button", "Start a small load"), ("link", "Topic"), ("link", "Retention"), ("link", "← Consumer")]),
 }  # fmt: skip
-TABS_PRESSED_MAX = 24
+TABS_PRESSED_MAX = 26
 
 
 def test_each_view_is_for_phones_the_dark_keyboards_and_screen_readers(
@@ -735,6 +755,83 @@ def test_transactions_and_the_producers_of_a_partition(browser: Browser, console
     browser.click("main a", "busy 1")
     browser.see("Producers of busy 1", "Open transactions", "open")
     browser.picture("producers")
+
+
+def test_a_topic_is_created_changed_and_deleted(browser: Browser, console: str, broker: OttlaProcess) -> None:
+    browser.open(console)
+    browser.click("summary span", "Create a topic")
+    browser.fill("#topic-name", "made.here")
+    browser.fill("#topic-partitions", "2")
+    browser.fill("#topic-configs", "retention.ms=60000")
+    browser.click("button", "Create")
+    browser.until(lambda: browser.driver.switch_to.alert, "it asks").dismiss()
+    browser.click("button", "Create")
+    assert agree(browser) == "Create the topic made.here?"
+    where = f"-b {broker.bootstrap}"
+    browser.see(
+        "Topic made.here is created.", f"ottla topics create made.here -p 2 -c retention.ms=60000 {where}", "Replicas"
+    )
+    browser.click("summary span", "Change this topic")
+    browser.fill("#more-partitions", "5")
+    browser.click("button", "Add partitions")
+    assert "cannot be taken away" in agree(browser)
+    browser.see(f"ottla topics alter made.here -p 5 {where}")
+    browser.until(lambda: len(browser.driver.find_elements(By.CSS_SELECTOR, ".picture li")) == 5, "5 partitions")
+    browser.picture("changed-topic")
+    produce(broker, "made.here", "a", "b", partition=0)
+    browser.click("button", "Delete records")
+    assert "all records of made.here" in agree(browser)
+    browser.see("begin now: 0 at 2", f"ottla topics trim made.here --to-latest {where}")
+    browser.click("#done button", "Close")
+    browser.until(lambda: "by a command" not in browser.text, "it is closed")
+    browser.click("button", "Delete this topic")
+    assert "with all its records" in agree(browser)
+    browser.see("Topic made.here is deleted.", "orders")
+    assert browser.driver.find_elements(By.LINK_TEXT, "made.here") == []
+
+
+def test_a_group_without_members_is_reset_and_deleted(browser: Browser, console: str, broker: OttlaProcess) -> None:
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "left", "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition("busy", 0, 5)], asynchronous=False)
+    consumer.close()
+    browser.open(f"{console}#/group/classic/left")
+    browser.see("Nobody is in the group")
+    browser.click("summary span", "Change this group")
+    browser.click("button", "Reset")
+    assert "from the first record" in agree(browser)
+    browser.see("Group left goes on from busy 0 at 0.", "ottla groups reset left --all-topics --to-earliest --execute")
+    browser.picture("changed-group")
+    browser.click("button", "Delete this group")
+    agree(browser)
+    browser.see("Group left is deleted.", "Listed are the groups")
+
+
+def test_users_and_quotas_are_set_and_removed(browser: Browser, console: str) -> None:
+    browser.open(f"{console}#/access")
+    browser.see("There is no authorizer")
+    browser.click("main a", "Users")
+    browser.see("No users yet")
+    browser.click("summary span", "Add a user, or set another password")
+    browser.fill("#user-name", "alice <b>")
+    browser.fill("#user-password", "a secret")
+    browser.click("button", "Set")
+    assert "secret" not in agree(browser)
+    browser.see("User alice <b> is added.", "ottla users add 'alice <b>'", "SCRAM-SHA-512, 4,096 iterations")
+    assert "secret" not in browser.text
+    browser.picture("users")
+    browser.click("main button", "Remove")
+    agree(browser)
+    browser.see("cannot log in by SCRAM-SHA-512 any more", "No users yet")
+    browser.click("main a", "Quotas")
+    browser.click("summary span", "Set a quota")
+    browser.fill("#quota-user", "*")
+    browser.fill("#quota-value", "1024")
+    browser.click("button", "Set")
+    agree(browser)
+    browser.see("ottla quotas set producer_byte_rate=1024 --user-defaults", "User others without a quota", "1,024")
+    browser.click("main button", "Remove")
+    agree(browser)
+    browser.see("producer_byte_rate is removed.", "No quotas yet")
 
 
 def test_a_schema_is_checked_registered_and_deleted(browser: Browser, console: str) -> None:

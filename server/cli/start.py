@@ -90,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--workers", metavar="N", help=workers)
     variables = "OTTLA_NUM_PARTITIONS=3 or KAFKA_NUM_PARTITIONS=3 is num.partitions=3, over the file's"
     add("--settings-from-environment", action="store_true", help=f"as in a container: {variables}")
-    write = "let the console, which --http serves, produce records and change settings; http.console.write"
+    write = "let the console, which --http serves, make changes: topics, records, groups, rights; http.console.write"
     add("--console-write", action="store_true", help=write)
     user, users = "MECHANISM=[name=...,password=...]", "if there is none of that name; @FILE has one a line; repeatable"
     add("--add-scram", action="append", default=[], metavar=user, help=f"a SCRAM user to begin with, {users}")

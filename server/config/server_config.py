@@ -274,7 +274,8 @@ class HttpConfig:
         (), doc="Names beside those of the listeners by which browsers and scrapers may ask the HTTP endpoint."
     )
     http_console_write: bool = _internal(
-        False, doc="Whether the console may produce records, change settings and start the small load of its Learn tab."
+        False,
+        doc="Whether the console may produce records, change topics, groups, settings and rights, and start the load of its Learn tab.",
     )
     http_console_principal: str | None = _internal(
         None,

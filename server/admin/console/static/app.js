@@ -2,7 +2,9 @@
 
 import { get, keepToken, Refusal, takeToken, takeWriteToken } from "./api.js";
 import { empty, every, h, many, refill } from "./dom.js";
+import { showAccess } from "./access.js";
 import { showBrokers } from "./brokers.js";
+import { forgetChange } from "./change.js";
 import { showGroup, showGroups } from "./groups.js";
 import { showLearn } from "./learn.js";
 import { showLog } from "./log.js";
@@ -13,8 +15,8 @@ import { showSettings } from "./settings.js";
 import { showTopic, showTopics } from "./topics.js";
 import { showProducers, showTransactions } from "./transactions.js";
 
-const TABS = [["topics", "Topics"], ["groups", "Groups"], ["transactions", "Transactions"], ["schemas", "Schemas"], ["brokers", "Brokers"], ["settings", "Settings"], ["log", "Log"], ["learn", "Learn"]];
-const VIEWS = { topics: showTopics, topic: showTopic, records: showRecords, record: showRecord, groups: showGroups, group: showGroup, transactions: showTransactions, producers: showProducers, schemas: showSubjects, subject: showSubject, brokers: showBrokers, settings: showSettings, log: showLog, learn: showLearn };
+const TABS = [["topics", "Topics"], ["groups", "Groups"], ["transactions", "Transactions"], ["schemas", "Schemas"], ["access", "Access"], ["brokers", "Brokers"], ["settings", "Settings"], ["log", "Log"], ["learn", "Learn"]];
+const VIEWS = { topics: showTopics, topic: showTopic, records: showRecords, record: showRecord, groups: showGroups, group: showGroup, transactions: showTransactions, producers: showProducers, schemas: showSubjects, subject: showSubject, access: showAccess, brokers: showBrokers, settings: showSettings, log: showLog, learn: showLearn };
 const TAB_OF = { topic: "topics", records: "topics", record: "topics", producers: "topics", group: "groups", subject: "schemas" };
 const main = document.getElementById("main");
 export const state = { overview: null };
@@ -80,6 +82,7 @@ async function navigate(isFirst = false) {
   leave.abort();
   leave = new AbortController();
   const [name, parameters] = route();
+  forgetChange();
   const tab = TAB_OF[name] || name;
   refill(document.getElementById("nav"), TABS.filter(([key]) => key !== "schemas" || state.overview.hasRegistry).map(([key, title]) =>
     h("li", {}, h("a", { href: "#/" + key, "aria-current": key === tab ? "page" : null, "data-key": key }, title))));
@@ -106,7 +109,7 @@ function tellHealth(overview) {
   if (health.textContent !== text) refill(health, text);
   refill(document.getElementById("about"),
     `ottla ${overview.version} · broker ${overview.nodeId} of cluster ${overview.clusterId}` +
-    (overview.canWrite ? "" : " · read-only: start with --console-write to produce records and change settings"));
+    (overview.canWrite ? "" : " · read-only: start with --console-write to make changes here"));
 }
 
 async function look() {

@@ -2,6 +2,7 @@
 
 import { get, replacing } from "./api.js";
 import { lineChart } from "./chart.js";
+import { groupForms } from "./group_forms.js";
 import { changes, count, empty, facts, h, heading, link, many, refill, table, time, turns, unseenStatus } from "./dom.js";
 
 const PERIOD_MS = 2000, POINTS_MAX = 900, GROUPS_KEPT = 50;
@@ -37,11 +38,11 @@ const lag = (each) => (each.lag === null ? "" : each.isWhole ? count(each.lag) :
 
 const state = (text) => h("span", { class: text === "Stable" ? "tag on" : "tag" }, text);
 
-export async function showGroup({ main, parameters, signal, poll }) {
-  const [type, id] = parameters;
+export async function showGroup(view) {
+  const { main, parameters: [type, id], signal, poll } = view;
   const head = h("div"), chart = h("div"), body = h("div");
   const isNew = changes(body);
-  refill(main, heading(id), head, h("h2", {}, "Lag over time"), chart, body);
+  refill(main, heading(id), head, h("h2", {}, "Lag over time"), chart, body, view.state.overview.canWrite && groupForms(view, type, id));
   await poll(PERIOD_MS, async () => {
     const group = await get("group", { id, type }, signal);
     lineChart(chart, remember(type, id, group.lag), "Records behind");

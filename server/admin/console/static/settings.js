@@ -1,32 +1,32 @@
 // Settings with what they mean.
 
-import { get, post } from "./api.js";
+import { get } from "./api.js";
+import { change as changed } from "./change.js";
 import { dotted, empty, h, heading, many, refill } from "./dom.js";
 
 export async function showSettings(view) {
   const [kind = "broker", name] = view.parameters;
   let found = await get("settings", { kind, name }, view.signal);
-  const change = (setting, text) => view.tried(async () => {
-    await post("alter", { kind, name, setting, value: text });
+  const question = (each, text) => (text === null ? `Set ${each.name} back to its default?` : `Set ${each.name} to ${each.isSensitive ? "what was typed" : `“${text}”`}?`);
+  const change = (each, text) => changed(view, "alter", { kind, name, setting: each.name, value: text }, question(each, text), async () => {
     found = await get("settings", { kind, name }, view.signal);
     draw();
-    refill(said, text === null ? `${setting} is as by default.` : `${setting} is changed.`);
   });
   const edit = view.state.overview.canWrite ? change : null;
   const wanted = h("input", { type: "search", id: "contains", autocomplete: "off", spellcheck: "false" });
-  const changed = h("input", { type: "checkbox", id: "changed" });
+  const onlyChanged = h("input", { type: "checkbox", id: "changed" });
   const said = h("p", { class: "soft", role: "status" }), list = h("div");
   const title = kind === "broker" ? `Settings of broker ${found.name}` : `Settings of ${kind} ${found.name}`;
   refill(view.main, heading(title), h("div", { class: "bar" }, h("label", { for: "contains" }, "Name or meaning contains", wanted),
-    h("label", { for: "changed", class: "choice" }, changed, "Only changed")), said, list);
+    h("label", { for: "changed", class: "choice" }, onlyChanged, "Only changed")), said, list);
   const draw = () => {
     const text = wanted.value.toLowerCase();
-    const shown = found.settings.filter((each) => (!changed.checked || !each.isDefault) && (each.name + " " + each.documentation).toLowerCase().includes(text));
+    const shown = found.settings.filter((each) => (!onlyChanged.checked || !each.isDefault) && (each.name + " " + each.documentation).toLowerCase().includes(text));
     refill(said, many(shown.length, "setting"));
     refill(list, shown.length ? shown.map((each) => entry(each, edit)) : empty("No such setting"));
   };
   wanted.addEventListener("input", draw);
-  changed.addEventListener("change", draw);
+  onlyChanged.addEventListener("change", draw);
   draw();
 }
 
@@ -44,7 +44,7 @@ function entry(each, edit) {
 function editor(each, edit) {
   const id = "set-" + each.name;
   const input = h("input", { id, value: each.isSensitive ? "" : each.value ?? "", autocomplete: "off", spellcheck: "false", type: each.isSensitive ? "password" : "text" });
-  return h("form", { class: "bar", onsubmit: (event) => { event.preventDefault(); edit(each.name, input.value); } },
+  return h("form", { class: "bar", onsubmit: (event) => { event.preventDefault(); edit(each, input.value); } },
     h("label", { for: id }, `New value of ${each.name}`, input), h("button", { class: "main" }, "Set"),
-    h("button", { type: "button", onclick: () => edit(each.name, null) }, "Back to the default"));
+    h("button", { type: "button", onclick: () => edit(each, null) }, "Back to the default"));
 }

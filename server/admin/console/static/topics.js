@@ -1,12 +1,14 @@
 // Topics, and one topic with its picture: a column for each partition, a cell for each replica.
 
 import { get, replacing } from "./api.js";
+import { createTopicForm, topicForms } from "./topic_forms.js";
 import { bytes, changes, count, empty, facts, h, heading, link, many, named, refill, table, turns, unseenStatus } from "./dom.js";
 import { removalsOf } from "./removals.js";
 
 const START = "kcat -P -b localhost:9092 -t first <<< 'hello'";
 
-export async function showTopics({ main, signal, poll }) {
+export async function showTopics(view) {
+  const { main, signal, poll } = view;
   const field = h("input", { type: "search", id: "contains", autocomplete: "off", spellcheck: "false" });
   const internal = h("input", { type: "checkbox", id: "internal" });
   const list = h("div", { "aria-live": "off" }), said = unseenStatus();
@@ -15,7 +17,7 @@ export async function showTopics({ main, signal, poll }) {
   let asked = next();
   refill(main, h("h1", {}, "Topics"),
     h("div", { class: "bar" }, h("label", { for: "contains" }, "Name contains", field),
-      h("label", { for: "internal", class: "choice" }, internal, "Internal topics")), said, list);
+      h("label", { for: "internal", class: "choice" }, internal, "Internal topics")), said, view.state.overview.canWrite && createTopicForm(view), list);
 
   const turned = (step) => { step(); asked = next(); return look(); };
 
@@ -50,12 +52,12 @@ function condition(topic) {
   return h("span", { class: "soft" }, topic.isInternal ? "internal" : "in sync");
 }
 
-export async function showTopic({ main, parameters, signal, poll }) {
-  const [name] = parameters;
+export async function showTopic(view) {
+  const { main, parameters: [name], signal, poll } = view;
   const body = h("div");
   const isNew = changes(body);
   let from = 0;
-  refill(main, heading(name), h("p", {}, link("Records", "records", name), " · ", link("Settings", "settings", "topic", name)), body);
+  refill(main, heading(name), h("p", {}, link("Records", "records", name), " · ", link("Settings", "settings", "topic", name)), body, view.state.overview.canWrite && topicForms(view, name));
   await poll(2000, async () => {
     const topic = await get("topic", { name, from }, signal);
     if (!isNew([topic, from])) return;

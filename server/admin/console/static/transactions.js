@@ -1,6 +1,7 @@
 // Transactional ids, and the producers of one partition with what they have open in it.
 
 import { get, replacing } from "./api.js";
+import { change } from "./change.js";
 import { age, changes, count, dotted, empty, facts, h, heading, link, many, named, refill, table, time, turns, unseenStatus } from "./dom.js";
 
 const PERIOD_MS = 2000;
@@ -47,8 +48,10 @@ function partitions(each) {
   return [links.flatMap((each, index) => (index ? [", ", each] : [each])), each.partitionCount > told && ` and ${count(each.partitionCount - told)} more`];
 }
 
-export async function showProducers({ main, parameters, signal, poll }) {
-  const [topic, partition] = parameters;
+export async function showProducers(view) {
+  const { main, parameters: [topic, partition], signal, poll } = view;
+  const abort = view.state.overview.canWrite && ((producerId) => change(view, "abort-transaction", { topic, partition: Number(partition), producerId },
+    `Abort the transaction of producer ${producerId} in ${topic} ${partition}? Readers with read_committed skip its records then.`));
   const body = h("div"), isNew = changes(body);
   refill(main, heading(`Producers of ${topic} ${partition}`), h("p", {}, link("Topic", "topic", topic), " · ", link("Records", "records", topic, partition)),
     h("p", { class: "lead" }, "Idempotent and transactional producers that the partition remembers. Readers with read_committed wait for transactions that are open."), body);
@@ -56,7 +59,7 @@ export async function showProducers({ main, parameters, signal, poll }) {
     const found = await get("producers", { topic, partition }, signal);
     if (!isNew(found)) return;
     refill(body, facts(["Producers", count(found.count)], ["Open transactions", count(found.producers.filter((each) => each.openSinceOffset !== null).length)]),
-      warning(found), found.producers.length ? producerTable(found.producers) : empty("The partition remembers no producer"),
+      warning(found), found.producers.length ? producerTable(found.producers, abort) : empty("The partition remembers no producer"),
       found.count > found.producers.length && h("p", { class: "soft" }, `and ${many(found.count - found.producers.length, "producer")} more`));
   });
 }
@@ -64,14 +67,14 @@ export async function showProducers({ main, parameters, signal, poll }) {
 function warning(found) {
   const hanging = found.producers.filter((each) => each.isHanging).length;
   const late = found.producers.filter((each) => each.isOpenTooLong).length;
-  if (hanging) return h("p", { class: "reason" }, `${many(hanging, "transaction")} hanging: no coordinator will end it. Run kafka-transactions.sh abort.`);
-  if (late && !found.isSure) return h("p", { class: "reason" }, `${many(late, "transaction")} open for longer than any may take. Other brokers may coordinate it: kafka-transactions.sh find-hanging asks them all.`);
+  if (hanging) return h("p", { class: "reason" }, `${many(hanging, "transaction")} hanging: no coordinator will end it. ottla transactions abort --hanging does.`);
+  if (late && !found.isSure) return h("p", { class: "reason" }, `${many(late, "transaction")} open for longer than any may take. Other brokers may coordinate it: ottla transactions hanging asks them all.`);
   return null;
 }
 
-function producerTable(producers) {
+function producerTable(producers, abort) {
   const columns = [["Producer"], ["State"], ["Open since offset", "number"], ["Last write"], ["Age"], ["Epoch", "number"], ["Last sequence", "number"]];
-  return table("Producers", columns, producers.map((each) => [each.producerId, condition(each), each.openSinceOffset === null ? "" : count(each.openSinceOffset),
+  return table("Producers", columns, producers.map((each) => [each.producerId, [condition(each), abort && each.isOpenTooLong && [" ", h("button", { type: "button", class: "plain", "data-key": `abort ${each.producerId}`, "aria-label": `Abort the transaction of producer ${each.producerId}`, onclick: () => abort(each.producerId) }, "Abort")]], each.openSinceOffset === null ? "" : count(each.openSinceOffset),
     time(each.lastTimestamp), each.openSinceOffset === null ? "" : age(each.ageMs), String(each.producerEpoch), String(each.lastSequence)]));
 }
 
