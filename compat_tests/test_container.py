@@ -3,13 +3,17 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from compat_tests.support.brokers import OttlaProcess, free_port
 from confluent_kafka import Consumer, Producer
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,9 +54,9 @@ VOLUME = last("VOLUME")
 
 
 def entry_point() -> list[str]:
-    command = json.loads(last("ENTRYPOINT")) + json.loads(last("CMD"))
-    assert command[0] == "ottla"
-    return [sys.executable, "-m", *command]
+    """What the image's own entry point makes of its command: `containers/test_testcontainers.py` runs it itself."""
+    assert json.loads(last("ENTRYPOINT")) == ["ottla-container"]
+    return [sys.executable, "-m", "ottla", *json.loads(last("CMD"))]
 
 
 def variables(volume: Path) -> dict[str, str]:
@@ -118,14 +122,12 @@ def test_the_entry_point_serves_the_host_with_kafkas_variables(contained):
     consumer.close()
 
     [check] = re.findall(r"CMD (\[.*\])", last("HEALTHCHECK"))
-    ottla, ping, checked = json.loads(check)
-    assert (ottla, ping, checked) == ("ottla", "ping", "127.0.0.1:9092")
-    command = [sys.executable, "-m", ottla, ping]
-    assert subprocess.run([*command, f"127.0.0.1:{contained.port}"], check=False).returncode == 0
+    command, own = [sys.executable, "-m", *json.loads(check)], os.environ | contained.settings
+    assert subprocess.run(command, check=False, env=own).returncode == 0
     contained.stop()
-    done = subprocess.run([*command, f"127.0.0.1:{contained.port}"], check=False, text=True, capture_output=True)
+    done = subprocess.run(command, check=False, text=True, capture_output=True, env=own)
     assert done.returncode == 1
-    assert "does not answer" in done.stderr
+    assert f"127.0.0.1:{contained.port} does not answer" in done.stderr
 
 
 def test_the_image_is_made_of_what_is_there_and_runs_as_nobody():
@@ -136,6 +138,50 @@ def test_the_image_is_made_of_what_is_there_and_runs_as_nobody():
                 assert (ROOT / source).exists(), source
     assert int(last("USER")) >= 1000
     assert set(last("EXPOSE").split()) == {"9092", "19092"}
+
+
+def test_the_image_is_made_of_all_that_the_package_has():
+    copied = {source for name, text in instructions() if name == "COPY" for source in text.split()[:-1]}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    folders = {path.split("/")[0] for path in project["tool"]["setuptools"]["package-dir"].values()} - {"src", ""}
+    assert folders <= copied
+
+
+def pinned(name: str) -> dict[str, tuple[str, int]]:
+    """Version, and number of hashes, by the name of a package."""
+    text = (ROOT / "container" / name).read_text().replace("\\\n", "")
+    found = {}
+    for line in text.splitlines():
+        requirement, *hashes = line.split()
+        package, _, version = requirement.partition("==")
+        assert version and all(each.startswith("--hash=sha256:") for each in hashes)
+        found[canonicalize_name(package)] = (version, len(hashes))
+    return found
+
+
+def test_every_package_of_the_image_is_pinned_with_its_hashes():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = [*project["project"]["dependencies"], *project["project"]["optional-dependencies"]["security"]]
+    pins = pinned("requirements.txt")
+    for text in wanted:
+        requirement = Requirement(text)
+        assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)][0]), text
+    # What is compiled has a wheel for amd64 and one for arm64.
+    compiled = ("cffi", "cramjam", "cryptography", "google-crc32c", "google-re2", "isal", "lz4", "xxhash", "zstandard")
+    assert all(pins[each][1] == 2 for each in compiled)
+    assert all(count >= 1 for _, count in pins.values())
+    [(build, _)] = [pinned("build-requirements.txt")["setuptools"]]
+    assert Requirement(project["build-system"]["requires"][0]).specifier.contains(build)
+
+
+def test_the_image_says_what_it_is():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    labels = dict(each.split("=", 1) for each in shlex.split(last("LABEL")))
+    prefix = "org.opencontainers.image."
+    assert labels[f"{prefix}version"] == project["version"]
+    assert labels[f"{prefix}licenses"] == project["license"]
+    assert labels[f"{prefix}title"] == "Ottla"
+    assert labels[f"{prefix}base.name"] == last("FROM")
 
 
 def test_the_base_image_is_one_whole_version():

@@ -1,4 +1,4 @@
-"""ottla ping [HOST:PORT | -b HOST:PORT] [--tls] [--wait] [--timeout SECONDS]
+"""ottla ping [HOST:PORT | -b HOST:PORT | --settings-from-environment] [--tls] [--wait] [--timeout SECONDS]
 
 A health check: it speaks to one broker without any client library, and without a login.
 """
@@ -6,6 +6,7 @@ A health check: it speaks to one broker without any client library, and without 
 from __future__ import annotations
 
 import argparse
+import os
 import socket
 import ssl
 import struct
@@ -37,6 +38,8 @@ _FRAME_MAX = 1 << 20
 DESCRIPTION = """\
 Asks a broker for the versions that it speaks. Exit code 0: it answers; 1: it does not, and one line on stderr says why. It is
 asked before anybody would have to log in. With --tls the connection is encrypted; the certificate is not looked at.
+
+With --settings-from-environment, as in containers, it asks the broker that `ottla start --settings-from-environment` runs.
 """
 EXAMPLES = f"""\
 examples:
@@ -50,6 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `ottla ping`: the broker's address and the options."""
     add_address(parser, f"the broker (default: {DEFAULT_ADDRESS})")
     parser.add_argument("-b", "--bootstrap-server", metavar="HOST:PORT", help="the broker, as other commands name it")
+    variables = "ask the listener that variables such as OTTLA_LISTENERS or KAFKA_LISTENERS name, as in a container"
+    parser.add_argument("--settings-from-environment", action="store_true", help=variables)
     parser.add_argument("--tls", action="store_true", help="the listener encrypts")
     parser.add_argument("--wait", action="store_true", help="ask again until it answers or the time is up")
     wait = f"wait so long (default: {TIMEOUT_S:g})"
@@ -60,11 +65,22 @@ def run(options: argparse.Namespace) -> int:
     """Ping the broker once or, with --wait, until it answers or the timeout ends; return the exit code."""
     if options.address and options.bootstrap_server:
         return fail(ONE_ADDRESS, EXIT_USAGE)
-    address = options.address or options.bootstrap_server or DEFAULT_ADDRESS
+    address, encrypted = options.address or options.bootstrap_server, options.tls
+    if options.settings_from_environment:
+        from ottla.server.config.broker_config import ConfigError  # a plain ping needs no settings
+        from ottla.server.config.environment import address_to_ask
+
+        if address is not None:
+            return fail("either HOST:PORT or --settings-from-environment", EXIT_USAGE)
+        try:
+            address, encrypted = address_to_ask(os.environ)
+        except ConfigError as error:
+            return fail(str(error), EXIT_USAGE)
+    address = address or DEFAULT_ADDRESS
     host, separator, port = address.rpartition(":")
     if not separator or not is_number(port, 5) or not 0 < int(port) < 65536:
         return fail(f"{address}: must be HOST:PORT", EXIT_USAGE)
-    ask = partial(_ask, host.strip("[]") or "127.0.0.1", int(port), encrypted=options.tls)
+    ask = partial(_ask, host.strip("[]") or "127.0.0.1", int(port), encrypted=encrypted)
     end_s = time.monotonic() + options.timeout
     while True:
         try:

@@ -24,7 +24,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ottla.server.config.broker_config import ConfigError, is_known_name, known_names
-from ottla.wire.settings import parse_integer
+from ottla.server.config.endpoint import host_and_port
+from ottla.server.config.listeners import listeners_of
+from ottla.server.config.server_config import ServerConfig
+from ottla.wire.settings import InvalidSetting, parse_integer, read_settings
 
 KAFKA, BITNAMI, OWN = "KAFKA_", "KAFKA_CFG_", "OTTLA_"
 PREFIXES = (KAFKA, BITNAMI, OWN)
@@ -83,6 +86,13 @@ DEFAULT_LISTENERS = {
 }
 """Two ways in: 9092, which is published to the host, says that it is localhost; the other says the container's name."""
 
+_OF_LISTENERS = (
+    "listeners",
+    "listener.security.protocol.map",
+    "controller.listener.names",
+    "inter.broker.listener.name",
+    "security.inter.broker.protocol",
+)
 VOTERS = ("controller.quorum.voters", "controller.quorum.bootstrap.servers")
 _OF_KRAFT = ("process.roles", "controller.", "metadata.log.")
 GENERATED_ID = "1001"
@@ -177,6 +187,24 @@ def add_listeners(texts: dict[str, str]) -> None:
         texts["listeners"] = re.sub(_PLACES, "://:", texts["advertised.listeners"])
     else:
         texts.update(DEFAULT_LISTENERS | texts)
+
+
+def address_to_ask(environment: Mapping[str, str]) -> tuple[str, bool]:
+    """Return HOST:PORT of a listener that `environment` names, and whether it encrypts. Raises ConfigError.
+
+    One that does not encrypt is preferred. The host is this one, if the listener is bound to all addresses.
+    """
+    texts = dict(read_environment(environment).texts)
+    add_listeners(texts)
+    # What else is wrong is said by the start.
+    named = {name: texts[name] for name in _OF_LISTENERS if name in texts}
+    try:
+        listeners, _ = listeners_of(read_settings(ServerConfig, named))
+    except InvalidSetting as error:
+        raise ConfigError(str(error)) from None
+    chosen = min(listeners, key=lambda each: each.is_encrypted)
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(chosen.host, chosen.host)
+    return host_and_port(host, chosen.port), chosen.is_encrypted
 
 
 def variable_of(name: str, prefix: str = KAFKA) -> str:

@@ -142,3 +142,19 @@ def test_a_time_has_to_be_one(seconds: str) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["ping", "--timeout", seconds])
     assert ended.value.code == 2
+
+
+def test_in_a_container_the_listener_of_the_variables_is_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with peer(answering(GOOD)) as address:
+        port = address.rpartition(":")[2]
+        monkeypatch.setenv("KAFKA_LISTENERS", f"CONTROLLER://:1,SSL://:2,PLAINTEXT://0.0.0.0:{port}")
+        monkeypatch.setenv("KAFKA_CONTROLLER_LISTENER_NAMES", "CONTROLLER")
+        assert main(["ping", "--settings-from-environment", *PATIENT]) == 0
+    assert capsys.readouterr().out == f"{address} answers\n"
+    assert main(["ping", address, "--settings-from-environment"]) == 2
+    assert "either HOST:PORT or --settings-from-environment" in capsys.readouterr().err
+    monkeypatch.setenv("KAFKA_LISTENERS", "nonsense")
+    assert main(["ping", "--settings-from-environment"]) == 2
+    assert "Unable to parse nonsense" in capsys.readouterr().err

@@ -14,6 +14,7 @@ from ottla.server.config.environment import (
     TOPICS_MAX,
     FirstTopic,
     add_listeners,
+    address_to_ask,
     first_topics,
     read_environment,
     variable_of,
@@ -276,6 +277,23 @@ def test_any_text_is_topics_or_warnings(text: str, separator: str) -> None:
     topics, warnings = first_topics(text, separator)
     assert all(each.name for each in topics)
     assert len(topics) + len(warnings) <= text.count("," if separator == "," else separator[-1:]) + len(text) + 1
+
+
+@pytest.mark.parametrize(
+    ("variables", "address", "encrypted"),
+    [
+        ({}, "127.0.0.1:19092", False),
+        ({"KAFKA_LISTENERS": "PLAINTEXT://:9093"}, "127.0.0.1:9093", False),
+        ({"KAFKA_LISTENERS": "SSL://:9093,PLAINTEXT://10.0.0.1:9092"}, "10.0.0.1:9092", False),
+        ({"KAFKA_LISTENERS": "A://[::]:1", "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "A:SSL"}, "[::1]:1", True),
+        ({"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://broker.example:9095"}, "127.0.0.1:9095", False),
+        ({"KAFKA_CFG_NODE_ID": "1"}, "127.0.0.1:9092", False),
+    ],
+)
+def test_the_address_of_a_health_check(variables: dict[str, str], address: str, encrypted: bool) -> None:
+    if encrypted:
+        variables |= {"KAFKA_SECURITY_INTER_BROKER_PROTOCOL": "SSL"}
+    assert address_to_ask(variables) == (address, encrypted)
 
 
 # ---------------------------------------------------------------------- logins
