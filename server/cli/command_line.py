@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -223,16 +222,17 @@ def count(text: str) -> int:
     return int(text)
 
 
-_UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-_PERIOD = re.compile("([0-9]{1,15})(ms|s|m|min|h|d|)")
-
-
 def period_ms(text: str) -> int:
     """Parse a period such as 12h, 7d, or a number of milliseconds, as argparse's `type` of an option."""
-    found = _PERIOD.fullmatch(text)
-    if found is None or not int(found[1]):
+    from ottla.server.config.quantities import InvalidQuantity, as_number
+
+    try:
+        found = as_number("period.ms", text)
+    except InvalidQuantity:
+        found = ""
+    if not is_number(found, 15) or not int(found):
         raise argparse.ArgumentTypeError(f"{text} is not a period such as 30m, 12h or 7d")
-    return int(found[1]) * _UNITS_MS[found[2]]
+    return int(found)
 
 
 ONE_ADDRESS = "HOST:PORT and -b are the same: give one of them"

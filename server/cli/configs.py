@@ -28,6 +28,7 @@ from ottla.server.cli.client.configs import (
 from ottla.server.cli.client.output import UsageError, print_json, print_line, print_table
 from ottla.server.cli.command_line import EXIT_OK, is_number
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
+from ottla.server.config.quantities import shown
 
 if TYPE_CHECKING:
     from ottla.server.cli.client.cluster import Cluster
@@ -42,7 +43,7 @@ examples:
   ottla configs                                  of each broker, but for defaults
   ottla configs topic orders --all               defaults, too
   ottla configs broker 1 log.retention.ms        one setting, and what it hides
-  ottla configs cluster --set log.retention.ms=86400000
+  ottla configs cluster --set log.retention.ms=7d
                                                  for all brokers
   ottla configs broker 1 --delete log.retention.ms --dry-run
   ottla configs loggers 1 --set root=DEBUG       levels of the log
@@ -142,13 +143,15 @@ def _chosen(settings: Sequence[Setting], resource: Resource, options: argparse.N
 
 def _rows(setting: Setting) -> Iterable[tuple[str, str, str]]:
     """Yield the row of the value in force, then rows of the values that it hides."""
-    yield setting.name, _shown(setting.value, setting), setting.source
+    yield setting.name, _shown(setting.name, setting.value, setting), setting.source
     for origin in setting.origins[1:]:
-        yield f"  {origin.name}", _shown(origin.value, setting), origin.source
+        yield f"  {origin.name}", _shown(origin.name, origin.value, setting), origin.source
 
 
-def _shown(value: str | None, setting: Setting) -> str:
-    return value if value is not None else _HIDDEN if setting.is_sensitive else "-"
+def _shown(name: str, value: str | None, setting: Setting) -> str:
+    if value is None:
+        return _HIDDEN if setting.is_sensitive else "-"
+    return shown(name, value)
 
 
 def _as_json(resource: Resource, settings: Iterable[Setting]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ per second and broker), request_percentage, controller_mutation_rate; of address
 EXAMPLES = """\
 examples:
   ottla quotas                                   list all
-  ottla quotas set --user alice producer_byte_rate=1048576 consumer_byte_rate=2097152
+  ottla quotas set --user alice producer_byte_rate=1MiB consumer_byte_rate=2MiB
   ottla quotas set --user-defaults --client-id app request_percentage=50
   ottla quotas set --ip 10.0.0.7 connection_creation_rate=10
   ottla quotas remove --user alice producer_byte_rate

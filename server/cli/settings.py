@@ -89,7 +89,8 @@ def described(setting: Reference, width: int | None = None) -> list[str]:
         ("of", "brokers" if setting.scope == BROKER else setting.scope),
         ("type", setting.type),
         ("default", shown_default(setting)),
-        ("default from", ", ".join(setting.defaults_from)),
+        ("default from", _first_set(setting.defaults_from)),
+        ("wins", _precedence(setting)),
         ("allowed", setting.allowed),
         ("change", setting.change),
         ("at run time", setting.on_change),
@@ -111,7 +112,23 @@ def shown_default(setting: Reference) -> str:
     """Return the default as text for display: "none" without a default, "empty" for an empty text."""
     if setting.default is None:
         return "none"
-    return setting.default or "empty"
+    from ottla.server.config.quantities import shown
+
+    return shown(setting.name, setting.default) or "empty"
+
+
+def _first_set(names: Sequence[str]) -> str:
+    return ", ".join(names) + (": the first that is set" if len(names) > 1 else "")
+
+
+def _precedence(setting: Reference) -> str:
+    """Say which of several settings with the same meaning counts, such as log.retention.ms; empty if there is one."""
+    from ottla.server.config.reference import BROKER, TOPIC, all_references
+
+    for each in all_references() if setting.scope == BROKER else ():
+        if each.scope == TOPIC and setting.name in each.defaults_from[:-1] + each.defaults_from[1:]:
+            return f"{' over '.join(each.defaults_from)}, for topics without a {each.name} of their own"
+    return ""
 
 
 def table(settings: Sequence[Reference], width: int) -> list[str]:

@@ -31,6 +31,7 @@ from ottla.server.cli.client.output import (
 from ottla.server.cli.command_line import EXIT_OK, count
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
 from ottla.server.cli.topic_changes import add_actions
+from ottla.server.config.quantities import shown
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -46,9 +47,9 @@ Lists the topics of a cluster, creates, changes and deletes some, deletes their 
 EXAMPLES = """\
 examples:
   ottla topics                                   list them
-  ottla topics create orders -p 6 -r 3 -c retention.ms=86400000
+  ottla topics create orders -p 6 -r 3 -c retention.ms=1d
   ottla topics describe orders                   partitions, leaders, replicas, offsets, settings
-  ottla topics alter orders -c retention.ms=3600000 -d cleanup.policy
+  ottla topics alter orders -c retention.ms=1h -d cleanup.policy
   ottla topics alter orders -p 12 --dry-run      more partitions; says whether that would work
   ottla topics offsets orders --at 2026-01-31T12:00:00
   ottla topics trim orders:0 --to-offset 500     delete what is before offset 500 of partition 0; asks first
@@ -149,7 +150,7 @@ def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
         if index:
             print_line("")
         pairs = [("topic", topic["name"]), ("id", topic["id"])]
-        pairs += [(f"  {name}", value) for name, value in topic["configs"].items()]
+        pairs += [(f"  {name}", value and shown(name, value)) for name, value in topic["configs"].items()]
         print_pairs(pairs)
         lists = ("replicas", "isr", "offline")
         rows = [

@@ -12,6 +12,7 @@ token_rules.py          evaluation of OAUTHBEARER's, for a listener; login_rules
 jaas.py                 JAAS lines
 passwords.py            passwords in the coordination tree
 properties.py           Java's .properties format
+quantities.py           durations and sizes as people write them
 environment.py          settings from environment variables
 environment_logins.py   logins from environment variables, and JAAS files
 worker_places.py        settings that differ between workers

@@ -357,7 +357,7 @@ def _checked(texts: Mapping[str, str]) -> dict[str, str]:
     for name, text in texts.items():
         if not is_known_name(name):
             raise ConfigError(_unknown(name))
-        static[name] = text.strip()
+        text = static[name] = _number(name, text.strip())
         declared = broker_settings().get(name)
         if _LISTENER_PREFIX.fullmatch(name) and name.split(".", 3)[-1] in OF_SINGLE_LISTENERS:
             declared = broker_settings()[name.split(".", 3)[-1]]
@@ -373,6 +373,19 @@ def _unknown(name: str) -> str:
     nearest = nearest_name(name, known_names())
     hint = f"; did you mean {nearest}?" if nearest else ""
     return f"Unknown setting {name}: allowed are Apache Kafka's broker settings{hint}"
+
+
+def _number(name: str, text: str) -> str:
+    """Return the number of a duration or size such as 7d; any other text as it is. Raises ConfigError."""
+    # Hardly any setting is one of them.
+    if not (text[:1].isdigit() and text[-1:].isalpha()):
+        return text
+    from ottla.server.config.quantities import InvalidQuantity, as_number
+
+    try:
+        return as_number(name, text)
+    except InvalidQuantity as error:
+        raise ConfigError(f"Invalid value {text} for setting {name}: {error}") from None
 
 
 _URL_CREDENTIALS = re.compile(r"//[^/@]*@")

@@ -19,13 +19,13 @@ from typing import NamedTuple
 
 from ottla.server.cli.client.cluster import EARLIEST, LATEST, READ_COMMITTED, Cluster, Partition, offsets_at
 from ottla.server.cli.client.output import UsageError
+from ottla.server.config.quantities import DURATIONS_MS
 from ottla.wire.settings import parse_integer
 
 STORED = "stored"
 _WORDS = {"beginning": "beginning", "start": "beginning", "earliest": "beginning", "end": "end", "latest": "end"}
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_WHILE = re.compile(r"-(?:[0-9]{1,12}(?:ms|[smhdw]))+")
-_PART = re.compile(r"([0-9]+)(ms|[smhdw])")
+_WHILE = re.compile(r"-(?:[0-9]{1,12}(?:ms|min|[smhdw]))+")
+_PART = re.compile(r"([0-9]+)(ms|min|[smhdw])")
 _SECONDS_DIGITS = 10
 
 
@@ -67,7 +67,7 @@ def parse_bounds(texts: Sequence[str]) -> Bounds:
 def _time_ms(option: str, text: str) -> int:
     """Return a time as ms since 1970. `option`: whole value of -o, for the error. Raises UsageError."""
     if _WHILE.fullmatch(text):
-        found = int(time.time() * 1000) - sum(int(count) * _UNITS_MS[unit] for count, unit in _PART.findall(text))
+        found = int(time.time() * 1000) - sum(int(count) * DURATIONS_MS[unit] for count, unit in _PART.findall(text))
     elif (number := parse_integer(text, 64)) is not None and not text.startswith("-"):
         is_seconds = option.startswith("@") and len(text) == _SECONDS_DIGITS
         found = number * 1000 if is_seconds else number

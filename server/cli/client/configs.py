@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from ottla.server.cli.client.cluster import Cluster, only
 from ottla.server.cli.client.output import RequestFailed, UsageError, ids
 from ottla.server.cli.command_line import is_number
+from ottla.server.config.quantities import InvalidQuantity, as_number
 from ottla.wire.messages.alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalConfig,
@@ -92,11 +93,14 @@ Change = tuple[str, str | None]
 
 
 def assignment(text: str, option: str) -> tuple[str, str]:
-    """Parse NAME=VALUE. Raises UsageError."""
+    """Parse NAME=VALUE. A duration or size such as 7d becomes Kafka's number. Raises UsageError."""
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise UsageError(f"{option} {text}: must be NAME=VALUE")
-    return name, value
+    try:
+        return name, as_number(name, value)
+    except InvalidQuantity as error:
+        raise UsageError(f"{option} {text}: {error}") from None
 
 
 def changes_of(sets: Iterable[tuple[str, str]], deletes: Iterable[str]) -> dict[str, str | None]:

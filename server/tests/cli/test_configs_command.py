@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -33,7 +34,7 @@ def ottla(serving: tuple[Broker, str], capsys: pytest.CaptureFixture[str], monke
 
 def rows(told: Told) -> list[list[str]]:
     assert told.code == 0, told
-    return [line.split(None, 2) for line in told.lines[1:]]
+    return [re.split(" {2,}", line.strip()) for line in told.lines[1:]]
 
 
 def test_a_value_and_those_that_it_hides(ottla: Shell, broker: Broker) -> None:
@@ -41,7 +42,7 @@ def test_a_value_and_those_that_it_hides(ottla: Shell, broker: Broker) -> None:
     look = ("configs", "topic", TOPIC, "retention.ms")
     assert rows(ottla(*look))[0] == ["retention.ms", "1000", "file"]
     changes = [
-        ottla("configs", "cluster", "--set", "log.retention.ms=2000"),
+        ottla("configs", "cluster", "--set", "log.retention.ms=2s"),
         ottla("configs", "broker", "7", "--set", "log.retention.ms=3000"),
         ottla("configs", "topic", TOPIC, "--set", "retention.ms=4000"),
     ]
@@ -52,7 +53,7 @@ def test_a_value_and_those_that_it_hides(ottla: Shell, broker: Broker) -> None:
         ["log.retention.ms", "3000", "broker"],
         ["log.retention.ms", "2000", "cluster default"],
         ["log.retention.ms", "1000", "file"],
-        ["log.retention.hours", "168", "default"],
+        ["log.retention.hours", "168 (7 days)", "default"],
     ]
     [told] = ottla(*look, "--json").json[0]["settings"]
     assert (told["source"], [each["value"] for each in told["synonyms"]]) == (
@@ -60,7 +61,7 @@ def test_a_value_and_those_that_it_hides(ottla: Shell, broker: Broker) -> None:
     )  # fmt: skip
     for change in reversed(changes):
         ottla.undo(change)
-    assert rows(ottla(*look)) == [["retention.ms", "1000", "file"], ["log.retention.hours", "168", "default"]]
+    assert rows(ottla(*look)) == [["retention.ms", "1000", "file"], ["log.retention.hours", "168 (7 days)", "default"]]
     assert broker.partition(TOPIC, 0).log.config.retention_ms == 1000
 
 
@@ -112,6 +113,7 @@ def test_groups_loggers_and_client_metrics(ottla: Shell, broker: Broker) -> None
         (("topic", ""), 2, "cannot be empty"),
         (("topic", TOPIC, "retention.m"), 1, "has no setting retention.m; did you mean retention.ms?"),
         (("topic", TOPIC, "--set", "retention.m=1"), 1, "has no setting retention.m; did you mean retention.ms?"),
+        (("topic", TOPIC, "--set", "retention.ms=7MiB"), 2, "--set retention.ms=7MiB: it is a size; the setting takes"),
         (("topic", TOPIC, "--set", "retention.ms"), 2, "--set retention.ms: must be NAME=VALUE"),
         (("topic", TOPIC, "--set", "retention.ms=1", "--delete", "retention.ms"), 2, "is named twice"),
         (("topic", TOPIC, "--dry-run"), 2, "what is to be changed?"),

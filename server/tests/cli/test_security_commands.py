@@ -431,7 +431,7 @@ def test_tokens_that_are_refused(ottla: Shell, as_user: Callable[..., Told]) -> 
     for wrong in (":x", "x:", ""):
         assert "is no principal" in as_user("alice", "a", "tokens", "create", "--renewer", wrong).refusal(2)
     assert "INVALID_PRINCIPAL_TYPE" in as_user("alice", "a", "tokens", "create", "--renewer", "Robot:x").refusal()
-    for wrong in ("0", "-1", "7w", "d", "", "1e3"):
+    for wrong in ("0", "-1", "7y", "d", "", "1e3", "10MiB"):
         assert as_user("alice", "a", "tokens", "create", f"--max-lifetime={wrong}").code == 2
     assert as_user("alice", "a", "tokens").out == "no tokens\n"
 

@@ -120,3 +120,17 @@ def test_the_page_has_a_block_for_each_setting_and_no_table() -> None:
     assert block[-1] == f"long, at least -1; default `604800000` {defaults_from}; topic."
     (of_listeners,) = (each for each in page.split("\n### ") if each.startswith("`ssl.keystore.location`"))
     assert "for one listener `listener.name.<listener>.ssl.keystore.location`" in of_listeners
+
+
+def test_of_settings_that_mean_one_thing_it_is_said_which_wins(capsys: pytest.CaptureFixture[str]) -> None:
+    order = "log.retention.ms over log.retention.minutes over log.retention.hours"
+    for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
+        assert main(["settings", name]) == 0
+        assert order in " ".join(capsys.readouterr().out.split())
+    assert main(["settings", "retention.ms"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "604800000 (7 days)" in shown
+    assert "log.retention.ms, log.retention.minutes, log.retention.hours: the first that is set" in shown
+    for name in ("num.partitions", "log.retention.bytes"):
+        assert main(["settings", name]) == 0
+        assert "wins" not in capsys.readouterr().out

@@ -264,3 +264,16 @@ def test_a_dry_run_of_a_deletion(ottla: Shell, broker: Broker, topic: Callable[.
     assert set(names) <= set(broker.cluster.topics)
     assert ottla("topics", "delete", *names, "--yes").code == 0
     assert not set(names) & set(broker.cluster.topics)
+
+
+def test_a_topic_takes_durations_and_shows_them(ottla: Shell, broker: Broker, topic: Callable[..., str]) -> None:
+    name = topic("-c", "retention.ms=7d", "-c", "segment.bytes=16MiB")
+    assert own_texts(broker, name) == {"retention.ms": "604800000", "segment.bytes": "16777216"}
+    shown = ottla("topics", "describe", name)
+    assert "604800000 (7 days)" in shown.out and "16777216 (16 MiB)" in shown.out
+    [told] = ottla("topics", "describe", name, "--json").json
+    assert told["configs"] == {"retention.ms": "604800000", "segment.bytes": "16777216"}
+    assert ottla("topics", "alter", name, "-c", "retention.ms=1.5h").code == 0
+    assert own_texts(broker, name)["retention.ms"] == "5400000"
+    assert "it is a duration" in ottla("topics", "alter", name, "-c", "segment.bytes=1h").refusal(2)
+    assert own_texts(broker, name)["segment.bytes"] == "16777216"
