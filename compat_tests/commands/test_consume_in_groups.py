@@ -99,6 +99,17 @@ def test_choices_of_commits(ottla, topic, unique, commits, wanted):
     assert sum(each or 0 for each in (committed(ottla, group) if known else [])) == wanted
 
 
+@pytest.mark.parametrize("commits", ["each", "regularly"])
+def test_offsets_are_committed_while_it_reads(ottla, topic, servers, unique, commits):
+    group = unique("group")
+    with running(servers, topic, "-q", "-g", group, "--commit", commits) as process:
+        for _ in range(10):
+            process.stdout.readline()
+        wait_until(lambda: committed(ottla, group) == [5, 5], "the offsets are committed", 60)
+        assert len(described(ottla, group)["members"]) == 1
+        process.kill()  # nothing is committed at this end
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_commits_and_leaves(ottla, topic, servers, unique, protocol, sent):

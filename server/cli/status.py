@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ottla.server.cli.client.cluster import Cluster
     from ottla.wire.messages.metadata import MetadataResponse
 
+_TROUBLES = {"under-replicated": "under_replicated", "offline": "offline"}
 NAMED_MAX = 20
 """Partitions that are named each by each; JSON has all of them."""
 
@@ -63,7 +64,8 @@ def _show(cluster: Cluster, options: argparse.Namespace) -> int:
             ("topics", f"{topics['count']}{internal}, with {partitions['count']} partitions"),
             ("under-replicated", _named(partitions["under_replicated"])),
             ("offline", _named(partitions["offline"])),
-        ]
+        ],
+        alarming=[name for name, key in _TROUBLES.items() if partitions[key]],
     )
     print_line("")
     rows = [(each["id"], each["address"], each["rack"], each["leads"], each["replicas"]) for each in found["brokers"]]

@@ -10,11 +10,11 @@ import json
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from ottla.server.cli.client.tables import WIDTH_MIN, Table, wrapped
-from ottla.server.standard_streams import BOLD, styled
+from ottla.server.standard_streams import BOLD, RED, styled
 
 
 class RequestFailed(Exception):
@@ -106,15 +106,19 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None
         print_line(line)
 
 
-def print_pairs(pairs: Sequence[tuple[str, Cell]]) -> None:
-    """Print pairs of name and value, one pair a line; on a terminal long values are wrapped."""
+def print_pairs(pairs: Sequence[tuple[str, Cell]], alarming: Collection[str] = ()) -> None:
+    """Print pairs of name and value, one pair a line; on a terminal long values are wrapped.
+
+    `alarming`: names of the pairs that are printed in red on a terminal.
+    """
     names = [_text(name) for name, _ in pairs]
     width = max(map(len, names))
     room = None if (whole := terminal_width()) is None else max(whole - width - 2, WIDTH_MIN)
-    for name, (_, value) in zip(names, pairs, strict=True):
+    for name, (given, value) in zip(names, pairs, strict=True):
         text = _text(value)
         for index, line in enumerate([text] if room is None else wrapped(text, room)):
-            print_line(f"{(name if index == 0 else '').ljust(width)}  {line}".rstrip())
+            shown = f"{(name if index == 0 else '').ljust(width)}  {line}".rstrip()
+            print_line(styled(shown, RED, sys.stdout) if given in alarming else shown)
 
 
 def print_json(value: Any) -> None:

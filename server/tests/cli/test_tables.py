@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.server.cli.cli import COMMANDS
+from ottla.server.cli.client.output import print_pairs
 from ottla.server.cli.client.tables import GAP, Table, wrapped
 from ottla.wire.tests.effort import examples
 
@@ -96,3 +97,17 @@ def test_errors_are_coloured_where_the_user_wants_it(on_terminal: Callable[..., 
     assert on_terminal("nonsense").startswith(coloured)
     for environment in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
         assert on_terminal("nonsense", **environment).startswith(plain)
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_alarming_pairs_are_red_on_a_terminal(
+    is_terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    print_pairs([("topics", 5), ("offline", "orders-0, orders-1, orders-2")], alarming=["offline"])
+    whole = "topics   5\noffline  orders-0, orders-1, orders-2\n"
+    on_terminal = "topics   5\n\x1b[1;31moffline  orders-0, orders-1,\x1b[0m\n\x1b[1;31m         orders-2\x1b[0m\n"
+    assert capsys.readouterr().out == (on_terminal if is_terminal else whole)
