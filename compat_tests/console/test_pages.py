@@ -132,8 +132,62 @@ def test_only_the_topics_asked_for_are_listed(browser: Browser, console: str) ->
 
 def test_brokers(browser: Browser, console: str) -> None:
     browser.open(f"{console}#/brokers")
-    browser.see("controller", "this one", "Log directories", "PLAINTEXT://127.0.0.1")
+    browser.see("controller", "this one", "Log directories", "PLAINTEXT://127.0.0.1", "Free")
     browser.picture("brokers")
+
+
+# Answers with an hour of figures: a wave with a gap, nothing, one value, zeros, and disks.
+HOUR = """
+const ask = window.fetch;
+const wave = (high) => Array.from({ length: 360 }, (_, index) => (index > 200 && index < 230 ? null : Math.round(high * (1 + Math.sin(index / 20)) / 2)));
+const flat = (value) => Array(360).fill(value);
+window.fetch = async (address, options) => {
+  if (!address.startsWith("/api/history")) return ask(address, options);
+  const figures = { recordsIn: wave(12345), bytesIn: wave(7 * 1024 ** 2), bytesOut: flat(0), lag: flat(null), loopDelayMs: wave(3.7),
+    produceTimeMs: [...flat(null).slice(1), 4.25], cpuPercent: wave(87) };
+  return new Response(JSON.stringify({ stepMs: 10000, endMs: 1764331200000, figures,
+    directories: [{ path: "/srv/<b>ottla</b>", totalBytes: 100 * 1024 ** 3, free: wave(60 * 1024 ** 3) }] }));
+};
+"""
+DRAWN = """
+return [...document.querySelectorAll(".charts figure")].map((each) => [each.querySelector("strong").textContent,
+  each.querySelectorAll("polyline").length, [...each.querySelectorAll(".grid + text")].map((tick) => tick.textContent), each.querySelector(".now").textContent]);
+"""
+
+
+def test_the_last_hour_is_drawn_with_axes_and_units(browser: Browser, console: str, broker: OttlaProcess) -> None:
+    browser.open(console)
+    browser.see("orders")
+    browser.run(HOUR)
+    browser.run("location.hash = '#/history'")
+    browser.see("The last hour of this broker", "records/s", "−30 min", "Removed records")
+    drawn = {title: rest for title, *rest in browser.run(DRAWN)}
+    assert drawn["Records in"][:2] == [2, ["0", "5,000", "10,000", "15,000"]]
+    assert drawn["Bytes in"][:2] == [2, ["0 B/s", "2.0 MiB/s", "4.0 MiB/s", "6.0 MiB/s", "8.0 MiB/s"]]
+    assert drawn["Bytes out"] == [1, ["0 B/s", "1 B/s"], "0 B/s"]
+    assert drawn["Consumer lag"][0::2] == [0, "no value"]
+    assert drawn["Produce time p99"][0::2] == [1, "4.3"]
+    assert drawn["Event loop delay p99"][1][-1] == "4"
+    assert drawn["Free disk space"][1][-1] == "100 GiB"
+    browser.see("/srv/<b>ottla</b>")
+    label = "return document.querySelector('.charts svg').getAttribute('aria-label')"
+    assert browser.run(label).startswith("Records in in records/s: ")
+    browser.picture("history")
+
+
+def test_a_topic_tells_which_records_were_removed(browser: Browser, console: str, broker: OttlaProcess) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic("trimmed", 1)])["trimmed"].result(60)
+    produce(broker, "trimmed", *[f"old {number}" for number in range(7)], timestamp=1_764_331_200_000)
+    admin.delete_records([TopicPartition("trimmed", 0, 5)])[TopicPartition("trimmed", 0)].result(60)
+    browser.open(f"{console}#/topic/trimmed")
+    browser.see("Removed records", "DeleteRecords")
+    browser.picture("removed")
+    row = browser.run("return [...document.querySelectorAll('main table')].at(-1).querySelector('tbody').innerText")
+    assert re.search(r"DeleteRecords\s+5\s+1\s+2025-11-2\d", row), row
+    admin.delete_topics(["trimmed"])["trimmed"].result(60)
+    browser.run("location.hash = '#/history'")
+    browser.see("deletion of the topic", "trimmed")
 
 
 HOSTILE = (
@@ -566,6 +620,7 @@ HEADER = [
         "Schemas",
         "Access",
         "Brokers",
+        "History",
         "Settings",
         "Log",
         "Learn",
@@ -645,7 +700,8 @@ VIEWS = {
     ),
     "access": ("Access", "Access", [("link", "Users"), ("link", "Quotas"), ("searchbox", "Contains"), ("DisclosureTriangle", "Add a rule")]),
     "access/users": ("Access", "Access", [("link", "Rules"), ("searchbox", "Contains"), ("DisclosureTriangle", "Add a user, or set another password")]),
-    "brokers": ("Brokers", "Brokers", [("region", "Brokers"), ("region", "Log directories")]),
+    "brokers": ("Brokers", "Brokers", [("region", "Brokers"), ("region", "Log directories"), ("link", "The last hour")]),
+    "history": ("The last hour of this broker", "History", [("region", "Removed records"), ("link", "trimmed")]),
     "settings": (
         "Settings of broker 0",
         "Settings",

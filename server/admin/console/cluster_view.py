@@ -15,6 +15,7 @@ from ottla.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from ottla.replication.partition.removals import RemovalEvent
     from ottla.server.admin.console.requests import Access
+    from ottla.server.admin.http.metrics.upkeep import DiskRoom
     from ottla.server.admin.http.routes import Pace, Request
     from ottla.server.broker import Broker
 
@@ -24,8 +25,8 @@ TOPICS_PER_PAGE, PARTITIONS_PER_PAGE, REMOVALS_TOLD = 100, 200, 100
 class ClusterView:
     """Handlers of the console's requests for the cluster's state. Each returns a value for JSON."""
 
-    def __init__(self, broker: Broker, access: Access, pace: Pace) -> None:
-        self._broker, self._pace = broker, pace
+    def __init__(self, broker: Broker, access: Access, pace: Pace, room: DiskRoom) -> None:
+        self._broker, self._pace, self._room = broker, pace, room
         self._access = access
         self._counted_at = -1
         self._counts: dict[str, int] = {}
@@ -91,10 +92,28 @@ class ClusterView:
                 }
                 for each in sorted(cluster.brokers.values(), key=lambda each: each.node_id)
             ],
-            "logDirectories": [
-                {"path": each.path, "isOnline": each.is_online} for each in self._broker.replicas.log_directories
-            ],
+            "logDirectories": await self._log_directories(time_slice),
         }
+
+    async def _log_directories(self, time_slice: PacedTimeSlice) -> list[dict[str, Any]]:
+        replicas = self._broker.replicas
+        sizes = {each.path: [0, 0] for each in replicas.log_directories}
+        for partition in replicas.partitions():
+            counted = sizes[partition.log.log_directory.path]
+            counted[0] += partition.log.size_in_bytes
+            counted[1] += 1
+            await time_slice.yield_if_over()
+        return [
+            {
+                "path": each.path,
+                "isOnline": each.is_online,
+                "size": sizes[each.path][0],
+                "logs": sizes[each.path][1],
+                "freeBytes": room.free_bytes if (room := self._room.by_path.get(each.path)) else None,
+                "totalBytes": room.total_bytes if room else None,
+            }
+            for each in replicas.log_directories
+        ]
 
     async def topics(self, request: Request) -> dict[str, Any]:
         """Return a page of topics sorted by name. `after`: last name of the previous page; `contains`: part of the name."""

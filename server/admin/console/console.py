@@ -25,6 +25,7 @@ from ottla.server.admin.console.access_view import AccessView
 from ottla.server.admin.console.cluster_view import ClusterView
 from ottla.server.admin.console.group_changes import GroupChanges
 from ottla.server.admin.console.groups_view import GroupsView
+from ottla.server.admin.console.history import History
 from ottla.server.admin.console.learning import Learning
 from ottla.server.admin.console.records import Records
 from ottla.server.admin.console.requests import Access, refusal
@@ -162,11 +163,11 @@ def add_console(routes: Routes, broker: Broker, meters: Meters, pace: Pace) -> C
     if not access.is_open and access.is_generated:
         broker.http_token = access.token
     Pages().add_to(routes)
-    cluster, groups, records = ClusterView(broker, access, pace), GroupsView(broker, pace), Records(broker)
+    cluster, groups, records = ClusterView(broker, access, pace, meters.room), GroupsView(broker, pace), Records(broker)
     learning = Learning(broker, records, may_start=access.may_write)
     transactions = TransactionsView(broker, pace)
     schemas, security = SchemasView(records.registry), AccessView(broker, pace)
-    tail = LogTail(access, meters.lag)
+    tail, history = LogTail(access, meters.lag), History(broker, meters, pace)
     views: dict[str, View] = {
         "overview": cluster.overview,
         "brokers": cluster.brokers,
@@ -179,6 +180,7 @@ def add_console(routes: Routes, broker: Broker, meters: Meters, pace: Pace) -> C
         "schema": schemas.schema,
         "log": tail.lines,
         "loop": tail.loop,
+        "history": history.history,
     }
     for name, handler in views.items():
         routes.get(f"/api/{name}", _answered(handler), check=access.check)
@@ -223,13 +225,14 @@ def add_console(routes: Routes, broker: Broker, meters: Meters, pace: Pace) -> C
         for name, handler in changes.items():
             answer = _answered(_while_serving(broker, handler))
             routes.post(f"/api/{name}", answer, body_bytes_max=BODY_BYTES_MAX, check=access.check)
-    return partial(_work, learning, tail)
+    return partial(_work, learning, tail, history)
 
 
-async def _work(learning: Learning, tail: LogTail) -> None:
+async def _work(learning: Learning, tail: LogTail, history: History) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(learning.run)
         nursery.start_soon(tail.run)
+        nursery.start_soon(history.run)
 
 
 def _while_serving(broker: Broker, handler: View) -> View:

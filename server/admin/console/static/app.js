@@ -6,6 +6,7 @@ import { showAccess } from "./access.js";
 import { showBrokers } from "./brokers.js";
 import { forgetChange } from "./change.js";
 import { showGroup, showGroups } from "./groups.js";
+import { showHistory } from "./history.js";
 import { showLearn } from "./learn.js";
 import { showLog } from "./log.js";
 import { showRecord } from "./record.js";
@@ -15,8 +16,8 @@ import { showSettings } from "./settings.js";
 import { showTopic, showTopics } from "./topics.js";
 import { showProducers, showTransactions } from "./transactions.js";
 
-const TABS = [["topics", "Topics"], ["groups", "Groups"], ["transactions", "Transactions"], ["schemas", "Schemas"], ["access", "Access"], ["brokers", "Brokers"], ["settings", "Settings"], ["log", "Log"], ["learn", "Learn"]];
-const VIEWS = { topics: showTopics, topic: showTopic, records: showRecords, record: showRecord, groups: showGroups, group: showGroup, transactions: showTransactions, producers: showProducers, schemas: showSubjects, subject: showSubject, access: showAccess, brokers: showBrokers, settings: showSettings, log: showLog, learn: showLearn };
+const TABS = [["topics", "Topics"], ["groups", "Groups"], ["transactions", "Transactions"], ["schemas", "Schemas"], ["access", "Access"], ["brokers", "Brokers"], ["history", "History"], ["settings", "Settings"], ["log", "Log"], ["learn", "Learn"]];
+const VIEWS = { topics: showTopics, topic: showTopic, records: showRecords, record: showRecord, groups: showGroups, group: showGroup, transactions: showTransactions, producers: showProducers, schemas: showSubjects, subject: showSubject, access: showAccess, brokers: showBrokers, history: showHistory, settings: showSettings, log: showLog, learn: showLearn };
 const TAB_OF = { topic: "topics", records: "topics", record: "topics", producers: "topics", group: "groups", subject: "schemas" };
 const main = document.getElementById("main");
 export const state = { overview: null };

@@ -1,7 +1,7 @@
 // The brokers of the cluster.
 
 import { get } from "./api.js";
-import { changes, count, h, refill, table } from "./dom.js";
+import { bytes, changes, count, h, link, refill, table } from "./dom.js";
 
 export async function showBrokers({ main, signal, poll }) {
   const body = h("div"), isNew = changes(body);
@@ -15,7 +15,11 @@ export async function showBrokers({ main, signal, poll }) {
           each.isHere && h("span", { class: "tag" }, "this one")],
         count(each.leads), count(each.holds), each.rack || "", h("span", { class: "mono" }, each.endpoints.join(" "))])),
       h("h2", {}, "Log directories of this broker"),
-      table("Log directories", [["Directory"], ["State"]], found.logDirectories.map((each) => [
-        h("span", { class: "mono" }, each.path), each.isOnline ? "online" : h("span", { class: "tag wrong" }, "offline")])));
+      table("Log directories", [["Directory"], ["State"], ["Logs", "number"], ["Size", "number"], ["Free", "number"], ["Disk", "number"]], found.logDirectories.map((each) => [
+        h("span", { class: "mono" }, each.path), each.isOnline ? "online" : h("span", { class: "tag wrong" }, "offline"),
+        count(each.logs), bytes(each.size), room(each.freeBytes), room(each.totalBytes)])),
+      h("p", { class: "soft" }, link("The last hour", "history"), " of this broker: rates, lag, delays, free disk space."));
   });
 }
+
+const room = (number) => (number === null ? "unknown" : bytes(number));

@@ -87,6 +87,7 @@ def process(
 
 
 LOOK_S = 0.1
+RECENT_MAX = 200
 MEMORY_S = 60.0  # over about so long the idle share is smoothed, as Kafka's is
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 """Upper ends of the buckets, in seconds. From 0.05 on somebody has held the loop for too long."""
@@ -101,6 +102,7 @@ class LoopLag:
         self.buckets = [0] * (len(BOUNDS) + 1)
         self.seconds = 0.0
         self.idle_share = 1.0
+        self._recent: deque[float] = deque(maxlen=RECENT_MAX)
 
     async def run(self) -> None:
         """Measure ten times a second until cancelled."""
@@ -122,6 +124,13 @@ class LoopLag:
         """Add one measured lag to the histogram."""
         self.buckets[bisect_left(BOUNDS, lag_s)] += 1
         self.seconds += lag_s
+        self._recent.append(lag_s)
+
+    def take_recent(self) -> list[float]:
+        """Return the lags in seconds since the last call, at most RECENT_MAX of them."""
+        recent = list(self._recent)
+        self._recent.clear()
+        return recent
 
 
 def loop_lag(lag: LoopLag, exposition: Exposition) -> Iterator[str]:

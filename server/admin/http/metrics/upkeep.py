@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ottla.server.broker import Broker
 
 MEASURED_S = 10.0
-EARLY_S = 1.0  # while nothing is known: the endpoint is there before the log directories are
+EARLY_S = 0.2  # while nothing is known: the endpoint is there before the log directories are
 PATIENCE_S = 5.0
 DIRECTORIES_MAX = 100
 
