@@ -1,11 +1,15 @@
 """`ottla reassign` and `ottla elect` beside three brokers; what they did is asked for by confluent-kafka."""
 
 import json
+import secrets
+import subprocess
+import sys
 
 import pytest
 from compat_tests.commands.conftest import Told
 from compat_tests.support.brokers import wait_until
 from compat_tests.support.cluster import Cluster
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from ottla.server.cli.cli import main
@@ -83,26 +87,56 @@ def test_a_move_to_a_broker_that_stands_still_is_seen_and_cancelled(cluster, run
     name = "stuck"
     run("topics", "create", name, "-p", "1", "-r", "1")
     run("reassign", "execute", f"{name}:0=0", "--wait")
-    cluster.brokers[2].pause()
+    # Not the controller, which is asked, nor broker 0, which is asked first.
+    still = 1 if run("status", "--json").json["controller"] == 2 else 2
+    cluster.brokers[still].pause()
     try:
-        told = run("reassign", "execute", f"{name}:0=2")
+        told = run("reassign", "execute", f"{name}:0={still}")
         assert "1 partition is being moved" in told.lines
         assert run("reassign", "list", "--json").json == [
-            {"topic": name, "partition": 0, "from": [0], "to": [2], "adding": [2], "removing": [0]}
+            {"topic": name, "partition": 0, "from": [0], "to": [still], "adding": [still], "removing": [0]}
         ]
-        assert [line.split()[-1] for line in run("reassign", "verify", f"{name}:0=2", status=1).lines] == [
+        assert [line.split()[-1] for line in run("reassign", "verify", f"{name}:0={still}", status=1).lines] == [
             "STATE",
             "moving",
         ]
-        assert "is being moved to 2 already" in run("reassign", "execute", f"{name}:0=1", status=1).err
+        assert f"is being moved to {still} already" in run("reassign", "execute", f"{name}:0={3 - still}", status=1).err
         dry = run("reassign", "cancel", name, "--dry-run", "--json").json
-        assert dry["moved"] == [{"topic": name, "partition": 0, "from": [2], "to": [0]}]
+        assert dry["moved"] == [{"topic": name, "partition": 0, "from": [still], "to": [0]}]
         run("reassign", "cancel", f"{name}:0")
         wait_until(lambda: run("reassign").out == "nothing is being moved\n", "it is cancelled", 60)
     finally:
-        cluster.brokers[2].resume()
+        cluster.brokers[still].resume()
     assert run("reassign", "verify", f"{name}:0=0", "--json").json[0]["state"] == "done"
     cluster.wait_until_whole()
+
+
+def test_a_throttle_is_set_while_replicas_move_and_removed_then(cluster, run):
+    name = "throttled"
+    run("topics", "create", name, "-p", "1", "-r", "1", "-c", "leader.replication.throttled.replicas=9:9")
+    run("reassign", "execute", f"{name}:0=0", "--wait")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    for _ in range(20):
+        producer.produce(name, secrets.token_bytes(100_000))
+    assert producer.flush(60) == 0
+
+    def throttled():
+        topic = run("configs", "topic", name, "--json").json[0]["settings"]
+        broker = run("configs", "broker", "1", "--json").json[0]["settings"]
+        return {each["name"]: each["value"] for each in topic + broker if "throttled" in each["name"]}
+
+    words = ["reassign", "execute", f"{name}:0=1", "--wait", "--throttle", "400000", "-b", cluster.bootstrap]
+    with subprocess.Popen([sys.executable, "-m", "ottla", *words], stdout=subprocess.PIPE, text=True) as moving:
+        wait_until(lambda: len(throttled()) == 4 or moving.poll() is not None, "the throttle is set", 60)
+        assert throttled() == {
+            "leader.replication.throttled.replicas": "0:0",
+            "follower.replication.throttled.replicas": "0:1",
+            "leader.replication.throttled.rate": "400000",
+            "follower.replication.throttled.rate": "400000",
+        }
+        out, _ = moving.communicate(timeout=120)
+        assert moving.returncode == 0 and "1 partition is moved" in out
+    assert throttled() == {"leader.replication.throttled.replicas": "9:9"}
 
 
 def test_a_leader_that_lacks_records_is_elected_only_if_somebody_says_so(cluster, run):

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.server.cli.changes import Step, add_dry_run, carry_out, report, undo_command
 from ottla.server.cli.client.moves import Ongoing, ongoing, reassign
-from ottla.server.cli.client.output import RequestFailed, UsageError, ids, print_json, print_line, print_table
+from ottla.server.cli.client.output import RequestFailed, UsageError, ids, print_json, print_line, print_table, say
 from ottla.server.cli.client.reassignment import Impossible, Placed, live_brokers, plan_spread
 from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, count, is_number
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
 from ottla.server.cli.places import places_of
+from ottla.server.cli.throttle import Throttle
 
 if TYPE_CHECKING:
     from ottla.server.cli.client.cluster import Cluster, Partition
@@ -58,6 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     replace = "also partitions that are being moved already, which then go to the new place"
     executing.add_argument("--replace", action="store_true", help=replace)
     executing.add_argument("--wait", action="store_true", help="end when all is moved")
+    limit = "with --wait: at most so many bytes a second from and to each broker"
+    executing.add_argument("--throttle", type=count, metavar="BYTES", help=limit)
     add_dry_run(executing)
     verifying = actions.add("verify", "tell whether replicas are where they are to be; 1 if not", _verify)
     _add_moves(verifying)
@@ -252,6 +255,8 @@ def _planned(entry: Any, name: str) -> tuple[Partition, tuple[int, ...]]:
 
 def _execute(cluster: Cluster, options: argparse.Namespace) -> int:
     targets = _targets(options)
+    if options.throttle is not None and not options.wait:
+        raise UsageError("--throttle goes with --wait: the throttle is removed at the end")
     before = _present(cluster, targets)
     _check_live(sorted({broker for each in targets.values() for broker in each}), live_brokers(cluster))
     moving = {each.place: each for each in ongoing(cluster) if each.place in targets}
@@ -264,12 +269,25 @@ def _execute(cluster: Cluster, options: argparse.Namespace) -> int:
     before |= {place: each.origin for place, each in moving.items()}
     changed = {place: each for place, each in targets.items() if place in moving or each != before[place]}
     if changed and not options.dry_run:
-        steps = [Step(f"{len(changed)} partitions are being moved", partial(reassign, cluster, changed))]
-        if options.wait:
-            steps.append(Step("all of them are there", partial(_await_end, cluster, set(changed), options)))
-        carry_out(steps)
+        _carry_out(cluster, before, changed, options)
     _report(options, before, changed, _done_words(options))
     return EXIT_OK
+
+
+def _carry_out(cluster: Cluster, before: Targets, changed: Targets, options: argparse.Namespace) -> None:
+    steps = [Step(f"{len(changed)} partitions are being moved", partial(reassign, cluster, changed))]
+    if options.wait:
+        steps.append(Step("all of them are there", partial(_await_end, cluster, set(changed), options)))
+    if options.throttle is None:
+        carry_out(steps)
+        return
+    throttle = Throttle(cluster, options.throttle, before, changed)
+    try:
+        carry_out([Step("the throttle is set", throttle.set), *steps, Step("it is removed", throttle.remove)])
+    finally:
+        # What goes on goes on with the throttle, until somebody removes it.
+        for each in throttle.commands(options):
+            say(f"to remove the throttle: {each}")
 
 
 def _present(cluster: Cluster, targets: Targets) -> Targets:

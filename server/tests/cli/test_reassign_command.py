@@ -15,6 +15,7 @@ from ottla.server.cli.client.output import UsageError
 from ottla.server.cli.client.reassignment import Placed
 from ottla.server.cli.elect import _preferred, _unclean
 from ottla.server.cli.reassign import _with_number, parse_plan
+from ottla.server.cli.throttle import settings_for
 from ottla.server.tests.cli.commanded import Shell, broker_in_thread
 
 TOPIC = "orders"
@@ -71,6 +72,7 @@ def test_what_is_there_already_is_not_moved(ottla: Shell, tmp_path: Path) -> Non
         (("execute", f"{TOPIC}=1"), 2, "must be TOPIC:N=ID,ID"),
         (("execute", "--plan", "/nowhere"), 2, "cannot read /nowhere"),
         (("execute", "--plan", "a\0b"), 2, "cannot be read"),
+        (("execute", f"{TOPIC}:0=1", "--throttle", "5"), 2, "--throttle goes with --wait"),
         (("verify", f"{TOPIC}:x=1"), 2, "must be TOPIC:N=ID,ID"),
         (("cancel",), 2, "which partitions?"),
         (("cancel", "--all", TOPIC), 2, "which partitions?"),
@@ -122,6 +124,18 @@ def test_replicas_are_added_where_fewest_are_and_taken_from_the_end() -> None:
     more = _with_number([Placed("t", n, (1,)) for n in range(4)], [1, 2, 3], 2)
     assert [each.replicas for each in more] == [(1, 2), (1, 3), (1, 2), (1, 3)]
     assert _with_number(placed, [1], None) == placed
+
+
+def test_a_throttle_holds_for_what_is_moved() -> None:
+    before = {("a", 0): (1, 2), ("a", 1): (2, 3), ("b", 0): (1,)}
+    after = {("a", 0): (2, 4), ("b", 0): (1, 2)}
+    assert {str(of): list(each.values()) for of, each in settings_for(9, before, after).items()} == {
+        "topic a": ["0:1,0:2", "0:4"],
+        "topic b": ["0:1", "0:2"],
+        "broker 1": ["9", "9"],
+        "broker 2": ["9", "9"],
+        "broker 4": ["9", "9"],
+    }
 
 
 # --- elections
