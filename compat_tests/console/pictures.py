@@ -28,7 +28,7 @@ SETTINGS = {
 LONG = "eu.west.production.payments.authorisation.settled-transactions.v2"
 VIEWS = (
     "topics", f"topic/{LONG}", f"records/{LONG}", "records/orders/0", "record/orders/0/1", "groups", "group/classic/shop", "transactions",
-    "producers/orders/1", "access", "access/users", "access/quotas", "brokers", "settings", "log", "learn/3", "learn/9", "no-such-view",
+    "producers/orders/1", "access", "access/users", "access/quotas", "brokers", "history", "settings", "log", "learn/3", "learn/9", "no-such-view",
 )  # fmt: skip
 
 

@@ -557,6 +557,10 @@ def test_on_a_phone_names_break_at_dots_and_the_state_is_seen(
     pieces = browser.run(PIECES, LONG)
     assert len(pieces) == 8 and set(pieces) == {1}
     assert browser.run(IS_ON_SCREEN, "tbody td[data-label=State]")
+    for size in (NARROW, FOR_README):
+        browser.look(size)
+        assert browser.run("const nav = document.querySelector('nav'); return nav.scrollWidth <= nav.clientWidth")
+        assert browser.run(IS_ON_SCREEN, "#nav li:last-child a")
     admin.delete_topics([LONG])[LONG].result(60)
     browser.open(f"{console}#/topic/{LONG}")
     browser.see("Nothing is at this address", "UNKNOWN_TOPIC_OR_PARTITION", "All topics")
