@@ -125,14 +125,14 @@ def test_a_throttle_is_set_while_replicas_move_and_removed_then(cluster, run):
         broker = run("configs", "broker", "1", "--json").json[0]["settings"]
         return {each["name"]: each["value"] for each in topic + broker if "throttled" in each["name"]}
 
-    words = ["reassign", "execute", f"{name}:0=1", "--wait", "--throttle", "400000", "-b", cluster.bootstrap]
+    words = ["reassign", "execute", f"{name}:0=1", "--wait", "--throttle", "400KiB", "-b", cluster.bootstrap]
     with subprocess.Popen([sys.executable, "-m", "ottla", *words], stdout=subprocess.PIPE, text=True) as moving:
         wait_until(lambda: len(throttled()) == 4 or moving.poll() is not None, "the throttle is set", 60)
         assert throttled() == {
             "leader.replication.throttled.replicas": "0:0",
             "follower.replication.throttled.replicas": "0:1",
-            "leader.replication.throttled.rate": "400000",
-            "follower.replication.throttled.rate": "400000",
+            "leader.replication.throttled.rate": "409600",
+            "follower.replication.throttled.rate": "409600",
         }
         out, _ = moving.communicate(timeout=120)
         assert moving.returncode == 0 and "1 partition is moved" in out

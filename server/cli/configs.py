@@ -181,7 +181,7 @@ def _change(
     if not options.dry_run:
         carry_out([_step(cluster, each, changes) for each in resources])
     rows = [
-        (str(resource), each.name, _value(each, each.before), _value(each, each.after_text))
+        (str(resource), each.name, _value(each, each.before_text), _value(each, each.after_text))
         for resource, found in altered.items()
         for each in found
     ]

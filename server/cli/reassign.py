@@ -18,7 +18,7 @@ from ottla.server.cli.client.reassignment import Impossible, Placed, live_broker
 from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, count, is_number
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
 from ottla.server.cli.places import places_of
-from ottla.server.cli.throttle import Throttle
+from ottla.server.cli.throttle import RATES, Throttle
 
 if TYPE_CHECKING:
     from ottla.server.cli.client.cluster import Cluster, Partition
@@ -33,7 +33,7 @@ EXAMPLES = """\
 examples:
   ottla reassign                                 what is being moved
   ottla reassign plan orders --brokers 1,2,3 --replicas 3 --json >plan.json
-  ottla reassign execute --plan plan.json --wait
+  ottla reassign execute --plan plan.json --wait --throttle 10MiB
   ottla reassign execute orders:0=1,2 orders:1=2,3 --dry-run
   ottla reassign verify --plan plan.json         ends with 1 until all is done
   ottla reassign cancel orders:0
@@ -59,8 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     replace = "also partitions that are being moved already, which then go to the new place"
     executing.add_argument("--replace", action="store_true", help=replace)
     executing.add_argument("--wait", action="store_true", help="end when all is moved")
-    limit = "with --wait: at most so many bytes a second from and to each broker"
-    executing.add_argument("--throttle", type=count, metavar="BYTES", help=limit)
+    limit = "with --wait: at most so many bytes a second, such as 10MiB, from and to each broker"
+    executing.add_argument("--throttle", type=_rate, metavar="BYTES", help=limit)
     add_dry_run(executing)
     verifying = actions.add("verify", "tell whether replicas are where they are to be; 1 if not", _verify)
     _add_moves(verifying)
@@ -81,6 +81,15 @@ def _ids(text: str) -> list[int]:
     if not all(is_number(each) for each in parts):
         raise argparse.ArgumentTypeError(f"{text} is not a list of ids such as 1,2")
     return sorted({int(each) for each in parts})
+
+
+def _rate(text: str) -> int:
+    from ottla.server.config.quantities import InvalidQuantity, as_number
+
+    try:
+        return count(as_number(RATES[0], text))
+    except InvalidQuantity as error:
+        raise argparse.ArgumentTypeError(f"{text}: {error}") from None
 
 
 def run(options: argparse.Namespace) -> int:

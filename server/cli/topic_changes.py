@@ -167,7 +167,7 @@ def _as_json(name: str, present: int | None, wanted: int, altered: Iterable[Alte
 
 def _rows(name: str, present: int | None, wanted: int, altered: Iterable[Altered]) -> list[tuple[str, str, Any, Any]]:
     partitions = [] if present is None else [(name, "partitions", str(present), str(wanted))]
-    return partitions + [(name, each.name, each.before, each.after_text) for each in altered]
+    return partitions + [(name, each.name, each.before_text, each.after_text) for each in altered]
 
 
 def _undo(options: argparse.Namespace, altered: dict[str, list[Altered]]) -> list[str]:

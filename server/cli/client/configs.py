@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from ottla.server.cli.client.cluster import Cluster, only
 from ottla.server.cli.client.output import RequestFailed, UsageError, ids
 from ottla.server.cli.command_line import is_number
-from ottla.server.config.quantities import InvalidQuantity, as_number
+from ottla.server.config.quantities import InvalidQuantity, as_number, shown
 from ottla.wire.messages.alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalConfig,
@@ -154,9 +154,14 @@ class Altered(NamedTuple):
     is_sensitive: bool
 
     @property
+    def before_text(self) -> str | None:
+        """Value before the change, for people."""
+        return None if self.before is None else shown(self.name, self.before)
+
+    @property
     def after_text(self) -> str:
         """Value after the change, for people. A cluster does not tell the default that follows a deletion."""
-        return "(default)" if self.after is None else self.after
+        return "(default)" if self.after is None else shown(self.name, self.after)
 
     @property
     def undo(self) -> Change | None:

@@ -72,7 +72,7 @@ def test_what_is_there_already_is_not_moved(ottla: Shell, tmp_path: Path) -> Non
         (("execute", f"{TOPIC}=1"), 2, "must be TOPIC:N=ID,ID"),
         (("execute", "--plan", "/nowhere"), 2, "cannot read /nowhere"),
         (("execute", "--plan", "a\0b"), 2, "cannot be read"),
-        (("execute", f"{TOPIC}:0=1", "--throttle", "5"), 2, "--throttle goes with --wait"),
+        (("execute", f"{TOPIC}:0=1", "--throttle", "5MiB"), 2, "--throttle goes with --wait"),
         (("verify", f"{TOPIC}:x=1"), 2, "must be TOPIC:N=ID,ID"),
         (("cancel",), 2, "which partitions?"),
         (("cancel", "--all", TOPIC), 2, "which partitions?"),

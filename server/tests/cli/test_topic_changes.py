@@ -87,7 +87,7 @@ def test_partitions_are_added_with_leaders(ottla: Shell, broker: Broker, topic: 
     assert told.code == 0
     assert [line.split() for line in told.lines[1:3]] == [
         [names[0], "partitions", "1", "3"],
-        [names[0], "retention.ms", "604800000", "5000"],
+        [names[0], "retention.ms", "604800000", "(7", "days)", "5000"],
     ]
     assert told.lines[-1] == f"To undo: ottla topics alter {names[0]} {names[1]} -d retention.ms"
     for name in names:
