@@ -390,3 +390,23 @@ def bounds_expected_input() -> bool:
 
 def system_clock_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+# struct flock: type, whence, start, length, pid on Linux; start, length, pid, type, whence on macOS and the BSDs.
+_FLOCK_OF_LINUX, _FLOCK_OF_BSD = struct.Struct("hhqqi4x"), struct.Struct("qqihh8x")
+
+
+def record_lock_holder(descriptor: int) -> int | None:
+    """Return the pid of the process with an exclusive record lock on an open file; None if there is none.
+
+    0: a process of another PID namespace. Raises OSError.
+    """
+    # A shared lock that could not be taken is in the way of an exclusive one only.
+    kind, whole = fcntl.F_RDLCK, (os.SEEK_SET, 0, 0, 0)
+    if sys.platform == "linux":
+        found = fcntl.fcntl(descriptor, fcntl.F_GETLK, _FLOCK_OF_LINUX.pack(kind, *whole))
+        kind, *_, pid = _FLOCK_OF_LINUX.unpack(found)
+    else:
+        found = fcntl.fcntl(descriptor, fcntl.F_GETLK, _FLOCK_OF_BSD.pack(0, 0, 0, kind, os.SEEK_SET))
+        _, _, pid, kind, _ = _FLOCK_OF_BSD.unpack(found)
+    return None if kind == fcntl.F_UNLCK else max(0, pid)

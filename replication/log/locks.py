@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 
+from ottla.replication import system
 from ottla.replication.log.atomic_files import PRIVATE_FILE
 
 
@@ -80,3 +81,19 @@ def share_lock(path: str) -> FileLock | None:
         return lock if lock.take(fcntl.LOCK_SH) else None
     except OSError:
         return lock
+
+
+def holder_of(path: str) -> int | None:
+    """Return the pid of the process that has an exclusive lock on a file; None if nobody has, or there is no file.
+
+    0 means a process that is not visible from here, as in another container. Raises OSError. A process that holds a
+    lock on the file itself must not call this, because closing the file releases it.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        return system.record_lock_holder(descriptor)
+    finally:
+        os.close(descriptor)

@@ -38,6 +38,7 @@ spread.py           `ottla spread`: moves partitions evenly over brokers
 start.py            `ottla start`: runs a broker
 status.py           `ottla status`: is the cluster well
 tokens.py           `ottla tokens`: delegation tokens
+stop.py             `ottla stop`: stops a broker
 topics.py           `ottla topics`: lists, creates, deletes, describes; topic_changes.py: alters and trims
 transactions.py     `ottla transactions`: lists and describes them, finds those that hang, aborts some
 users.py            `ottla users`: users of SCRAM

@@ -42,6 +42,7 @@ VERSION = "version"
 
 COMMANDS = {
     "start": "run a broker in the foreground",
+    "stop": "stop the broker of a data directory",
     "cluster": "run several brokers and their ZooKeeper on this machine",
     "status": "tell how a running cluster is, of any make of Kafka",
     "topics": "list, create, change, trim, delete and describe topics",

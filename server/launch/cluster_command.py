@@ -17,6 +17,7 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
+import os
 import shlex
 import signal
 import socket
@@ -34,7 +35,7 @@ from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.cluster.coordination.embedded import JOURNAL_NAME
 from ottla.server.cluster.coordination.tree_server import SOCKET_NAME, TreeBroken, hold_tree
 from ottla.server.config.broker_config import ConfigError, default_data_directory, load_config
-from ottla.server.launch.banner import commands_to_try
+from ottla.server.launch.banner import commands_to_try, how_to_stop
 from ottla.server.launch.cluster_children import (
     Child,
     NotSecured,
@@ -398,6 +399,7 @@ class LocalCluster:
             return {
                 "brokers": [self._described(number) for number in range(1, len(self._brokers) + 1)],
                 "secure": secure,
+                "pid": os.getpid(),
             }
         return await self._start_again(asked.broker)
 
@@ -515,7 +517,7 @@ class LocalCluster:
             f"  see             ottla cluster status{self._which}",
             *(["  keys            1 to 9 kill that broker, or start it again"] if has_keys else []),
             *self._how_to_connect(),
-            "  stop            Ctrl-C stops all of them",
+            how_to_stop(self._folder, default_data_directory()),
             f"listening on {self.bootstrap}",
         ]
         announce(lines)

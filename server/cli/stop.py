@@ -1,0 +1,132 @@
+"""ottla stop [--data FOLDER] [--timeout SECONDS]"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from ottla.replication import system
+from ottla.replication.log.locks import holder_of
+from ottla.replication.log.names import LOCK
+from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, fail, seconds
+from ottla.server.config.broker_config import default_data_directory
+from ottla.server.config.server_config import FOLDER
+
+TIMEOUT_S: Final = 60.0
+LOOK_AGAIN_S: Final = 0.05
+CONTROL: Final = ".control"
+
+DESCRIPTION = """\
+Stops the broker of a data directory, as Ctrl-C in its terminal does, and waits until it has ended. It hands over, flushes its logs
+and ends in order. Who uses the directory is known by its lock, so that the right one is stopped whatever it listens on. Several
+workers of one start are stopped together, and so are the brokers of `ottla cluster` if its folder is given.
+"""
+
+EXAMPLES = """\
+examples:
+  ottla stop                                     the broker of ~/.local/share/ottla
+  ottla stop --data /srv/ottla                   the broker that has this among its log.dirs
+  ottla stop --data ~/.local/share/ottla/cluster
+                                                 all brokers of an `ottla cluster`
+"""
+
+
+class NotStopped(Exception):
+    """Error raised if there is no broker to stop, or it goes on. The text is one line for the user."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `ottla stop`: the data directory and the patience."""
+    where = "its data directory, one of log.dirs (default: $XDG_DATA_HOME/ottla)"
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help=where)
+    wait = f"wait so long for its end (default: {TIMEOUT_S:g})"
+    parser.add_argument("--timeout", type=seconds, default=TIMEOUT_S, metavar="SECONDS", help=wait)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Stop the broker of the data directory and wait for its end; return the exit code."""
+    folder = (options.data or default_data_directory()).absolute()
+    try:
+        pid = _pid_of(folder)
+        _end(pid, folder, options.timeout)
+    except NotStopped as problem:
+        return fail(str(problem), EXIT_FAILED)
+    print(f"stopped: {folder} (pid {pid})")
+    return EXIT_OK
+
+
+def _pid_of(folder: Path) -> int:
+    """Return the pid of the process that runs the broker, the workers or the cluster of `folder`. Raises NotStopped."""
+    try:
+        # That of workers first: their supervisor stops all of them.
+        locks = (str(folder / FOLDER / LOCK), str(folder / LOCK))
+        pid = next((each for each in map(holder_of, locks) if each is not None), None)
+    except PermissionError:
+        raise NotStopped(f"{folder} belongs to another user, who may stop its broker") from None
+    except OSError as error:
+        raise NotStopped(f"cannot see who uses {folder}: {error.strerror or error}") from None
+    if pid is None:
+        pid = _pid_of_cluster(folder)
+    if pid is None:
+        raise NotStopped(f"no broker runs on {folder}{_elsewhere(folder)}")
+    if pid <= 0:
+        raise NotStopped(f"the broker of {folder} runs in another container: stop it there")
+    return pid
+
+
+def _pid_of_cluster(folder: Path) -> int | None:
+    if not (folder / CONTROL).exists():
+        return None
+    from ottla.server.launch.cluster_control import ASKED_S, STATUS, Asked, Unanswered, ask
+
+    try:
+        pid = ask(folder, Asked(STATUS), timeout_s=ASKED_S).get("pid")
+    except Unanswered:
+        return None
+    return pid if type(pid) is int and pid > 0 else None
+
+
+def _elsewhere(folder: Path) -> str:
+    """Return a hint, if an `ottla cluster` runs in its default folder below `folder`; else nothing."""
+    cluster = folder / "cluster"
+    return f"; an `ottla cluster` does: ottla stop --data {cluster}" if _pid_of_cluster(cluster) else ""
+
+
+def _end(pid: int, folder: Path, timeout_s: float) -> None:
+    """Send SIGTERM to a process and wait until it has ended. Raises NotStopped."""
+    deadline_s = time.monotonic() + timeout_s
+    try:
+        descriptor = None if system.pidfd_open is None else system.pidfd_open(pid)
+    except OSError:  # it has just ended, or a filter refuses
+        descriptor = None
+    try:
+        os.kill(pid, signal.SIGTERM)
+        while not _has_ended(pid, descriptor):
+            if time.monotonic() >= deadline_s:
+                raise NotStopped(
+                    f"the broker of {folder} (pid {pid}) has not ended after {timeout_s:g} s; its log says what it is at"
+                )
+    except ProcessLookupError:
+        pass
+    except PermissionError:
+        raise NotStopped(f"the broker of {folder} (pid {pid}) is another user's, who may stop it") from None
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _has_ended(pid: int, descriptor: int | None) -> bool:
+    """Wait a moment; return True if the process has ended. `descriptor`: its pidfd, None: there is none."""
+    if descriptor is not None:
+        return bool(select.select([descriptor], [], [], LOOK_AGAIN_S)[0])
+    time.sleep(LOOK_AGAIN_S)
+    with suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return False
+    return True

@@ -1,0 +1,148 @@
+"""`ottla stop` ends the process that has the lock of a data directory, and no other."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from ottla.replication import system
+from ottla.replication.log.locks import holder_of
+from ottla.server.cli import stop
+from ottla.server.cli.cli import main
+from ottla.server.config.server_config import FOLDER
+
+# Says "held" when it has the lock; ends by SIGTERM unless it is told to ignore it.
+HOLDER = """
+import fcntl, os, signal, sys, time
+path, kind, is_deaf = sys.argv[1:]
+if is_deaf == "1":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+fcntl.lockf(file, fcntl.LOCK_EX if kind == "exclusive" else fcntl.LOCK_SH)
+print("held", flush=True)
+time.sleep(600)
+"""
+
+Hold = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def hold() -> Iterator[Hold]:
+    """Starts processes that hold a lock."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def start(path: Path, kind: str = "exclusive", *, is_deaf: bool = False) -> subprocess.Popen[str]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        words = [sys.executable, "-c", HOLDER, str(path), kind, str(int(is_deaf))]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        begun.append(process)
+        assert process.stdout is not None and process.stdout.readline() == "held\n"
+        return process
+
+    yield start
+    for process in begun:
+        with suppress(ProcessLookupError):
+            process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("has_pidfd", [True, False])
+def test_who_has_the_lock_is_stopped_and_awaited(
+    tmp_path: Path, hold: Hold, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, has_pidfd: bool
+) -> None:
+    if not has_pidfd:
+        monkeypatch.setattr(system, "pidfd_open", None)
+    bystander, holder = hold(tmp_path / "other" / ".lock"), hold(tmp_path / ".lock")
+    if not has_pidfd:
+        # Without it an ended process counts as running until its parent has asked for its status.
+        monkeypatch.setattr("ottla.server.cli.stop._has_ended", lambda pid, _: holder.wait(60) is not None)
+    assert main(["stop", "--data", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"stopped: {tmp_path} (pid {holder.pid})\n"
+    assert holder.wait(60) == -signal.SIGTERM
+    assert bystander.poll() is None
+    assert main(["stop", "--data", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"ottla: no broker runs on {tmp_path}\n"
+
+
+def test_of_several_workers_the_supervisor_is_stopped(tmp_path: Path, hold: Hold) -> None:
+    worker, supervisor = hold(tmp_path / ".lock"), hold(tmp_path / FOLDER / ".lock")
+    assert main(["stop", "--data", str(tmp_path)]) == 0
+    assert supervisor.wait(60) == -signal.SIGTERM and worker.poll() is None
+
+
+def test_the_default_is_the_directory_of_a_start_without_settings(
+    tmp_path: Path, hold: Hold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    holder = hold(tmp_path / "ottla" / ".lock")
+    assert main(["stop"]) == 0
+    assert holder.wait(60) == -signal.SIGTERM
+
+
+def test_who_only_looks_into_the_files_is_left_alone(
+    tmp_path: Path, hold: Hold, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`ottla check` and the like have a shared lock."""
+    reader = hold(tmp_path / ".lock", "shared")
+    assert main(["stop", "--data", str(tmp_path)]) == 1
+    assert "no broker runs" in capsys.readouterr().err and reader.poll() is None
+
+
+@pytest.mark.parametrize("name", ["absent", "file", "empty"])
+def test_where_no_broker_runs_one_line_says_so(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    assert main(["stop", "--data", str(tmp_path / name)]) == 1
+    assert capsys.readouterr().err == f"ottla: no broker runs on {tmp_path / name}\n"
+    assert not (tmp_path / "absent").exists() and not list((tmp_path / "empty").iterdir())
+
+
+def test_one_that_does_not_end_is_told_in_time(tmp_path: Path, hold: Hold, capsys: pytest.CaptureFixture[str]) -> None:
+    holder = hold(tmp_path / ".lock", is_deaf=True)
+    assert main(["stop", "--data", str(tmp_path), "--timeout", "0.1"]) == 1
+    error = capsys.readouterr().err
+    assert f"(pid {holder.pid}) has not ended after 0.1 s" in error and error.count("\n") == 1
+
+
+def test_a_broker_of_another_user_is_not_touched(
+    tmp_path: Path, hold: Hold, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = hold(tmp_path / ".lock")
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stop.os, "kill", refuse)
+        assert main(["stop", "--data", str(tmp_path)]) == 1
+        assert "is another user's" in capsys.readouterr().err
+    monkeypatch.setattr(stop, "holder_of", refuse)
+    assert main(["stop", "--data", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"ottla: {tmp_path} belongs to another user, who may stop its broker\n"
+    assert holder.poll() is None
+
+
+def test_a_broker_of_another_container_is_not_guessed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel has no pid for it here; 0 would be this whole group of processes."""
+    monkeypatch.setattr(stop, "holder_of", lambda path: 0 if path == str(tmp_path / ".lock") else None)
+    monkeypatch.setattr(stop.os, "kill", lambda *_: pytest.fail("somebody is signalled"))
+    assert main(["stop", "--data", str(tmp_path)]) == 1
+    assert "runs in another container" in capsys.readouterr().err
+
+
+def test_a_lock_tells_its_holder(tmp_path: Path, hold: Hold) -> None:
+    path = tmp_path / ".lock"
+    assert holder_of(str(path)) is None
+    path.touch()
+    assert holder_of(str(path)) is None
+    assert holder_of(str(path)) != os.getpid()
+    holder = hold(path)
+    assert holder_of(str(path)) == holder.pid
