@@ -118,7 +118,8 @@ def _blocks(page: Path) -> Iterator[tuple[str, str, dict[str, str], int]]:
         elif token.type == "html_block":
             comment = _MARKS.search(token.content)
             marks = {}
-            for part in comment[1].split("; ") if comment else ():
+            text = comment[1] if comment else ""
+            for part in [text] if text.startswith("not run") else text.split("; ") if text else []:
                 name, _, value = part.partition(": ")
                 marks[name] = value
             if {"Ctrl-C", "kill"} & set(marks):
