@@ -192,8 +192,9 @@ def _set(cluster: Cluster, options: argparse.Namespace, done: str, undo: Sequenc
 def _password(options: argparse.Namespace) -> str:
     """Return the password from option, file, stdin or prompt. Raises UsageError, whose text never holds it."""
     if options.password is not None:
+        password = _usable(options.password, "--password")
         say("a password in a command line is seen by others on this machine; --password-file or the prompt hides it")
-        return _usable(options.password, "--password")
+        return password
     if options.password_file is not None:
         return _usable(_one_line(options.password_file), f"--password-file {options.password_file}")
     if sys.stdin is None or not sys.stdin.isatty():
