@@ -5,7 +5,6 @@ Scripts wait for the last line, "listening on host:port".
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -114,7 +113,11 @@ def commands_to_try(where: str) -> list[str]:
 
 def how_to_stop(folder: Path, default: Path) -> str:
     """Return the line that says how to stop what runs on the data directory `folder`."""
-    where = "" if folder.absolute() == default.absolute() else f" --data {shlex.quote(str(folder.absolute()))}"
+    where = ""
+    if folder.absolute() != default.absolute():
+        import shlex  # a start on the default directory does without
+
+        where = f" --data {shlex.quote(str(folder.absolute()))}"
     return _line("stop", f"Ctrl-C stops it; from elsewhere: ottla stop{where}")
 
 

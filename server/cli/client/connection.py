@@ -50,6 +50,9 @@ PATIENCE_S = 2.5
 """Time after which a command says that it is still waiting."""
 
 HTTP_PROBE_S = 0.3
+HTTP_PROBE = b"\0\0\r\n\r\n"
+"""A malformed request to a server of HTTP, which it answers; to a broker the length of a frame, and two bytes of it."""
+
 FIRST_BYTES_MAX = 256 * 1024
 _BUFFER_BYTES = 64 * 1024
 _API_VERSIONS = 3  # understood by all brokers since Kafka 2.4; older ones say what they understand
@@ -234,16 +237,15 @@ class BrokerConnection:
 def connect(address: Address, security: Security, timeout_s: float) -> BrokerConnection:
     """Open a connection and log in. Raises RequestFailed with the reason, within `timeout_s`."""
     deadline_s = time.monotonic() + timeout_s
-    sock = _connected(address, deadline_s, timeout_s)
+    sock = _opened(address, security, deadline_s, timeout_s)
     try:
-        if security.encryption is not None:
-            sock = _encrypted(sock, security.encryption, address, deadline_s)
         connection = BrokerConnection(sock, address)
         connection.frame_bytes_max = FIRST_BYTES_MAX
         try:
             _learn_versions(connection, deadline_s)
         except NoResponse as failure:
-            raise (ConnectionLost(connection.other_protocol(b"HTTP")) if _speaks_http(sock) else failure) from None
+            is_http = _speaks_http(address, security)
+            raise (ConnectionLost(connection.other_protocol(b"HTTP")) if is_http else failure) from None
         if security.login is not None:
             _log_in(connection, security.login, deadline_s, is_token=security.is_token)
         connection.frame_bytes_max = FRAME_BYTES_MAX
@@ -253,14 +255,31 @@ def connect(address: Address, security: Security, timeout_s: float) -> BrokerCon
         raise
 
 
-def _speaks_http(sock: socket.socket) -> bool:
-    """Return True if the server answers a blank line as HTTP servers do. The caller must close `sock` then."""
+def _speaks_http(address: Address, security: Security) -> bool:
+    """Return True if a server that has not answered ApiVersions is one of HTTP. It gets a connection of its own.
+
+    A slow broker takes HTTP_PROBE for the beginning of a frame, and logs nothing when the connection is closed.
+    """
+    deadline_s = time.monotonic() + HTTP_PROBE_S
     try:
-        sock.settimeout(HTTP_PROBE_S)
-        sock.sendall(b"\r\n\r\n")
-        return sock.recv(4)[:4] in (b"HTTP", b"<!DO", b"<htm", b"<HTM")
-    except OSError:
+        with _opened(address, security, deadline_s, HTTP_PROBE_S) as sock:
+            sock.sendall(HTTP_PROBE)
+            sock.settimeout(max(0.001, deadline_s - time.monotonic()))
+            return sock.recv(4)[:4] in (b"HTTP", b"<!DO", b"<htm", b"<HTM")
+    except (OSError, RequestFailed):
         return False
+
+
+def _opened(address: Address, security: Security, deadline_s: float, timeout_s: float) -> socket.socket:
+    """Open a TCP connection, and TLS where `security` has it. Raises RequestFailed with the reason."""
+    sock = _connected(address, deadline_s, timeout_s)
+    if security.encryption is None:
+        return sock
+    try:
+        return _encrypted(sock, security.encryption, address, deadline_s)
+    except BaseException:
+        sock.close()
+        raise
 
 
 def _connected(address: Address, deadline_s: float, timeout_s: float) -> socket.socket:

@@ -1,10 +1,14 @@
 """Peers that are no brokers, or hang: what a command says of them, and that foreign bytes are read or refused."""
 
+import http.server
+import io
+import logging
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, suppress
 
 import pytest
 from hypothesis import example, given, settings
@@ -12,9 +16,18 @@ from hypothesis import strategies as st
 
 from ottla.server.cli.cli import main
 from ottla.server.cli.client.cluster import Cluster, parse_bootstrap, release_of
-from ottla.server.cli.client.connection import FIRST_BYTES_MAX, Address, BrokerConnection, connect
+from ottla.server.cli.client.connection import (
+    FIRST_BYTES_MAX,
+    HTTP_PROBE,
+    Address,
+    BrokerConnection,
+    _speaks_http,
+    connect,
+)
 from ottla.server.cli.client.output import ConnectionLost, RequestFailed, UsageError
 from ottla.server.cli.client.security import Security, read_properties, security_of
+from ottla.server.network.protocol_detection import detect_protocol
+from ottla.server.tests.cli.commanded import broker_in_thread
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -35,11 +48,11 @@ def peer(serve: Callable[[socket.socket], None]) -> Iterator[Address]:
                     sock, _ = listener.accept()
                 except OSError:
                     return
-                with sock:
-                    try:
-                        serve(sock)
-                    except OSError:
-                        continue
+                threading.Thread(target=talk, args=[sock], daemon=True).start()
+
+        def talk(sock: socket.socket) -> None:
+            with sock, suppress(OSError):
+                serve(sock)
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
@@ -94,6 +107,49 @@ def test_who_hangs_is_given_up(serve, words, capsys):
     with peer(serve) as address:
         assert main(["topics", "-b", str(address), "--timeout", "0.2"]) == 1
     assert words in capsys.readouterr().err
+
+
+def test_a_slow_broker_gets_no_foreign_bytes_on_its_connection(capsys):
+    """Whether it is a server of HTTP is asked on another one, by what is no frame and no wrong one either."""
+    got: list[bytes] = []
+
+    def serve(sock: socket.socket) -> None:
+        said = b""
+        while piece := sock.recv(65536):
+            said += piece
+        got.append(said)
+
+    with peer(serve) as address:
+        assert main(["topics", "-b", str(address), "--timeout", "0.2"]) == 1
+        deadline_s = time.monotonic() + PATIENT_S
+        while len(got) < 2 and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+    assert "does not answer" in capsys.readouterr().err
+    request, probe = sorted(got, key=len, reverse=True)
+    assert len(request) == 4 + struct.unpack(">i", request[:4])[0]
+    assert probe == HTTP_PROBE
+    assert detect_protocol(probe) == "Kafka's protocol without TLS"
+    assert 0 < struct.unpack(">i", probe[:4])[0] < 100_000
+
+
+def test_a_broker_logs_nothing_of_the_probe(tmp_path, caplog):
+    with broker_in_thread(tmp_path) as (_, bootstrap):
+        caplog.clear()
+        [address] = parse_bootstrap(bootstrap)
+        assert not _speaks_http(address, Security())
+        connect(address, Security(), PATIENT_S).close()
+    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
+def test_a_server_of_http_answers_the_probe():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    with redirect_stderr(io.StringIO()):
+        assert _speaks_http(Address("127.0.0.1", server.server_port), Security())
+    server.shutdown()
+    server.server_close()
+    thread.join(PATIENT_S)
 
 
 def test_where_nobody_listens(capsys, monkeypatch):
