@@ -325,7 +325,7 @@ def test_records_are_copied_and_saved_as_json_and_csv(browser: Browser, console:
 def test_records_are_followed_live(browser: Browser, console: str, broker: OttlaProcess) -> None:
     browser.open(f"{console}#/records/busy/1")
     browser.click("form button", "Follow live")
-    browser.see("Following all partitions")
+    browser.see("Following partition 1")
     browser.until(lambda: browser.run("return document.querySelector('p[role=status] .live') !== null"), "it follows")
 
     def news() -> bool:
@@ -807,6 +807,10 @@ def test_transactions_and_the_producers_of_a_partition(browser: Browser, console
     browser.see("till <b>", "Ongoing", "busy 1", "Open for")
     browser.until(lambda: re.fullmatch(r"\d+ s", browser.find("td[data-label='Open for']").text), "its age is told")
     browser.picture("transactions")
+    browser.open(f"{console}#/topic/busy")
+    browser.click("main a", "open transaction")
+    browser.see("Producers of busy 1", "Open since offset")
+    browser.open(f"{console}#/transactions")
     browser.fill("#contains", "TILL")
     browser.until(lambda: browser.find("main [role=status]").get_property("textContent") == "1 id listed", "it is told")
     browser.fill("#contains", "no such id")
@@ -844,6 +848,18 @@ def test_a_topic_is_created_changed_and_deleted(browser: Browser, console: str, 
     browser.see("begin now: 0 at 2", f"ottla topics trim made.here --to-latest {where}")
     browser.click("#done button", "Close")
     browser.until(lambda: "by a command" not in browser.text, "it is closed")
+    browser.fill("#trim-partition", "7")
+    browser.click("button", "Delete records")
+    agree(browser)
+    browser.see("UNKNOWN_TOPIC_OR_PARTITION")
+    # What the page asks by itself does not take the refusal away.
+    looks = "return performance.getEntriesByType('resource').filter((each) => each.name.includes('/api/topic?')).length"
+    before = browser.run(looks)
+    browser.until(lambda: browser.run(looks) > before + 1, "it looks again")
+    browser.see("UNKNOWN_TOPIC_OR_PARTITION")
+    browser.click("#notice button", "Close")
+    browser.until(lambda: "UNKNOWN_TOPIC" not in browser.text, "it is closed")
+    assert all("404" in each for each in browser.complaints())  # the refusal
     browser.click("button", "Delete this topic")
     assert "with all its records" in agree(browser)
     browser.see("Topic made.here is deleted.", "orders")

@@ -184,6 +184,7 @@ class ClusterView:
             here |= {
                 "start": held.log_start_offset,
                 "highWatermark": held.high_watermark,
+                "lastStable": held.last_stable_offset,
                 "end": held.log_end_offset,
                 "size": held.log.size_in_bytes,
                 "segments": len(held.log.segments),

@@ -43,7 +43,7 @@ CUT_DEFAULT, CUT_MAX, CUT_IN_ALL = 2 * 1024, 256 * 1024, 1024 * 1024
 
 PAGES_AT_ONCE = 8
 
-LIVE_PARTITIONS_MAX, LIVE_READERS_MAX, LIVE_RECORDS_MAX = 64, 16, 40
+LIVE_PARTITIONS_MAX, LIVE_READERS_MAX, LIVE_RECORDS_MAX, LIVE_SEARCHED_MAX = 64, 16, 40, 2_000
 LIVE_PERIOD_S, LIVE_SIGN_S = 0.25, 15.0
 
 _threads = trio.CapacityLimiter(2)
@@ -175,7 +175,7 @@ class Records:
     # ------------------------------------------------------------------ live
 
     async def live(self, request: Request) -> Response:
-        """Stream new records of one partition, or of a topic's first partitions on this broker."""
+        """Stream new records of one partition, or of a topic's first partitions on this broker. Filters: as in `page`."""
         topic = requests.text(request, "topic")
         wanted = requests.number(request, "partition", -1, 0, (1 << 31) - 1)
         indexes = [wanted] if wanted >= 0 else [each.index for each in self._broker.replicas.partitions_of(topic)]
@@ -186,9 +186,9 @@ class Records:
             positions[index] = self._broker.partition(topic, index).high_watermark
         if not positions:
             raise Refused(404, "This broker holds no partition of that topic.")
-        return Response(self._events(topic, positions), content_type=EVENT_STREAM, is_lasting=True)
+        return Response(self._events(topic, positions, _filters(request)), content_type=EVENT_STREAM, is_lasting=True)
 
-    async def _events(self, topic: str, positions: dict[int, int]) -> AsyncGenerator[bytes, None]:
+    async def _events(self, topic: str, positions: dict[int, int], filters: Filters) -> AsyncGenerator[bytes, None]:
         """Yield new records, polled four times a second so that producers pay nothing. Excess records are skipped."""
         # Asked again: between the question and here the head was sent, which a slow reader may hold up.
         if self._live_readers >= LIVE_READERS_MAX:
@@ -202,7 +202,7 @@ class Records:
                 for index, position in list(positions.items()):
                     if self._broker.partition(topic, index).high_watermark > position:
                         with self._broker.serving_state.work():
-                            news = await self._news(topic, index, positions)
+                            news = await self._news(topic, index, positions, filters)
                         yield news
                         last_sign = trio.current_time()
                 if trio.current_time() - last_sign > LIVE_SIGN_S:
@@ -216,10 +216,10 @@ class Records:
         finally:
             self._live_readers -= 1
 
-    async def _news(self, topic: str, index: int, positions: dict[int, int]) -> bytes:
+    async def _news(self, topic: str, index: int, positions: dict[int, int], filters: Filters) -> bytes:
         end = self._broker.partition(topic, index).high_watermark
-        start = max(positions[index], end - LIVE_RECORDS_MAX)
-        page = Page(start, end, LIVE_RECORDS_MAX, CUT_DEFAULT, framed=self._framed(CUT_DEFAULT))
+        start = max(positions[index], end - (LIVE_RECORDS_MAX if filters is EVERYTHING else LIVE_SEARCHED_MAX))
+        page = Page(start, end, LIVE_RECORDS_MAX, CUT_DEFAULT, framed=self._framed(CUT_DEFAULT), filters=filters)
         await self._shown(topic, index, page)
         skipped, positions[index] = start - positions[index], max(page.position, start)
         result = {"partition": index, "records": page.records, "skipped": skipped}

@@ -187,6 +187,17 @@ async def test_live_records_come_and_what_is_too_much_is_counted(
             assert (offsets(news), news["skipped"]) == (list(range(63, 103)), 60)
 
 
+async def test_live_records_are_filtered_beyond_those_that_would_be_shown(broker: Broker) -> None:
+    await make_topic(broker, "t")
+    request = Request(method="GET", path="/api/live", query={"topic": "t", "key": "key 7"})
+    async with aclosing((await records.Records(broker).live(request)).body) as events:  # type: ignore[type-var]
+        assert await anext(events) == b":\n\n"
+        write(broker, "t", numbered(0, 100))
+        with trio.fail_after(60):
+            news = json.loads((await anext(events))[len(b"data: ") :])
+    assert (offsets(news), news["skipped"]) == ([7, *range(70, 80)], 0)
+
+
 def test_a_page_becomes_json_record_by_record(monkeypatch: pytest.MonkeyPatch) -> None:
     page = {"from": 1, "records": [{"text": "\x01" * 1000}, {"text": "\x02" * 1000}, {}], "next": None}
     whole, turns = json.dumps(page, separators=(",", ":")), []

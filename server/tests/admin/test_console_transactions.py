@@ -123,6 +123,8 @@ async def test_a_transaction_that_no_coordinator_will_end_hangs(
     assert {each for each, one in by_id.items() if one["isHanging"]} == {str(elsewhere), str(HANGING_ID)}
     assert (by_id["7"]["openSinceOffset"], by_id["7"]["lastSequence"], by_id["7"]["producerEpoch"]) == (None, 5, 3)
     assert by_id[str(known)]["openSinceOffset"] == 0
+    [partition] = (await ask(broker, "/api/topic?name=t")).json["partitions"]
+    assert (partition["lastStable"], partition["highWatermark"]) == (0, 5)
     # What is open longest comes first, and of many only so many are shown.
     assert told["producers"][-1]["producerId"] == "7"
     monkeypatch.setattr(transactions_view, "PRODUCERS_SHOWN_MAX", 2)

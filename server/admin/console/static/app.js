@@ -23,18 +23,27 @@ const main = document.getElementById("main");
 export const state = { overview: null };
 let leave = new AbortController();
 
-function tell(problem) { refill(document.getElementById("notice"), problem); }
+// What went wrong when somebody did something, which stays until the next thing is done; and when the page asked by itself.
+const problems = { action: "", poll: "" };
+
+function tell(kind, problem) {
+  problems[kind] = problem;
+  const text = problems.action || problems.poll, notice = document.getElementById("notice");
+  if (notice.dataset.text === text) return;
+  notice.dataset.text = text;
+  refill(notice, text && [text, " ", h("button", { type: "button", class: "plain", onclick: () => { tell("action", ""); tell("poll", ""); } }, "Close")]);
+}
 
 // Does some work, and tells what went wrong. `missing` is called if the broker does not have what the address names.
-async function tried(work, missing = null) {
+async function tried(work, { kind = "action", missing = null } = {}) {
   try {
     await work();
-    tell("");
+    tell(kind, "");
   } catch (error) {
     if (error.name === "AbortError") return;
     if (error instanceof Refusal && error.status === 401) askForToken();
     else if (error instanceof Refusal && error.status === 404 && missing) missing(error.message);
-    else tell(error instanceof Refusal ? error.message : `The console has a bug: ${error.message}`);
+    else tell(kind, error instanceof Refusal ? error.message : `The console has a bug: ${error.message}`);
     if (!(error instanceof Refusal)) console.error(error);
   }
 }
@@ -63,7 +72,7 @@ function route() {
 }
 
 function nowhere(title, sentence) {
-  tell("");
+  tell("poll", "");
   refill(main, h("h1", {}, title), empty("Nothing is at this address", h("p", {}, sentence), h("p", {}, h("a", { href: "#/topics" }, "All topics"), " · ", h("a", { href: "#/groups" }, "All groups"))));
 }
 
@@ -84,6 +93,7 @@ async function navigate(isFirst = false) {
   leave = new AbortController();
   const [name, parameters] = route();
   forgetChange();
+  tell("action", "");
   const tab = TAB_OF[name] || name;
   refill(document.getElementById("nav"), TABS.filter(([key]) => key !== "schemas" || state.overview.hasRegistry).map(([key, title]) =>
     h("li", {}, h("a", { href: "#/" + key, "aria-current": key === tab ? "page" : null, "data-key": key }, title))));
@@ -97,7 +107,7 @@ async function navigate(isFirst = false) {
   if (name === null) { nowhere(title, `The console has no view ${location.hash}.`); return; }
   // A topic or group that does not exist, or not any more.
   const missing = (sentence) => { if (!signal.aborted) { leave.abort(); nowhere(title, sentence); } };
-  await tried(() => VIEWS[name]({ main, parameters, signal, state, tried, poll: (ms, work) => every(ms, signal, () => tried(work, missing)) }), missing);
+  await tried(() => VIEWS[name]({ main, parameters, signal, state, tried, poll: (ms, work) => every(ms, signal, () => tried(work, { kind: "poll", missing })) }), { missing });
 }
 
 function tellHealth(overview) {
@@ -129,4 +139,4 @@ async function start() {
 takeToken();
 window.addEventListener("hashchange", () => { if (state.overview) navigate(); });
 start();
-every(3000, new AbortController().signal, async () => { if (state.overview) await tried(look); });
+every(3000, new AbortController().signal, async () => { if (state.overview) await tried(look, { kind: "poll" }); });

@@ -145,16 +145,17 @@ class Pages {
     this.live.setAttribute("aria-pressed", "true");
     refill(this.live, "Stop following");
     refill(this.list);
-    refill(this.said, h("span", { class: "live" }, "Following all partitions. Records appear here as they are written, the newest first."));
+    const partition = this.controls.partition.value, what = partition === "" ? "all partitions" : `partition ${partition}`;
+    refill(this.said, h("span", { class: "live" }, `Following ${what}. Records appear here as they are written, the newest first.`));
     let seen = 0, skipped = 0;
     await this.view.tried(async () => {
-      for await (const news of events("live", { topic: this.topic }, signal)) {
+      for await (const news of events("live", { topic: this.topic, partition, ...this.filters }, signal)) {
         if (news.ended) { refill(this.said, `It has ended: ${news.ended}`); return; }
         seen += news.records.length;
         skipped += news.skipped;
         for (const each of news.records) this.list.prepend(recordLine(this.topic, { ...each, partition: news.partition }, true));
         while (this.list.childElementCount > LIVE_SHOWN) this.list.lastChild.remove();
-        refill(this.said, h("span", { class: "live" }, `Following all partitions: ${many(seen, "record")}` + (skipped ? `, ${count(skipped)} more came too fast to be shown` : "") + "."));
+        refill(this.said, h("span", { class: "live" }, `Following ${what}: ${many(seen, "record")}` + (skipped ? `, ${count(skipped)} more came too fast to be shown` : "") + "."));
       }
     });
   }

@@ -105,11 +105,15 @@ const producers = (topic, partition) => (!partition.producers ? "0"
   : named(link(count(partition.producers), "producers", topic.name, String(partition.index)), `${many(partition.producers, "producer")} of partition ${partition.index}`));
 const records = (topic, partition) => named(link(String(partition.index), "records", topic.name, String(partition.index)), `${partition.index}, records of the partition`);
 
+// Readers with read_committed do not get past the first record of a transaction that is open.
+const end = (topic, partition) => [count(partition.highWatermark), partition.lastStable < partition.highWatermark && [" ",
+  named(h("a", { class: "tag on", href: `#/producers/${encodeURIComponent(topic.name)}/${partition.index}`, "data-key": `open ${partition.index}` }, "open transaction"), `Open transaction in partition ${partition.index}`)]];
+
 function partitionTable(topic) {
   const columns = [["Partition"], ["Leader", "number"], ["Epoch", "number"], ["In sync"], ["First offset", "number"], ["End", "number"], ["Size", "number"], ["Producers", "number"]];
   return table("Partitions", columns, topic.partitions.map((each) => [
     each.isHere ? records(topic, each) : String(each.index),
     each.leader < 0 ? h("span", { class: "tag wrong" }, "none") : each.leader, each.leaderEpoch, each.isr.join(", "),
-    ...(each.isHere ? [count(each.start), count(each.highWatermark), bytes(each.size), producers(topic, each)]
+    ...(each.isHere ? [count(each.start), end(topic, each), bytes(each.size), producers(topic, each)]
       : [h("span", { class: "soft" }, "not here"), "", "", ""])]));
 }
