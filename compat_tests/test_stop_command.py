@@ -1,8 +1,10 @@
 """`ottla stop` and a closed terminal end brokers, workers and clusters in order."""
 
+import re
 import signal
 import subprocess
 import sys
+from urllib.request import urlopen
 
 from compat_tests.support.brokers import OttlaProcess
 
@@ -25,9 +27,11 @@ def test_a_broker_ends_in_order_and_can_be_started_again(tmp_path):
     assert "stopping on SIGHUP" in process.log
 
 
-def test_all_brokers_of_a_cluster_end(tmp_path):
+def test_a_cluster_has_consoles_and_all_its_brokers_end(tmp_path):
     cluster = subprocess.Popen(
-        [*PROGRAM, "cluster", "--brokers", "1", "--data", str(tmp_path / "c")], stdout=subprocess.PIPE, text=True
+        [*PROGRAM, "cluster", "--brokers", "2", "--http", "0", "--data", str(tmp_path / "c")],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         said = []
@@ -36,6 +40,11 @@ def test_all_brokers_of_a_cluster_end(tmp_path):
             assert said[-1], said
         [told] = [line for line in said if "ottla stop" in line]
         assert told.rstrip().endswith(f"ottla stop --data {tmp_path / 'c'}")
+        consoles = re.findall(r"^  (?:console|  of broker 2) +(http://127\.0\.0\.1:\d+/)$", "".join(said), re.MULTILINE)
+        assert len(set(consoles)) == 2
+        for url in consoles:
+            with urlopen(url, timeout=60) as answer:
+                assert answer.status == 200 and b"<title>" in answer.read()
         assert _stopped("--data", str(tmp_path / "c")) == f"stopped: {tmp_path / 'c'} (pid {cluster.pid})\n"
         assert cluster.wait(60) == 0
     finally:

@@ -1,4 +1,4 @@
-"""ottla cluster [--brokers 3] [--data folder] [--secure folder] [--zookeeper] [--log-level warn] [--override name=value ...]
+"""ottla cluster [--brokers 3] [--data folder] [--secure folder] [--http port] [--zookeeper] [--log-level warn] [--override name=value ...]
 
 ottla cluster status [--data folder]           what a running one is like (or --status)
 ottla cluster start-broker N [--data folder]   start a broker of a running one that has ended
@@ -9,9 +9,19 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, EXIT_USAGE, add_logs, add_overrides, fail, given_texts
+from ottla.server.cli.command_line import (
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_USAGE,
+    add_logs,
+    add_overrides,
+    fail,
+    given_texts,
+    is_number,
+)
 
 BROKERS_MAX = 99
+HTTP_PORT_MAX = 65535 - BROKERS_MAX
 STATUS, START_BROKER = ACTIONS = ("status", "start-broker")
 
 DESCRIPTION = """\
@@ -40,6 +50,7 @@ EXAMPLES = """\
 examples:
   ottla cluster                                  three brokers, data in ~/.local/share/ottla/cluster
   ottla cluster --brokers 5 --data /srv/five     five, with their data in /srv/five
+  ottla cluster --http 9644                      with consoles on http://127.0.0.1:9644, :9645 and :9646
   ottla cluster status                           who runs, who leads, who is in sync
   ottla cluster start-broker 2                   start broker 2 again after it was killed
   ottla cluster --override num.partitions=6      one setting for all brokers
@@ -60,6 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     secure = "encrypt, and let in only who shows a certificate; they are in this folder, and made if they are not"
     add("--secure", type=Path, metavar="FOLDER", help=secure)
     add("--zookeeper", action="store_true", help="let a new cluster share its tree by an Apache ZooKeeper")
+    http = "serve the console of each broker: of broker 1 on this port of 127.0.0.1, of broker 2 on the next; 0: any"
+    add("--http", type=_port, metavar="PORT", help=http)
     add_logs(parser)
 
 
@@ -95,12 +108,20 @@ def _run_one(options: argparse.Namespace) -> int:
     try:
         texts = given_texts(None, options.override)
         accepted, level = options.accept_empty_log_dir, options.log_level
-        run_cluster(options.brokers, options.data, texts, accepted, options.secure, options.zookeeper, level)
+        run_cluster(
+            options.brokers, options.data, texts, accepted, options.secure, options.zookeeper, level, options.http
+        )
     except ConfigError as error:
         return fail(str(error), EXIT_USAGE)
     except ClusterFailed as error:
         return fail(str(error), EXIT_FAILED)
     return EXIT_OK
+
+
+def _port(text: str) -> int:
+    if not is_number(text, 5) or int(text) > HTTP_PORT_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is not a port from 0 to {HTTP_PORT_MAX}")
+    return int(text)
 
 
 def _count(text: str) -> int:

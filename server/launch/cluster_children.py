@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import ssl
@@ -164,6 +165,7 @@ def _class_path() -> str:
 
 
 SERVING: Final = b"listening on "
+CONSOLE: Final = re.compile(rb"\n  console +(http://[!-~]{1,500})\n")
 LOOK_AGAIN_S: Final = 0.1  # between two looks at a process whose end nobody tells
 
 
@@ -173,6 +175,9 @@ class Child:
     def __init__(self, name: str, command: list[str], log_path: Path) -> None:
         self.name, self.log_path = name, log_path
         self.exit_status: int | None = None
+        self.console = ""
+        """Address of the broker's console, from its banner; empty without one."""
+
         self.serving_or_ended, self.ended = trio.Event(), trio.Event()
         self.ended.set()  # until it is started
         self._command = command
@@ -222,6 +227,8 @@ class Child:
                 # The line may arrive in pieces.
                 last = (last + chunk)[-4096:]
                 if SERVING in last:
+                    found = CONSOLE.search(last)
+                    self.console = found[1].decode() if found else ""
                     self.serves()
 
     def _write_down(self, chunk: bytes | bytearray) -> None:

@@ -64,6 +64,7 @@ OWN_SETTINGS: Final = (
     "node.id", "broker.id", "listeners", "advertised.listeners", "log.dir", "log.dirs", "zookeeper.connect",
     "coordination.socket", "num.workers",
 )  # fmt: skip
+HTTP_LISTENER: Final = "http.listener"
 START_S: Final = 60.0
 STOP_S: Final = 30.0
 TREE, ZOOKEEPER = "tree", "zookeeper"  # the folder of the tree that the command holds, or of ZooKeeper's data
@@ -103,17 +104,21 @@ def run_cluster(
     secure: Path | None = None,
     with_zookeeper: bool = False,
     log_level: str = "info",
+    http_port: int | None = None,
 ) -> None:
     """Run a cluster on this machine until SIGTERM or Ctrl-C. Raises ConfigError or ClusterFailed.
 
     `size` None: as many brokers as the data folder has, or three. `settings` are for all brokers. A broker with a log
     directory in `accepted_log_dirs` starts even if the directory has another id than recorded. `secure`: the folder of
     the certificates; None: the folder of the last start, or no TLS. `with_zookeeper`: a new cluster keeps its
-    coordination tree in ZooKeeper. `log_level` is for the brokers.
+    coordination tree in ZooKeeper. `log_level` is for the brokers. `http_port`: port of the console of broker 1, which
+    those of the others follow; 0: any ports; None: there are no consoles.
     """
     for name in OWN_SETTINGS:
         if name in settings:
             raise ConfigError(f"{name} differs from broker to broker: `ottla cluster` chooses it")
+    if http_port is not None and HTTP_LISTENER in settings:
+        raise ConfigError(f"--http {http_port}: {HTTP_LISTENER}={settings[HTTP_LISTENER]} is given, too")
     folder = (data or default_folder()).absolute()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -122,7 +127,7 @@ def run_cluster(
             known = Known.read(folder)
             secured = _secured(secure, known)
             ports = _ports(folder, size, known, with_zookeeper)
-            cluster = LocalCluster(folder, ports, settings, accepted_log_dirs, secured, log_level)
+            cluster = LocalCluster(folder, ports, settings, accepted_log_dirs, secured, log_level, http_port)
             # Only now: what cannot even be tried, for want of Java or by a wrong setting, settles nothing.
             known.write(folder, ports, secured)
             trio.run(cluster.run)
@@ -253,14 +258,15 @@ class LocalCluster:
         accepted_log_dirs: Sequence[str],
         secured: Secured | None = None,
         log_level: str = "info",
+        http_port: int | None = None,
     ) -> None:
         """Prepare the cluster. Raises ConfigError or NotSecured; no process has been started then.
 
-        `ports` are as in `Known`. `secured` None: everyone may connect.
+        `ports` are as in `Known`. `secured` None: everyone may connect. `http_port` is as in `run_cluster`.
         """
         zookeeper_port, *broker_ports = ports
         self._broker_ports = [port for port in broker_ports if port is not None]
-        self._folder, self._secured, self._log_level = folder, secured, log_level
+        self._folder, self._secured, self._log_level, self._http_port = folder, secured, log_level, http_port
         self._accepted = self._checked(accepted_log_dirs)
         self._zookeeper = None if zookeeper_port is None else self._prepared_zookeeper(zookeeper_port)
         self._besides = [] if self._zookeeper is None else [self._zookeeper]
@@ -287,6 +293,8 @@ class LocalCluster:
         )
         texts = cluster_settings(len(self._broker_ports)) | own | dict(settings)
         texts |= {"node.id": str(number), "log.dirs": self._log_dir(number), **self._way_to_tree}
+        if self._http_port is not None:
+            texts[HTTP_LISTENER] = f"{HOST}:{self._http_port + number - 1 if self._http_port else 0}"
         # Read here, too, so that a wrong setting is refused before any process is started.
         self._hand_over_s = load_config(texts).member.controlled_shutdown_timeout_ms / 1000
         # In a file, because everybody on the machine may see arguments, and there may be passwords among the settings.
@@ -427,7 +435,9 @@ class LocalCluster:
         except (Unanswered, OSError) as problem:  # perhaps no process can be made for now
             print(f"ottla: {problem}", file=sys.stderr, flush=True)
         else:
-            announce([f"ottla: {broker.name} serves again"])
+            announce(
+                [f"ottla: {broker.name} serves again{f', its console at {broker.console}' if broker.console else ''}"]
+            )
 
     def _described(self, number: int) -> dict[str, Any]:
         broker = self._brokers[number - 1]
@@ -517,10 +527,15 @@ class LocalCluster:
             f"  see             ottla cluster status{self._which}",
             *(["  keys            1 to 9 kill that broker, or start it again"] if has_keys else []),
             *self._how_to_connect(),
+            *self._consoles(),
             how_to_stop(self._folder, default_data_directory()),
             f"listening on {self.bootstrap}",
         ]
         announce(lines)
+
+    def _consoles(self) -> list[str]:
+        found = [(number, each.console) for number, each in enumerate(self._brokers, 1) if each.console]
+        return [f"  {'console' if number == 1 else f'  of broker {number}':15} {url}" for number, url in found]
 
     def _how_to_connect(self) -> list[str]:
         secured = self._secured

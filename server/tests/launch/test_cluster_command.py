@@ -384,3 +384,22 @@ def test_how_to_connect_to_a_secured_cluster_is_said(tmp_path: Path) -> None:
     ]
     assert f"-X ssl.ca.location={tmp_path}/authority.pem" in secured.for_kcat
     assert Secured(tmp_path).client_lines == secured.client_lines
+
+
+def test_each_broker_has_a_console_on_a_port_of_its_own(tmp_path: Path) -> None:
+    for port, expected in ((9644, ["127.0.0.1:9644", "127.0.0.1:9645"]), (0, ["127.0.0.1:0"] * 2), (None, [None] * 2)):
+        cluster_command.LocalCluster(tmp_path, [None, 2, 3], {}, (), http_port=port)
+        found = [given_texts(tmp_path / f"broker-{number}.properties", []).get("http.listener") for number in (1, 2)]
+        assert found == expected
+
+
+def test_consoles_beside_an_endpoint_of_all_brokers_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["cluster", "--data", str(tmp_path / "c"), "--http", "9644", "--override", "http.listener=:9000"]
+    assert main(words) == 2
+    assert capsys.readouterr().err == "ottla: --http 9644: http.listener=:9000 is given, too\n"
+    assert not (tmp_path / "c").exists()
+    with pytest.raises(SystemExit):
+        main(["cluster", "--data", str(tmp_path / "c"), "--http", "65535"])
+    assert "is not a port" in capsys.readouterr().err
