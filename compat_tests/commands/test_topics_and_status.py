@@ -110,7 +110,7 @@ def test_nothing_is_deleted_that_nobody_has_agreed_to(ottla, created, monkeypatc
         monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
         monkeypatch.setattr("sys.stdin.readline", lambda answer=answer: answer, raising=False)
         asked = ottla("topics", "delete", topic, status=1).err
-        assert f"Delete {topic} (1 partitions) with all records? [y/N]" in asked
+        assert f"Delete {topic} (1 partition) with all records? [y/N]" in asked
     assert topic in ottla("topics").out
     monkeypatch.setattr("sys.stdin.readline", lambda: "Y\n", raising=False)
     ottla("topics", "delete", topic)

@@ -9,7 +9,17 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, option_words, report, undo_command
+from ottla.server.cli.changes import (
+    Step,
+    add_dry_run,
+    add_yes,
+    agree,
+    carry_out,
+    counted,
+    option_words,
+    report,
+    undo_command,
+)
 from ottla.server.cli.client.cluster import failed
 from ottla.server.cli.client.output import RequestFailed, UsageError, print_json, print_line, print_table
 from ottla.server.cli.command_line import EXIT_OK
@@ -297,7 +307,7 @@ def _add(cluster: Cluster, options: argparse.Namespace) -> int:
     known = set(_matching(cluster, _exact_patterns(wanted)))
     new = [each for each in wanted if each not in known]
     if new and not options.dry_run:
-        carry_out([Step(_counted(new, "added"), partial(_create, cluster, new))])
+        carry_out([Step("the rules are added", partial(_create, cluster, new))])
     _report(options, new, "added", _undo(options, "remove", new))
     return EXIT_OK
 
@@ -412,7 +422,7 @@ def _remove(cluster: Cluster, options: argparse.Namespace) -> int:
         )
     if not options.dry_run:
         agree(options, f"Remove {_some(found)}")
-        carry_out([Step(_counted(found, "removed"), partial(_delete, cluster, found))])
+        carry_out([Step("the rules are removed", partial(_delete, cluster, found))])
     _report(options, found, "removed", _undo(options, "add", found))
     return EXIT_OK
 
@@ -465,7 +475,7 @@ def _report(options: argparse.Namespace, rules: Sequence[Acl], done: str, undo: 
 
 
 def _counted(rules: Sequence[Acl], done: str) -> str:
-    return f"{len(rules)} {'rule' if len(rules) == 1 else 'rules'} {done}"
+    return f"{counted(len(rules), 'rule')} {done}"
 
 
 def _rule_words(acl: Acl) -> str:
@@ -480,7 +490,7 @@ def _rule_words(acl: Acl) -> str:
 def _some(rules: Sequence[Acl]) -> str:
     told = "; ".join(map(_rule_words, rules[:_SHOWN_MAX]))
     more = f"; and {len(rules) - _SHOWN_MAX} more" if len(rules) > _SHOWN_MAX else ""
-    return f"{len(rules)} {'rule' if len(rules) == 1 else 'rules'}: {told}{more}"
+    return f"{counted(len(rules), 'rule')}: {told}{more}"
 
 
 def _undo(options: argparse.Namespace, action: str, rules: Iterable[Acl]) -> list[str]:

@@ -24,6 +24,11 @@ from ottla.server.cli.client.output import (
 from ottla.server.cli.on_cluster import wants_json
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as "1 partition" or "1,024 partitions"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def add_dry_run(parser: argparse.ArgumentParser) -> None:
     """Add --dry-run, which lets a command validate and show its change without making it."""
     parser.add_argument(

@@ -7,7 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, option_words, report, undo_command
+from ottla.server.cli.changes import (
+    Step,
+    add_dry_run,
+    add_yes,
+    agree,
+    carry_out,
+    counted,
+    option_words,
+    report,
+    undo_command,
+)
 from ottla.server.cli.client.groups import (
     SHARE,
     WITHOUT_MEMBERS,
@@ -168,7 +178,7 @@ def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
     groups = [_deletable(cluster, name) for name in names]
     offsets = {each.group: offsets_of(cluster, each) for each in groups}
     if not options.dry_run:
-        told = ", ".join(f"{name} (offsets of {len(offsets[name])} partitions)" for name in names)
+        told = ", ".join(f"{name} (offsets of {counted(len(offsets[name]), 'partition')})" for name in names)
         agree(options, f"Delete {told}")
         carry_out([Step(f"{name} is deleted", partial(delete_group, cluster, name)) for name in names])
     rows = [(name, *place, offset) for name in names for place, offset in sorted(offsets[name].items())]

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.cli.changes import Step, add_dry_run, carry_out, report, undo_command
+from ottla.server.cli.changes import Step, add_dry_run, carry_out, counted, report, undo_command
 from ottla.server.cli.client.moves import Ongoing, ongoing, reassign
 from ottla.server.cli.client.output import RequestFailed, UsageError, ids, print_json, print_line, print_table, say
 from ottla.server.cli.client.reassignment import Impossible, Placed, live_brokers, plan_spread
@@ -284,7 +284,7 @@ def _execute(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def _carry_out(cluster: Cluster, before: Targets, changed: Targets, options: argparse.Namespace) -> None:
-    steps = [Step(f"{len(changed)} partitions are being moved", partial(reassign, cluster, changed))]
+    steps = [Step("the moves are begun", partial(reassign, cluster, changed))]
     if options.wait:
         steps.append(Step("all of them are there", partial(_await_end, cluster, set(changed), options)))
     if options.throttle is None:
@@ -345,7 +345,7 @@ def _report(options: argparse.Namespace, before: Targets, after: Targets, done: 
             print_line("nothing to move: the replicas are there already")
             return
         _print_moves(before, after)
-        number = f"{len(after)} {'partition' if len(after) == 1 else 'partitions'}"
+        number = counted(len(after), "partition")
         print_line(f"{number} {'would be' if options.dry_run else 'is' if len(after) == 1 else 'are'} {done}")
 
     # A partition that is on its way is sent back; of one that has arrived the same words move it again.
@@ -405,7 +405,7 @@ def _cancel(cluster: Cluster, options: argparse.Namespace) -> int:
         raise RequestFailed("nothing is being moved: nothing is changed")
     if not options.dry_run:
         step = partial(reassign, cluster, dict.fromkeys(wanted))
-        carry_out([Step(f"{len(wanted)} moves are cancelled", step)])
+        carry_out([Step("the moves are cancelled", step)])
     before = {place: moving[place].target for place in wanted}
     _report(options, before, {place: moving[place].origin for place in wanted}, "cancelled, and moved back")
     return EXIT_OK

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, report, undo_command
+from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, counted, report, undo_command
 from ottla.server.cli.client.cluster import (
     EARLIEST,
     LATEST,
@@ -220,7 +220,10 @@ def _trim(cluster: Cluster, options: argparse.Namespace) -> int:
     number = sum(offset - starts[place] for place, offset in cut.items())
     if cut and not options.dry_run:
         topics = ", ".join(dict.fromkeys(topic for topic, _ in places))
-        agree(options, f"Delete the oldest records of {topics} ({number:,} offsets in {len(cut)} partitions)")
+        agree(
+            options,
+            f"Delete the oldest records of {topics} ({counted(number, 'offset')} in {counted(len(cut), 'partition')})",
+        )
         carry_out([Step("the records are deleted", partial(_delete_records, cluster, cut))])
     rows = [
         (topic, partition, starts[topic, partition], max(wanted[topic, partition], starts[topic, partition]), end)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out
+from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, counted
 from ottla.server.cli.client.cluster import (
     EARLIEST,
     LATEST,
@@ -130,7 +130,7 @@ def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
     names = list(dict.fromkeys(options.names))
     topics = cluster.topics(names)
     if not options.dry_run:
-        told = [f"{each.name} ({len(each.partitions)} partitions)" for each in topics]
+        told = [f"{each.name} ({counted(len(each.partitions), 'partition')})" for each in topics]
         agree(options, f"Delete {', '.join(told)} with all records")
         carry_out([Step(f"{each} is deleted", partial(delete_topic, cluster, each)) for each in names])
     if wants_json(options):

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, report
+from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, counted, report
 from ottla.server.cli.client.configs import BROKER, Resource, settings_of
 from ottla.server.cli.client.output import RequestFailed, UsageError, print_json, print_line, print_pairs, print_table
 from ottla.server.cli.client.transactions import (
@@ -265,7 +265,7 @@ def _abort_hanging(cluster: Cluster, options: argparse.Namespace) -> int:
             print_line("no transaction hangs")
             return
         _print_open(found)
-        number = f"{len(found)} {'transaction' if len(found) == 1 else 'transactions'}"
+        number = counted(len(found), "transaction")
         print_line(f"{number} {'would be' if options.dry_run else 'are' if len(found) > 1 else 'is'} aborted")
 
     never = "their records are aborted" if found else ""

@@ -152,6 +152,8 @@ class Altered(NamedTuple):
     had_own: bool
     """True if the resource itself had a value, also if nobody tells it."""
     is_sensitive: bool
+    is_idle: bool
+    """True if a value is deleted that the resource itself does not have."""
 
     @property
     def before_text(self) -> str | None:
@@ -166,9 +168,8 @@ class Altered(NamedTuple):
     @property
     def undo(self) -> Change | None:
         """Change that undoes this one; None if nothing is to be undone, or the former value is a secret."""
-        if self.had_own and (self.is_sensitive or self.own_before == self.after):
-            return None
-        return self.name, self.own_before
+        was_set = self.had_own and (self.is_sensitive or self.own_before == self.after)
+        return None if was_set or self.is_idle else (self.name, self.own_before)
 
 
 def planned(known: Sequence[Setting], resource: Resource, changes: Mapping[str, str | None]) -> list[Altered]:
@@ -183,8 +184,9 @@ def _altered(setting: Setting, own_source: str, value: str | None) -> Altered:
     others = [origin.value for origin, mine in zip(setting.origins, is_own, strict=True) if not mine]
     if not setting.origins and setting.source == own_source:
         own = [setting.value]
-    after = next(iter(others), None) if value is None else value
-    return Altered(setting.name, setting.value, after, next(iter(own), None), bool(own), setting.is_sensitive)
+    is_idle = value is None and not own
+    after = setting.value if is_idle else next(iter(others), None) if value is None else value
+    return Altered(setting.name, setting.value, after, next(iter(own), None), bool(own), setting.is_sensitive, is_idle)
 
 
 def alter_settings(

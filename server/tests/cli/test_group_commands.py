@@ -226,12 +226,12 @@ def test_groups_are_deleted_and_their_offsets_committed_again(
 def test_deleting_asks_first(ottla: Shell, cluster: Cluster) -> None:
     commit(cluster, "asked", {(TOPIC, 0): 0})
     assert ottla("groups", "delete", "asked").refusal(2) == (
-        "Delete asked (offsets of 1 partitions)? There is nobody to ask: give --yes"
+        "Delete asked (offsets of 1 partition)? There is nobody to ask: give --yes"
     )
     told = ottla("groups", "delete", "asked", answer="no\n")
     assert (told.code, told.err.splitlines()[-1]) == (
         1,
-        "Delete asked (offsets of 1 partitions)? [y/N] ottla: nothing is changed",
+        "Delete asked (offsets of 1 partition)? [y/N] ottla: nothing is changed",
     )
     assert "asked" in groups(cluster)
     assert ottla("groups", "delete", "asked", answer="yes\n").code == 0

@@ -69,6 +69,13 @@ def test_settings_are_set_and_deleted_and_set_back(ottla: Shell, broker: Broker,
     assert own_texts(broker, name) == before
 
 
+def test_what_is_not_set_is_deleted_without_a_change(ottla: Shell, broker: Broker, topic: Callable[..., str]) -> None:
+    name = topic("-c", "retention.ms=5")
+    told = ottla("topics", "alter", name, "-d", "cleanup.policy")
+    assert [line.split() for line in told.lines[1:]] == [[name, "cleanup.policy", "delete", "delete"]]
+    assert own_texts(broker, name) == {"retention.ms": "5"}
+
+
 def test_a_dry_run_changes_nothing(ottla: Shell, broker: Broker, topic: Callable[..., str]) -> None:
     name = topic("-p", "2")
     told = ottla("topics", "alter", name, "-c", "retention.ms=2000", "-p", "4", "--dry-run")
