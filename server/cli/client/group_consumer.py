@@ -18,12 +18,12 @@ from ottla.server.cli.client.connection import ANSWER_TIMEOUT_S
 from ottla.server.cli.client.consumer import AtEnd, Batch, Consumer
 from ottla.server.cli.client.groups import committed_of
 from ottla.server.cli.client.membership import Member
-from ottla.server.cli.client.output import say
+from ottla.server.cli.client.output import ConnectionLost, RequestFailed, say
 
 COMMIT_S = 5.0
 """Time between two commits while records come, Kafka's auto.commit.interval.ms."""
 
-IDLE_S = 0.1
+IDLE_S, RETRY_S = 0.1, 0.2
 END_S = 3.0
 """Time for the last commit where the coordinator cannot be reached."""
 
@@ -56,13 +56,17 @@ class GroupConsumer:
         self._next_commit_s = time.monotonic() + (commit_s or 0)
         self.assigned_s = time.monotonic()
         """Time by time.monotonic() at which the partitions were assigned."""
+        self._assigned: tuple[Partition, ...] | None = None
+        """Assignment that is not taken over yet."""
+        self._failing_since_s: float | None = None
         self._closed: set[Partition] = set()
         self._told_gone: set[Partition] = set()
 
     @property
     def is_over(self) -> bool:
         """True if all assigned partitions are closed, or if none is assigned."""
-        return not self._reader.positions and not self._member.must_join and self._member.is_settled
+        is_joined = self._assigned is None and not self._member.must_join
+        return is_joined and not self._reader.positions and self._member.is_settled
 
     @property
     def open_count(self) -> int:
@@ -86,15 +90,33 @@ class GroupConsumer:
     def attend(self) -> None:
         """Send a heartbeat, take over a new assignment, and commit offsets, each if it is due.
 
-        Before the call, the caller must have written all records that it got.
+        Before the call, the caller must have written all records that it got. Raises RequestFailed if no broker can be
+        reached for ANSWER_TIMEOUT_S.
         """
+        try:
+            self._attend()
+            self._failing_since_s = None
+        except ConnectionLost as error:
+            now_s = time.monotonic()
+            if self._failing_since_s is None:
+                self._failing_since_s = now_s
+                say(f"{error}; trying again")
+            elif now_s - self._failing_since_s > ANSWER_TIMEOUT_S:
+                raise RequestFailed(f"{error}; given up after {ANSWER_TIMEOUT_S:g} s") from None
+            time.sleep(RETRY_S)
+
+    def _attend(self) -> None:
         self._member.beat()
-        while self._member.must_join:
-            if not self._member.is_lost:
-                self.commit()
-            if self._member.is_lost:
-                self._forget()
-            self._take(self._member.join())
+        while self._member.must_join or self._assigned is not None:
+            if self._assigned is None:
+                if not self._member.is_lost:
+                    self.commit()
+                if self._member.is_lost:
+                    self._forget()
+                self._assigned = self._member.join()
+            # A failure here must not lose what is assigned.
+            self._take(self._assigned)
+            self._assigned = None
         if self._commit_s and time.monotonic() >= self._next_commit_s:
             self.commit()
 

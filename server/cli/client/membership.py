@@ -13,7 +13,7 @@ import base64
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import groupby
+from itertools import count, groupby
 from operator import itemgetter
 from typing import Any, Protocol
 
@@ -45,7 +45,7 @@ from ottla.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest, To
 from ottla.wire.messages.offsets import OffsetCommitResponse
 from ottla.wire.schema import Message
 
-SESSION_S, HEARTBEAT_S = 45.0, 3.0
+SESSION_S, HEARTBEAT_S, RETRY_S = 45.0, 3.0, 0.2
 REBALANCE_S = 300.0
 """Time that the others wait for a member that is writing, Kafka's max.poll.interval.ms."""
 
@@ -213,8 +213,11 @@ class ClassicMember:
             raise failed(f"group {self._group}", code)
 
     def join(self) -> tuple[Partition, ...]:
+        attempts = count()
         self.must_join = True
         while self.must_join:
+            if next(attempts):
+                time.sleep(RETRY_S)
             self.must_join = False
             joined = self._joined()
             if not self.must_join:
@@ -351,6 +354,7 @@ class ConsumerMember:
         if answer.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
             self.must_join = self.is_lost = True
             self._epoch = JOINING
+            time.sleep(RETRY_S)
             return
         if answer.error_code:
             refusal = failed(f"group {self._group}", answer.error_code, answer.error_message)
