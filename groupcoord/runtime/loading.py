@@ -245,7 +245,7 @@ def last_replies(
         try:
             yield from work()
         except Exception:  # whoever has lost the partition must not be kept from following the new leader
-            logger.exception("bug: partition %d of %s, while unloading", *place)
+            logger.exception("bug: unloading %s-%d failed", place[1], place[0])
 
 
 class Farewell:
@@ -270,7 +270,7 @@ class Farewell:
             try:
                 send((reply,))
             except Exception:  # the others have to be answered all the same
-                logger.exception("bug: partition %d of %s, while unloading", *self._place)
+                logger.exception("bug: unloading %s-%d failed", self._place[1], self._place[0])
         return sent == count
 
     async def send_rest(self) -> None:

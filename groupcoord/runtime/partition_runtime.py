@@ -87,6 +87,7 @@ class PartitionRuntime(Generic[ShardT]):
         self.partition = partition
         self._kind = runtime.kind
         self._place = partition, runtime.kind.topic
+        self._name = f"{runtime.kind.topic}-{partition}"
         self._runtime = runtime
         self._log: CoordinatorPartition  # set by a load, like the shard
         self._shard: ShardT | None = None
@@ -143,7 +144,7 @@ class PartitionRuntime(Generic[ShardT]):
                     self._form_line()
         except Exception:
             # What the failed call left behind may contradict the log. Only this shard pays for the bug.
-            logger.exception("bug: partition %d of %s, %s", *self._place, type(request).__name__)
+            logger.exception("bug: a %s of %s failed", type(request).__name__, self._name)
             self._start_over(self._shard)
             return caller.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
         # The request may have set a deadline before the one that the deadline task sleeps until.
@@ -159,7 +160,7 @@ class PartitionRuntime(Generic[ShardT]):
             try:
                 self._carry_out(self._shard.abandon(caller, **self._runtime.times()))
             except Exception:
-                logger.exception("bug: partition %d of %s, a caller that left", *self._place)
+                logger.exception("bug: abandoning a disconnected caller of %s failed", self._name)
                 self._start_over(self._shard)
             self._runtime.mind(self._shard)
 
@@ -177,7 +178,7 @@ class PartitionRuntime(Generic[ShardT]):
             if stands_alone and self._in_flight:
                 self._form_line()
         except Exception:
-            logger.exception("bug: partition %d of %s, on a deadline", *self._place)
+            logger.exception("bug: a deadline of %s failed", self._name)
             self._start_over(self._shard)
 
     def _is_due(self, now_ms: int) -> bool:
@@ -329,7 +330,7 @@ class PartitionRuntime(Generic[ShardT]):
                 result = await job.narrow(result)
         except Exception:
             result = None
-            logger.exception("bug: partition %d of %s, beside the loop", *self._place)
+            logger.exception("bug: a computation for %s failed", self._name)
         if self._shard is shard:
             await finished(self.submit(job.request(result), Caller(lambda error: error)))
 
@@ -403,7 +404,7 @@ class PartitionRuntime(Generic[ShardT]):
                 logger.error("partition %d of %s could not commit: %s", *self._place, error)
                 self._start_over(shard, translated(error.code))
         except Exception:
-            logger.exception("bug: partition %d of %s, on the way to a commit", *self._place)
+            logger.exception("bug: a commit of %s failed", self._name)
             self._start_over(shard)
         # If the shard was lost, `unload` has reset the flag, and a new shard may have such a task of its own.
         if self._shard is shard:
@@ -438,7 +439,7 @@ class PartitionRuntime(Generic[ShardT]):
                 # Meanwhile callers may leave the line.
                 await time_slice.yield_if_over()
         except Exception:
-            logger.exception("bug: partition %d of %s, a request in line", *self._place)
+            logger.exception("bug: a queued request of %s failed", self._name)
             self._start_over(shard)
         # If the shard was lost, `unload` has reset the flag, and a new shard may have a line of its own.
         if self._shard is shard:
@@ -562,7 +563,7 @@ class PartitionRuntime(Generic[ShardT]):
         except (KafkaError, OSError) as error:
             self._load_later(error)
         except Exception as error:
-            logger.exception("bug: partition %d of %s, while loading", *self._place)
+            logger.exception("bug: loading %s failed", self._name)
             self._load_later(error)
 
     async def _load_when_committed(self, commit: Coroutine[Any, Any, None]) -> None:

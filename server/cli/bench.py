@@ -123,7 +123,7 @@ def _show(found: dict[str, Any]) -> None:
     load = f"{found['records']:,} records of {found['size']:,} bytes, {found['partitions']} partitions"
     print_pairs(
         [
-            ("cluster", f"serves what Apache Kafka {found['version']} serves"),
+            ("cluster", f"compatible with Apache Kafka {found['version']}"),
             ("load", f"{load}, {found['replicas']} replicas, acks={found['acks']}, compression {found['compression']}"),
             ("write", f"{write['records_per_s']:,} records/s, {write['mb_per_s']:,} MB/s{_waits(write['request_ms'])}"),
             ("read", f"{read['records_per_s']:,} records/s, {read['mb_per_s']:,} MB/s"),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.server.cli.changes import Step, add_dry_run, carry_out, counted, report, undo_command
 from ottla.server.cli.client.moves import Ongoing, ongoing, reassign
 from ottla.server.cli.client.output import RequestFailed, UsageError, ids, print_json, print_line, print_table, say
-from ottla.server.cli.client.reassignment import Impossible, Placed, live_brokers, plan_spread
+from ottla.server.cli.client.reassignment import Impossible, Placed, live_brokers, nothing_to_move, plan_spread
 from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, count, is_number
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
 from ottla.server.cli.places import places_of
@@ -145,7 +145,7 @@ def _plan(cluster: Cluster, options: argparse.Namespace) -> int:
     if wants_json(options):
         print_json(_as_plan(changed))
     elif not changed:
-        print_line(f"nothing to move: these partitions are even over the brokers {ids(brokers)}")
+        print_line(nothing_to_move(brokers))
     else:
         _print_moves(before, changed)
         print_line("\nNothing is changed: this is a plan. --json prints it for `ottla reassign execute --plan`.")

@@ -14,6 +14,7 @@ from ottla.server.cli.client.reassignment import (
     live_brokers,
     move,
     moving,
+    nothing_to_move,
     placed_partitions,
     plan_spread,
 )
@@ -141,7 +142,7 @@ def _print_result(
         print_json({"brokers": list(brokers), "dry_run": options.dry_run, "moved": moved})
         return
     if not moves:
-        print_line(f"{len(before)} partitions are even over the brokers {ids(brokers)} already")
+        print_line(nothing_to_move(brokers))
         return
     rows = [(each.topic, each.partition, ids(were[each[:2]]), ids(each.replicas)) for each in moves]
     print_table(("TOPIC", "PARTITION", "FROM", "TO"), rows)

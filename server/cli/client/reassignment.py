@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.server.cli.client.cluster import TemporaryFailure
 from ottla.server.cli.client.moves import PREFERRED, reassign
-from ottla.server.cli.client.output import RequestFailed
+from ottla.server.cli.client.output import RequestFailed, ids
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from ottla.wire.messages.partition_reassignments import (
@@ -273,3 +273,10 @@ def live_brokers(cluster: Cluster) -> list[int]:
     if not found:
         raise RequestFailed("the broker knows of no broker; it may just be starting")
     return found
+
+
+def nothing_to_move(brokers: Sequence[int]) -> str:
+    """Return the message that partitions are spread evenly over `brokers` already."""
+    if len(brokers) == 1:
+        return "nothing to move: there is 1 broker"
+    return f"nothing to move: partitions are even over the brokers {ids(brokers)}"

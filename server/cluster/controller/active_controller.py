@@ -211,10 +211,10 @@ class ActiveController:
         await self._start()
         count = sum(len(topic.partitions) for topic in self.states.topics.values())
         logger.info(
-            "The controller knows %d brokers, %d topics and %d partitions after %d ms",
-            len(self.states.brokers),
-            len(self.states.topics),
-            count,
+            "Controller loaded %s, %s and %s in %d ms",
+            _counted(len(self.states.brokers), "broker"),
+            _counted(len(self.states.topics), "topic"),
+            _counted(count, "partition"),
             (trio.current_time() - started) * 1000,
         )
         # 4. One event after the other, each to its end.
@@ -510,3 +510,7 @@ class ActiveController:
             done = [f"{name}-{index}" for name, index in tally.reassigned]
             logger.info("Reassignments of %d partitions are complete: %s", len(done), some_of(done))
             await self._requests.settle_reassignments()
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
