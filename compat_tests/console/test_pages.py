@@ -185,6 +185,10 @@ def test_a_topic_tells_which_records_were_removed(browser: Browser, console: str
     browser.picture("removed")
     row = browser.run("return [...document.querySelectorAll('main table')].at(-1).querySelector('tbody').innerText")
     assert re.search(r"DeleteRecords\s+5\s+1\s+2025-11-2\d", row), row
+    explain = "const done = arguments[1]; import('/console/removals.js').then(({ explained }) => done(explained(arguments[0])))"
+    both = "retention.bytes=1048576 and retention.ms=604800000"
+    told = browser.driver.execute_async_script(explain, both)
+    assert told == "retention.bytes=1048576 (1.0 MiB) and retention.ms=604800000 (7 days)"
     admin.delete_topics(["trimmed"])["trimmed"].result(60)
     browser.run("location.hash = '#/history'")
     browser.see("deletion of the topic", "trimmed")

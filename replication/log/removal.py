@@ -61,10 +61,12 @@ class Removal:
         self.records += end_offset - first_offset
         self.end_offset = end_offset
         self.has_gaps = self.has_gaps or is_compacted
-        oldest_ms = newest_ms = NO_TIME
+        oldest_ms = NO_TIME
+        newest_ms, is_complete = _known_newest(log, first_offset, end_offset)
         if self.reads_times:
-            oldest_ms, newest_ms = times_of(log, first_offset, end_offset)
-        self._add_times(oldest_ms, max(newest_ms, _known_newest(log, first_offset, end_offset)))
+            oldest_ms = time_of_first(log, first_offset)
+            newest_ms = newest_ms if is_complete else max(newest_ms, time_of_last(log, end_offset))
+        self._add_times(oldest_ms, newest_ms)
 
     def _add_times(self, oldest_ms: int, newest_ms: int) -> None:
         if oldest_ms >= 0:
@@ -72,10 +74,16 @@ class Removal:
         self.newest_ms = max(self.newest_ms, newest_ms)
 
 
-def times_of(log: LogReader, first_offset: int, end_offset: int) -> tuple[int, int]:
-    """Return the times of the first and of the last record in [first_offset, end_offset); NO_TIME where unknown."""
-    first, last = _header_at(log, first_offset), _header_at(log, end_offset - 1)
-    return NO_TIME if first is None else _oldest_in(first), NO_TIME if last is None else last.max_timestamp
+def time_of_first(log: LogReader, offset: int) -> int:
+    """Return the time of the first record of the batch at `offset`; NO_TIME if unknown."""
+    header = _header_at(log, offset)
+    return NO_TIME if header is None else _oldest_in(header)
+
+
+def time_of_last(log: LogReader, end_offset: int) -> int:
+    """Return the largest time in the last batch below `end_offset`; NO_TIME if unknown."""
+    header = _header_at(log, end_offset - 1)
+    return NO_TIME if header is None else header.max_timestamp
 
 
 def _header_at(log: LogReader, offset: int) -> BatchHeader | None:
@@ -100,13 +108,18 @@ def _oldest_in(header: BatchHeader) -> int:
 SEGMENTS_ASKED = 100
 
 
-def _known_newest(log: LogReader, first_offset: int, end_offset: int) -> int:
-    """Return the largest time of the segments that lie wholly in the range, as far as it is in memory."""
-    newest_ms, segments = NO_TIME, log.segments
+def _known_newest(log: LogReader, first_offset: int, end_offset: int) -> tuple[int, bool]:
+    """Return the largest time of the segments that lie wholly in the range, as far as it is in memory.
+
+    Also returns True if the time of the last one is, and the range ends there.
+    """
+    newest_ms, is_complete, segments = NO_TIME, False, log.segments
     begin = max(0, bisect_right(segments, first_offset, key=base_offset_of) - 1)
     end = bisect_right(segments, end_offset, key=base_offset_of)
     for index in range(max(begin, end - SEGMENTS_ASKED), end):
         following = segments[index + 1].base_offset if index + 1 < len(segments) else log.log_end_offset
-        if following <= end_offset and segments[index].knows_its_times:
-            newest_ms = max(newest_ms, segments[index].max_timestamp)
-    return newest_ms
+        if following <= end_offset and segments[index].size:
+            is_complete = following == end_offset and segments[index].knows_its_times
+            if segments[index].knows_its_times:
+                newest_ms = max(newest_ms, segments[index].max_timestamp)
+    return newest_ms, is_complete

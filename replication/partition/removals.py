@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ottla.replication.log.removal import Removal
@@ -116,9 +116,10 @@ class RemovalRun:
 
     def __init__(self, removals: Removals, now_ms: int, reminders: Reminders | None) -> None:
         self._removals, self._now_ms, self._reminders = removals, now_ms, reminders
-        self._noted = self._untold_logs = self._untold_records = 0
+        self._noted = self._looked = self._untold_logs = self._untold_records = 0
         self._topic = ""
         self._event: RemovalEvent | None = None
+        self._whole: tuple[str, Removal] | None = None
 
     @property
     def is_told(self) -> bool:
@@ -139,32 +140,50 @@ class RemovalRun:
                     name, "", 0, "%s: %d segments below the log start offset are deleted", name, removal.segments
                 )
             return
-        about = f"offsets {removal.first_offset} to {removal.end_offset - 1}, {_times(removal)}"
-        about += f", for {client}" if client else ""
-        self._tell_records(name, removal, about)
+        offsets = f"offsets {removal.first_offset} to {removal.end_offset - 1}"
+        end = f", for {client}" if client else ""
+        self._tell_records(name, removal, lambda: f"{offsets}, {_times(removal)}{end}")
         self._add(topic, removal)
 
-    def note_topic(self, topic: str, removal: Removal) -> None:
-        """Report what a topic has lost with all its partitions on this broker."""
-        if not removal.records:
+    def of_topic(self, topic: str) -> Removal:
+        """Return the account of a topic, for its next log; the topic is reported when another one follows, or at the end."""
+        if self._whole is None or self._whole[0] != topic:
+            self._note_topic()
+            self._whole = topic, Removal()
+        removal = self._whole[1]
+        self._looked += 1
+        removal.reads_times = self._looked <= LINES_PER_RUN
+        return removal
+
+    def _note_topic(self) -> None:
+        whole, self._whole = self._whole, None
+        if whole is None or not whole[1].records:
             return
+        topic, removal = whole
         logs = f"{removal.logs} {'log' if removal.logs == 1 else 'logs'}"
-        self._tell_records(topic, removal, f"{logs}, {_times(removal)}")
+        self._tell_records(topic, removal, lambda: f"{logs}, {_times(removal)}")
         self._add(topic, removal)
 
-    def _tell_records(self, name: str, removal: Removal, about: str) -> None:
+    def _tell_records(self, name: str, removal: Removal, about: Callable[[], str]) -> None:
         cause, records = _cause(removal), removal.records
-        self._tell(name, cause, records, "%s: %s removed %s, %s", name, cause, _records(removal), about)
+        # Ten thousand logs are not described for the hundred lines that are written.
+        if not self.is_told:
+            self._leave_out(records)
+            return
+        self._tell(name, cause, records, "%s: %s removed %s, %s", name, cause, _records(removal), about())
 
     def _tell(self, name: str, cause: str, records: int, text: str, *arguments: object) -> None:
         if not self.is_told:
-            self._untold_logs += 1
-            self._untold_records += records
+            self._leave_out(records)
             return
         self._noted += 1
         untold = 0 if self._reminders is None else self._reminders.untold((name, cause))
         if untold is not None:
             log_with_count(untold, logger.info, text, *arguments)
+
+    def _leave_out(self, records: int) -> None:
+        self._untold_logs += 1
+        self._untold_records += records
 
     def _add(self, topic: str, removal: Removal) -> None:
         # Partitions of a topic come one after the other, so that their sum is one event.
@@ -187,6 +206,7 @@ class RemovalRun:
 
     def end(self) -> None:
         """Complete the history, and log one line for all logs that got none."""
+        self._note_topic()
         self._note_event()
         untold = 0 if self._reminders is None or not self._untold_logs else self._reminders.untold(None)
         if self._untold_logs and untold is not None:

@@ -29,7 +29,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -40,12 +40,11 @@ from ottla.replication.keyed_lock import KeyedLock
 from ottla.replication.log.descriptors import Descriptors
 from ottla.replication.log.names import partition_directory_name
 from ottla.replication.log.partition_log import PartitionLog
-from ottla.replication.log.removal import Removal
 from ottla.replication.log.storage import LogDirectory, OsStorage, Storage
 from ottla.replication.partition.delayed_produce import ProducePurgatory
 from ottla.replication.partition.followers import IsEligible
 from ottla.replication.partition.partition import Partition, PartitionRegistry
-from ottla.replication.partition.removals import LINES_PER_RUN, Removals
+from ottla.replication.partition.removals import RemovalRun, Removals
 from ottla.replication.partition.retry_window import RetryWindow
 from ottla.replication.partition.traffic import Traffic
 from ottla.replication.random_ids import random_uuid
@@ -59,6 +58,9 @@ from ottla.replication.replica_manager.log_lifecycle import LogCreation, LogDele
 from ottla.replication.system import system_clock_ms
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.time_slice import TimeSlice
+
+if TYPE_CHECKING:
+    from ottla.replication.log.removal import Removal
 
 __all__ = ["HostedPartition", "ReplicaManager"]
 
@@ -383,20 +385,14 @@ class ReplicaManager:
         Records of `deleted_topics` are reported as removed; those of other topics live on at other brokers.
         """
         async with self._locks.hold(topic for topic, _ in partitions):
-            lost: dict[str, Removal] = {}
-            try:
-                await self._delete_partitions(partitions, deleted_topics, lost)
-            finally:
-                with self.removals.run(self._clock_ms()) as run:
-                    for topic, removal in lost.items():
-                        run.note_topic(topic, removal)
+            with self.removals.run(self._clock_ms()) as run:
+                await self._delete_partitions(partitions, deleted_topics, run)
 
     async def _delete_partitions(
-        self, partitions: Sequence[tuple[str, int]], deleted_topics: Collection[str], lost: dict[str, Removal]
+        self, partitions: Sequence[tuple[str, int]], deleted_topics: Collection[str], run: RemovalRun
     ) -> None:
         touched: set[LogDirectory] = set()
         time_slice = TimeSlice()
-        read = 0
         for topic, index in partitions:
             # No await between this and `_give_up`: a request finds
             # either the partition or none, never one half deleted.
@@ -404,8 +400,7 @@ class ReplicaManager:
             if partition is not None:
                 touched.add(partition.log.log_directory)
                 if topic in deleted_topics:
-                    _account(lost.setdefault(topic, Removal()), partition.log, reads_times=read < LINES_PER_RUN)
-                    read += 1
+                    _account(run.of_topic(topic), partition.log)
                 self._give_up(partition)
                 if (move := self.moves.move_of(partition)) is not None:
                     touched.add(move.target)
@@ -519,9 +514,8 @@ class ReplicaManager:
         return left_behind
 
 
-def _account(removal: Removal, log: PartitionLog, *, reads_times: bool) -> None:
-    """Add all records of a log whose topic is deleted; `reads_times`: read the times that are not in memory."""
-    removal.reads_times = reads_times
+def _account(removal: Removal, log: PartitionLog) -> None:
+    """Add all records of a log whose topic is deleted to the account of the topic."""
     start, end = log.log_start_offset, log.log_end_offset
     removal.add("deletion of the topic", log, start, end, is_compacted=log.config.is_compacted)
     removal.logs += end > start

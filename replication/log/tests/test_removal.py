@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.replication.log.partition_log import PartitionLog
-from ottla.replication.log.removal import NO_TIME, Removal, times_of
+from ottla.replication.log.removal import NO_TIME, Removal, time_of_first, time_of_last
 from ottla.replication.log.tests.logs import NOW_MS, append, batch, load, log_directory, new_log
 from ottla.server.testing.memory_storage import MemoryStorage
 
@@ -91,6 +91,14 @@ def test_an_account_that_reads_no_times_has_those_in_memory() -> None:
     assert (removal.records, removal.oldest_ms, removal.newest_ms) == (6, NO_TIME, NOW_MS + 5000)
 
 
+@pytest.mark.parametrize("end", range(1, 13))
+def test_the_newest_time_is_found_wherever_the_range_ends(end: int) -> None:
+    """Within a segment, whose largest time is that of a later record, and at its border."""
+    log, removal = rolled_log(), Removal()
+    removal.add("DeleteRecords", log, 0, end, is_compacted=False)
+    assert (removal.oldest_ms, removal.newest_ms) == (NOW_MS, NOW_MS + (end - 1) * 1000)
+
+
 def test_a_compacted_log_has_gaps() -> None:
     log, removal = rolled_log(cleanup_policy=("compact", "delete"), retention_ms=1000), Removal()
     log.delete_old_segments(NOW_MS + 7000, log.log_end_offset, removal=removal)
@@ -108,14 +116,14 @@ def test_records_without_times_have_none() -> None:
 def test_the_oldest_record_of_a_batch_counts_and_not_only_its_newest() -> None:
     log = new_log()
     append(log, batch(NOW_MS, NOW_MS + 7), batch(NOW_MS + 9))
-    assert times_of(log, 0, 2) == (NOW_MS, NOW_MS + 7)
-    assert times_of(log, 1, 3) == (NOW_MS, NOW_MS + 9)
+    assert [time_of_first(log, offset) for offset in range(3)] == [NOW_MS, NOW_MS, NOW_MS + 9]
+    assert [time_of_last(log, end) for end in (1, 2, 3)] == [NOW_MS + 7, NOW_MS + 7, NOW_MS + 9]
 
 
 def test_with_the_brokers_time_the_producers_times_do_not_count() -> None:
     log = new_log(message_timestamp_type="LogAppendTime")
     append(log, batch(5, 6), now_ms=NOW_MS)
-    assert times_of(log, 0, 2) == (NOW_MS, NOW_MS)
+    assert time_of_first(log, 0) == time_of_last(log, 2) == NOW_MS
 
 
 def test_a_disk_that_cannot_be_read_keeps_no_records() -> None:

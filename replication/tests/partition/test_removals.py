@@ -32,6 +32,14 @@ def removals() -> Removals:
     return Removals()
 
 
+def delete(removal: Removal, count: int) -> None:
+    log = new_log()
+    if count:
+        append(log, batch(*[NOW_MS] * count))
+    removal.add("deletion of the topic", log, 0, count, is_compacted=False)
+    removal.logs += count > 0
+
+
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.levelno == logging.INFO]
 
@@ -46,8 +54,9 @@ def test_a_line_says_what_went_and_why(caplog: pytest.LogCaptureFixture, removal
         run.note_log("old", 4, removal_of(4, "DeleteRecords", newest_ms=-1), "User:ann at 10.0.0.1")
         run.note_log("old", 5, removal_of(0, segments=3))
         run.note_log("old", 6, removal_of(0, segments=0))
-        run.note_topic("gone", removal_of(7, "deletion of the topic", logs=3))
-        run.note_topic("empty", removal_of(0))
+        for topic, counts in {"gone": (3, 0, 4), "empty": (0,), "single": (1,)}.items():
+            for count in counts:
+                delete(run.of_topic(topic), count)
     assert messages(caplog) == [
         "old-0: retention.ms=604800000 removed 50 records, offsets 100 to 149, of 2025-11-28T11:00:00Z to 2025-11-28T12:00:00Z",
         "old-1: retention.ms=604800000 removed at most 1 record, offsets 100 to 100, of 2025-11-28T11:00:00Z to 2025-11-28T12:00:00Z",
@@ -55,7 +64,8 @@ def test_a_line_says_what_went_and_why(caplog: pytest.LogCaptureFixture, removal
         "old-3: retention.ms=604800000 removed 3 records, offsets 100 to 102, the newest of 2025-11-28T12:00:00Z",
         "old-4: DeleteRecords removed 4 records, offsets 100 to 103, of unknown time, for User:ann at 10.0.0.1",
         "old-5: 3 segments below the log start offset are deleted",
-        "gone: deletion of the topic removed 7 records, 3 logs, of 2025-11-28T11:00:00Z to 2025-11-28T12:00:00Z",
+        "gone: deletion of the topic removed 7 records, 2 logs, of 1970-01-01T00:16:40Z to 1970-01-01T00:16:40Z",
+        "single: deletion of the topic removed 1 record, 1 log, of 1970-01-01T00:16:40Z to 1970-01-01T00:16:40Z",
     ]
 
 
@@ -73,6 +83,18 @@ def test_one_run_over_very_many_logs_has_a_bounded_number_of_lines(
         f" after the first {LINES_PER_RUN} logs"
     )
     assert len(removals.of_topic("t9999")) == 1
+
+
+def test_the_deletion_of_very_many_topics_reads_few_logs(caplog: pytest.LogCaptureFixture, removals: Removals) -> None:
+    caplog.set_level(logging.INFO)
+    read = 0
+    with removals.run(NOON_MS) as run:
+        for number in range(3_000):
+            removal = run.of_topic(f"t{number // 2}")
+            read += removal.reads_times
+            removal.causes, removal.records = ["deletion of the topic"], removal.records + 1
+    assert read == LINES_PER_RUN == len(messages(caplog)) - 1
+    assert messages(caplog)[-1].startswith("2800 records of 1400 further logs were removed")
 
 
 def test_a_run_that_ends_with_an_error_is_told(caplog: pytest.LogCaptureFixture, removals: Removals) -> None:

@@ -255,7 +255,7 @@ async def _delete_in_slices(
 def _delete(
     topics: list[DeleteRecordsTopic], timeout_ms: int, context: RequestContext[Broker], denied: Collection[str]
 ) -> Worked[Answered]:
-    client = f"{context.principal} at {context.client_host}" if context.client_host else context.principal
+    client = f"{context.principal} at {context.client_host.removeprefix('/')}"
     deletion = Deletion(context.broker, denied, client)
 
     def respond(answers: list[list[DeleteRecordsPartitionResult]]) -> Answered:

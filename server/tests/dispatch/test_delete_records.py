@@ -54,7 +54,7 @@ class Leader:
         wishes = [DeleteRecordsPartition(partition_index=index, offset=offset) for index, offset in enumerate(offsets)]
         request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=wishes)], timeout_ms=timeout_ms)
         context = RequestContext(
-            cast(Any, self), api_version=2, now_ms=NOW_MS, principal="User:ann", client_host="10.0.0.1"
+            cast(Any, self), api_version=2, now_ms=NOW_MS, principal="User:ann", client_host="/10.0.0.1"
         )
         return delete_records(request, context)
 

@@ -1,7 +1,7 @@
 // Records that the broker has removed: when, why, how many, and of which time.
 
 import { get } from "./api.js";
-import { count, h, many, refill, table, time } from "./dom.js";
+import { age, bytes, count, h, many, refill, table, time } from "./dom.js";
 
 const moment = (milliseconds) => (milliseconds < 0 ? "unknown" : time(milliseconds).slice(0, 19));
 
@@ -10,12 +10,16 @@ function span(removal) {
   return `${moment(removal.fromMs)} to ${moment(removal.untilMs).slice(11)}, ${many(removal.runs, "time")}`;
 }
 
+// The reason with what its numbers mean: retention.ms=604800000 (7 days).
+export const explained = (cause) => cause.replace(/(retention\.(ms|bytes)=)(\d+)/g, (_, name, unit, number) =>
+  `${name}${number} (${unit === "ms" ? age(Number(number)) : bytes(Number(number))})`);
+
 const ages = (removal) => (removal.newestMs < 0 ? "unknown" : `${moment(removal.oldestMs)} to ${moment(removal.newestMs)}`);
 
 // A table of removals; with topics, if they have names.
 export function removalTable(removals, label, first = []) {
   const columns = [...first.map(([title]) => [title]), ["When"], ["Reason"], ["Records", "number"], ["Partitions", "number"], ["Times of the records"]];
-  return table(label, columns, removals.map((each) => [...first.map(([, cell]) => cell(each)), span(each), h("span", { class: "mono" }, each.cause),
+  return table(label, columns, removals.map((each) => [...first.map(([, cell]) => cell(each)), span(each), h("span", { class: "mono" }, explained(each.cause)),
     (each.hasGaps ? "at most " : "") + count(each.records), count(each.logs), ages(each)]));
 }
 
