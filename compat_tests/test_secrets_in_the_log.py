@@ -22,7 +22,8 @@ def test_no_password_is_in_the_log(tmp_path: Path) -> None:
         prefix + name for prefix in ("", "listener.name.other.", "listener.name.other.plain.") for name in passwords
     ]
     with_name = dict.fromkeys(
-        ("http.console.schema.registry.user.info", "confluent.basic.auth.user.info"), f"user:{MARKER}"
+        ("http.console.schema.registry.user.info", "confluent.basic.auth.user.info", "http.console.users"),
+        f"user:{MARKER}",
     )
     broker = OttlaProcess(tmp_path, dict.fromkeys(names, MARKER) | with_name).start()
     try:

@@ -886,6 +886,41 @@ def test_a_group_without_members_is_reset_and_deleted(browser: Browser, console:
     browser.see("Group left is deleted.", "Listed are the groups")
 
 
+def test_a_user_logs_in_and_has_the_rights_that_the_rules_give(browser: Browser, tmp_path: Path) -> None:
+    broker = OttlaProcess(
+        tmp_path,
+        {
+            "http.listener": ":0",
+            "http.console.write": "true",
+            "http.console.users": "al\u00efce:a secret",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        },
+    )
+    broker.start()
+    address = re.findall(r"console +(http://[^#\s]+)", broker.log)[-1]
+    browser.open(address)
+    browser.see("This console is locked")
+    browser.picture("locked")
+    browser.fill("#user", "al\u00efce")
+    browser.fill("#token", "wrong")
+    browser.click("button", "Open")
+    browser.until(lambda: browser.run("return document.querySelector('#token')?.value === ''"), "it asks again")
+    browser.fill("#user", "al\u00efce")
+    browser.fill("#token", "a secret")
+    browser.click("button", "Open")
+    browser.see("No topics yet", "logged in as al\u00efce")
+    browser.click("summary span", "Create a topic")
+    browser.fill("#topic-name", "not.mine")
+    browser.click("button", "Create")
+    agree(browser)
+    browser.see("TOPIC_AUTHORIZATION_FAILED")
+    browser.click("footer button", "Log out")
+    browser.see("This console is locked")
+    broker.stop()
+    assert all("401" in each or "409" in each for each in browser.complaints())
+
+
 def test_users_and_quotas_are_set_and_removed(browser: Browser, console: str) -> None:
     browser.open(f"{console}#/access")
     browser.see("There is no authorizer")

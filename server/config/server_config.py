@@ -224,6 +224,14 @@ def parse_http_listener(text: str) -> tuple[str, int] | None:
     return match[1] or match[2] or LOOPBACK, int(match[3])
 
 
+def parse_console_users(text: str) -> dict[str, str]:
+    """Parse NAME:PASSWORD,NAME:PASSWORD into passwords by name; empty if the text is malformed."""
+    pairs = [each.strip().partition(":") for each in text.split(",")]
+    found = {name: password for name, _, password in pairs}
+    is_right = all(name and password for name, _, password in pairs) and len(found) == len(pairs)
+    return found if is_right else {}
+
+
 def _principal_problem(text: str) -> str | None:
     kind, _, name = text.partition(":")
     return None if kind and name else "must be TYPE:NAME, such as User:alice"
@@ -281,6 +289,12 @@ class HttpConfig:
         None,
         check=_principal_problem,
         doc="Principal, as User:NAME, whose rights by the authorizer's rules the console's changes have; by default all rights.",
+    )
+    http_console_users: str | None = _internal(
+        None,
+        kind=PASSWORD,
+        check=lambda text: None if parse_console_users(text) else "must be NAME:PASSWORD,NAME:PASSWORD",
+        doc="Who may log in to the console, as NAME:PASSWORD,...; their changes have the rights that User:NAME has by the authorizer's rules.",
     )
     http_console_token: str | None = _internal(
         None,

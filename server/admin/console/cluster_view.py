@@ -34,7 +34,8 @@ class ClusterView:
     async def overview(self, request: Request) -> dict[str, Any]:
         """Return the cluster's state, which every tab shows, and the actions that the page may offer."""
         cluster = self._broker.cluster
-        write = {"writeToken": self._access.token} if self._access.may_write else {}
+        # Who had to log in has what a change needs already, and a user may not have the token.
+        write = {"writeToken": self._access.token} if self._access.may_write and self._access.is_open else {}
         return {
             "version": __version__,
             "clusterId": cluster.cluster_id,
@@ -45,6 +46,8 @@ class ClusterView:
             "topics": len(cluster.topics),
             "nowMs": self._broker.now_ms(),
             "canWrite": self._access.may_write,
+            "user": self._access.user_of(request),
+            "isOpen": self._access.is_open,
             "hasRegistry": self._broker.config.http.http_console_schema_registry is not None,
             **write,
             **await self._partition_counts(),

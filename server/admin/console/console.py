@@ -223,7 +223,7 @@ def add_console(routes: Routes, broker: Broker, meters: Meters, pace: Pace) -> C
             "delete-schema": schemas.delete,
         }
         for name, handler in changes.items():
-            answer = _answered(_while_serving(broker, handler))
+            answer = _answered(_while_serving(broker, _acting(access, handler)))
             routes.post(f"/api/{name}", answer, body_bytes_max=BODY_BYTES_MAX, check=access.check)
     return partial(_work, learning, tail, history)
 
@@ -242,6 +242,14 @@ def _while_serving(broker: Broker, handler: View) -> View:
                 return await handler(request)
         except NotServing:
             raise Refused(503, "The broker does not serve yet, or not any more.") from None
+
+    return answer
+
+
+def _acting(access: Access, handler: View) -> View:
+    async def answer(request: Request) -> Any:
+        with requests.acting(access.principal_of(request)):
+            return await handler(request)
 
     return answer
 

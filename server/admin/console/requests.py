@@ -2,8 +2,9 @@
 
 Access: without a token for everybody who reaches the console, as long as it shows no more than a Kafka client on this machine could read
 anyway: the endpoint is bound to loopback, there is no authorizer, some listener takes clients without login and certificate, and the
-operator has not chosen a token. Otherwise only with the token, which lets its owner see everything and, with `http.console.write`,
-change what `http.console.principal` may change by the authorizer's rules; without that setting everything.
+operator has not chosen a token. Otherwise only with the token, or with a name and a password of `http.console.users`. Both let one see everything. With
+`http.console.write` the token's owner changes what `http.console.principal` may change by the authorizer's rules, without that setting
+everything; a user changes what User:NAME may change.
 
 Behind a proxy on this machine everybody seems to be here. So a request that says it was forwarded needs the token, too.
 
@@ -17,14 +18,18 @@ import hmac
 import re
 import secrets
 import shlex
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import trio
 
 from ottla.replication.cluster.peers import PeerUnavailable
+from ottla.server.admin.http.basic_authentication import authenticated
 from ottla.server.admin.http.routes import Refused, Request
+from ottla.server.config.server_config import parse_console_users
 from ottla.server.dispatch.context import THIS_BROKER, RequestContext
 from ottla.server.dispatch.dispatch import CloseConnection, all_routes
 from ottla.wire.answers import EncodedAnswer, PendingAnswer
@@ -45,7 +50,18 @@ _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forw
 class Access:
     """Access rules of the console, and its token. `is_open`: reading requires no token."""
 
-    def __init__(self, token: str | None, *, is_open: bool, may_write: bool) -> None:
+    def __init__(
+        self,
+        token: str | None,
+        *,
+        is_open: bool,
+        may_write: bool,
+        passwords: Mapping[str, str] | None = None,
+        principal: str | None = None,
+    ) -> None:
+        """`passwords`: by user name. `principal`: as which the token's owner makes changes; None: with all rights."""
+        self._passwords = {name: password.encode() for name, password in (passwords or {}).items()}
+        self._principal = principal
         self.token = token or secrets.token_urlsafe(24)
         self.is_generated = token is None
         self.is_open, self.may_write = is_open, may_write
@@ -57,8 +73,14 @@ class Access:
         assert broker.http_address is not None
         takes_anybody = any(each.security_protocol == "PLAINTEXT" for each in config.listeners)
         is_open = ip_address(broker.http_address[0]).is_loopback and broker.authorizer is None and takes_anybody
-        token = config.http.http_console_token
-        return cls(token, is_open=is_open and token is None, may_write=config.http.http_console_write)
+        token, users = config.http.http_console_token, parse_console_users(config.http.http_console_users or "")
+        return cls(
+            token,
+            is_open=is_open and token is None and not users,
+            may_write=config.http.http_console_write,
+            passwords=users,
+            principal=config.http.http_console_principal,
+        )
 
     def check(self, request: Request) -> None:
         """Raise Refused if the request needs the console's token and does not have it."""
@@ -66,15 +88,28 @@ class Access:
         if not (request.method in ("GET", "HEAD") and self.is_open and not is_forwarded):
             self.check_token(request)
 
+    def user_of(self, request: Request) -> str | None:
+        """Return the name with which a request is logged in; None: it has no name and password, or wrong ones."""
+        return authenticated(request, self._passwords.get) if self._passwords else None
+
+    def principal_of(self, request: Request) -> str | None:
+        """Return the principal as which an allowed request makes changes; None: with all rights."""
+        user = self.user_of(request)
+        return self._principal if user is None else f"User:{user}"
+
     def check_token(self, request: Request) -> None:
-        """Raise Refused if the request does not have the console's token."""
+        """Raise Refused if the request has neither the console's token nor the login of a user."""
+        if self.user_of(request) is not None:
+            return
         given = request.headers.get("authorization", "")
         is_bearer = given[: len(_SCHEME)].lower() == _SCHEME
         # In constant time, which does not tell how much of the token is right.
         if not is_bearer or not hmac.compare_digest(
             given[len(_SCHEME) :].encode("utf-8", "replace"), self.token.encode()
         ):
-            raise Refused(401, "The console asks for its token, which the broker's start has told.", _CHALLENGE)
+            raise Refused(
+                401, "The console asks for its token, which the broker's start has told, or for a login.", _CHALLENGE
+            )
 
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
@@ -196,13 +231,26 @@ CONTROLLER_S = 30.0
 _HERE = "/127.0.0.1"
 
 
-async def change(broker: Broker, request: Message, version: int | None = None) -> Any:
-    """Call the handler of a request that changes something, as the principal `http.console.principal`.
+_acting: ContextVar[str | None] = ContextVar("the principal of a change", default=None)
 
-    Without that setting the console has all rights. `version` None: the latest. Raises Refused if the handler fails.
+
+@contextmanager
+def acting(principal: str | None) -> Iterator[None]:
+    """Make the changes of this block as a principal; None: with all rights."""
+    before = _acting.set(principal)
+    try:
+        yield
+    finally:
+        _acting.reset(before)
+
+
+async def change(broker: Broker, request: Message, version: int | None = None) -> Any:
+    """Call the handler of a request that changes something, as the principal of the enclosing `acting`.
+
+    `version` None: the latest. Raises Refused if the handler fails.
     """
     version = request.versions.last if version is None else version
-    principal = broker.config.http.http_console_principal
+    principal = _acting.get()
     if principal is not None:
         return await _called(broker, request, version, principal, _HERE)
     if all_routes()[request.api_key].forwarded and broker.is_in_cluster and broker.member.controller is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.server.admin.console import access_view, topic_changes
+from ottla.server.admin.console.requests import Access
 from ottla.server.admin.console.requests import ask as ask_handler
 from ottla.server.admin.http.routes import Refused, Request
 from ottla.server.broker import Broker
 from ottla.server.cli.cli import parser_for
+from ottla.server.config.broker_config import ConfigError, load_config
 from ottla.server.tests.admin.test_console_groups import assignment_of, commit, joined
 from ottla.server.tests.admin.test_console_transactions import HANGING_ID, LATE_MS, begun, write_open
 from ottla.server.tests.console_client import ask, make_topic, running, write
@@ -265,6 +268,47 @@ async def test_the_rules_for_the_consoles_principal_decide(tmp_path: Path) -> No
         ):
             assert "TOPIC_AUTHORIZATION_FAILED" in await refused(broker, name, **body)
         assert broker.partition("t", 0).high_watermark == 0
+
+
+def login(name: str, password: str) -> dict[str, str]:
+    return {"Authorization": f"Basic {b64encode(f'{name}:{password}'.encode()).decode()}"}
+
+
+async def test_a_users_changes_have_the_rights_of_that_user(tmp_path: Path) -> None:
+    more = MORE | AUTHORIZED | {"http_console_users": "alice:a:secret, b\u00f6b:other", "http_console_token": TOKEN}
+    async with running(tmp_path, **more) as broker:
+        alice, bob = login("alice", "a:secret"), login("b\u00f6b", "other")
+        overview = (await ask(broker, "/api/overview", headers=alice)).json
+        assert (overview["user"], overview["canWrite"], overview["isOpen"]) == ("alice", True, False)
+        # It would give all rights.
+        assert (
+            "writeToken" not in overview
+            and TOKEN.encode() not in (await ask(broker, "/api/settings", headers=alice)).body
+        )
+        rule = RULE | {"name": "t", "pattern": "literal", "host": "127.0.0.1", "operation": "create"}
+        topic = {"name": "t", "partitions": 1}
+        for headers, status in ((alice, 409), (bob, 409), (login("alice", "other"), 401), (login("eve", ""), 401)):
+            assert (await ask(broker, "/api/create-topic", body=topic, headers=headers)).status == status
+        assert (await ask(broker, "/api/add-acl", body=rule, headers=alice)).status == 409
+        assert (await ask(broker, "/api/add-acl", body=rule, token=TOKEN)).status == 200
+        assert (await ask(broker, "/api/create-topic", body=topic, headers=bob)).status == 409
+        assert (await ask(broker, "/api/create-topic", body=topic, headers=alice)).status == 200
+        assert "t" in broker.cluster.topics
+
+
+@pytest.mark.parametrize("text", ["alice", "alice:", ":secret", "alice:a,alice:b", "alice:a,,bob:b", ""])
+def test_users_that_are_malformed_are_refused_without_their_passwords(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"NAME:PASSWORD") as refusal:
+        load_config({"http.console.users": text})
+    assert "secret" not in str(refusal.value)
+
+
+@given(given=st.text(max_size=40))
+def test_no_other_login_is_as_good(given: str) -> None:
+    access = Access(TOKEN, is_open=False, may_write=True, passwords={"alice": "a secret"})
+    for header in (given, f"Basic {given}", f"Basic {b64encode(given.encode()).decode()}"):
+        with pytest.raises(Refused):
+            access.check(Request(method="GET", path="/", headers={"authorization": header}))
 
 
 JSON = st.recursive(

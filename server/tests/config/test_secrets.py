@@ -47,7 +47,8 @@ PREFIXES = ("", "listener.name.external.", "listener.name.external.scram-sha-256
 UNKNOWN = ("plugin.key", "ssl.keystore.pasword", "listener.name.external.no.such")
 KEY_OF_MECHANISM = "listener.name.external.scram-sha-256.sasl.jaas.config"
 KEY = "listener.name.x.ssl.key.password"
-USERS = ("http.console.schema.registry.user.info", "confluent.basic.auth.user.info")  # a name and a password each
+USERS = ("http.console.schema.registry.user.info", "confluent.basic.auth.user.info", "http.console.users")
+"""Settings with a name and a password each."""
 
 
 def given_at_start() -> dict[str, str]:

@@ -15,12 +15,17 @@ export function takeToken() {
   try { keepToken(decodeURIComponent(match[1])); } catch (error) { if (!(error instanceof URIError)) throw error; }
 }
 
-export function keepToken(token) { writeToken = ""; sessionStorage.setItem(KEPT, token); }
-export function takeWriteToken(token) { writeToken = token || ""; }
+const keep = (header) => { writeToken = ""; sessionStorage.setItem(KEPT, header); };
+export const keepToken = (token) => keep("Bearer " + token);
+export const keepLogin = (user, password) => keep("Basic " + btoa(String.fromCharCode(...new TextEncoder().encode(`${user}:${password}`))));
+export function forget() { writeToken = ""; sessionStorage.removeItem(KEPT); }
+export function takeWriteToken(token) { writeToken = token ? "Bearer " + token : ""; }
 
-function headers(token) { return token ? { Authorization: "Bearer " + token } : {}; }
-// What the broker itself has told comes first: a link from elsewhere may have brought another one.
-const readToken = () => writeToken || sessionStorage.getItem(KEPT);
+// What the broker itself has told comes first: a link from elsewhere may have brought another token.
+function headers() {
+  const header = writeToken || sessionStorage.getItem(KEPT);
+  return header ? { Authorization: header } : {};
+}
 
 async function answered(request) {
   let response;
@@ -40,7 +45,7 @@ const address = (name, parameters) => {
 };
 
 export async function get(name, parameters = {}, signal = undefined) {
-  return (await answered(fetch(address(name, parameters), { headers: headers(readToken()), signal }))).json();
+  return (await answered(fetch(address(name, parameters), { headers: headers(), signal }))).json();
 }
 
 // Signals for the questions of a view. The next signal, or the end of the view, aborts the one before: no older answer comes after a newer one.
@@ -56,13 +61,13 @@ export function replacing(ended) {
 }
 
 export async function post(name, body) {
-  const options = { method: "POST", headers: { "Content-Type": "application/json", ...headers(readToken()) } };
+  const options = { method: "POST", headers: { "Content-Type": "application/json", ...headers() } };
   return (await answered(fetch(address(name, {}), { ...options, body: JSON.stringify(body) }))).json();
 }
 
 // Server-sent events, read by fetch because EventSource sends no token.
 export async function* events(name, parameters, signal) {
-  const response = await answered(fetch(address(name, parameters), { headers: headers(readToken()), signal }));
+  const response = await answered(fetch(address(name, parameters), { headers: headers(), signal }));
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   while (true) {

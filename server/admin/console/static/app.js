@@ -1,6 +1,6 @@
 // Where the page begins: the tabs, the view that the address names, and what is told on every tab.
 
-import { get, keepToken, Refusal, takeToken, takeWriteToken } from "./api.js";
+import { forget, get, keepLogin, keepToken, Refusal, takeToken, takeWriteToken } from "./api.js";
 import { empty, every, h, many, refill } from "./dom.js";
 import { showAccess } from "./access.js";
 import { showBrokers } from "./brokers.js";
@@ -50,12 +50,17 @@ async function tried(work, { kind = "action", missing = null } = {}) {
 
 function askForToken() {
   leave.abort();
-  const field = h("input", { type: "password", id: "token", autocomplete: "off", required: true });
-  const submit = (event) => { event.preventDefault(); keepToken(field.value); start(); };
+  state.overview = null;
+  const user = h("input", { id: "user", autocomplete: "username", spellcheck: "false" }), secret = h("input", { type: "password", id: "token", autocomplete: "current-password", required: true });
+  const submit = (event) => {
+    event.preventDefault();
+    if (user.value) keepLogin(user.value, secret.value); else keepToken(secret.value);
+    start();
+  };
   refill(main, h("h1", {}, "This console is locked"),
-    h("p", { class: "lead" }, "The start of the broker has printed an address with a token, or its operator has set http.console.token."),
-    h("form", { class: "bar", onsubmit: submit }, h("label", { for: "token" }, "Token", field), h("button", { class: "main" }, "Open")));
-  field.focus();
+    h("p", { class: "lead" }, "The start of the broker has printed an address with a token, or its operator has set http.console.token or http.console.users."),
+    h("form", { class: "bar", onsubmit: submit }, h("label", { for: "user" }, "User, empty with a token", user), h("label", { for: "token" }, "Token or password", secret), h("button", { class: "main" }, "Open")));
+  user.focus();
 }
 
 // The view that the address names, and its parameters; no view if there is none of that name.
@@ -120,7 +125,8 @@ function tellHealth(overview) {
   if (health.textContent !== text) refill(health, text);
   refill(document.getElementById("about"),
     `ottla ${overview.version} · broker ${overview.nodeId} of cluster ${overview.clusterId}` +
-    (overview.canWrite ? "" : " · read-only: start with --console-write to make changes here"));
+    (overview.user ? ` · logged in as ${overview.user}` : "") + (overview.canWrite ? "" : " · read-only: start with --console-write to make changes here"),
+    !overview.isOpen && [" · ", h("button", { type: "button", class: "plain", "data-key": "leave", onclick: () => { forget(); location.reload(); } }, "Log out")]);
 }
 
 async function look() {
