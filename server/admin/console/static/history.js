@@ -21,12 +21,12 @@ export async function showHistory({ main, signal, poll }) {
   const charts = h("div", { class: "charts" }), removed = h("div");
   refill(main, h("h1", {}, "The last hour of this broker"), h("p", { class: "lead" }, "One value every ten seconds, kept by the broker while it runs with HTTP."), charts,
     h("h2", {}, "Removed records"), removed);
-  const isNew = changes(charts);
+  const isNew = changes(charts), areNew = changes(removed);
   await poll(5000, async () => {
     const found = await get("history", {}, signal);
     const width = widthOf(charts);
     if (isNew([found, width])) refill(charts, all(found, width));
-    await latestRemovals(removed, link, signal);
+    await latestRemovals(removed, areNew, link, signal);
   });
 }
 

@@ -31,9 +31,10 @@ export function removalsOf(removals) {
     removalTable(removals, "Removed records")];
 }
 
-// The latest removals from all topics, also from those that are deleted.
-export async function latestRemovals(container, link, signal) {
+// The latest removals from all topics, also from those that are deleted. `isNew` tells whether an answer differs from what is shown.
+export async function latestRemovals(container, isNew, link, signal) {
   const { removals } = await get("removals", {}, signal);
+  if (!isNew(removals)) return;
   refill(container, removals.length ? removalTable(removals, "Removed records", [["Topic", (each) => link(each.topic, "topic", each.topic)]])
     : h("p", { class: "soft" }, "None since the start of this broker."));
 }
