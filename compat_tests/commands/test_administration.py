@@ -69,6 +69,7 @@ def test_a_groups_offsets_and_end(ottla, created, admin, unique):
     assert "does not exist" in ottla("groups", "delete", group, "--yes", status=1).err
 
 
+@pytest.mark.one_broker("it names the only one")
 def test_settings_say_where_they_come_from(ottla, created, admin):
     topic = created()
     [told] = ottla("configs", "topic", topic, "retention.ms", "--json").json[0]["settings"]
@@ -146,6 +147,7 @@ def test_transactions(ottla, created, servers, unique):
         producer.commit_transaction(60)
 
 
+@pytest.mark.one_broker("it names the only one")
 def test_what_needs_several_brokers_or_logins_says_so(ottla, created):
     topic = created()
     assert ottla("reassign").out == "nothing is being moved\n"

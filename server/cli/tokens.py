@@ -182,7 +182,9 @@ def _create(cluster: Cluster, options: argparse.Namespace) -> int:
         renewers=renewers,
         max_lifetime_ms=options.max_lifetime,
     )
-    made = _made(cluster, request)
+    answers: list[CreateDelegationTokenResponse] = []
+    carry_out([Step("a token is made", lambda: answers.append(_made(cluster, request)))])
+    [made] = answers
     secret = base64.b64encode(made.hmac).decode()
     value = {
         "token": made.token_id,
