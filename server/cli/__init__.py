@@ -25,6 +25,7 @@ features.py         `ottla features`: levels of features
 generate.py         `ottla generate`: makes test data
 groups.py           `ottla groups`: groups and their offsets; group_members.py: their members; group_changes.py: reset, delete
 help.py             `ottla help`: prints the help of commands
+man_pages.py        `ottla help --man`: pages for man
 logs.py             `ottla logs`: dumps log files
 ping.py             `ottla ping`: does a broker answer
 places.py           options that name partitions and offsets
