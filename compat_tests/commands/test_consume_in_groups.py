@@ -126,6 +126,18 @@ def test_a_signal_commits_and_leaves(ottla, topic, servers, unique, protocol, se
     assert committed(ottla, group) == [5, 5] and described(ottla, group)["members"] == []
 
 
+def test_a_signal_that_nohup_ignores_ends_nothing(topic, servers, unique):
+    ignoring = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)}
+    with running(servers, topic, "-q", "-g", unique("group"), **ignoring) as process:
+        for _ in range(10):
+            process.stdout.readline()
+        process.send_signal(signal.SIGHUP)
+        write(servers, topic, 2)
+        assert len([process.stdout.readline() for _ in range(2)]) == 2
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_partitions_are_shared_with_another_make(ottla, topic, servers, unique, protocol):
     """When another member comes, it gets a partition from where the command was; when it goes the command gets that back."""

@@ -28,7 +28,9 @@ class Interruption:
 
     def __enter__(self) -> Self:
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            self._before[each] = signal.signal(each, self._on_signal)
+            # Under nohup, and in the background of a script, some are ignored on purpose.
+            if signal.getsignal(each) != signal.SIG_IGN:
+                self._before[each] = signal.signal(each, self._on_signal)
         return self
 
     def __exit__(self, *_: object) -> None:
