@@ -8,12 +8,10 @@ from __future__ import annotations
 import csv
 import itertools
 import json
-import os
 import re
 import urllib.request
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
+from concurrent.futures import Future
 
 import pytest
 from compat_tests.registry.conftest import RegistryProcess
@@ -24,19 +22,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 selenium = pytest.importorskip("selenium")
 
 from compat_tests.console.browser import CHROMIUM, DRIVER, NARROW, Accessible, Browser
+from compat_tests.console.pages import agree, produce
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 FOR_README = (1000, 740)
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not on this machine")
-
-
-@pytest.fixture(scope="module")
-def opening(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Future[Browser]]:
-    """A browser that opens while the broker starts."""
-    pictures = Path(os.environ.get("OTTLA_SCREENSHOTS") or tmp_path_factory.mktemp("screenshots"))
-    with ThreadPoolExecutor(1) as pool:
-        yield pool.submit(Browser, pictures)
 
 
 BILL = {"type": "record", "name": "shop.Bill", "fields": [{"name": "customer", "type": "string"}]}
@@ -75,35 +66,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory, opening: Future[Browser]) -
     yield broker
     registry.stop()
     broker.stop()
-
-
-@pytest.fixture(scope="module")
-def chromium(opening: Future[Browser]) -> Iterator[Browser]:
-    browser = opening.result()
-    yield browser
-    browser.close()
-
-
-@pytest.fixture
-def browser(chromium: Browser) -> Iterator[Browser]:
-    chromium.look()
-    chromium.complaints()
-    yield chromium
-    assert chromium.complaints() == []
-
-
-@pytest.fixture(scope="module")
-def console(broker: OttlaProcess) -> str:
-    found = re.search(r"console +(http://\S+)", broker.log)
-    assert found is not None
-    return found[1]
-
-
-def produce(broker: OttlaProcess, topic: str, *values: str | bytes, **more: object) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
-    for each in values:
-        producer.produce(topic, each, **more)
-    assert producer.flush(60) == 0
 
 
 def test_topics_and_one_topic_as_a_picture(browser: Browser, console: str, broker: OttlaProcess) -> None:
@@ -399,14 +361,6 @@ def test_a_record_is_produced_where_java_and_librdkafka_would_put_it(
     browser.picture("produce")
     browser.click("#produce button", "Produce")
     browser.see(f"Written to partition {placed[0]} at offset", "by librdkafka", "by the console <b>", "trace")
-
-
-def agree(browser: Browser) -> str:
-    """Say yes to the page's question; return the question."""
-    alert = browser.until(lambda: browser.driver.switch_to.alert, "the page asks")
-    text = str(alert.text)
-    alert.accept()
-    return text
 
 
 def open_retention(browser: Browser, console: str) -> None:
@@ -823,130 +777,6 @@ def test_transactions_and_the_producers_of_a_partition(browser: Browser, console
     browser.click("main a", "busy 1")
     browser.see("Producers of busy 1", "Open transactions", "open")
     browser.picture("producers")
-
-
-def test_a_topic_is_created_changed_and_deleted(browser: Browser, console: str, broker: OttlaProcess) -> None:
-    browser.open(console)
-    browser.click("summary span", "Create a topic")
-    browser.fill("#topic-name", "made.here")
-    browser.fill("#topic-partitions", "2")
-    browser.fill("#topic-configs", "retention.ms=60000")
-    browser.click("button", "Create")
-    browser.until(lambda: browser.driver.switch_to.alert, "it asks").dismiss()
-    browser.click("button", "Create")
-    assert agree(browser) == "Create the topic made.here?"
-    where = f"-b {broker.bootstrap}"
-    browser.see(
-        "Topic made.here is created.", f"ottla topics create made.here -p 2 -c retention.ms=60000 {where}", "Replicas"
-    )
-    browser.click("summary span", "Change this topic")
-    browser.fill("#more-partitions", "5")
-    browser.click("button", "Add partitions")
-    assert "cannot be taken away" in agree(browser)
-    browser.see(f"ottla topics alter made.here -p 5 {where}")
-    browser.until(lambda: len(browser.driver.find_elements(By.CSS_SELECTOR, ".picture li")) == 5, "5 partitions")
-    browser.picture("changed-topic")
-    produce(broker, "made.here", "a", "b", partition=0)
-    browser.click("button", "Delete records")
-    assert "all records of made.here" in agree(browser)
-    browser.see("begin now: 0 at 2", f"ottla topics trim made.here --to-latest {where}")
-    browser.click("#done button", "Close")
-    browser.until(lambda: "by a command" not in browser.text, "it is closed")
-    browser.fill("#trim-partition", "7")
-    browser.click("button", "Delete records")
-    agree(browser)
-    browser.see("UNKNOWN_TOPIC_OR_PARTITION")
-    # What the page asks by itself does not take the refusal away.
-    looks = "return performance.getEntriesByType('resource').filter((each) => each.name.includes('/api/topic?')).length"
-    before = browser.run(looks)
-    browser.until(lambda: browser.run(looks) > before + 1, "it looks again")
-    browser.see("UNKNOWN_TOPIC_OR_PARTITION")
-    browser.click("#notice button", "Close")
-    browser.until(lambda: "UNKNOWN_TOPIC" not in browser.text, "it is closed")
-    assert all("404" in each for each in browser.complaints())  # the refusal
-    browser.click("button", "Delete this topic")
-    assert "with all its records" in agree(browser)
-    browser.see("Topic made.here is deleted.", "orders")
-    assert browser.driver.find_elements(By.LINK_TEXT, "made.here") == []
-
-
-def test_a_group_without_members_is_reset_and_deleted(browser: Browser, console: str, broker: OttlaProcess) -> None:
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "left", "enable.auto.commit": False})
-    consumer.commit(offsets=[TopicPartition("busy", 0, 5)], asynchronous=False)
-    consumer.close()
-    browser.open(f"{console}#/group/classic/left")
-    browser.see("Nobody is in the group")
-    browser.click("summary span", "Change this group")
-    browser.click("button", "Reset")
-    assert "from the first record" in agree(browser)
-    browser.see("Group left goes on from busy 0 at 0.", "ottla groups reset left --all-topics --to-earliest --execute")
-    browser.picture("changed-group")
-    browser.click("button", "Delete this group")
-    agree(browser)
-    browser.see("Group left is deleted.", "Listed are the groups")
-
-
-def test_a_user_logs_in_and_has_the_rights_that_the_rules_give(browser: Browser, tmp_path: Path) -> None:
-    broker = OttlaProcess(
-        tmp_path,
-        {
-            "http.listener": ":0",
-            "http.console.write": "true",
-            "http.console.users": "al\u00efce:a secret",
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:ANONYMOUS",
-        },
-    )
-    broker.start()
-    address = re.findall(r"console +(http://[^#\s]+)", broker.log)[-1]
-    browser.open(address)
-    browser.see("This console is locked")
-    browser.picture("locked")
-    browser.fill("#user", "al\u00efce")
-    browser.fill("#token", "wrong")
-    browser.click("button", "Open")
-    browser.until(lambda: browser.run("return document.querySelector('#token')?.value === ''"), "it asks again")
-    browser.fill("#user", "al\u00efce")
-    browser.fill("#token", "a secret")
-    browser.click("button", "Open")
-    browser.see("No topics yet", "logged in as al\u00efce")
-    browser.click("summary span", "Create a topic")
-    browser.fill("#topic-name", "not.mine")
-    browser.click("button", "Create")
-    agree(browser)
-    browser.see("TOPIC_AUTHORIZATION_FAILED")
-    browser.click("footer button", "Log out")
-    browser.see("This console is locked")
-    broker.stop()
-    assert all("401" in each or "409" in each for each in browser.complaints())
-
-
-def test_users_and_quotas_are_set_and_removed(browser: Browser, console: str) -> None:
-    browser.open(f"{console}#/access")
-    browser.see("There is no authorizer")
-    browser.click("main a", "Users")
-    browser.see("No users yet")
-    browser.click("summary span", "Add a user, or set another password")
-    browser.fill("#user-name", "alice <b>")
-    browser.fill("#user-password", "a secret")
-    browser.click("button", "Set")
-    assert "secret" not in agree(browser)
-    browser.see("User alice <b> is added.", "ottla users add 'alice <b>'", "SCRAM-SHA-512, 4,096 iterations")
-    assert "secret" not in browser.text
-    browser.picture("users")
-    browser.click("main button", "Remove")
-    agree(browser)
-    browser.see("cannot log in by SCRAM-SHA-512 any more", "No users yet")
-    browser.click("main a", "Quotas")
-    browser.click("summary span", "Set a quota")
-    browser.fill("#quota-user", "*")
-    browser.fill("#quota-value", "1024")
-    browser.click("button", "Set")
-    agree(browser)
-    browser.see("ottla quotas set producer_byte_rate=1024 --user-defaults", "User others without a quota", "1,024")
-    browser.click("main button", "Remove")
-    agree(browser)
-    browser.see("producer_byte_rate is removed.", "No quotas yet")
 
 
 def test_a_schema_is_checked_registered_and_deleted(browser: Browser, console: str) -> None:
