@@ -214,9 +214,14 @@ def _encryptions(broker: Broker) -> dict[str, Encryption]:
 def calls_of(broker: Broker) -> tuple[Calls, Calls]:
     """Return the call tables of inter-broker listeners and of client listeners."""
     is_in_cluster, has_receiver = broker.is_in_cluster, broker.receiver is not None
+    has_older = broker.config.server.older_api_versions_enable
     return (
-        Calls(served_routes(is_in_cluster=is_in_cluster, has_receiver=has_receiver), is_open=False),
-        Calls(client_routes(is_in_cluster=is_in_cluster, has_receiver=has_receiver), is_open=False),
+        Calls(
+            served_routes(is_in_cluster=is_in_cluster, has_receiver=has_receiver), is_open=False, has_older=has_older
+        ),
+        Calls(
+            client_routes(is_in_cluster=is_in_cluster, has_receiver=has_receiver), is_open=False, has_older=has_older
+        ),
     )
 
 

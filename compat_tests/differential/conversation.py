@@ -25,6 +25,7 @@ from compat_tests.support.brokers import wait_until
 from compat_tests.support.raw import receive_frame
 from compat_tests.support.wire_client import WireClient
 
+from ottla.server.dispatch.apis import APIS
 from ottla.server.dispatch.dispatch import response_class_of
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -50,7 +51,11 @@ class Topic(NamedTuple):
 
 
 # What Apache Kafka 4 no longer parses and 3.9 still does, of the versions that Ottla serves (KIP-896).
-ONLY_IN_3 = {"ProduceRequest": VersionRange.parse("0-2"), "FetchRequest": VersionRange.parse("0-3")}
+ONLY_WITH_SETTING = {f"{api.name}Request": api.older for api in APIS if api.older is not None}
+ONLY_IN_3 = {"ProduceRequest": VersionRange.parse("0-2"), "FetchRequest": VersionRange.parse("0-3")} | ONLY_WITH_SETTING
+OLDER = {"older.api.versions.enable": "true"}
+"""Settings with which Ottla serves the older versions of `APIS`. Kafka passes over a setting that it does not know."""
+
 # The newest versions that 3.9 knows, where 4 knows newer ones.
 NEWEST_IN_3 = {
     "ProduceRequest": 11,
@@ -71,6 +76,12 @@ def release_for(subject: type[Message], version: int) -> str:
     """The release of Apache Kafka that speaks this version: "kafka_4" or "kafka_3"."""
     old = ONLY_IN_3.get(subject.__name__)
     return "kafka_3" if old is not None and version in old else "kafka_4"
+
+
+def served_versions(request: type[Message], *, has_older: bool = False) -> VersionRange:
+    """The versions that Ottla serves, with `OLDER` or without."""
+    older = ONLY_WITH_SETTING.get(f"{request.__name__}")
+    return request.versions if has_older or older is None else VersionRange(older.last + 1, request.versions.last)
 
 
 def newest(request: type[Message], release: str = "kafka_4") -> int:
@@ -294,8 +305,9 @@ def scenario(
 
     `settings` are the broker's, for scenarios that need others than `support.brokers.SETTINGS`.
     """
-    wanted = VersionRange.parse(versions) if versions else subject.versions
-    chosen = tuple(each for each in range(subject.versions.first, subject.versions.last + 1) if each in wanted)
+    served = served_versions(subject, has_older=settings == OLDER)
+    wanted = VersionRange.parse(versions) if versions else served
+    chosen = tuple(each for each in range(served.first, served.last + 1) if each in wanted)
     assert chosen, f"no version of {subject.__name__} is in {versions}"
 
     def register(play: Callable[[Talk], None]) -> Callable[[Talk], None]:

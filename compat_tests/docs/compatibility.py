@@ -54,8 +54,9 @@ HEAD = """\
 This page is made by `python -m compat_tests.docs.compatibility` from what the broker and its tests declare; a test fails when it is not
 up to date.
 
-To clients Ottla looks like one Apache Kafka {release} broker that also still understands the oldest Fetch requests. Every version of
-every request is [told to both and compared field by field](../compat_tests/README.md).
+To clients Ottla looks like one Apache Kafka {release} broker that also still understands the oldest Fetch requests. With
+`older.api.versions.enable=true` it serves ListOffsets v0, CreateTopics v0 and v1 and DeleteTopics v0, too, as Kafka 3.9 does: Burrow and
+other old tools send them. Every version of every request is [told to both and compared field by field](../compat_tests/README.md).
 
 ## Clients
 

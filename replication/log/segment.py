@@ -459,10 +459,14 @@ class Segment(SegmentFiles):
         # any time nothing is certain: the file may be a lost one.
         return self.offset_index.last_entry()[1] if self.time_index.entries else 0
 
+    def modified_ms(self) -> int:
+        """Return the time at which the file of the records was last written. Raises OSError."""
+        return self._files.storage.modified_ms(self._log.path)
+
     def largest_timestamp(self) -> int:
         """Return the highest timestamp, or the file's modification time if records have none; for retention."""
         timestamp = self.max_timestamp
-        return timestamp if timestamp >= 0 else self._files.storage.modified_ms(self._log.path)
+        return timestamp if timestamp >= 0 else self.modified_ms()
 
     # --- snapshots -----------------------------------------------------------------------------------------------------
 

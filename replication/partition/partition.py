@@ -486,6 +486,12 @@ class Partition(LocalReplica):
         is_behind = self.high_watermark < self.leader_epoch_start_offset
         return look_up(log, timestamp, bound=bound, leader_epoch=self.leader_epoch, is_behind=is_behind, search=search)
 
+    def log_of_offsets(self, *, only_from_leader: bool = True) -> PartitionLog:
+        """Return the log for a look at its offsets. Raises KafkaError if this broker may not tell them."""
+        log = self._readable_log(NO_LEADER_EPOCH, only_from_leader=only_from_leader)
+        log.log_directory.check_online()
+        return log
+
     def holders(self, offset: int) -> list[Holder]:
         """Return followers that may serve a consumer at this offset; empty if this broker does not lead."""
         return [] if self.followers is None or not self.is_leader else self.followers.holders(offset)

@@ -82,6 +82,12 @@ class ServerConfig:
         doc="Who may read the files of the data directories: the broker's user alone, its group too, or all; what is there already"
         " keeps its modes.",
     )
+    older_api_versions_enable: bool = setting(
+        False,
+        internal=True,
+        doc="Whether ListOffsets v0, CreateTopics v0 and v1 and DeleteTopics v0 are served, which Kafka 4 has dropped and tools such as"
+        " Burrow still send.",
+    )
     socket_request_max_bytes: int = setting(104_857_600, minimum=1, doc="Largest request accepted.")
     telemetry_max_bytes: int = setting(
         1_048_576,

@@ -50,21 +50,28 @@ class Api:
     """Allowed to be longer than other requests: it has a field of bytes, and nothing that costs for each of many."""
     pipelined: bool = False
     """Handled while answers to earlier requests of the connection are pending."""
+    older: VersionRange | None = None
+    """Versions below these that Kafka 3.9 had: advertised and served with `older.api.versions.enable`. None: there are none."""
 
     def __post_init__(self) -> None:
         # A broker that is alone has no others that could ask.
         self.in_cluster_only |= self.between_brokers
         self.unmetered |= self.between_brokers
 
+    def served(self, *, has_older: bool) -> VersionRange:
+        """Return the versions that are served; `has_older`: those of Kafka 3.9, too."""
+        return VersionRange(self.older.first, self.versions.last) if has_older and self.older else self.versions
 
-def _api(api_key: int, name: str, versions: str, module: str, **options: bool) -> Api:
-    return Api(name, api_key, VersionRange.parse(versions), module, **options)
+
+def _api(api_key: int, name: str, versions: str, module: str, *, older: str | None = None, **options: bool) -> Api:
+    told = None if older is None else VersionRange.parse(older)
+    return Api(name, api_key, VersionRange.parse(versions), module, older=told, **options)
 
 
 APIS: Final = (
     _api(0, "Produce", "0-13", "produce", pipelined=True),
     _api(1, "Fetch", "0-18", "fetch", abandonable=True, answers_at_length=True),
-    _api(2, "ListOffsets", "1-11", "list_offsets", reads_only=True),
+    _api(2, "ListOffsets", "1-11", "list_offsets", older="0", reads_only=True),
     _api(3, "Metadata", "0-13", "metadata", answers_at_length=True, few_at_once=True, reads_only=True),
     _api(4, "LeaderAndIsr", "5-7", "controller_requests", between_brokers=True),
     _api(5, "StopReplica", "3-4", "controller_requests", between_brokers=True),
@@ -81,8 +88,8 @@ APIS: Final = (
     _api(16, "ListGroups", "0-5", "groups", answers_at_length=True, few_at_once=True, reads_only=True),
     _api(17, "SaslHandshake", "0-1", "sasl"),
     _api(18, "ApiVersions", "0-5", "api_versions"),
-    _api(19, "CreateTopics", "2-7", "create_topics", answers_at_length=True, forwarded=True),
-    _api(20, "DeleteTopics", "1-6", "delete_topics", forwarded=True),
+    _api(19, "CreateTopics", "2-7", "create_topics", older="0-1", answers_at_length=True, forwarded=True),
+    _api(20, "DeleteTopics", "1-6", "delete_topics", older="0", forwarded=True),
     _api(21, "DeleteRecords", "0-2", "delete_topics"),
     _api(22, "InitProducerId", "0-5", "producer_ids"),
     _api(23, "OffsetForLeaderEpoch", "2-4", "offset_for_leader_epoch", reads_only=True),

@@ -95,8 +95,9 @@ class Calls:
     brokers until the controller names them, and a client that gets an empty list of brokers may never connect again.
     """
 
-    def __init__(self, routes: dict[int, Route], *, is_open: bool = True) -> None:
-        self._routes = routes
+    def __init__(self, routes: dict[int, Route], *, is_open: bool = True, has_older: bool = False) -> None:
+        """`has_older`: serve also the older versions that only Kafka 3.9 has."""
+        self._routes, self._has_older = routes, has_older
         self._made: dict[int, Call] = {}
         # The dictionary's own method, because every request needs it.
         self.get = self._made.get
@@ -118,7 +119,7 @@ class Calls:
         # As in Kafka the connection ends: without a declaration the layout of the header's rest is unknown.
         if route is None:
             raise ProtocolViolation(f"the request {api_name(api_key)} (version {version}) is not served here")
-        if version in route.versions:
+        if version in route.versions or (self._has_older and version in route.served(has_older=True)):
             return self._made.get((api_key << 16) + version)
         if api_key != API_VERSIONS_KEY:
             raise ProtocolViolation(f"{route.name} version {version} is not served")
@@ -136,7 +137,7 @@ class Calls:
         """Make the call for which `find` returned None. Its codecs are loaded, or generated, in a thread."""
         route = self._routes[api_key]
         # Only ApiVersions comes here so, and it is answered in format 0.
-        if version not in route.versions:
+        if api_key == API_VERSIONS_KEY and version not in route.versions:
             version = 0
         made = await made_call(route, version)
         # Two connections may ask for the same at once; the call that is in use stays.

@@ -21,10 +21,10 @@ class CreatableTopic(Struct):
     configs: list[CreatableTopicConfig] = field(Array(CreatableTopicConfig))
 
 
-class CreateTopicsRequest(Message, key=19, versions="2-7", flexible="5+"):
+class CreateTopicsRequest(Message, key=19, versions="0-7", flexible="5+"):
     """CreateTopics (key 19): create topics, each with counts of partitions and replicas, or with assigned replicas.
 
-    v2 throttle time   v3 answers before throttling   v4 counts of -1 mean the broker's defaults (KIP-464)
+    v1 only validates if asked for; error texts   v2 throttle time   v3 answers before throttling   v4 counts of -1 mean the broker's defaults (KIP-464)
     v5 flexible; the response has the new topic's configs (KIP-525)   v6 THROTTLING_QUOTA_EXCEEDED (KIP-599)
     v7 topic id in the response (KIP-516)
     """
@@ -46,7 +46,7 @@ class CreatableTopicResult(Struct):
     name: str = field(String)
     topic_id: bytes = field(Uuid, versions="7+", default=ZERO_UUID)
     error_code: int = field(Int16)
-    error_message: str | None = field(Text, versions="1+", nullable="0+")
+    error_message: str | None = field(Text, versions="1+", nullable="0+", default="")
     topic_config_error_code: int = field(Int16, versions="5+", tag=0, default=0)
     num_partitions: int = field(Int32, versions="5+", default=-1)
     replication_factor: int = field(Int16, versions="5+", default=-1)
@@ -55,7 +55,7 @@ class CreatableTopicResult(Struct):
     )
 
 
-class CreateTopicsResponse(Message, key=19, versions="2-7", flexible="5+"):
+class CreateTopicsResponse(Message, key=19, versions="0-7", flexible="5+"):
     throttle_time_ms: int = field(Int32, versions="2+", default=0)
     topics: list[CreatableTopicResult] = field(Array(CreatableTopicResult))
 

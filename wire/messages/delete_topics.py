@@ -8,7 +8,7 @@ class DeleteTopicState(Struct):
     topic_id: bytes = field(Uuid, versions="6+")
 
 
-class DeleteTopicsRequest(Message, key=20, versions="1-6", flexible="4+"):
+class DeleteTopicsRequest(Message, key=20, versions="0-6", flexible="4+"):
     """DeleteTopics (key 20): delete topics by name, or by id since v6.
 
     v1 throttle time   v2 answers before throttling   v3 TOPIC_DELETION_DISABLED   v4 flexible
@@ -27,7 +27,7 @@ class DeletableTopicResult(Struct):
     error_message: str | None = field(Text, versions="5+", nullable="5+", default=None)
 
 
-class DeleteTopicsResponse(Message, key=20, versions="1-6", flexible="4+"):
+class DeleteTopicsResponse(Message, key=20, versions="0-6", flexible="4+"):
     throttle_time_ms: int = field(Int32, versions="1+", default=0)
     responses: list[DeletableTopicResult] = field(Array(DeletableTopicResult))
 

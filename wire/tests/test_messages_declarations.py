@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from compat_tests.apache.message_schemas import message_schemas
 
+from ottla.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
+from ottla.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
 from ottla.wire.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
 from ottla.wire.schema import REQUIRED, ZERO_UUID, Array, Field, Message, Primitive, Struct, VersionRange
@@ -22,6 +25,12 @@ OTHER_VERSIONS = {
     ProduceResponse: "0-13",
     FetchRequest: "0-18",
     FetchResponse: "0-18",
+    ListOffsetsRequest: "0-11",
+    ListOffsetsResponse: "0-11",
+    CreateTopicsRequest: "0-7",
+    CreateTopicsResponse: "0-7",
+    DeleteTopicsRequest: "0-6",
+    DeleteTopicsResponse: "0-6",
     InitProducerIdRequest: "0-5",
     InitProducerIdResponse: "0-5",
 }

@@ -23,6 +23,7 @@ func main() {
 	clients := map[string]func(address, topic string){
 		"kafka-go":  kafkaGo,
 		"sarama":    saramaBroker,
+		"older":     olderSarama,
 		"terraform": terraformProvider,
 	}
 	clients[os.Args[1]](os.Args[2], os.Args[3])
@@ -76,6 +77,31 @@ func saramaBroker(address, topic string) {
 	must(err)
 	say("reassignments", failure(moving.ErrorCode))
 	gone, err := broker.DeleteTopics(&sarama.DeleteTopicsRequest{Version: 3, Timeout: patience, Topics: []string{topic}})
+	must(err)
+	say("delete", failure(gone.TopicErrorCodes[topic]))
+}
+
+// The versions that sarama takes where none is given, as Burrow asks for offsets and Terraform's provider once made topics.
+func olderSarama(address, topic string) {
+	broker := sarama.NewBroker(address)
+	must(broker.Open(sarama.NewConfig()))
+	defer broker.Close()
+	made, err := broker.CreateTopics(&sarama.CreateTopicsRequest{
+		Timeout:      patience,
+		TopicDetails: map[string]*sarama.TopicDetail{topic: {NumPartitions: 1, ReplicationFactor: 1}},
+	})
+	if err != nil {
+		say("create", err)
+		return
+	}
+	say("create", failure(made.TopicErrors[topic].Err))
+	asked := &sarama.OffsetRequest{}
+	asked.AddBlock(topic, 0, sarama.OffsetNewest, 1)
+	found, err := broker.GetAvailableOffsets(asked)
+	must(err)
+	block := found.GetBlock(topic, 0)
+	fmt.Printf("offsets=%v %v\n", failure(block.Err), block.Offsets)
+	gone, err := broker.DeleteTopics(&sarama.DeleteTopicsRequest{Timeout: patience, Topics: []string{topic}})
 	must(err)
 	say("delete", failure(gone.TopicErrorCodes[topic]))
 }

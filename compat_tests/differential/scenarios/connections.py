@@ -6,7 +6,7 @@ from typing import Any
 from compat_tests.differential.asking import produce
 from compat_tests.differential.asking_raw import NO_TAGS, body_of, frame, head, hear, tagged, tags_of, tell, whole
 from compat_tests.differential.asking_reading import a_batch, fetch, nowhere, read
-from compat_tests.differential.conversation import Link, Talk, scenario
+from compat_tests.differential.conversation import Link, Talk, scenario, served_versions
 from compat_tests.differential.random_world import REQUESTS
 
 from ottla.wire.messages.api_versions import ApiVersionsRequest
@@ -114,7 +114,8 @@ def keys_and_versions_that_are_not_served(talk: Talk) -> None:
     for request in sorted(REQUESTS.values(), key=lambda each: each.api_key):
         if request is ApiVersionsRequest:
             continue  # it answers all versions: scenarios/api_versions.py
-        for version in (-1, request.versions.first - 1, request.versions.last + 1, 32767):
+        served = served_versions(request)
+        for version in (-1, served.first - 1, served.last + 1, 32767):
             data = frame(head(request.api_key, version, tags=tags_of(request, version)) + bytes(40))
             tell(talk, f"{request.__name__} v{version}", data, ListOffsetsRequest, 0)
 

@@ -10,7 +10,7 @@ from compat_tests.differential.asking_administration import (
     metadata,
     new_topic,
 )
-from compat_tests.differential.conversation import Talk, scenario
+from compat_tests.differential.conversation import OLDER, Talk, scenario
 
 from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -229,3 +229,26 @@ def what_the_answer_tells(talk: Talk) -> None:
     validated = create(new_topic(talk.name("validated"), -1, -1, configs=configs[:1]), validate_only=True)
     talk.ask(validated, label="validate only", arrange=by_name())
     is_not_there(talk, talk.name("validated"))
+
+
+@scenario(CreateTopicsRequest, versions="0-1", settings=OLDER)
+def older_requests(talk: Talk) -> None:
+    """v0 and v1 of Kafka 3.9, which tools send that name no version."""
+    one, two, three = (talk.name(each) for each in ("one", "two", "three"))
+    ask(talk, new_topic(one, 2), label="a topic")
+    show(talk, one, 2)
+    ask(talk, assigned_topic(two, (0, [0]), (1, [0])), label="with assignments")
+    ask(talk, new_topic(three, 1, configs=[("cleanup.policy", "compact")]), new_topic(one), label="one that is taken")
+    for label, topic in (
+        ("a name that cannot be", new_topic("a b")),
+        ("no partitions", new_topic(talk.name("four"), 0)),
+        ("too many replicas", new_topic(talk.name("four"), 1, 3)),
+        ("an unknown setting", new_topic(talk.name("four"), configs=[("no.such", "1")])),
+        ("a wrong value", new_topic(talk.name("four"), configs=[("retention.ms", "x")])),
+    ):
+        # The words of 3.9 are not those of 4.
+        arrange = lambda answer: [setattr(each, "error_message", bool(each.error_message)) for each in answer.topics]
+        talk.ask(create(topic), label=label, arrange=arrange)
+    if talk.version >= 1:
+        ask(talk, new_topic(talk.name("five")), label="only validated", validate_only=True)
+        is_not_there(talk, talk.name("five"))

@@ -9,7 +9,7 @@ from compat_tests.differential.asking_administration import (
     metadata,
     new_topic,
 )
-from compat_tests.differential.conversation import Talk, scenario
+from compat_tests.differential.conversation import OLDER, Talk, scenario
 
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
@@ -159,3 +159,13 @@ def ids_where_it_is_disabled(talk: Talk) -> None:
     topic = talk.topic()
     ask(talk, states((None, topic.id), (topic.name, ZERO_UUID), (None, UNKNOWN_ID), (None, ZERO_UUID)), "by id")
     ask(talk, states((topic.name, topic.id)), "both")
+
+
+@scenario(DeleteTopicsRequest, versions="0", settings=OLDER)
+def older_requests(talk: Talk) -> None:
+    """v0 of Kafka 3.9, which tools send that name no version."""
+    topic = talk.topic()
+    ask(talk, delete(topic.name), label="a topic")
+    awaits_its_end(talk, topic.name)
+    ask(talk, delete(talk.name("nowhere"), "a b"), label="names that are no topics")
+    ask(talk, delete(), label="nothing")

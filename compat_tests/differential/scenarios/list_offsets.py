@@ -4,7 +4,7 @@ from typing import Any
 
 from compat_tests.differential.asking import fill
 from compat_tests.differential.asking_reading import a_batch, append, delete_records, nowhere
-from compat_tests.differential.conversation import Talk, scenario
+from compat_tests.differential.conversation import OLDER, Talk, scenario
 
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.wire.records import Compression
@@ -171,3 +171,42 @@ def times_of_the_append(talk: Talk) -> None:
     fill(talk, topic, [1000, 2000])
     for timestamp in (-3, 0, 3000, 1 << 62):
         talk.ask(list_offsets(topic.name, (0, timestamp)), label=f"{timestamp}")
+
+
+@scenario(ListOffsetsRequest, versions="0", settings=OLDER)
+def first_offsets_of_segments(talk: Talk) -> None:
+    """v0 tells first offsets of segments, up to as many as are asked for, by the times of their files."""
+    topic = talk.topic(segment_ms="1000")
+    empty = talk.topic("empty")
+    for time in (1000, 5000, 5500, 9000):  # three segments, of which the second has two records
+        fill(talk, topic, [time])
+    for replica in (-1, -2, 5):
+        for timestamp in (LATEST, EARLIEST, -3, 0, 1000, 1 << 62):
+            for count in (0, 1, 2, 100):
+                wish = ListOffsetsPartition(partition_index=0, timestamp=timestamp, max_num_offsets=count)
+                asked = request(ListOffsetsTopic(name=topic.name, partitions=[wish]), replica_id=replica)
+                talk.ask(asked, label=f"{count} at {timestamp} for {replica}")
+    for timestamp in (LATEST, EARLIEST, 1 << 62):
+        wish = ListOffsetsPartition(partition_index=0, timestamp=timestamp, max_num_offsets=5)
+        talk.ask(request(ListOffsetsTopic(name=empty.name, partitions=[wish])), label=f"an empty log at {timestamp}")
+    negative = ListOffsetsPartition(partition_index=0, timestamp=LATEST, max_num_offsets=-1)
+    talk.ask(request(ListOffsetsTopic(name=topic.name, partitions=[negative])), label="-1 offsets")
+    delete_records(talk, topic, 2)
+    wish = ListOffsetsPartition(partition_index=0, timestamp=LATEST, max_num_offsets=100)
+    talk.ask(request(ListOffsetsTopic(name=topic.name, partitions=[wish])), label="after a deletion of records")
+
+
+@scenario(ListOffsetsRequest, versions="0", settings=OLDER)
+def older_requests(talk: Talk) -> None:
+    """Special timestamps, partitions that are not there, and what is named twice, as v0 has them."""
+    topic, unknown = talk.topic(partitions=2), nowhere(talk)
+    fill(talk, topic, [1000, 3000, 2000])
+    for timestamp in (-(1 << 63), *SPECIAL_TIMESTAMPS, 0, 2000, 1 << 62):
+        talk.ask(list_offsets(topic.name, (0, timestamp)), label=f"{timestamp}")
+    for name, index in ((topic.name, 2), (topic.name, -1), (unknown.name, 0), ("a b", 0)):
+        for timestamp in (LATEST, -99):
+            talk.ask(list_offsets(name, (index, timestamp)), label=f"{timestamp} of partition {index}")
+    talk.ask(request(), label="nothing")
+    talk.ask(request(asked_of(topic.name)), label="a topic without partitions")
+    twice = asked_of(topic.name, (0, LATEST), (1, LATEST), (0, EARLIEST))
+    talk.ask(request(twice, asked_of(topic.name, (0, LATEST))), label="a partition three times", arrange=in_order)

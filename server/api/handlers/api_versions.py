@@ -49,6 +49,7 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext[Broker]) -
         is_in_cluster=broker.is_in_cluster,
         is_between_brokers=context.listener_name in broker.config.between_brokers,
         has_receiver=broker.receiver is not None,
+        has_older=broker.config.server.older_api_versions_enable,
     )
     response = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=served)
     if context.api_version >= FEATURES_VERSION:
@@ -71,17 +72,17 @@ def _tell_features(response: ApiVersionsResponse, version: int, features: Featur
 
 
 def served_api_versions(
-    *, is_in_cluster: bool, is_between_brokers: bool = True, has_receiver: bool = False
+    *, is_in_cluster: bool, is_between_brokers: bool = True, has_receiver: bool = False, has_older: bool = False
 ) -> list[ApiVersion]:
     """Return the API keys and version ranges that a listener serves, in key order.
 
-    The parameters are those of `served_routes`.
+    The parameters are those of `served_routes`, and `has_older` that of `Calls`.
     """
     routes = served_routes(
         is_in_cluster=is_in_cluster, is_between_brokers=is_between_brokers, has_receiver=has_receiver
     )
     return [
-        ApiVersion(api_key=key, min_version=route.versions.first, max_version=route.versions.last)
+        ApiVersion(api_key=key, min_version=route.served(has_older=has_older).first, max_version=route.versions.last)
         for key, route in sorted(routes.items())
         if not route.unadvertised
     ]

@@ -104,7 +104,8 @@ async def _call(data: bytes) -> Call:
     route = all_routes().get(api_key)
     if route is not None and not route.forwarded:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    if route is None or version not in route.versions:
+    # Whether clients may send older versions was decided where this request came in.
+    if route is None or version not in route.served(has_older=True):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     return await made_call(route, version)
 

@@ -10,6 +10,7 @@ Behaviour
 * A special timestamp that the version does not know is UNSUPPORTED_VERSION; a partition named twice is INVALID_REQUEST,
   once; a topic of which no partition is asked for is left out. An isolation level that does not exist is
   UNKNOWN_SERVER_ERROR everywhere, as Kafka fails over it.
+* v0 tells first offsets of segments (`server/api/older_offsets.py`).
 * Topics that the client may not describe are TOPIC_AUTHORIZATION_FAILED, whether they exist or not, behind the others.
 
 Work: records are read to find one by its timestamp. Little is read at once; for the rest, and where many partitions are
@@ -104,6 +105,10 @@ def list_offsets(request: ListOffsetsRequest, context: RequestContext[Broker]) -
 def _list_allowed(
     request: ListOffsetsRequest, context: RequestContext[Broker], denied: Collection[str]
 ) -> Worked[ListOffsetsResponse]:
+    if context.api_version == 0:
+        from ottla.server.api.older_offsets import list_older_offsets  # few clients are so old
+
+        return list_older_offsets(request, context, denied)
     # Kafka notices an unknown level only when it looks for offsets.
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED) and (
         not denied or any(topic.name not in denied for topic in request.topics)

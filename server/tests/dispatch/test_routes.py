@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from ottla.server.api import handlers
+from ottla.server.api.handlers.api_versions import served_api_versions
 from ottla.server.dispatch import dispatch
 from ottla.server.dispatch.apis import APIS, Api
 from ottla.server.dispatch.dispatch import HANDLERS, Route, all_routes
+from ottla.server.network.calls import Calls
+from ottla.wire.errors import ProtocolViolation
 from ottla.wire.messages.classic_group import HeartbeatRequest
 
 NARROWED = {"LeaderAndIsr", "StopReplica", "UpdateMetadata"}
@@ -28,7 +31,8 @@ def route() -> Route:
 def test_the_table_says_what_the_messages_declare(api: Api) -> None:
     request = dispatch.load(api).request_class
     assert (request.__name__, request.api_key) == (f"{api.name}Request", api.api_key)
-    assert (api.versions == request.versions) is (api.name not in NARROWED)
+    assert (api.served(has_older=True) == request.versions) is (api.name not in NARROWED)
+    assert api.older is None or api.older.last + 1 == api.versions.first
     assert api.versions.first in request.versions and api.versions.last in request.versions
     assert request.__module__ == f"ottla.wire.messages.{api.module}"
 
@@ -77,3 +81,23 @@ def test_a_handler_that_cannot_be_loaded_is_told_and_tried_again(route: Route, m
             with pytest.raises(ImportError, match="no such file"):
                 _ = route.handler
     assert route.handler is module.heartbeat
+
+
+def test_older_versions_are_told_and_served_only_where_they_are_wanted() -> None:
+    older = {api.api_key: api.older for api in APIS if api.older is not None}
+    assert {dispatch.api_name(key) for key in older} == {"ListOffsets", "CreateTopics", "DeleteTopics"}
+    told, wanted = (
+        {each.api_key: each.min_version for each in served_api_versions(is_in_cluster=False, has_older=has_older)}
+        for has_older in (False, True)
+    )
+    assert {key: wanted[key] for key in wanted if wanted[key] != told[key]} == {
+        key: each.first for key, each in older.items()
+    }
+    calls, all_calls = Calls(all_routes()), Calls(all_routes(), has_older=True)
+    for key, versions in older.items():
+        assert told[key] == versions.last + 1
+        assert all_calls.find(key, versions.first) is None  # it can be made
+        with pytest.raises(ProtocolViolation):
+            calls.find(key, versions.last)
+        with pytest.raises(ProtocolViolation):
+            all_calls.find(key, versions.first - 1)

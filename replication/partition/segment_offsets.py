@@ -1,0 +1,66 @@
+"""First offsets of a log's segments by the times of their files, as ListOffsets v0 asks for them.
+
+Kafka's UnifiedLog.legacyFetchOffsetsBefore: the log end counts as one more segment of this moment, unless the last segment is
+empty. Up to so many offsets are told as are asked for, from the newest segment that is not younger than the timestamp, and
+downwards. For consumers the high watermark stands for all that lies beyond it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.replication.log.log_reader import base_offset_of
+from ottla.replication.partition.reading import EARLIEST_TIMESTAMP
+
+if TYPE_CHECKING:
+    from ottla.replication.log.log_reader import LogReader
+    from ottla.replication.log.segment import Segment
+
+
+def newest_at(segments: Sequence[Segment], timestamp: int) -> int:
+    """Return the first offset of the newest segment whose file is not younger than `timestamp`; -1 if there is none.
+
+    It reads one time of each file, so for many segments it belongs in a thread.
+    """
+    for segment in reversed(segments):
+        try:
+            if segment.modified_ms() <= timestamp:
+                return segment.base_offset
+        except OSError:  # deleted meanwhile
+            continue
+    return -1
+
+
+def needs_file_times(timestamp: int, now_ms: int) -> bool:
+    """Tell whether times of files decide; special timestamps and the future need none."""
+    return 0 <= timestamp < now_ms
+
+
+def offsets_before(
+    log: LogReader, timestamp: int, count: int, *, newest: int | None, high_watermark: int | None = None
+) -> list[int]:
+    """Return up to `count` first offsets, in descending order.
+
+    `timestamp`: -1, -2 or a time. `newest`: result of `newest_at`; None: the timestamp needs no file times. `high_watermark` None: what lies beyond it is
+    told, too.
+    """
+    segments = log.segments
+    if newest is not None:
+        end = bisect_right(segments, newest, key=base_offset_of)
+    elif timestamp == EARLIEST_TIMESTAMP:
+        end = 1
+    else:
+        end = len(segments) + (segments[-1].size > 0)
+    found = [_offset_at(log, position) for position in range(end - 1, max(end - count, 0) - 1, -1)]
+    if high_watermark is not None and found and found[0] > high_watermark:
+        return [high_watermark, *(each for each in found if each <= high_watermark)]
+    return found
+
+
+def _offset_at(log: LogReader, position: int) -> int:
+    segments = log.segments
+    return (
+        log.log_end_offset if position == len(segments) else max(segments[position].base_offset, log.log_start_offset)
+    )
