@@ -47,6 +47,9 @@ GAP, ACCEPT, RELEASE, REJECT = range(4)
 """Types of acknowledgements. A gap is an offset without a record."""
 
 RECORDS_MAX = 500
+ACQUIRED_MAX = 100_000
+"""Limit of the offsets in one answer, ten times of what a broker may lock in a partition."""
+
 MAX_WAIT_MS = 500
 ANSWER_BYTES = 16 << 20
 LOCK_MS = 30_000  # brokers tell another one
@@ -236,7 +239,9 @@ class ShareConsumer:
         found = []
         for topic in answer.responses:
             for part in topic.partitions:
-                place = self._names.names[topic.topic_id], part.partition_index
+                place = self._names.names.get(topic.topic_id, ""), part.partition_index
+                if place not in session.partitions:
+                    continue  # it was given back meanwhile
                 self._cluster.check(f"partition {place[0]}-{place[1]}", part.error_code, part.error_message)
                 if part.acquired_records:
                     found.append(_acquired(place, leader, part, until_s))
@@ -294,6 +299,8 @@ class ShareConsumer:
 
 
 def _acquired(place: Partition, leader: int, part: Any, until_s: float) -> Acquired:
+    if sum(max(0, each.last_offset - each.first_offset + 1) for each in part.acquired_records) > ACQUIRED_MAX:
+        raise RequestFailed(f"the broker gives more than {ACQUIRED_MAX:,} records at once; is it a Kafka broker?")
     offsets = frozenset(
         offset for each in part.acquired_records for offset in range(each.first_offset, each.last_offset + 1)
     )
