@@ -31,7 +31,7 @@ ping.py             `ottla ping`: does a broker answer
 places.py           options that name partitions and offsets
 produce.py          `ottla produce`: sends records
 quotas.py           `ottla quotas`: quotas of users, client ids and addresses
-reassign.py         `ottla reassign`: moves of partitions; throttle.py: limits their traffic
+reassign.py         `ottla reassign`: moves of partitions; plans.py: reads plans, throttle.py: limits the traffic
 settings.py         `ottla settings`: explains settings
 spark.py            `ottla spark`: versions of Spark and of its connector
 spark_submit.py     `ottla spark-submit`: runs Spark with its connector

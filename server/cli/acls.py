@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
-from enum import IntEnum
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ottla.server.cli.changes import (
     Step,
@@ -20,20 +19,20 @@ from ottla.server.cli.changes import (
     report,
     undo_command,
 )
-from ottla.server.cli.client.cluster import failed
+from ottla.server.cli.client.acls import (
+    RULES_AT_ONCE_MAX,
+    Filter,
+    create_rules,
+    delete_rules,
+    matching,
+    some_rules,
+    word_of,
+)
 from ottla.server.cli.client.output import RequestFailed, UsageError, print_json, print_line, print_table
 from ottla.server.cli.command_line import EXIT_OK
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
 from ottla.server.dispatch.access import CLUSTER_NAME, OPERATIONS, AclOperation, ResourceType
-from ottla.server.security.acls import WILDCARD, Acl, Entry, Pattern, PatternType, Permission, coded, problem_with
-from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.acls import (
-    AclCreation,
-    CreateAclsRequest,
-    DeleteAclsFilter,
-    DeleteAclsRequest,
-    DescribeAclsRequest,
-)
+from ottla.server.security.acls import WILDCARD, Acl, Entry, Pattern, PatternType, Permission, problem_with
 
 if TYPE_CHECKING:
     from ottla.server.cli.client.cluster import Cluster
@@ -53,11 +52,6 @@ examples:
   ottla acls remove --principal alice            asks first; --yes does not
 """
 
-RULES_AT_ONCE_MAX = 10_000
-"""Number of rules that a broker adds or removes by one request, all or none."""
-_SHOWN_MAX = 5
-
-EnumT = TypeVar("EnumT", bound=IntEnum)
 
 _RESOURCES = {
     "topic": ResourceType.TOPIC,
@@ -76,18 +70,6 @@ _CONSUMER = {
     ResourceType.TOPIC: (AclOperation.READ, AclOperation.DESCRIBE),
     ResourceType.GROUP: (AclOperation.READ,),
 }
-
-
-class Filter(NamedTuple):
-    """Filter of rules; None, and ANY of an enum, match anything."""
-
-    resource_type: ResourceType = ResourceType.ANY
-    name: str | None = None
-    pattern_type: PatternType = PatternType.ANY
-    principal: str | None = None
-    host: str | None = None
-    operation: AclOperation = AclOperation.ANY
-    permission: Permission = Permission.ANY
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -164,11 +146,6 @@ def run(options: argparse.Namespace) -> int:
 # --- words
 
 
-def word_of(value: IntEnum) -> str:
-    """Return the word for a member of an enum, such as describe-configs."""
-    return value.name.lower().replace("_", "-")
-
-
 def _plain(text: str) -> str:
     return text.lower().replace("-", "").replace("_", "")
 
@@ -206,7 +183,7 @@ def _principals(options: argparse.Namespace) -> list[tuple[str, Permission]]:
 
 
 def _list(cluster: Cluster, options: argparse.Namespace) -> int:
-    found = _matching(cluster, _filters(options))
+    found = matching(cluster, _filters(options))
     if wants_json(options):
         print_json([_as_json(each) for each in found])
     elif not found:
@@ -240,47 +217,6 @@ def _pattern_type(options: argparse.Namespace, name: str | None) -> PatternType:
     return PatternType.ANY if name is None else options.usual_pattern
 
 
-def _matching(cluster: Cluster, filters: Sequence[Filter]) -> list[Acl]:
-    found: dict[Acl, None] = {}
-    for each in filters:
-        found.update(dict.fromkeys(cluster.patiently(partial(_described, cluster, each))))
-    return sorted(found)
-
-
-def _described(cluster: Cluster, wanted: Filter) -> list[Acl]:
-    request = DescribeAclsRequest(
-        resource_type_filter=wanted.resource_type,
-        resource_name_filter=wanted.name,
-        pattern_type_filter=wanted.pattern_type,
-        principal_filter=wanted.principal,
-        host_filter=wanted.host,
-        operation=wanted.operation,
-        permission_type=wanted.permission,
-    )
-    answer = cluster.ask_any(lambda broker: broker.ask(request))
-    _check(cluster, answer.error_code, answer.error_message)
-    return [
-        Acl(
-            Pattern(
-                coded(ResourceType, resource.resource_type),
-                coded(PatternType, resource.pattern_type),
-                resource.resource_name,
-            ),
-            Entry(
-                each.principal, each.host, coded(AclOperation, each.operation), coded(Permission, each.permission_type)
-            ),
-        )
-        for resource in answer.resources
-        for each in resource.acls
-    ]
-
-
-def _check(cluster: Cluster, code: int, message: str | None) -> None:
-    if code == ErrorCode.SECURITY_DISABLED:
-        raise failed("rules", code, "the brokers have no authorizer; authorizer.class.name names one")
-    cluster.check("rules", code, message)
-
-
 def _as_json(acl: Acl) -> dict[str, str]:
     pattern, entry = acl
     return {
@@ -304,10 +240,10 @@ def _print_rules(rules: Sequence[Acl]) -> None:
 
 def _add(cluster: Cluster, options: argparse.Namespace) -> int:
     wanted = _wanted(options)
-    known = set(_matching(cluster, _exact_patterns(wanted)))
+    known = set(matching(cluster, _exact_patterns(wanted)))
     new = [each for each in wanted if each not in known]
     if new and not options.dry_run:
-        carry_out([Step("the rules are added", partial(_create, cluster, new))])
+        carry_out([Step("the rules are added", partial(create_rules, cluster, new))])
     _report(options, new, "added", _undo(options, "remove", new))
     return EXIT_OK
 
@@ -362,50 +298,6 @@ def _exact_patterns(rules: Iterable[Acl]) -> list[Filter]:
     return [Filter(each.resource_type, each.name, each.pattern_type) for each in patterns]
 
 
-def _create(cluster: Cluster, rules: Sequence[Acl]) -> None:
-    """Add rules. Raises RequestFailed, which says how many were added all the same."""
-    request = CreateAclsRequest(
-        creations=[
-            AclCreation(
-                resource_type=each.pattern.resource_type,
-                resource_name=each.pattern.name,
-                resource_pattern_type=each.pattern.pattern_type,
-                principal=each.entry.principal,
-                host=each.entry.host,
-                operation=each.entry.operation,
-                permission_type=each.entry.permission,
-            )
-            for each in rules
-        ]
-    )
-
-    def ask() -> None:
-        results = cluster.ask_any(lambda broker: broker.ask(request)).results
-        if len(results) != len(rules):
-            raise RequestFailed(
-                f"the broker gives {len(results)} answers for {len(rules)} rules; is it a Kafka broker?"
-            )
-        _check_each(
-            cluster,
-            "added",
-            [(rule, each.error_code, each.error_message) for rule, each in zip(rules, results, strict=True)],
-        )
-
-    cluster.patiently(ask)
-
-
-def _check_each(cluster: Cluster, done: str, results: Sequence[tuple[Acl, int, str | None]]) -> None:
-    """Raise for the first rule that was refused, and say which rules were not."""
-    refused = next((each for each in results if each[1]), None)
-    if refused is None:
-        return
-    rule, code, message = refused
-    others = [each for each, error, _ in results if not error]
-    if not others:
-        _check(cluster, code, message)
-    raise RequestFailed(f"{failed(_rule_words(rule), code, message)}; {_counted(others, done)}")
-
-
 # --- remove
 
 
@@ -413,7 +305,7 @@ def _remove(cluster: Cluster, options: argparse.Namespace) -> int:
     filters = _filters(options)
     if options.all is (filters != [Filter()]):
         raise UsageError("which rules? Give --principal, --topic or another filter; or --all, which goes with none")
-    found = _matching(cluster, filters)
+    found = matching(cluster, filters)
     if not found:
         raise RequestFailed("no rule matches: nothing is changed")
     if len(found) > RULES_AT_ONCE_MAX:
@@ -421,45 +313,10 @@ def _remove(cluster: Cluster, options: argparse.Namespace) -> int:
             f"{len(found):,} rules match, and {RULES_AT_ONCE_MAX:,} can be removed at a time: name fewer"
         )
     if not options.dry_run:
-        agree(options, f"Remove {_some(found)}")
-        carry_out([Step("the rules are removed", partial(_delete, cluster, found))])
+        agree(options, f"Remove {counted(len(found), 'rule')}: {some_rules(found)}")
+        carry_out([Step("the rules are removed", partial(delete_rules, cluster, found))])
     _report(options, found, "removed", _undo(options, "add", found))
     return EXIT_OK
-
-
-def _delete(cluster: Cluster, rules: Sequence[Acl]) -> None:
-    """Remove exactly these rules: others that match by now were not shown. Raises RequestFailed."""
-    request = DeleteAclsRequest(
-        filters=[
-            DeleteAclsFilter(
-                resource_type_filter=each.pattern.resource_type,
-                resource_name_filter=each.pattern.name,
-                pattern_type_filter=each.pattern.pattern_type,
-                principal_filter=each.entry.principal,
-                host_filter=each.entry.host,
-                operation=each.entry.operation,
-                permission_type=each.entry.permission,
-            )
-            for each in rules
-        ]
-    )
-
-    def ask() -> None:
-        results = cluster.ask_any(lambda broker: broker.ask(request)).filter_results
-        if len(results) != len(rules):
-            raise RequestFailed(
-                f"the broker gives {len(results)} answers for {len(rules)} rules; is it a Kafka broker?"
-            )
-        worst = [
-            next(
-                ((one.error_code, one.error_message) for one in (each, *each.matching_acls) if one.error_code),
-                (0, None),
-            )
-            for each in results
-        ]
-        _check_each(cluster, "removed", [(rule, *each) for rule, each in zip(rules, worst, strict=True)])
-
-    cluster.patiently(ask)
 
 
 # --- results
@@ -476,21 +333,6 @@ def _report(options: argparse.Namespace, rules: Sequence[Acl], done: str, undo: 
 
 def _counted(rules: Sequence[Acl], done: str) -> str:
     return f"{counted(len(rules), 'rule')} {done}"
-
-
-def _rule_words(acl: Acl) -> str:
-    pattern, entry = acl
-    prefix = " (prefix)" if pattern.pattern_type is PatternType.PREFIXED else ""
-    return (
-        f"{word_of(entry.permission)} {entry.principal} {word_of(entry.operation)}"
-        f" {word_of(pattern.resource_type)} {pattern.name}{prefix} from {entry.host}"
-    )
-
-
-def _some(rules: Sequence[Acl]) -> str:
-    told = "; ".join(map(_rule_words, rules[:_SHOWN_MAX]))
-    more = f"; and {len(rules) - _SHOWN_MAX} more" if len(rules) > _SHOWN_MAX else ""
-    return f"{counted(len(rules), 'rule')}: {told}{more}"
 
 
 def _undo(options: argparse.Namespace, action: str, rules: Iterable[Acl]) -> list[str]:

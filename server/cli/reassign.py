@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.server.cli.changes import Step, add_dry_run, carry_out, counted, report, undo_command
@@ -18,6 +16,7 @@ from ottla.server.cli.client.reassignment import Impossible, Placed, live_broker
 from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, count, is_number
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
 from ottla.server.cli.places import places_of
+from ottla.server.cli.plans import Targets, add_moves, as_plan, read_targets
 from ottla.server.cli.throttle import RATES, Throttle
 
 if TYPE_CHECKING:
@@ -39,10 +38,7 @@ examples:
   ottla reassign cancel orders:0
 """
 
-PLAN_BYTES_MAX = 64 << 20
 LOOK_AGAIN_S = 0.2
-Targets = dict["Partition", tuple[int, ...]]
-"""Replicas that partitions are to have. The first one is the preferred leader."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     planning.add_argument("--brokers", type=_ids, metavar="ID,ID", help=over)
     planning.add_argument("--replicas", type=count, metavar="N", help="of each partition (default: as many as now)")
     executing = actions.add("execute", "begin to move replicas", _execute)
-    _add_moves(executing)
+    add_moves(executing)
     replace = "also partitions that are being moved already, which then go to the new place"
     executing.add_argument("--replace", action="store_true", help=replace)
     executing.add_argument("--wait", action="store_true", help="end when all is moved")
@@ -63,17 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     executing.add_argument("--throttle", type=_rate, metavar="BYTES", help=limit)
     add_dry_run(executing)
     verifying = actions.add("verify", "tell whether replicas are where they are to be; 1 if not", _verify)
-    _add_moves(verifying)
+    add_moves(verifying)
     cancelling = actions.add("cancel", "end moves, with the replicas where they were", _cancel)
     cancelling.add_argument("names", nargs="*", metavar="TOPIC[:N,N]", help="a topic, or some of its partitions")
     cancelling.add_argument("--all", action="store_true", help="all that are being moved")
     add_dry_run(cancelling)
-
-
-def _add_moves(parser: argparse.ArgumentParser) -> None:
-    one = "the replicas of one partition, the preferred leader first"
-    parser.add_argument("moves", nargs="*", metavar="TOPIC:N=ID,ID", help=one)
-    parser.add_argument("--plan", metavar="FILE", help="a plan; - is stdin")
 
 
 def _ids(text: str) -> list[int]:
@@ -143,7 +133,7 @@ def _plan(cluster: Cluster, options: argparse.Namespace) -> int:
     after = {each[:2]: each.replicas for each in placed} | moved
     changed = {place: each for place, each in after.items() if each != before[place]}
     if wants_json(options):
-        print_json(_as_plan(changed))
+        print_json(as_plan(changed))
     elif not changed:
         print_line(nothing_to_move(brokers))
     else:
@@ -177,93 +167,16 @@ def _with_number(partitions: Sequence[Placed], brokers: Sequence[int], number: i
     return found
 
 
-def _as_plan(targets: Targets) -> dict[str, Any]:
-    partitions = [
-        {"topic": topic, "partition": number, "replicas": list(replicas)}
-        for (topic, number), replicas in sorted(targets.items())
-    ]
-    return {"version": 1, "partitions": partitions}
-
-
 def _print_moves(before: Mapping[Partition, Sequence[int]], after: Mapping[Partition, Sequence[int]]) -> None:
     rows = [(*place, ids(before[place]), ids(replicas)) for place, replicas in sorted(after.items())]
     print_table(("TOPIC", "PARTITION", "FROM", "TO"), rows)
-
-
-# --- reading plans
-
-
-def _targets(options: argparse.Namespace) -> Targets:
-    """Read the moves of the command line, or the plan. Raises UsageError."""
-    if bool(options.moves) is (options.plan is not None):
-        raise UsageError("which partitions? Give TOPIC:N=ID,ID, or --plan FILE")
-    pairs = [_move(each) for each in options.moves] if options.moves else parse_plan(_text(options.plan), options.plan)
-    targets: Targets = {}
-    for place, replicas in pairs:
-        if place in targets:
-            raise UsageError(f"{place[0]}-{place[1]} is named twice")
-        if len(set(replicas)) < len(replicas):
-            raise UsageError(f"{place[0]}-{place[1]} is to have two replicas on one broker: {ids(replicas)}")
-        targets[place] = replicas
-    return targets
-
-
-def _move(text: str) -> tuple[Partition, tuple[int, ...]]:
-    place, _, replicas = text.rpartition("=")
-    topic, _, number = place.rpartition(":")
-    parts = replicas.split(",")
-    if not topic or not is_number(number) or not all(is_number(each) for each in parts):
-        raise UsageError(f"{text}: must be TOPIC:N=ID,ID")
-    return (topic, int(number)), tuple(map(int, parts))
-
-
-def _text(file: str) -> str:
-    try:
-        if file == "-":
-            data = b"" if sys.stdin is None else sys.stdin.buffer.read(PLAN_BYTES_MAX + 1)
-        else:
-            with Path(file).open("rb") as opened:
-                data = opened.read(PLAN_BYTES_MAX + 1)
-        if len(data) > PLAN_BYTES_MAX:
-            raise UsageError(f"--plan {file}: is longer than {PLAN_BYTES_MAX} bytes")
-        return data.decode()
-    except OSError as error:
-        raise UsageError(f"--plan: cannot read {file}: {error.strerror}") from None
-    except ValueError:
-        raise UsageError(f"--plan {file}: cannot be read, or is not UTF-8") from None
-
-
-def parse_plan(text: str, name: str) -> list[tuple[Partition, tuple[int, ...]]]:
-    """Parse a plan of kafka-reassign-partitions.sh; `name` is that of its file. Raises UsageError."""
-    try:
-        plan = json.loads(text)
-    except (ValueError, RecursionError):
-        raise UsageError(f"--plan {name}: is no JSON") from None
-    if not isinstance(plan, dict) or plan.get("version") != 1 or not isinstance(plan.get("partitions"), list):
-        raise UsageError(f'--plan {name}: must be {{"version": 1, "partitions": [...]}}')
-    return [_planned(each, name) for each in plan["partitions"]]
-
-
-def _planned(entry: Any, name: str) -> tuple[Partition, tuple[int, ...]]:
-    match entry:
-        case {"topic": str(topic), "partition": int(number), "replicas": [*replicas]} if replicas and all(
-            type(each) is int and 0 <= each < 1 << 31 for each in (number, *replicas)
-        ):
-            pass
-        case _:
-            told = json.dumps(entry)[:100]
-            raise UsageError(f'--plan {name}: {told} must be {{"topic": ..., "partition": N, "replicas": [ID, ...]}}')
-    # Kafka's tool moves replicas between directories of a broker, too, by another request.
-    if any(each != "any" for each in entry.get("log_dirs", ())):
-        raise UsageError(f"--plan {name}: has log_dirs other than any, to which `ottla dirs move` moves replicas")
-    return (topic, number), tuple(replicas)
 
 
 # --- execute
 
 
 def _execute(cluster: Cluster, options: argparse.Namespace) -> int:
-    targets = _targets(options)
+    targets = read_targets(options)
     if options.throttle is not None and not options.wait:
         raise UsageError("--throttle goes with --wait: the throttle is removed at the end")
     before = _present(cluster, targets)
@@ -359,7 +272,7 @@ def _report(options: argparse.Namespace, before: Targets, after: Targets, done: 
 
 
 def _verify(cluster: Cluster, options: argparse.Namespace) -> int:
-    targets = _targets(options)
+    targets = read_targets(options)
     present = _present(cluster, targets)
     moving = {each.place: each for each in ongoing(cluster) if each.place in targets}
     states = {place: _state(targets[place], present[place], moving.get(place)) for place in sorted(targets)}

@@ -7,6 +7,7 @@ consumer.py      consumer of partitions; bounds.py: where it begins and ends
 group_consumer.py  consumer in a group; membership.py: members; assignment.py: what they subscribe to and get
 share_consumer.py  consumer in a share group
 formats.py       formats of `ottla consume`; printing.py: prints batches by them
+acls.py          requests about rules of the authorizer
 configs.py       settings in force, and their changes
 groups.py        requests about groups
 names.py         names of topics and groups for a shell's completion

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.server.broker import Broker
-from ottla.server.cli.acls import word_of
+from ottla.server.cli.client.acls import word_of
 from ottla.server.cli.command_line import period_ms
 from ottla.server.dispatch.access import AclOperation, ResourceType
 from ottla.server.tests.cli.commanded import Shell, Told, broker_in_thread
@@ -173,7 +173,10 @@ def test_rules_that_cannot_be(ottla: Shell, words: tuple[str, ...], reason: str)
 def test_a_name_that_the_broker_cannot_keep_is_refused_with_what_was_added(ottla: Shell) -> None:
     words = ("add", "--allow", "a", "--operation", "read", "--group", "fine", "--group", "a/b")
     refusal = ottla("acls", *words).refusal()
-    assert "ACL binding contains invalid resource name: a/b (INVALID_REQUEST); 1 rule added" in refusal
+    assert (
+        "ACL binding contains invalid resource name: a/b (INVALID_REQUEST); added: allow User:a read group fine from *"
+        in refusal
+    )
     assert [each["name"] for each in ottla("acls", "--json").json] == ["fine"]
     assert ottla("acls", "remove", "--all", "--yes").code == 0
 
