@@ -256,6 +256,34 @@ async def test_pages_of_other_sites_change_nothing(
     assert (await ask(broker, f"/api/{name}", body={"name": "t"}, token=token, headers=headers)).status == status
 
 
+BODIES = {
+    "create-topic": {"name": "n", "partitions": 1, "replicas": 1, "configs": {}},
+    "delete-topic": {"name": "n"},
+    "add-partitions": {"name": "n", "partitions": 2},
+    "trim-topic": {"name": "n", "partition": 0, "offset": 0},
+    "delete-group": {"id": "n"},
+    "reset-group": {"id": "n", "topic": "n", "partition": 0, "to": "offset", "value": 0},
+    "add-acl": RULE,
+    "remove-acl": RULE,
+    "set-user": {"name": "n", "mechanism": "SCRAM-SHA-256", "password": "p", "iterations": 4096},
+    "delete-user": {"name": "n", "mechanism": "SCRAM-SHA-256"},
+    "set-quota": {"entity": {"user": "n"}, "quota": "producer_byte_rate", "value": 1},
+    "abort-transaction": {"topic": "n", "partition": 0, "producerId": "1"},
+}
+WRONG = ([], {}, -1, 1.5, True, 1 << 40, "\ud800", "x" * 40_000, [None], {"a": None})
+
+
+@pytest.mark.parametrize("name", BODIES)
+async def test_a_body_of_other_types_is_refused_in_one_line(broker: Broker, name: str) -> None:
+    right = BODIES[name]
+    bodies: list[Any] = [[], None, {}, *({**right, key: wrong} for key in right for wrong in WRONG)]
+    # What is left out, or is of a type that is taken, may be taken: an empty table of settings, a group or topic of any name.
+    for body in bodies:
+        answer = await ask(broker, f"/api/{name}", body="" if body is None else body, token=TOKEN)
+        assert answer.status in (200, 400, 404, 409), (body, answer)
+        assert answer.status == 200 or answer.body.count(b"\n") == 1, (body, answer)
+
+
 async def test_the_rules_for_the_consoles_principal_decide(tmp_path: Path) -> None:
     async with running(tmp_path, **MORE, **AUTHORIZED, http_console_principal="User:console") as broker:
         assert "TOPIC_AUTHORIZATION_FAILED" in await refused(broker, "create-topic", name="t")
