@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 COMMIT_VERSION = 9  # names topics
 PARTITIONS_MAX = 1_000
+SHARE = "share"
 EARLIEST, LATEST, OFFSET, TIME = TARGETS = ("earliest", "latest", "offset", "time")
 _WITH_MEMBERS = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION)
 
@@ -50,29 +51,64 @@ class GroupChanges:
     async def reset(self, request: Request) -> dict[str, Any]:
         """Set the committed offsets of the group `id` in one partition, in a topic, or in all that it has committed.
 
+        `type` share: set the start offsets of a share group, of which a topic has to be named.
+
         `to`: earliest, latest, offset or time, the last two with `value`, a time in ms.
         """
         body = requests.posted(request)
         group_id, places = body_text(body, "id"), self._places(body)
         offsets = await self._offsets(body, places)
-        by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for (topic, index), offset in offsets.items():
-            part = OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
-            by_topic.setdefault(topic, []).append(part)
-        commit = OffsetCommitRequest(
-            group_id=group_id,
-            member_id="",
-            topics=[OffsetCommitRequestTopic(name=topic, partitions=parts) for topic, parts in by_topic.items()],
-        )
-        for topic in (await change(self._broker, commit, COMMIT_VERSION)).topics:
-            for each in topic.partitions:
-                if each.error_code in _WITH_MEMBERS:
-                    raise Refused(409, f"Group {group_id} has members: only a group without members can be reset.")
-                check_error(each.error_code)
+        if body.get("type") == SHARE:
+            await self._set_starts(group_id, offsets)
+        else:
+            await self._commit(group_id, offsets)
         first = "; ".join(f"{topic} {index} at {offset}" for (topic, index), offset in islice(offsets.items(), 10))
         more = "" if len(offsets) <= 10 else f" and {len(offsets) - 10} more"
         options = [_place_option(body), _target_option(body), "--execute"]
         return done(self._broker, f"Group {group_id} goes on from {first}{more}.", "groups reset", [group_id], options)
+
+    async def _commit(self, group_id: str, offsets: Mapping[Partition, int]) -> None:
+        topics = [
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
+                    for index, offset in parts
+                ],
+            )
+            for topic, parts in _by_topic(offsets).items()
+        ]
+        commit = OffsetCommitRequest(group_id=group_id, member_id="", topics=topics)
+        for answered in (await change(self._broker, commit, COMMIT_VERSION)).topics:
+            for each in answered.partitions:
+                if each.error_code in _WITH_MEMBERS:
+                    raise Refused(409, f"Group {group_id} has members: only a group without members can be reset.")
+                check_error(each.error_code)
+
+    async def _set_starts(self, group_id: str, offsets: Mapping[Partition, int]) -> None:
+        """Set the start offsets of a share group. Raises Refused."""
+        # Here, because few brokers have share groups.
+        from ottla.wire.messages.share_group import (
+            AlterShareGroupOffsetsRequest,
+            AlterShareGroupOffsetsRequestPartition,
+            AlterShareGroupOffsetsRequestTopic,
+        )
+
+        topics = [
+            AlterShareGroupOffsetsRequestTopic(
+                topic_name=topic,
+                partitions=[
+                    AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=offset)
+                    for index, offset in parts
+                ],
+            )
+            for topic, parts in _by_topic(offsets).items()
+        ]
+        answer = await change(self._broker, AlterShareGroupOffsetsRequest(group_id=group_id, topics=topics))
+        check_error(answer.error_code, answer.error_message)
+        for answered in answer.responses:
+            for each in answered.partitions:
+                check_error(each.error_code, each.error_message)
 
     def _places(self, body: Mapping[str, Any]) -> list[Partition]:
         if body.get("topic") is None:
@@ -111,6 +147,13 @@ class GroupChanges:
                 wanted = {EARLIEST: held.log_start_offset, LATEST: held.high_watermark, OFFSET: value}[target]
                 found[place] = min(max(wanted, held.log_start_offset), held.high_watermark)
         return found
+
+
+def _by_topic(offsets: Mapping[Partition, int]) -> dict[str, list[tuple[int, int]]]:
+    found: dict[str, list[tuple[int, int]]] = {}
+    for (topic, index), offset in offsets.items():
+        found.setdefault(topic, []).append((index, offset))
+    return found
 
 
 def _place_option(body: Mapping[str, Any]) -> Option:

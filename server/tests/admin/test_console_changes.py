@@ -24,6 +24,7 @@ from ottla.server.tests.admin.test_console_groups import assignment_of, commit, 
 from ottla.server.tests.admin.test_console_transactions import HANGING_ID, LATE_MS, begun, write_open
 from ottla.server.tests.console_client import ask, make_topic, running, write
 from ottla.wire.messages.classic_group import LeaveGroupRequest
+from ottla.wire.messages.share_group import DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsRequestGroup
 from ottla.wire.records import Record
 
 TOKEN = "a-token-of-an-operator"
@@ -154,6 +155,24 @@ async def test_groups_without_members_are_reset_and_deleted(broker: Broker) -> N
     assert await committed() == [(0, 3), (1, 0)]
     assert await changed(broker, "delete-group", id="g h") == ["Group g h is deleted.", "groups", "delete", "g h"]
     assert "GROUP_ID_NOT_FOUND" in await refused(broker, "delete-group", id="g h")
+
+
+async def test_a_share_group_is_reset(broker: Broker) -> None:
+    await broker.ensure_internal_topic("__consumer_offsets")
+    await broker.ensure_internal_topic("__share_group_state")
+    await make_topic(broker, "t")
+    write(broker, "t", [Record(0, 1000, None, b"v")] * 10)
+    query = DescribeShareGroupOffsetsRequest(groups=[DescribeShareGroupOffsetsRequestGroup(group_id="s", topics=None)])
+    reset = {"id": "s", "type": "share", "topic": "t", "to": "offset", "value": 4}
+    with trio.fail_after(60):
+        # Its coordinators load their partitions first.
+        while (await ask(broker, "/api/reset-group", body=reset, token=TOKEN)).status != 200:
+            await trio.sleep(0.01)
+    told = await changed(broker, "reset-group", **reset)
+    assert told[1:] == ["groups", "reset", "s", "--topic", "t", "--to-offset", "4", "--execute"]
+    [group] = (await ask_handler(broker, query, query.versions.last)).groups
+    assert [(each.partition_index, each.start_offset) for each in group.topics[0].partitions] == [(0, 4)]
+    assert "name a topic" in await refused(broker, "reset-group", id="s", type="share", to="latest")
 
 
 RULE = {
