@@ -6,9 +6,11 @@ import re
 import shutil
 import socket
 import subprocess
+import time
 import urllib.error
 import urllib.request
 from contextlib import ExitStack
+from datetime import UTC, datetime
 
 import pytest
 from compat_tests.support.brokers import OttlaProcess, wait_until
@@ -54,7 +56,12 @@ class Scraped(OttlaProcess):
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    settings = {"http.listener": "127.0.0.1:0", "log.dirs": "first,second", "num.partitions": "2"}
+    settings = {
+        "http.listener": "127.0.0.1:0",
+        "log.dirs": "first,second",
+        "num.partitions": "2",
+        "log.retention.check.interval.ms": "200",
+    }
     process = Scraped(tmp_path_factory.mktemp("scraped"), settings)
     yield process.start()
     process.stop()
@@ -124,6 +131,29 @@ def test_the_dashboard_and_the_alerts_find_what_they_ask_for(busy):
         {"process_resident_memory_bytes"} if os.environ.get("OTTLA_PORTABLE") == "1" else set()
     )
     assert asked - told <= absent
+
+
+def test_records_of_last_year_go_with_a_line_and_the_console_knows_why(busy):
+    producer = Producer({"bootstrap.servers": busy.bootstrap})
+    last_year = int(time.time() - 365 * 86_400) * 1000
+    for number in range(30):
+        producer.produce("old", b"x", partition=1, timestamp=last_year + number * 1000)
+    assert producer.flush(60) == 0
+    # One batch after the other may come between two looks of retention.
+    line = re.compile(
+        r"INFO \S+ old-1: retention\.ms=604800000 removed (\d+) records?, offsets .*, of (\S+)Z to (\S+)Z"
+    )
+
+    def told():
+        found = line.findall(busy.log)
+        return found if sum(int(count) for count, _, _ in found) == 30 else None
+
+    lines = wait_until(told, "all records are told of", 60)
+    oldest, newest = (datetime.fromtimestamp(last_year / 1000 + each, UTC).isoformat()[:19] for each in (0, 29))
+    assert (lines[0][1], lines[-1][2]) == (oldest, newest)
+    removed = [each for each in json.loads(busy.get("/api/removals")[1])["removals"] if each["topic"] == "old"]
+    assert sum(each["records"] for each in removed) == 30
+    assert {each["cause"] for each in removed} == {"retention.ms=604800000"}
 
 
 def test_strangers_that_send_nonsense_read_slowly_or_come_in_crowds_hold_up_nobody(busy):
