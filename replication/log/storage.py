@@ -24,6 +24,7 @@ from __future__ import annotations
 import _thread
 import contextlib
 import errno
+import logging
 import os
 import stat
 from collections import deque
@@ -44,8 +45,11 @@ from ottla.replication.log.atomic_files import (
 from ottla.replication.log.descriptors import CACHED_FILES_MAX, Descriptors
 from ottla.replication.log.faults import Fault, classify
 from ottla.replication.log.locks import FileLock, lock_file
+from ottla.replication.reminders import Reminder
 from ottla.replication.system import O_DIRECTORY, RWF_NOWAIT, data_sync, full_sync
 from ottla.wire.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger("ottla.replication")
 
 Buffer = bytes | bytearray | memoryview
 
@@ -504,6 +508,7 @@ class LogDirectory:
             None  # a recovery point, or the end of what is compacted, has gone down
         )
         self._removals: list[tuple[int, str]] = []
+        self._no_room = Reminder()
 
     @property
     def is_online(self) -> bool:
@@ -524,7 +529,12 @@ class LogDirectory:
 
     def judge(self, error: OSError, name: str) -> KafkaError:
         """Return the KafkaError to raise for an `error` of log `name`; a broken disk takes the directory offline."""
-        if classify(error) is not Fault.BROKEN:
+        fault = classify(error)
+        if fault is Fault.FULL:
+            self._no_room.tell(
+                logger.warning, "no room in %s, so writes such as to %s fail: %s", self.path, name, error
+            )
+        if fault is not Fault.BROKEN:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name}: {error}")
         return self.take_offline(error)
 
@@ -553,6 +563,7 @@ class LogDirectory:
         # The thread must not call `on_failure`, nor change the heap of removals, which belong to the event loop.
         apart = LogDirectory(self.path, self.storage)
         apart.files = self.files
+        apart._no_room = self._no_room
         return apart
 
     def reunite(self, apart: LogDirectory) -> None:

@@ -258,6 +258,18 @@ def test_the_first_failure_takes_a_directory_offline_and_is_told_once() -> None:
     assert (told, directory.is_online) == ([error], False)
 
 
+def test_a_full_disk_is_logged_and_takes_nothing_offline(caplog: pytest.LogCaptureFixture) -> None:
+    directory = LogDirectory("/data", MemoryStorage())
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    for each in (directory, directory, directory.apart()):
+        assert each.judge(full, "orders-0").code == ErrorCode.KAFKA_STORAGE_ERROR
+    directory.judge(OSError(errno.EMFILE, "too many"), "orders-1")
+    assert [each.getMessage() for each in caplog.records] == [
+        "no room in /data, so writes such as to orders-0 fail: [Errno 28] No space left on device"
+    ]
+    assert directory.is_online
+
+
 def test_a_power_cut_keeps_what_was_synced_and_a_prefix_of_the_rest() -> None:
     lengths = set()
     for seed in range(50):
