@@ -37,15 +37,17 @@ def run(cluster, capsysbinary):
     return run
 
 
-def partitions(cluster):
+def partitions(cluster, name=TOPIC):
     """Leader and replicas of each partition, as librdkafka has them."""
-    topic = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(TOPIC, timeout=60).topics[TOPIC]
+    topic = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(name, timeout=60).topics[name]
     return {number: (each.leader, list(each.replicas)) for number, each in sorted(topic.partitions.items())}
 
 
-def replicas_become(cluster, wanted):
+def replicas_become(cluster, wanted, name=TOPIC):
     """Brokers hear of a change one after the other."""
-    wait_until(lambda: {number: each for number, (_, each) in partitions(cluster).items()} == wanted, "all know it", 60)
+    wait_until(
+        lambda: {number: each for number, (_, each) in partitions(cluster, name).items()} == wanted, "all know it", 60
+    )
 
 
 def test_replicas_are_moved_and_leaders_elected(cluster, run, tmp_path):
@@ -107,8 +109,20 @@ def test_a_move_to_a_broker_that_stands_still_is_seen_and_cancelled(cluster, run
         wait_until(lambda: run("reassign").out == "nothing is being moved\n", "it is cancelled", 60)
     finally:
         cluster.brokers[still].resume()
-    assert run("reassign", "verify", f"{name}:0=0", "--json").json[0]["state"] == "done"
+    replicas_become(cluster, {0: [0]}, name)
     cluster.wait_until_whole()
+
+
+def test_a_spread_is_taken_back(cluster, run):
+    run("topics", "create", "uneven", "-p", "3", "-r", "1")
+    run("reassign", "execute", "uneven:0=0", "uneven:1=0", "uneven:2=0", "--wait")
+    dry = run("spread", "--dry-run", "--json").json
+    assert dry["undo"] == [] and "uneven" in {each["topic"] for each in dry["moved"]}
+    told = run("spread", "--json").json
+    [undo] = told["undo"]
+    words = undo.split()[1:]
+    run(*words[: words.index("-b")], "--wait")
+    replicas_become(cluster, {0: [0], 1: [0], 2: [0]}, "uneven")
 
 
 def test_a_throttle_is_set_while_replicas_move_and_removed_then(cluster, run):

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 from ottla.server.cli.changes import Step, add_dry_run, carry_out, counted, report, undo_command
 from ottla.server.cli.client.moves import Ongoing, ongoing, reassign
 from ottla.server.cli.client.output import RequestFailed, UsageError, ids, print_json, print_line, print_table, say
-from ottla.server.cli.client.reassignment import Impossible, Placed, live_brokers, nothing_to_move, plan_spread
+from ottla.server.cli.client.reassignment import (
+    Impossible,
+    Placed,
+    await_replicas,
+    live_brokers,
+    nothing_to_move,
+    plan_spread,
+)
 from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, count, is_number
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
 from ottla.server.cli.places import places_of
@@ -199,7 +206,7 @@ def _execute(cluster: Cluster, options: argparse.Namespace) -> int:
 def _carry_out(cluster: Cluster, before: Targets, changed: Targets, options: argparse.Namespace) -> None:
     steps = [Step("the moves are begun", partial(reassign, cluster, changed))]
     if options.wait:
-        steps.append(Step("all of them are there", partial(_await_end, cluster, set(changed), options)))
+        steps.append(Step("all of them are there", partial(_await_end, cluster, changed, options)))
     if options.throttle is None:
         carry_out(steps)
         return
@@ -233,16 +240,19 @@ def _done_words(options: argparse.Namespace) -> str:
     return "moved" if options.wait else "being moved"
 
 
-def _await_end(cluster: Cluster, places: set[Partition], options: argparse.Namespace) -> None:
+def _await_end(cluster: Cluster, targets: Targets, options: argparse.Namespace) -> None:
     is_shown = sys.stderr.isatty() and not wants_json(options)
     wait_s = LOOK_AGAIN_S
-    while left := sum(each.place in places for each in ongoing(cluster)):
+    while left := sum(each.place in targets for each in ongoing(cluster)):
         if is_shown:
-            print(f"\r{len(places) - left} of {len(places)} partitions are moved ", end="", file=sys.stderr, flush=True)
+            print(
+                f"\r{len(targets) - left} of {len(targets)} partitions are moved ", end="", file=sys.stderr, flush=True
+            )
         time.sleep(wait_s)
         wait_s = min(wait_s * 1.5, 2.0)
     if is_shown:
         print(file=sys.stderr)
+    await_replicas(cluster, [Placed(*place, replicas) for place, replicas in targets.items()])
 
 
 def _report(options: argparse.Namespace, before: Targets, after: Targets, done: str) -> None:

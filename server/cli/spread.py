@@ -7,7 +7,16 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.server.cli.client.output import RequestFailed, UsageError, ids, print_json, print_line, print_table
+from ottla.server.cli.changes import undo_command
+from ottla.server.cli.client.output import (
+    RequestFailed,
+    UsageError,
+    ids,
+    print_json,
+    print_line,
+    print_table,
+    shown_text,
+)
 from ottla.server.cli.client.reassignment import (
     Impossible,
     Placed,
@@ -134,12 +143,14 @@ def _print_result(
     before: Sequence[Placed], moves: Sequence[Placed], brokers: Sequence[int], options: argparse.Namespace
 ) -> None:
     were = {(each.topic, each.partition): each.replicas for each in before}
+    back = [f"{each.topic}:{each.partition}={ids(were[each[:2]])}" for each in moves]
+    undo = [] if options.dry_run or not back else [undo_command(options, "reassign", "execute", names=back)]
     if wants_json(options):
         moved = [
             {"topic": each.topic, "partition": each.partition, "from": list(were[each[:2]]), "to": list(each.replicas)}
             for each in moves
         ]
-        print_json({"brokers": list(brokers), "dry_run": options.dry_run, "moved": moved})
+        print_json({"brokers": list(brokers), "dry_run": options.dry_run, "moved": moved, "undo": undo})
         return
     if not moves:
         print_line(nothing_to_move(brokers))
@@ -148,3 +159,5 @@ def _print_result(
     print_table(("TOPIC", "PARTITION", "FROM", "TO"), rows)
     print_line("")
     print_line(f"{len(moves)} of {len(before)} partitions {'would be' if options.dry_run else 'are'} moved")
+    for each in undo:
+        print_line(f"To undo: {shown_text(each)}")

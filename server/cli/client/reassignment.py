@@ -225,8 +225,13 @@ def move(cluster: Cluster, partitions: Sequence[Placed], progress: Callable[[int
         progress(len(left))
         time.sleep(wait_s)
         wait_s = min(wait_s * 1.5, LOOK_AGAIN_S_MAX)
-    cluster.patiently(lambda: _have_to_be_there(cluster, partitions))
+    await_replicas(cluster, partitions)
     _lead_first(cluster, partitions)
+
+
+def await_replicas(cluster: Cluster, partitions: Sequence[Placed]) -> None:
+    """Wait until the queried broker knows the new replicas. Raises RequestFailed."""
+    cluster.patiently(lambda: _have_to_be_there(cluster, partitions))
 
 
 def _have_to_be_there(cluster: Cluster, partitions: Sequence[Placed]) -> None:
