@@ -76,7 +76,8 @@ class GroupConfig(StreamsGroupConfig):
     group_min_session_timeout_ms: int = setting(6000, doc="Shortest session timeout a member may ask for.")
     group_max_session_timeout_ms: int = setting(1_800_000, doc="Longest session timeout a member may ask for.")
     group_initial_rebalance_delay_ms: int = setting(
-        3000, doc="How long the first rebalance of an empty group waits for more members."
+        3000,
+        doc="How long the first rebalance of an empty group waits for more members. A start without a settings file sets 0.",
     )
     group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
         ("classic", "consumer", "streams"),

@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from ottla.server.cli.cli import parser_for
+from ottla.server.cli.cli import COMMANDS, parser_for
 from ottla.server.cli.command_line import EXIT_OK, commands_of, is_option, option_of, options_of, shown_actions, walk
 
 DESCRIPTION = """\
@@ -211,6 +211,8 @@ def _values(action: argparse.Action, current: str, names: Names) -> Iterable[Can
         return names.groups(current)
     if metavar.startswith("TOPIC"):
         return names.topics(current, goes_on=metavar != "TOPIC")
+    if metavar == "COMMAND":
+        return _beginning(current, _of_help([each for each in names.before if not each.startswith("-")]))
     if metavar == "name=value":
         return _settings_with_values(current)
     if metavar == "SETTING":
@@ -218,6 +220,15 @@ def _values(action: argparse.Action, current: str, names: Names) -> Iterable[Can
 
         return _beginning(current, [Candidate(name) for name in sorted({each.name for each in all_references()})])
     return [FILES] if any(each in metavar for each in _OF_FILES) else []
+
+
+def _of_help(words: Sequence[str]) -> list[Candidate]:
+    """Return the commands for `ottla help`, or the actions of the command behind it. `words` begin with help."""
+    if len(words) == 1:
+        return [Candidate(name, what) for name, what in COMMANDS.items()]
+    command = commands_of(parser_for(words[1:2])[0]).get(words[1])
+    actions = {} if command is None or len(words) > 2 else commands_of(command)
+    return [Candidate(name) for name in actions]
 
 
 def _settings_with_values(current: str) -> list[Candidate]:

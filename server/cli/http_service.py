@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -96,8 +97,9 @@ def serve_until_signal(what: str, context: ssl.SSLContext | None, sock: socket.s
         stopping = trio.Event()
 
         async def heed() -> None:
-            async for _ in signals:
-                if stopping.is_set():  # a second signal does not wait for answers
+            async for number in signals:
+                # A second signal does not wait for answers. Shell and kernel may each send SIGHUP for a closed terminal.
+                if stopping.is_set() and number != signal.SIGHUP:
                     nursery.cancel_scope.cancel()
                 stopping.set()
 

@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     """Stop the broker of the data directory and wait for its end; return the exit code."""
     folder = (options.data or default_data_directory()).absolute()
     try:
-        pid = _pid_of(folder)
+        pid = _pid_of(folder, "" if options.data else "; --data FOLDER names another directory")
         _end(pid, folder, options.timeout)
     except NotStopped as problem:
         return fail(str(problem), EXIT_FAILED)
@@ -61,8 +61,11 @@ def run(options: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _pid_of(folder: Path) -> int:
-    """Return the pid of the process that runs the broker, the workers or the cluster of `folder`. Raises NotStopped."""
+def _pid_of(folder: Path, hint: str) -> int:
+    """Return the pid of the process that runs the broker, the workers or the cluster of `folder`. Raises NotStopped.
+
+    `hint` ends the text of the error if there is none.
+    """
     try:
         # That of workers first: their supervisor stops all of them.
         locks = (str(folder / FOLDER / LOCK), str(folder / LOCK))
@@ -74,7 +77,7 @@ def _pid_of(folder: Path) -> int:
     if pid is None:
         pid = _pid_of_cluster(folder)
     if pid is None:
-        raise NotStopped(f"no broker runs on {folder}{_elsewhere(folder)}")
+        raise NotStopped(f"no broker runs on {folder}{_elsewhere(folder) or hint}")
     if pid <= 0:
         raise NotStopped(f"the broker of {folder} runs in another container: stop it there")
     return pid

@@ -134,7 +134,8 @@ tells the same of one setting, and `ottla settings PART` lists those with this p
 
 The last line of a setting has its type, its default, and where it can be changed while a broker runs: nowhere (*read-only*: it is
 given at the start, in server.properties or with `--override`), for one broker (*per-broker*), for all brokers of the cluster
-(*cluster-wide*), or for one topic, group or subscription. A setting in brackets behind a default is the broker's, and the default comes from it.
+(*cluster-wide*), or for one topic, group or subscription. Where a name has a unit, files of settings and commands take durations and sizes,
+too: `log.retention.hours=7d`, `log.segment.bytes=64MiB` (ms, s, m or min, h, d, w; B, KiB, MiB, GiB, TiB). A setting in brackets behind a default is the broker's, and the default comes from it.
 """
 
 _AS_BROKER = "does not set is as the broker has it,"

@@ -364,7 +364,9 @@ class LocalCluster:
     async def _heed(self, signals: AsyncIterator[int]) -> None:
         """Handle signals: the first stops brokers in order, the second has them flush and end, the third kills them."""
         number = signal.SIGTERM
-        async for _ in signals:
+        async for received in signals:
+            if self._is_stopping and received == signal.SIGHUP:
+                continue  # of a closed terminal, which shell and kernel may each tell of
             if self._is_stopping:
                 for child in (*self._brokers, *self._besides):
                     child.signal(number)
@@ -538,16 +540,17 @@ class LocalCluster:
         return [f"  {'console' if number == 1 else f'  of broker {number}':15} {url}" for number, url in found]
 
     def _how_to_connect(self) -> list[str]:
-        secured = self._secured
+        # The commands find the others by this one, and fit a line.
+        secured, first_broker = self._secured, f"{HOST}:{self._broker_ports[0]}"
         if secured is None:
-            return commands_to_try(f" -b {self.bootstrap}")
+            return commands_to_try(f" -b {first_broker}")
         first, *others = secured.client_lines
         return [
             f"  client          {first}",
             *[f"                  {each}" for each in others],
             f"  tools           --command-config {secured.client_properties}",
             f"  kcat            {secured.for_kcat}",
-            *commands_to_try(f" -b {self.bootstrap} --command-config {shlex.quote(str(secured.client_properties))}"),
+            *commands_to_try(f" -b {first_broker} --command-config {shlex.quote(str(secured.client_properties))}"),
         ]
 
     async def _until_all_have_ended(self) -> None:

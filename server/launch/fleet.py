@@ -39,6 +39,7 @@ FLUSH_S: Final = 30.0  # how long a broker may need to bring its logs to disk
 KILL_S: Final = 10.0  # how long the system may need to end a process that was killed
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
+HANG_UP: Final = "SIGHUP"
 _KILLED: Final = 2  # the urgency at which processes are killed
 
 
@@ -200,6 +201,8 @@ class Fleet:
         """Return the actions that follow an operator's signal; `name` is the signal's name."""
         if not self.is_stopping:
             return [Say(f"stopping on {name}", is_bad=False), *self._stop(now)]
+        if name == HANG_UP:
+            return []  # of a closed terminal, which shell and kernel may each tell of
         return [Say(f"stopping at once on another signal, {name}"), *self._press(now)]
 
     def on_time(self, now: float) -> list[Action]:

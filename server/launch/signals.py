@@ -8,7 +8,7 @@
 Who stops all brokers of a cluster together (`ottla cluster`, a supervisor of workers) sends each of them ALL_STOP first. None
 hands over, because no broker will be left to lead. That others go is no news then: it is logged, but not as a warning. To the
 other processes of a cluster, which lead nothing, ALL_STOP is a signal like the others. SIGHUP, which a closed terminal sends,
-is one as well, unless the process was started to ignore it.
+is a first signal as well, unless the process was started to ignore it, and never a second one: shell and kernel may each send it.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ class StopSignals(Stop):
     async def _heed(self, signals: AsyncIterator[int]) -> None:
         async for number in signals:
             name = signal.Signals(number).name
+            if number == signal.SIGHUP and self.requested.is_set():
+                continue
             if number == ALL_STOP:
                 await self._stop_with_all()
             elif not self.requested.is_set():

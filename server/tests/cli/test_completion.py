@@ -47,6 +47,12 @@ def test_each_option_of_each_command_is_completed(command: str) -> None:
     assert all(each.help for each in shown_actions(of_command))
 
 
+def test_commands_and_their_actions_are_completed_behind_help() -> None:
+    assert texts("ottla help topi") == ["topics"]
+    assert texts("ottla help topics cr") == ["create"]
+    assert texts("ottla help nothing ") == texts("ottla help topics create ") == texts("ottla help start ") == []
+
+
 def test_settings_are_completed_and_their_values() -> None:
     assert texts("ottla start --override ") == [f"{name}=" for name in sorted(known_names())]
     assert texts("ottla start --override log.retention.h") == ["log.retention.hours="]

@@ -5,6 +5,7 @@ import errno
 import socket
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -191,3 +192,10 @@ def test_a_closed_terminal_is_a_stop_unless_the_start_ignores_it(is_ignored: boo
     prefix = ["nohup"] if is_ignored else []
     shown = subprocess.run([*prefix, sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert shown.stdout.strip() == str(not is_ignored)
+
+
+def test_the_console_needs_no_extra() -> None:
+    """README's `--http` works after README's `pip install`."""
+    project = tomllib.loads((Path(__file__).resolve().parents[3] / "pyproject.toml").read_text())["project"]
+    assert any(each.startswith("h11") for each in project["dependencies"])
+    assert not any(each.startswith("h11") for extra in project["optional-dependencies"].values() for each in extra)

@@ -77,12 +77,17 @@ def test_of_several_workers_the_supervisor_is_stopped(tmp_path: Path, hold: Hold
 
 
 def test_the_default_is_the_directory_of_a_start_without_settings(
-    tmp_path: Path, hold: Hold, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, hold: Hold, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     holder = hold(tmp_path / "ottla" / ".lock")
     assert main(["stop"]) == 0
     assert holder.wait(60) == -signal.SIGTERM
+    capsys.readouterr()
+    assert main(["stop"]) == 1
+    assert capsys.readouterr().err == (
+        f"ottla: no broker runs on {tmp_path / 'ottla'}; --data FOLDER names another directory\n"
+    )
 
 
 def test_who_only_looks_into_the_files_is_left_alone(

@@ -220,6 +220,7 @@ def test_workers_that_share_their_tree_with_other_machines_hand_over():
     fleet = serving(keeper=None)
     actions = fleet.on_signal("SIGTERM", 0)
     assert [each for each in actions if isinstance(each, Send)] == [Send(name, signal.SIGTERM) for name in WORKERS]
+    assert fleet.on_signal("SIGHUP", 1) == []  # a closed terminal may be told of again
     assert [each.number for each in fleet.on_signal("SIGTERM", 1) if isinstance(each, Send)] == [signal.SIGTERM] * 2
     assert [each.number for each in fleet.on_signal("SIGTERM", 2) if isinstance(each, Send)] == [signal.SIGKILL] * 2
 

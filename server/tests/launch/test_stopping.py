@@ -46,6 +46,20 @@ async def test_signals_ask_more_and_more(autojump_clock: MockClock, caplog: pyte
     assert [record.message.split(",")[-1].split()[-1] for record in caplog.records] == ["SIGTERM", "SIGINT", "SIGTERM"]
 
 
+async def test_a_closed_terminal_asks_for_a_stop_however_often_it_is_told(autojump_clock: MockClock) -> None:
+    """A shell may send SIGHUP, and the kernel again: neither is somebody who has lost patience."""
+    operator = Operator()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(operator.run)
+        for _ in range(3):
+            await operator.send(signal.SIGHUP)
+        assert operator.stop.requested.is_set()
+        assert not operator.stop.immediate.is_set() and operator.ended_with == []
+        await operator.send(signal.SIGINT)
+        assert operator.stop.immediate.is_set()
+        nursery.cancel_scope.cancel()
+
+
 async def test_brokers_that_stop_together_hand_nothing_over_and_expect_each_other_to_go(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
