@@ -230,11 +230,15 @@ def parse_http_listener(text: str) -> tuple[str, int] | None:
     return match[1] or match[2] or LOOPBACK, int(match[3])
 
 
+CONSOLE_PASSWORD_MIN = 8
+
+
 def parse_console_users(text: str) -> dict[str, str]:
     """Parse NAME:PASSWORD,NAME:PASSWORD into passwords by name; empty if the text is malformed."""
     pairs = [each.strip().partition(":") for each in text.split(",")]
     found = {name: password for name, _, password in pairs}
-    is_right = all(name and password for name, _, password in pairs) and len(found) == len(pairs)
+    is_right = all(name and len(password) >= CONSOLE_PASSWORD_MIN for name, _, password in pairs)
+    is_right = is_right and len(found) == len(pairs)
     return found if is_right else {}
 
 
@@ -299,7 +303,11 @@ class HttpConfig:
     http_console_users: str | None = _internal(
         None,
         kind=PASSWORD,
-        check=lambda text: None if parse_console_users(text) else "must be NAME:PASSWORD,NAME:PASSWORD",
+        check=lambda text: (
+            None
+            if parse_console_users(text)
+            else f"must be NAME:PASSWORD,NAME:PASSWORD, with passwords of {CONSOLE_PASSWORD_MIN} characters at least"
+        ),
         doc="Who may log in to the console, as NAME:PASSWORD,...; their changes have the rights that User:NAME has by the authorizer's rules.",
     )
     http_console_token: str | None = _internal(
