@@ -23,7 +23,9 @@ from ottla.server.config.quantities import DURATIONS_MS
 from ottla.wire.settings import parse_integer
 
 STORED = "stored"
-_WORDS = {"beginning": "beginning", "start": "beginning", "earliest": "beginning", "end": "end", "latest": "end"}
+_BEGINNINGS, _ENDS = ("beginning", "start", "earliest", "oldest"), ("end", "latest", "newest")
+_WORDS = dict.fromkeys(_BEGINNINGS, "beginning") | dict.fromkeys(_ENDS, "end")
+"""Words of kcat, rpk, Kafka's clients, kaf and kafkactl."""
 _WHILE = re.compile(r"-(?:[0-9]{1,12}(?:ms|min|[smhdw]))+")
 _PART = re.compile(r"([0-9]+)(ms|min|[smhdw])")
 _SECONDS_DIGITS = 10

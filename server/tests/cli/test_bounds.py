@@ -25,9 +25,9 @@ def in_new_york(monkeypatch):
 
 
 def test_words_and_offsets():
-    for text in ("beginning", "start", "earliest"):
+    for text in ("beginning", "start", "earliest", "oldest"):
         assert parse_bounds([text]) == Bounds("beginning") == parse_bounds([])
-    for text in ("end", "latest"):
+    for text in ("end", "latest", "newest"):
         assert parse_bounds([text]) == Bounds("end")
     assert parse_bounds(["5"]) == Bounds("offset", 5)
     assert parse_bounds(["-5"]) == Bounds("before_end", 5)
