@@ -401,7 +401,7 @@ def test_a_wrong_token_in_a_link_locks_nobody_out(browser: Browser, console: str
 
 COMMITTED = {
     "Commit": ("__consumer_offsets", "committed"),
-    "Delivery semantics": ("At most once", "would begin partition 0 at"),
+    "Delivery semantics": ("At most once", "their successors would begin at"),
     "Guarantees": ("min.insync.replicas", "Each partition is on one broker"),
 }
 """Words of the Learn tab about what a group has read, and what is seen with each."""

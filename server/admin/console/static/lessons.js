@@ -2,7 +2,7 @@
 
 import { members, reason } from "./groups.js";
 import { legend, picture } from "./topics.js";
-import { bytes, count, facts, h, time, visible } from "./dom.js";
+import { bytes, count, facts, h, many, time, visible } from "./dom.js";
 
 const p = (...text) => h("p", {}, text);
 const tape = (index, records, next, committed) => h("div", {},
@@ -83,7 +83,7 @@ export const LESSONS = [
     title: "Idempotence",
     text: () => [p("When no answer comes, a producer cannot know whether its records were written. If it sends them again, they may be there twice. An idempotent producer has an id and numbers its records in each partition; what the broker has already, it does not write again."),
       p("That is the default of most clients. It protects what a producer sends again by itself, not what a program sends anew after a restart.")],
-    show: (data) => h("p", {}, data.topic.partitions.slice(0, 6).map((each) => h("a", { href: `#/producers/${encodeURIComponent(data.name)}/${each.index}` }, `Producers of partition ${each.index}`)).flatMap((each) => [each, " "])),
+    show: (data) => facts(...data.topic.partitions.slice(0, 6).map((each) => [`Partition ${each.index}`, h("a", { href: `#/producers/${encodeURIComponent(data.name)}/${each.index}` }, many(each.producers ?? 0, "numbered producer"))])),
   },
   {
     title: "Consumer",
@@ -115,7 +115,7 @@ export const LESSONS = [
     title: "Delivery semantics",
     text: () => [p("A consumer that commits before it has done its work may die between the two: that work is never done. At most once. One that commits afterwards does it again: at least once."),
       p("Exactly once takes more: results and offsets that are written together, in a transaction or in one database; or results that are the same when they are written twice, because each has an id.")],
-    show: (data) => (data.group ? [h("p", {}, Object.entries(data.committed).map(([index, offset]) => `If the readers died now, the next would begin partition ${index} at ${count(offset)}. `)), tapes(data, true)] : needsLoad(data)),
+    show: (data) => (data.group ? [p("If all readers died now, their successors would begin at:"), facts(...Object.entries(data.committed).map(([index, offset]) => [`Partition ${index}`, `offset ${count(offset)}`])), tapes(data, true)] : needsLoad(data)),
   },
   {
     title: "Guarantees",
