@@ -85,5 +85,5 @@ def test_the_help_tells_all_options(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_the_console_knows_the_registry_beside_its_broker(arguments: list[str], url: str | None) -> None:
     parser, _ = parser_for(["start"])
-    given = start._given(parser.parse_args(["start", *arguments]))
+    given = start._given(parser.parse_args(["start", *arguments]), None)
     assert given.get("http.console.schema.registry") == url
