@@ -235,6 +235,52 @@ def test_records_of_all_partitions_come_newest_first_and_filtered(
     browser.click("form button", "Show")
     browser.see("20 records, the oldest first")
     assert "busy 2 10" in browser.run(FIRST)[0]
+    browser.fill("#in-key", "k2")
+    browser.fill("#contains", "busy 2 1")
+    browser.click("form button", "Show")
+    browser.see("10 matches in 20 records")
+    address = browser.run("return location.href")
+    browser.open(address)
+    browser.see("10 matches in 20 records")
+    assert browser.run("return document.querySelector('#in-key').value") == "k2"
+
+
+# Three partitions whose records come in turns, and a broker that answers at most 40 records a question.
+MERGED = """
+const done = arguments[0];
+import("/console/merge.js").then(async ({ Merge }) => {
+  const asked = [];
+  const ask = async ({ partition, from, until, limit }) => {
+    asked.push(partition);
+    const end = Math.min(Number(until), Number(from) + Math.min(limit, 40));
+    const records = Array.from({ length: end - from }, (_, index) => ({ offset: Number(from) + index, timestamp: 3 * (Number(from) + index) + partition }));
+    return { records, next: end, isAtEnd: end >= until, scanned: { records: records.length, bytes: 1 } };
+  };
+  const places = () => [0, 1, 2].map((index) => ({ index, from: 10, until: 110 }));
+  const times = (page) => page.map((each) => each.timestamp);
+  const found = {};
+  for (const isNewestFirst of [true, false]) {
+    const merge = new Merge(places(), ask, { isNewestFirst, isSearch: false });
+    const pages = [await merge.next(250, 1000), await merge.next(250, 1000)];
+    found[isNewestFirst] = [pages.map(times).flat(), merge.isDone, merge.scanned];
+  }
+  const bounded = new Merge(places(), ask, { isNewestFirst: false, isSearch: false });
+  asked.length = 0;
+  found.partly = [(await bounded.next(500, 2)).length, asked.length, bounded.isDone, (await bounded.next(500, 1000)).length, bounded.isDone];
+  done(found);
+});
+"""
+
+
+def test_records_of_partitions_are_merged_by_their_times_and_within_a_number_of_questions(
+    browser: Browser, console: str
+) -> None:
+    browser.open(console)
+    browser.see("orders")
+    found = browser.driver.execute_async_script(MERGED)
+    assert found["false"] == [list(range(30, 330)), True, 300]
+    assert found["true"] == [list(range(329, 29, -1)), True, 300]
+    assert found["partly"] == [80, 2, False, 220, True]
 
 
 # What the page wants to save, and what it copies, instead of a file and the clipboard.

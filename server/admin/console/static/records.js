@@ -15,7 +15,7 @@ const moment = () => h("input", { type: "datetime-local", step: "1" });
 const milliseconds = (control) => (control.value ? new Date(control.value).getTime() : null);
 
 export async function showRecords(view) {
-  const [topic, partition] = view.parameters;
+  const [topic, partition, query] = view.parameters;
   const { partitionCount } = await get("topic", { name: topic }, view.signal);
   const numbers = Array.from({ length: Math.min(partitionCount, LISTED_MAX) }, (_, index) => [String(index), String(index)]);
   const controls = {
@@ -25,7 +25,8 @@ export async function showRecords(view) {
     form: choice(["auto", "text or JSON"], ["hex", "hex"]),
   };
   controls.header.placeholder = "name, or name=text";
-  controls.partition.value = partition ?? "";
+  controls.partition.value = partition === "all" ? "" : partition ?? "";
+  for (const [name, value] of new URLSearchParams(query)) if (Object.hasOwn(controls, name)) controls[name].value = value;
   const list = h("ol", { class: "records", "aria-label": "Records" }), said = h("p", { class: "soft", role: "status" }), turns = h("div", { class: "bar" });
   const offset = field("offset", "Offset", controls.offset), when = field("time", "Time", controls.time);
   const arrange = () => { offset.hidden = controls.from.value !== "offset"; when.hidden = controls.from.value !== "time"; };
@@ -40,7 +41,7 @@ export async function showRecords(view) {
     h("form", { role: "search", onsubmit: (event) => { event.preventDefault(); pages.show(); } },
       h("div", { class: "bar" }, field("partition", "Partition", controls.partition), field("from", "Begin with", controls.from), offset, when,
         field("contains", "Contains", controls.contains), field("form", "Show as", controls.form), h("button", { class: "main" }, "Show"), live),
-      h("details", { class: "more" }, h("summary", {}, "More filters"), h("div", { class: "bar" }, field("in-key", "In the key", controls.key), field("in-value", "In the value", controls.value),
+      h("details", { class: "more", open: ["key", "value", "header", "since", "before"].some((name) => controls[name].value) }, h("summary", {}, "More filters"), h("div", { class: "bar" }, field("in-key", "In the key", controls.key), field("in-value", "In the value", controls.value),
         field("in-header", "In a header", controls.header), field("since", "Since", controls.since), field("before", "Before", controls.before)))),
     said, list, turns, view.state.overview.canWrite && produceForm(view, topic, numbers, () => { controls.from.value = "latest"; arrange(); return pages.show(); }));
   await pages.show();
@@ -65,8 +66,17 @@ class Pages {
     return { contains: contains.value, key: key.value, value: value.value, header: header.value, since: milliseconds(since), before: milliseconds(before) };
   }
 
+  // The address says what is asked for, so that it can be sent to somebody.
+  keepAddress() {
+    const { partition, ...others } = this.controls, usual = { from: "latest", form: "auto" };
+    const chosen = Object.entries(others).filter(([name, { value, parentElement }]) => value !== (usual[name] ?? "") && !parentElement.hidden).map(([name, { value }]) => [name, value]);
+    const parts = ["records", this.topic, ...(partition.value || chosen.length ? [partition.value || "all"] : []), ...(chosen.length ? [String(new URLSearchParams(chosen))] : [])];
+    history.replaceState(null, "", "#/" + parts.map(encodeURIComponent).join("/"));
+  }
+
   show() {
     const signal = this.begin();
+    this.keepAddress();
     return this.view.tried(async () => {
       const filters = this.filters, isSearch = Object.values(filters).some(Boolean), isNewestFirst = this.controls.from.value === "latest";
       const ask = (more) => get("records", { topic: this.topic, form: this.controls.form.value, ...more }, signal);
