@@ -209,7 +209,9 @@ class Student(Reader):
         assert not any("Traceback" in each for each in said), said
 
     def here(self, command: str) -> str:
-        """Replace the page's ports and process ids by those of this run."""
+        """Replace the page's ports and process ids by those of this run. Raises AssertionError if it would kill a stranger."""
+        unknown = [each for each in re.findall(r"\b\d{3,}\b", command) if each not in self._numbers]
+        assert not (unknown and re.search(r"\bkill\b", command)), f"nothing that was shown has {unknown}: {command}"
         own = re.sub(r"\b\d+\b", lambda found: self._numbers.get(found[0], found[0]), command)
         if "listeners=" not in own:
             address = f"--override listeners=PLAINTEXT://{self.bootstrap}"

@@ -83,6 +83,12 @@ def test_numbers_of_the_page_stand_for_those_of_the_run(take) -> None:
         take(block("echo 127.0.0.1:23457", "127.0.0.1:40001"))
 
 
+def test_only_what_the_lesson_has_shown_is_killed(take) -> None:
+    with pytest.raises(AssertionError, match="nothing that was shown"):
+        take("```sh\nkill -0 40002\n```\n")
+    take(block("echo pid $$", "pid 40002") + "```sh\ntrue kill 40002\n```\n")
+
+
 def test_terminals_go_on_beside_and_end_when_they_are_told_to(take, student: Student) -> None:
     page = "<!-- terminal: a -->\n```sh\ntrap 'echo ended; exit' INT; echo ready; while :; do sleep 0.1; done\n```\n\n"
     page += "<!-- terminal: a -->\n```text\nready\n```\n\nPress Ctrl-C.\n\n<!-- Ctrl-C: a -->\n\n"

@@ -18,6 +18,7 @@ if [ "${1:-}" = ecosystem ]; then
     ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || wanted="$wanted postgresql"
 else
     want kcat kcat
+    want curl curl
     want java default-jdk-headless
     want javac default-jdk-headless
     want mvn maven
