@@ -49,7 +49,14 @@ def agree(options: argparse.Namespace, question: str) -> None:
         raise UsageError(f"{question}? There is nobody to ask: give --yes")
     line = " ".join(shown_text(question).split())
     print(f"{line}? [y/N] ".encode("utf-8", "backslashreplace").decode(), end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    answer = ""
+    try:
+        answer = sys.stdin.readline()
+    finally:
+        # Ctrl-D and Ctrl-C leave the cursor behind the question.
+        if not answer.endswith("\n"):
+            print(file=sys.stderr)
+    if answer.strip().lower() not in ("y", "yes"):
         raise RequestFailed("nothing is changed")
 
 

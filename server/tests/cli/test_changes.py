@@ -70,6 +70,19 @@ def test_a_question_is_agreed_to(
     assert capsys.readouterr().err == "Delete \\x1b[31mit? [y/N] "
 
 
+def test_ctrl_c_at_a_question_ends_its_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupted(Terminal):
+        def readline(self, size: int | None = -1, /) -> str:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("sys.stdin", Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        agree(argparse.Namespace(yes=False), "Delete it")
+    assert capsys.readouterr().err == "Delete it? [y/N] \n"
+
+
 def test_without_a_stdin_there_is_nobody_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", None)
     with pytest.raises(UsageError, match="There is nobody to ask: give --yes"):
