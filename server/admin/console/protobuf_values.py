@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 INDEXES_MAX, IMPORTS_MAX = 64, 200
 SHOWN_FIELDS_MAX = 20_000
+PACKED_MAX = 16
+ANY = "google.protobuf.Any"
 _VARINT_BYTES_MAX = 5
 _BUILT_IN = {
     f"google/protobuf/{name}.proto": f"google.protobuf.{name}_pb2"
@@ -68,7 +70,7 @@ class Messages:
         try:
             message = message_factory.GetMessageClass(self._found(path))()
             message.ParseFromString(bytes(body))
-            _Budget(fields_max).spend(message)
+            _Budget(fields_max, self.pool).spend(message)
             return json_format.MessageToDict(
                 message, always_print_fields_with_no_presence=True, descriptor_pool=self.pool
             )
@@ -114,15 +116,20 @@ def _zigzag(data: memoryview, position: int) -> tuple[int, int]:
 
 
 class _Budget:
-    """Limit of the number of fields in a decoded message."""
+    """Limit of the number of fields in a decoded message, whose `Any` fields hold messages of the types in `pool`."""
 
-    def __init__(self, left: int) -> None:
-        self._left, self._give_way = left, paced()
+    def __init__(self, left: int, pool: Any) -> None:
+        self._left, self._pool, self._give_way = left, pool, paced()
+        self._packed = 0
+        """Number of messages in `Any` fields around the current one."""
 
     def spend(self, message: Message) -> None:
         """Count the fields of a message, nested messages included. Raises BadMessage if the limit is exceeded."""
         self._give_way()
         self._take(1 + len(message.DESCRIPTOR.fields))
+        if message.DESCRIPTOR.full_name == ANY:
+            self._spend_packed(message)
+            return
         for field, value in message.ListFields():
             if not field.is_repeated:
                 if field.message_type is not None:
@@ -139,6 +146,22 @@ class _Budget:
             else:
                 for each in value:
                     self.spend(each)
+
+    def _spend_packed(self, holder: Any) -> None:
+        """Count the message in an `Any`, whose fields become JSON, too. Raises BadMessage, DecodeError."""
+        if not holder.ListFields():
+            return
+        try:
+            found = self._pool.FindMessageTypeByName(holder.type_url.rpartition("/")[2])
+        except KeyError:
+            raise BadMessage(f"The schema does not know the type {holder.type_url[:100]!r}") from None
+        if self._packed >= PACKED_MAX:
+            raise BadMessage(f"The message has more than {PACKED_MAX} messages of type Any within one another")
+        inner = message_factory.GetMessageClass(found)()
+        inner.ParseFromString(holder.value)
+        self._packed += 1
+        self.spend(inner)
+        self._packed -= 1
 
     def _take(self, count: int) -> None:
         self._left -= count

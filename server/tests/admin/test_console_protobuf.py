@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 from google.protobuf import descriptor_pb2 as pb
+from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,6 +102,49 @@ def test_a_small_message_that_becomes_long_is_refused() -> None:
     reader = ProtobufSchema(serialized(file), {})
     with pytest.raises(AvroProblem, match="too many fields"):
         reader.decode(Data(b"\0" + b"\xc2\x3e\x00" * 1_000, lambda: None))
+
+
+def parcels() -> ProtobufSchema:
+    """A file with shop.Parcel, which holds an Any and many shop.Item with 50 fields each."""
+    file = pb.FileDescriptorProto(package="shop", syntax="proto3", dependency=["google/protobuf/any.proto"])
+    parcel, item = file.message_type.add(name="Parcel"), file.message_type.add(name="Item")
+    for name, number, kind, label in (
+        ("extra", 1, ".google.protobuf.Any", FIELD.LABEL_OPTIONAL),
+        ("items", 2, ".shop.Item", FIELD.LABEL_REPEATED),
+    ):
+        parcel.field.add(name=name, number=number, type=FIELD.TYPE_MESSAGE, type_name=kind, label=label)
+    for number in range(1, 51):
+        item.field.add(name=f"f{number}", number=number, type=FIELD.TYPE_INT32, label=FIELD.LABEL_OPTIONAL)
+    return ProtobufSchema(serialized(file), {})
+
+
+def in_any(value: bytes, type_url: str = "a/shop.Parcel") -> bytes:
+    """Encode a shop.Parcel whose `extra` holds another message."""
+    held = AnyMessage(type_url=type_url, value=value).SerializeToString()
+    assert len(held) < 1 << 14
+    size = bytes([len(held) & 0x7F | 0x80, len(held) >> 7])
+    return b"\x0a" + size + held
+
+
+def test_a_message_in_an_any_counts_as_any_other() -> None:
+    """Two bytes in an Any become a message with all its fields, as elsewhere; the limit is the same."""
+    schema = parcels()
+    shown = json.loads(schema.decode(Data(b"\0" + in_any(b"\x12\0"), lambda: None)))
+    assert shown["extra"]["items"] == [{f"f{number}": 0 for number in range(1, 51)}]
+    with pytest.raises(AvroProblem, match="too many fields"):
+        schema.decode(Data(b"\0" + in_any(b"\x12\0" * 1_000), lambda: None))
+
+
+def test_an_any_may_be_empty_or_unknown_or_deep() -> None:
+    schema = parcels()
+    assert json.loads(schema.decode(Data(b"\0\x0a\0", lambda: None)))["extra"] == {}
+    with pytest.raises(AvroProblem, match="does not know the type 'a/shop.Other'"):
+        schema.decode(Data(b"\0" + in_any(b"", "a/shop.Other"), lambda: None))
+    deep = b""
+    for _ in range(40):
+        deep = in_any(deep)
+    with pytest.raises(AvroProblem, match="within one another"):
+        schema.decode(Data(b"\0" + deep, lambda: None))
 
 
 def test_paths_are_read_as_they_are_written() -> None:
