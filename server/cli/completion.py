@@ -10,11 +10,14 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.server.cli.cli import COMMANDS, parser_for
 from ottla.server.cli.command_line import EXIT_OK, commands_of, is_option, option_of, options_of, shown_actions, walk
+
+if TYPE_CHECKING:
+    from ottla.wire.settings import Setting
 
 DESCRIPTION = """\
 Prints a script that makes a shell complete what `ottla` takes: commands, options, names of settings and files, and the topics and groups
@@ -215,6 +218,8 @@ def _values(action: argparse.Action, current: str, names: Names) -> Iterable[Can
         return _beginning(current, _of_help([each for each in names.before if not each.startswith("-")]))
     if metavar == "name=value":
         return _settings_with_values(current)
+    if metavar in ("NAME=VALUE", "SETTING=VALUE") and "--config" in action.option_strings:
+        return _topic_settings(current)
     if metavar == "SETTING":
         from ottla.server.config.reference import all_references
 
@@ -234,12 +239,26 @@ def _of_help(words: Sequence[str]) -> list[Candidate]:
 def _settings_with_values(current: str) -> list[Candidate]:
     """Complete the name of a broker setting; after `name=`, complete its value if the setting has few values."""
     from ottla.server.config.broker_config import known_names, settings_of_member
+
+    return _assignments(current, sorted(known_names()), settings_of_member())
+
+
+def _topic_settings(current: str) -> list[Candidate]:
+    """Complete the name of a topic setting; after `name=`, complete its value if the setting has few values."""
+    from ottla.replication.config import LogConfig
+    from ottla.wire.settings import settings_of
+
+    declared = {name: each for name, each in settings_of(LogConfig).items() if not each.internal}
+    return _assignments(current, sorted(declared), declared)
+
+
+def _assignments(current: str, names: Iterable[str], settings: Mapping[str, Setting]) -> list[Candidate]:
     from ottla.wire.settings import BOOLEAN
 
     name, separator, value = current.partition("=")
     if not separator:
-        return _beginning(current, [Candidate(f"{each}=", goes_on=True) for each in sorted(known_names())])
-    declared = settings_of_member().get(name)
+        return _beginning(current, [Candidate(f"{each}=", goes_on=True) for each in names])
+    declared = settings.get(name)
     if declared is None:
         return []
     allowed = ("true", "false") if declared.kind is BOOLEAN else declared.choices

@@ -63,6 +63,9 @@ def test_settings_are_completed_and_their_values() -> None:
     ]
     assert texts("ottla start --override auto.create.topics.enable=f") == ["auto.create.topics.enable=false"]
     assert texts("ottla start --override nonsense=") == []
+    assert texts("ottla topics create orders -c retention.") == ["retention.bytes=", "retention.ms="]
+    assert texts("ottla topics alter orders --config=compression.type=l") == ["--config=compression.type=lz4"]
+    assert texts("ottla generate clicks -c cleanup.policy=c") == ["cleanup.policy=compact"]
     assert texts("ottla settings share.auto") == ["share.auto.offset.reset"]
 
 
