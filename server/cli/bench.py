@@ -18,7 +18,7 @@ from ottla.server.cli.client.cluster import LATEST, Cluster, Partition, by_topic
 from ottla.server.cli.client.consumer import AtEnd, Batch, Consumer
 from ottla.server.cli.client.output import Progress, RequestFailed, print_json, print_pairs
 from ottla.server.cli.client.producer import Producer
-from ottla.server.cli.command_line import EXIT_OK, count
+from ottla.server.cli.command_line import EXIT_OK, add_address, count
 from ottla.server.cli.on_cluster import add_connection, add_json, run_on_cluster, wants_json
 from ottla.server.cli.produce import ACKS, CODECS
 from ottla.wire.compression import Compression
@@ -41,6 +41,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `ottla bench`: the load to write and read."""
+    add_address(parser, "a broker of the cluster, as -b names it")
     add_connection(parser)
     add_json(parser)
     parser.add_argument("--records", type=count, default=500_000, metavar="N", help="how many (default: 500000)")

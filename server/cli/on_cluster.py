@@ -15,7 +15,7 @@ from ottla.server.cli.client.cluster import Cluster, parse_bootstrap
 from ottla.server.cli.client.connection import Address
 from ottla.server.cli.client.output import RequestFailed, UsageError, shown_text
 from ottla.server.cli.client.security import read_properties, security_of
-from ottla.server.cli.command_line import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, fail, seconds
+from ottla.server.cli.command_line import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ONE_ADDRESS, fail, seconds
 
 BOOTSTRAP = "localhost:9092"
 BOOTSTRAP_VARIABLE = "OTTLA_BOOTSTRAP_SERVERS"
@@ -80,7 +80,10 @@ def client_settings(options: argparse.Namespace) -> dict[str, str]:
 
 def bootstrap_addresses(options: argparse.Namespace, texts: Mapping[str, str]) -> list[Address]:
     """Return the bootstrap servers: from option, environment or client settings, else localhost. Raises UsageError."""
-    servers = getattr(options, "bootstrap_server", None) or os.environ.get(BOOTSTRAP_VARIABLE)
+    given, address = getattr(options, "bootstrap_server", None), getattr(options, "address", None)
+    if given and address:
+        raise UsageError(ONE_ADDRESS)
+    servers = given or address or os.environ.get(BOOTSTRAP_VARIABLE)
     return parse_bootstrap(servers or texts.get("bootstrap.servers") or BOOTSTRAP)
 
 

@@ -12,6 +12,7 @@ from ottla.server.cli.client.configs import assignment
 from ottla.server.cli.client.output import RequestFailed, UsageError, print_json, print_line, print_table
 from ottla.server.cli.command_line import EXIT_OK
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
+from ottla.server.config.quantities import shown
 from ottla.wire.messages.client_quotas import (
     AlterClientQuotasRequest,
     ComponentData,
@@ -119,7 +120,11 @@ def _list(cluster: Cluster, options: argparse.Namespace) -> int:
     elif not found:
         print_line("no quotas")
     else:
-        rows = [(*_cells(each.entity), key, _text(value)) for each in found for key, value in each.values.items()]
+        rows = [
+            (*_cells(each.entity), key, shown(key, _text(value)))
+            for each in found
+            for key, value in each.values.items()
+        ]
         print_table(("USER", "CLIENT ID", "IP", "QUOTA", "VALUE"), rows)
     return EXIT_OK
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.server.cli.client.cluster import release_of
 from ottla.server.cli.client.output import print_json, print_line, print_pairs, print_table
-from ottla.server.cli.command_line import EXIT_OK, EXIT_USAGE, ONE_ADDRESS, add_address, fail
+from ottla.server.cli.command_line import EXIT_OK, add_address
 from ottla.server.cli.on_cluster import add_connection, add_json, run_on_cluster, wants_json
 from ottla.server.config.endpoint import host_and_port
 
@@ -42,10 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the status of the cluster; return the exit code."""
-    if options.address is not None:
-        if hasattr(options, "bootstrap_server"):
-            return fail(ONE_ADDRESS, EXIT_USAGE)
-        options.bootstrap_server = options.address
     return run_on_cluster(lambda cluster: _show(cluster, options), options)
 
 

@@ -180,7 +180,7 @@ def test_ping_and_status_take_an_address_both_ways(
     for words in (["127.0.0.1:1"], ["-b", "127.0.0.1:1"]):
         assert main(["status", *words, "--timeout", "0.1"]) == 1
         assert "127.0.0.1:1" in capsys.readouterr().err
-    for command in ("ping", "status"):
+    for command in ("ping", "status", "bench"):
         assert main([command, "here:1", "-b", "there:1"]) == 2
         assert capsys.readouterr().err.count("\n") == 1
 
