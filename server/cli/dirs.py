@@ -112,7 +112,8 @@ def _directories(
     for each in brokers:
         if each not in known:
             raise RequestFailed(f"there is no broker {each}; the cluster has {ids(known)}")
-    return sorted(found for node_id in brokers or known for found in cluster.patiently(partial(ask, node_id)))
+    found = [each for node_id in brokers or known for each in cluster.patiently(partial(ask, node_id))]
+    return sorted(found, key=lambda each: (each.broker, each.path))
 
 
 def _directory(broker: int, found: DescribeLogDirsResult) -> Directory:

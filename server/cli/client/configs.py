@@ -127,7 +127,7 @@ def settings_of(
     def ask(broker: BrokerConnection) -> list[Setting]:
         found = only(broker.ask(request).results, f"the settings of {resource}")
         cluster.check(f"the settings of {resource}", found.error_code, found.error_message)
-        return sorted(map(_setting, found.configs))
+        return sorted(map(_setting, found.configs), key=lambda each: each.name)
 
     return cluster.patiently(lambda: _of(cluster, resource, ask))
 

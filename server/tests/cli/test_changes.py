@@ -13,12 +13,18 @@ import pytest
 from ottla.server.cli.changes import Step, agree, carry_out, report, undo_command
 from ottla.server.cli.cli import parser_for
 from ottla.server.cli.client.cluster import Cluster
+from ottla.server.cli.client.configs import TOPIC, Resource, settings_of
 from ottla.server.cli.client.groups import delete_offsets, delete_starts, set_starts
 from ottla.server.cli.client.moves import elect, reassign
 from ottla.server.cli.client.output import ConnectionLost, RequestFailed, UsageError
 from ottla.server.cli.command_line import option_of
 from ottla.server.cli.users import _change
 from ottla.server.tests.cli.commanded import Terminal
+from ottla.wire.messages.describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from ottla.wire.messages.elect_leaders import ElectLeadersResponse
 from ottla.wire.messages.offsets import OffsetDeleteResponse
 from ottla.wire.messages.partition_reassignments import AlterPartitionReassignmentsResponse
@@ -119,6 +125,9 @@ class Silent(Cluster):
     def controller(self) -> Any:
         return self.coordinator("")
 
+    def ask_any(self, question: Callable[[Any], Any]) -> Any:
+        return question(self.controller())
+
 
 @pytest.mark.parametrize(
     ("answer", "ask"),
@@ -142,3 +151,18 @@ def test_a_change_of_which_a_broker_says_nothing_is_not_taken_for_made(
 ) -> None:
     with pytest.raises(RequestFailed, match="the broker does not say what became of"):
         ask(Silent(answer))
+
+
+def test_a_setting_that_a_broker_tells_twice_is_shown_twice() -> None:
+    """Also if it has no value once: values are not compared."""
+    configs = [
+        DescribeConfigsResourceResult(
+            name="a", value=value, read_only=False, config_source=5, is_sensitive=False, synonyms=[]
+        )
+        for value in ("1", None)
+    ]
+    result = DescribeConfigsResult(
+        error_code=0, error_message=None, resource_type=2, resource_name="t", configs=configs
+    )
+    found = settings_of(Silent(DescribeConfigsResponse(results=[result])), Resource(TOPIC, "t"))
+    assert [each.value for each in found] == ["1", None]
