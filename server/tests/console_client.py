@@ -57,12 +57,18 @@ async def running(directory: Path, **more: str) -> AsyncIterator[Broker]:
 
 
 async def ask(
-    broker: Broker, path: str, *, body: Any = None, token: str = "", headers: Mapping[str, str] | None = None
+    broker: Broker,
+    path: str,
+    *,
+    body: Any = None,
+    token: str = "",
+    headers: Mapping[str, str] | None = None,
+    source: str | None = None,
 ) -> Answer:
-    """One request: a GET, or a POST of JSON."""
+    """Send one request: a GET, or a POST of JSON. `source`: address of this end; None: as usual."""
     assert broker.http_address is not None
     with trio.fail_after(FAR_S):
-        async with await trio.open_tcp_stream(*broker.http_address) as stream:
+        async with await trio.open_tcp_stream(*broker.http_address, local_address=source) as stream:
             await stream.send_all(request_bytes(path, body, token, headers or {}))
             received = b"".join([piece async for piece in stream])
     head, _, content = received.partition(b"\r\n\r\n")

@@ -204,7 +204,7 @@ def add_console(routes: Routes, broker: Broker, meters: Meters, pace: Pace) -> C
         changes: dict[str, View] = {
             "produce": writing.produce,
             "alter": writing.alter,
-            "load": learning.change,
+            "load": _of_cluster(broker, learning.change),
             "create-topic": topics.create,
             "delete-topic": topics.delete,
             "add-partitions": topics.extend,
@@ -218,9 +218,9 @@ def add_console(routes: Routes, broker: Broker, meters: Meters, pace: Pace) -> C
             "set-quota": security.set_quota,
             "abort-transaction": transactions.abort,
             "check-schema": schemas.check,
-            "register-schema": schemas.register,
-            "level": schemas.set_level,
-            "delete-schema": schemas.delete,
+            "register-schema": _of_cluster(broker, schemas.register),
+            "level": _of_cluster(broker, schemas.set_level),
+            "delete-schema": _of_cluster(broker, schemas.delete),
         }
         for name, handler in changes.items():
             answer = _answered(_while_serving(broker, _acting(access, handler)))
@@ -248,8 +248,18 @@ def _while_serving(broker: Broker, handler: View) -> View:
 
 def _acting(access: Access, handler: View) -> View:
     async def answer(request: Request) -> Any:
-        with requests.acting(access.principal_of(request)):
+        with requests.acting(access.principal_of(request), request.peer):
             return await handler(request)
+
+    return answer
+
+
+def _of_cluster(broker: Broker, handler: View) -> View:
+    """Let only those who may alter the cluster make a change that is no request of Kafka, which would be authorized."""
+
+    async def answer(request: Request) -> Any:
+        requests.check_may_alter_cluster(broker)
+        return await handler(request)
 
     return answer
 

@@ -30,6 +30,7 @@ from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.server.admin.http.basic_authentication import authenticated
 from ottla.server.admin.http.routes import Refused, Request
 from ottla.server.config.server_config import parse_console_users
+from ottla.server.dispatch.access import CLUSTER_NAME, AclOperation, ResourceType, require
 from ottla.server.dispatch.context import THIS_BROKER, RequestContext
 from ottla.server.dispatch.dispatch import CloseConnection, all_routes
 from ottla.wire.answers import EncodedAnswer, PendingAnswer
@@ -228,16 +229,22 @@ async def ask(broker: Broker, request: Message, version: int) -> Any:
 
 
 CONTROLLER_S = 30.0
-_HERE = "/127.0.0.1"
 
 
-_acting: ContextVar[str | None] = ContextVar("the principal of a change", default=None)
+class _Actor(NamedTuple):
+    """Principal of a change, and the address from which it is made."""
+
+    principal: str
+    host: str
+
+
+_acting: ContextVar[_Actor | None] = ContextVar("who makes a change", default=None)
 
 
 @contextmanager
-def acting(principal: str | None) -> Iterator[None]:
-    """Make the changes of this block as a principal; None: with all rights."""
-    before = _acting.set(principal)
+def acting(principal: str | None, address: str) -> Iterator[None]:
+    """Make the changes of this block as a principal (None: with all rights) that comes from an address."""
+    before = _acting.set(None if principal is None else _Actor(principal, f"/{address}"))
     try:
         yield
     finally:
@@ -250,15 +257,23 @@ async def change(broker: Broker, request: Message, version: int | None = None) -
     `version` None: the latest. Raises Refused if the handler fails.
     """
     version = request.versions.last if version is None else version
-    principal = _acting.get()
-    if principal is not None:
-        return await _called(broker, request, version, principal, _HERE)
+    actor = _acting.get()
+    if actor is not None:
+        return await _called(broker, request, version, *actor)
     if all_routes()[request.api_key].forwarded and broker.is_in_cluster and broker.member.controller is None:
         try:
             return await broker.member.ask_controller(request, version, timeout_s=CONTROLLER_S)
         except PeerUnavailable as error:
             raise Refused(503, f"The controller cannot be asked: {error}.") from None
     return await _called(broker, request, version, THIS_BROKER, "console")
+
+
+def check_may_alter_cluster(broker: Broker) -> None:
+    """Raise KafkaError if the principal of the enclosing `acting` may not alter the cluster."""
+    actor = _acting.get()
+    if actor is not None:
+        context = RequestContext(broker, principal=actor.principal, client_host=actor.host)
+        require(context, AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 async def _called(broker: Broker, request: Message, version: int, principal: str, client_host: str) -> Any:

@@ -1,8 +1,8 @@
 """Schemas of the registry that the console knows (`http.console.schema.registry`): subjects, versions, settings and changes.
 
 The broker asks the registry as the user of its own settings (`http.console.schema.registry.user.info`). That user's rights decide which
-schemas the console shows. They also decide what the console may change, if `http.console.write` allows changes at all. Answers of the
-registry are bounded in bytes and time.
+schemas the console shows. They also decide what the console may change, if `http.console.write` allows changes at all, and the principal
+of the console's user may alter the cluster. Answers of the registry are bounded in bytes and time.
 """
 
 from __future__ import annotations

@@ -343,6 +343,38 @@ async def test_a_users_changes_have_the_rights_of_that_user(tmp_path: Path) -> N
         assert "t" in broker.cluster.topics
 
 
+async def test_rules_see_the_address_of_a_user(tmp_path: Path) -> None:
+    """A rule for this machine must not let somebody elsewhere make changes by the console of this machine."""
+    more = MORE | AUTHORIZED | {"http_console_users": "alice:a:secret"}
+    async with running(tmp_path, **more) as broker:
+        rule = RULE | {"name": "t", "pattern": "literal", "host": "127.0.0.1", "operation": "create"}
+        assert (await ask(broker, "/api/add-acl", body=rule, token=TOKEN)).status == 200
+        for source, status in (("127.0.0.2", 409), ("127.0.0.1", 200)):
+            topic, headers = {"name": "t", "partitions": 1}, login("alice", "a:secret")
+            answer = await ask(broker, "/api/create-topic", body=topic, headers=headers, source=source)
+            assert answer.status == status, answer
+
+
+CLUSTER_RULE = RULE | {"resource": "cluster", "operation": "alter", "host": "*"}
+
+
+async def test_what_is_no_request_of_kafka_needs_the_right_to_alter_the_cluster(tmp_path: Path) -> None:
+    """Schemas and the load of the Learn tab are changed with the broker's own rights, which no user has without a rule."""
+    more = MORE | AUTHORIZED | {"http_console_users": "alice:a:secret"}
+    bodies = {
+        "load": {"action": "stop"},
+        "register-schema": {"subject": "s", "type": "AVRO", "text": '"int"'},
+        "level": {"subject": "s", "level": None},
+        "delete-schema": {"subject": "s", "version": None},
+    }
+    async with running(tmp_path, **more) as broker:
+        for is_allowed in (False, True):
+            for name, body in bodies.items():
+                answer = await ask(broker, f"/api/{name}", body=body, headers=login("alice", "a:secret"))
+                assert (b"CLUSTER_AUTHORIZATION_FAILED" in answer.body) is not is_allowed, (name, answer)
+            assert (await ask(broker, "/api/add-acl", body=CLUSTER_RULE, token=TOKEN)).status == 200
+
+
 @pytest.mark.parametrize(
     "text",
     [
