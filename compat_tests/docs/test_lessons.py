@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from compat_tests.docs import lessons
+from compat_tests.docs import fill_lesson, lessons
 from compat_tests.docs.lessons import Differs, Student, steps
 
 
@@ -109,3 +109,21 @@ def test_a_mistake_of_the_page_is_named(take) -> None:
     for page in ("<!-- terminl: a -->\n```sh\ntrue\n```\n", "```text\na\n```\n", "```ini\na=b\n```\n"):
         with pytest.raises((AssertionError, IndexError)):
             take(page)
+
+
+def test_what_a_page_does_not_show_yet_is_filled_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lessons, "ROOT", tmp_path)
+    monkeypatch.setattr(fill_lesson, "QUIET_S", 0.5)
+    page = tmp_path / "lesson.md"
+    page.write_text(
+        block("echo true", "true")
+        + block("echo 2026-11-28T10:00:00Z 127.0.0.1:9092 -xqi-_0kS8u8oknTbL4TVQ", "TODO")
+        + "<!-- terminal: a -->\n```sh\necho ready; sleep 60\n```\n\n<!-- terminal: a -->\n```text\nTODO\n```\n"
+    )
+    assert fill_lesson.fill(page, tmp_path / "author") == 2
+    shown = [step.shown or step.text for step in steps(page) if step.shown or step.kind == "see"]
+    assert shown == ["true\n", "<time> 127.0.0.1:9092 <id>\n", "ready\n"]
+    page.write_text(block("echo a", "TODO") + block("echo b", "not b"))
+    with pytest.raises(Differs):
+        fill_lesson.fill(page, tmp_path / "again")
+    assert "```text\na\n```" in page.read_text()
