@@ -32,6 +32,9 @@ if [ "$INSIDE" = yes ]; then
     hostname "$NAME"
     mount -t proc proc "$TREE/proc"
 fi
+for volume in ${VOLUMES-}; do
+    mount --bind "${volume%%:*}" "$TREE${volume#*:}"
+done
 exec "$@"
 """
 
@@ -129,8 +132,12 @@ class Image:
         entrypoint: Sequence[str] | None = None,
         command: Sequence[str] | None = None,
         files: Mapping[str, bytes] | None = None,
+        volumes: Mapping[str, Path] | None = None,
     ) -> "Container":
-        """Start a container. `files` are there from the beginning. None: the image's own entry point, or its command."""
+        """Start a container. `files` are there from the beginning. `volumes`: folders by the path where they are mounted.
+
+        None: the image's own entry point, or its command.
+        """
         words = list(json.loads(self.containerfile.last("ENTRYPOINT")) if entrypoint is None else entrypoint)
         if command is not None or entrypoint is None:
             words += json.loads(self.containerfile.last("CMD")) if command is None else command
@@ -146,7 +153,9 @@ class Image:
                     status.st_gid,
                     follow_symlinks=False,
                 )
-        return Container(folder, self, lower, {**self.stage.variables, **variables}, words, dict(files or {}))
+        return Container(
+            folder, self, lower, {**self.stage.variables, **variables}, words, dict(files or {}), dict(volumes or {})
+        )
 
 
 @dataclass
@@ -157,6 +166,7 @@ class Container:
     variables: dict[str, str]
     words: list[str]
     files: dict[str, bytes] = field(default_factory=dict)
+    volumes: dict[str, Path] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("upper", "work", "tree"):
@@ -181,13 +191,16 @@ class Container:
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
                 spaces,
-                env=_mounts(self.folder, self.lower, inside="yes"),
+                env=_mounts(self.folder, self.lower, inside="yes") | self._volumes(),
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
             )
-        # Before that the way into the namespaces would lead into ours.
-        wait_until(lambda: self.process.poll() is not None or self._first_process(), "the container's first process")
+        # Before that the way into the container would lead into ours, or into an empty folder.
+        wait_until(lambda: self.process.poll() is not None or self._is_inside(), "the container's first process")
+
+    def _volumes(self) -> dict[str, str]:
+        return {"VOLUMES": "\n".join(f"{folder}:{path}" for path, folder in self.volumes.items())}
 
     def put(self, files: Mapping[str, bytes], mode: int = 0o777) -> None:
         """Write files as an engine copies them into a container that has not started: as root."""
@@ -224,6 +237,13 @@ class Container:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         return int(children[0]) if children else 0
 
+    def _is_inside(self) -> bool:
+        first = self._first_process()
+        try:
+            return bool(first) and os.readlink(f"/proc/{first}/root") != "/"
+        except OSError:  # it has ended
+            return False
+
     @property
     def log(self) -> str:
         return self.log_path.read_text(errors="replace")
@@ -242,6 +262,18 @@ class Container:
     def stop(self) -> None:
         self.process.kill()
         self.process.wait()
+
+
+def on_this_machine(folder: Path) -> Image:
+    """The image's last stage over this machine, with Ottla from here: in a second, and without what is compiled and fetched."""
+
+    def is_skipped(name: str, text: str) -> bool:
+        if name == "COPY":
+            return "container/" not in text or "requirements" in text
+        return name == "RUN" and any(each in text for each in ("apt-get", "pip ", "compileall"))
+
+    containerfile = Containerfile(ROOT / "Containerfile")
+    return Image.built(containerfile, folder, Path("/"), is_skipped=is_skipped, prepare=with_this_ottla)
 
 
 def with_this_ottla(stage: Stage) -> None:

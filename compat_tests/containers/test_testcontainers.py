@@ -17,7 +17,7 @@ from compat_tests.containers.image import (
     Image,
     can_run,
     debian,
-    with_this_ottla,
+    on_this_machine,
     with_ways_out,
 )
 from compat_tests.containers.modules import Start
@@ -48,22 +48,9 @@ print(producer.list_topics(timeout=60).cluster_id)
 """
 
 
-def built_on_this_machine(folder: Path) -> Image:
-    """The image's last stage over this machine, with Ottla from here: in a second, and without what is compiled and fetched."""
-
-    def is_skipped(name: str, text: str) -> bool:
-        if name == "COPY":
-            return "container/" not in text or "requirements" in text
-        return name == "RUN" and any(each in text for each in ("apt-get", "pip ", "compileall"))
-
-    return Image.built(
-        Containerfile(ROOT / "Containerfile"), folder, Path("/"), is_skipped=is_skipped, prepare=with_this_ottla
-    )
-
-
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
-    return built_on_this_machine(tmp_path_factory.mktemp("image"))
+    return on_this_machine(tmp_path_factory.mktemp("image"))
 
 
 @pytest.fixture(scope="module")

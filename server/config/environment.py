@@ -12,6 +12,7 @@ Kubernetes adds for a service, are passed over in silence. Some variables mean m
     KAFKA_ADVERTISED_HOST_NAME, KAFKA_ADVERTISED_PORT   advertised.listeners, by the names of Kafka up to 2.8
     KAFKA_CREATE_TOPICS=orders:6:1,users:1:1:compact    topics to create: name, partitions, replicas, cleanup.policy
     KAFKA_OPTS=-Djava.security.auth.login.config=FILE   logins (`environment_logins.py`)
+    KAFKA_SSL_KEYSTORE_FILENAME, _CREDENTIALS           keys and passwords below /etc/kafka/secrets (likewise)
 
 (apache/kafka, core/src/main/scala/kafka/docker/KafkaDockerWrapper.scala)
 """
@@ -59,12 +60,22 @@ TOPICS, SEPARATOR = "KAFKA_CREATE_TOPICS", "KAFKA_CREATE_TOPICS_SEPARATOR"
 OPTIONS = "KAFKA_OPTS"
 USERS, PASSWORDS = "KAFKA_CLIENT_USERS", "KAFKA_CLIENT_PASSWORDS"
 PEER_USER, PEER_PASSWORD = "KAFKA_INTER_BROKER_USER", "KAFKA_INTER_BROKER_PASSWORD"
+STORES = {
+    "KAFKA_SSL_KEYSTORE_FILENAME": "ssl.keystore.location",
+    "KAFKA_SSL_TRUSTSTORE_FILENAME": "ssl.truststore.location",
+    "KAFKA_SSL_KEYSTORE_CREDENTIALS": "ssl.keystore.password",
+    "KAFKA_SSL_KEY_CREDENTIALS": "ssl.key.password",
+    "KAFKA_SSL_TRUSTSTORE_CREDENTIALS": "ssl.truststore.password",
+}
+"""Names of files below /etc/kafka/secrets: the setting is the path of the first two, and the text in the others."""
+
 _UNDERSTOOD = frozenset(
     (
         *CLUSTER_IDS,
         *(ADVERTISED_HOST, ADVERTISED_PORT, HOST, PORT),
         *(TOPICS, SEPARATOR, OPTIONS),
         *(USERS, PASSWORDS, PEER_USER, PEER_PASSWORD),
+        *STORES,
     )
 )
 """Variables that are no settings, and that this module or `environment_logins.py` reads."""
@@ -86,6 +97,7 @@ DEFAULT_LISTENERS = {
 }
 """Two ways in: 9092, which is published to the host, says that it is localhost; the other says the container's name."""
 
+_LISTS = ("listeners", "advertised.listeners", "listener.security.protocol.map")
 _OF_LISTENERS = (
     "listeners",
     "listener.security.protocol.map",
@@ -159,6 +171,9 @@ def read_environment(environment: Mapping[str, str]) -> FromEnvironment:
             # One of ours that is unknown is refused with all settings.
             if prefix == OWN or is_known_name(name):
                 texts[name] = environment[variable]
+                # Some scripts put a comma behind the last address, which Kafka passed over up to 3.9.
+                if prefix != OWN and name in _LISTS:
+                    texts[name] = texts[name].strip(", ")
             else:
                 unknown.append(variable)
     variables = {name: environment[name] for name in _UNDERSTOOD & environment.keys()}

@@ -1,10 +1,12 @@
-"""Logins that images of Kafka take from the environment, as settings of the broker's listeners.
+"""Logins and keys that images of Kafka take from the environment, as settings of the broker.
 
 * KAFKA_OPTS may name a JAAS file (`-Djava.security.auth.login.config=FILE`). Its section `<listener>.KafkaServer`, in lower
   case, or else `KafkaServer`, holds a login module for each mechanism of a listener. Each becomes the setting
   `listener.name.<listener>.<mechanism>.sasl.jaas.config`, unless that is given (Kafka's JaasContext.loadServerContext).
 * KAFKA_CLIENT_USERS and KAFKA_CLIENT_PASSWORDS of Bitnami's image are users of PLAIN, and SCRAM users to begin with;
   KAFKA_INTER_BROKER_USER is the user as which brokers log in at each other.
+* KAFKA_SSL_KEYSTORE_FILENAME and its like name files below /etc/kafka/secrets; those of KAFKA_SSL_KEYSTORE_CREDENTIALS and its like
+  have a password in them.
 
 No message holds a password.
 """
@@ -17,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ottla.server.config.broker_config import ConfigError, texts_of_listener
-from ottla.server.config.environment import OPTIONS, PASSWORDS, PEER_PASSWORD, PEER_USER, USERS
+from ottla.server.config.environment import OPTIONS, PASSWORDS, PEER_PASSWORD, PEER_USER, STORES, USERS
 from ottla.server.config.jaas import JaasEntry, MalformedJaas, format_jaas, parse_jaas_file
 from ottla.server.config.sasl_config import JAAS_NAME, PLAIN, SCRAM_256, SCRAM_512
 from ottla.server.config.sasl_rules import LOGIN_MODULES
@@ -25,6 +27,7 @@ from ottla.server.config.sasl_rules import LOGIN_MODULES
 _JAAS_FILE = "-Djava.security.auth.login.config="
 _SECTION = "KafkaServer"
 FILE_BYTES_MAX = 1 << 20
+SECRETS = Path("/etc/kafka/secrets")
 
 
 class ScramUser(NamedTuple):
@@ -43,6 +46,7 @@ def add_logins(texts: dict[str, str], variables: Mapping[str, str]) -> tuple[Scr
 
     `texts` must have the listeners. `variables`: those of `FromEnvironment`. Raises ConfigError.
     """
+    _add_stores(texts, variables)
     users = _users(variables)
     if users:
         _add_users(texts, users, variables.get(PEER_USER, ""))
@@ -55,6 +59,25 @@ def add_logins(texts: dict[str, str], variables: Mapping[str, str]) -> tuple[Scr
         if mechanism in enabled
         for name, password in users.items()
     )
+
+
+def _add_stores(texts: dict[str, str], variables: Mapping[str, str]) -> None:
+    for variable, setting in STORES.items():
+        if (name := variables.get(variable)) and setting not in texts:
+            path = SECRETS / name
+            texts[setting] = str(path) if setting.endswith(".location") else _text_of(path, variable).strip()
+
+
+def _text_of(path: Path, variable: str) -> str:
+    """Return the text of a file that `variable` names. Raises ConfigError."""
+    try:
+        # A device or a pipe could give bytes without an end.
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"{variable}: {path} is not a file")
+        with path.open("rb") as file:
+            return file.read(FILE_BYTES_MAX).decode(errors="replace")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{variable}: cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _listeners(texts: Mapping[str, str]) -> list[str]:
@@ -82,16 +105,11 @@ def _jaas_file(options: str) -> Path | None:
 
 
 def _add_sections(texts: dict[str, str], path: Path) -> None:
+    text = _text_of(path, OPTIONS)
     try:
-        # A device or a pipe could give bytes without an end.
-        if path.exists() and not path.is_file():
-            raise ConfigError(f"{OPTIONS}: the JAAS file {path} is not a file")
-        with path.open("rb") as file:
-            text = file.read(FILE_BYTES_MAX).decode(errors="replace")
         sections = parse_jaas_file(text)
-    except (OSError, ValueError) as error:
-        reason = str(error) if isinstance(error, MalformedJaas) else getattr(error, "strerror", None) or error
-        raise ConfigError(f"{OPTIONS}: cannot read the JAAS file {path}: {reason}") from None
+    except MalformedJaas as error:
+        raise ConfigError(f"{OPTIONS}: cannot read {path}: {error}") from None
     for listener in _listeners(texts):
         for entry in sections.get(f"{listener}.{_SECTION}") or sections.get(_SECTION, []):
             for mechanism in _served_by(entry):

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.server.config import environment_logins
 from ottla.server.config.broker_config import ConfigError, broker_settings, load_config
 from ottla.server.config.environment import (
     DEFAULT_LISTENERS,
@@ -406,3 +407,33 @@ def test_users_without_passwords_are_refused(variables: dict[str, str]) -> None:
     with pytest.raises(ConfigError) as refused:
         add_logins(dict(SASL), variables)
     assert "hunter2" not in str(refused.value)
+
+
+def test_keys_and_their_passwords_are_below_the_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment_logins, "SECRETS", tmp_path)
+    (tmp_path / "creds").write_text("hunter2\n")
+    variables = {
+        "KAFKA_SSL_KEYSTORE_FILENAME": "broker.keystore.jks",
+        "KAFKA_SSL_KEYSTORE_CREDENTIALS": "creds",
+        "KAFKA_SSL_KEY_CREDENTIALS": "creds",
+        "KAFKA_SSL_TRUSTSTORE_FILENAME": "broker.truststore.jks",
+        "KAFKA_SSL_TRUSTSTORE_CREDENTIALS": "creds",
+    }
+    assert read_environment(variables).warnings == ()
+    texts = {"listeners": "SSL://:1", "ssl.truststore.location": "given"}
+    add_logins(texts, read_environment(variables).variables)
+    assert texts == {
+        "listeners": "SSL://:1",
+        "ssl.keystore.location": str(tmp_path / "broker.keystore.jks"),
+        "ssl.truststore.location": "given",
+        **dict.fromkeys(("ssl.keystore.password", "ssl.key.password", "ssl.truststore.password"), "hunter2"),
+    }
+    with pytest.raises(ConfigError, match="KAFKA_SSL_KEY_CREDENTIALS: cannot read .*missing: No such file"):
+        add_logins({"listeners": "SSL://:1"}, {"KAFKA_SSL_KEY_CREDENTIALS": "missing"})
+    with pytest.raises(ConfigError, match="is not a file"):
+        add_logins({"listeners": "SSL://:1"}, {"KAFKA_SSL_KEY_CREDENTIALS": "."})
+
+
+def test_a_comma_behind_the_last_address_is_passed_over() -> None:
+    given = "PLAINTEXT://localhost:1,BROKER://h:2,"
+    assert settings_from_environment({"KAFKA_ADVERTISED_LISTENERS": given})["advertised.listeners"] == given[:-1]
