@@ -150,7 +150,11 @@ def test_users_and_quotas_are_set_and_removed(browser: Browser, console: str) ->
     browser.fill("#quota-value", "1024")
     browser.click("button", "Set")
     agree(browser)
-    browser.see("ottla quotas set producer_byte_rate=1024 --user-defaults", "User others without a quota", "1,024")
+    browser.see(
+        "ottla quotas set producer_byte_rate=1024 --user-defaults",
+        "User others without a quota",
+        "1,024 bytes/s (1.0 KiB/s)",
+    )
     browser.click("main button", "Remove")
     agree(browser)
     browser.see("producer_byte_rate is removed.", "No quotas yet")

@@ -410,6 +410,8 @@ def test_settings_with_what_they_mean(browser: Browser, console: str) -> None:
     browser.click("summary")
     browser.see("changed by a restart")
     browser.picture("settings")
+    browser.fill("#contains", "socket.request.max.bytes")
+    browser.see("104857600 (100 MiB)")
     browser.find("#contains").clear()
     browser.click("#changed")
     browser.see("listeners", "log.dirs")
@@ -455,7 +457,12 @@ def test_a_setting_of_a_topic_is_changed_and_taken_back(browser: Browser, consol
     browser.fill("[id='set-retention.ms']", "123456")
     browser.click("details[open] button", "Set")
     assert agree(browser) == "Set retention.ms to “123456”?"
-    browser.see("retention.ms is changed", "123456", "this topic", "ottla configs topic busy --set retention.ms=123456")
+    browser.see(
+        "retention.ms is changed",
+        "123456 (2 min 3 s)",
+        "this topic",
+        "ottla configs topic busy --set retention.ms=123456",
+    )
     take_back(browser)
     assert all("409" in each for each in browser.complaints())  # the refusal
 
@@ -622,7 +629,7 @@ import("/console/dom.js").then(({ age, changes, h, refill }) => {
   getSelection().selectAllChildren(list);
   found.push(isNew(2));
   getSelection().removeAllRanges();
-  found.push(isNew(2), ...[59_000, 61_000, 7_260_000, 4 * 86_400_000].map(age));
+  found.push(isNew(2), ...[59_000, 61_000, 7_260_000, 3_600_000, 4 * 86_400_000, 90_000_000].map(age));
   list.remove();
   done(found);
 });
@@ -633,7 +640,7 @@ def test_nothing_jumps_when_a_list_is_drawn_again(browser: Browser, console: str
     browser.open(console)
     browser.see("orders")
     found = browser.driver.execute_async_script(REDRAWN)
-    assert found == [70, True, True, False, False, True, "59 s", "1 min 1 s", "2 h 1 min", "4 days"]
+    assert found == [70, True, True, False, False, True, "59 s", "1 min 1 s", "2 h 1 min", "1 h", "4 days", "1 day 1 h"]
 
 
 def test_the_log_and_the_event_loop(browser: Browser, console: str) -> None:

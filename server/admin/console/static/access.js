@@ -2,7 +2,7 @@
 
 import { get, replacing } from "./api.js";
 import { change } from "./change.js";
-import { count, dotted, empty, field, h, link, many, refill, table, turns, unseenStatus } from "./dom.js";
+import { bytes, count, dotted, empty, field, h, link, many, refill, table, turns, unseenStatus } from "./dom.js";
 
 const RESOURCES = ["topic", "group", "cluster", "transactional-id", "delegation-token", "user"];
 const OPERATIONS = ["all", "read", "write", "create", "delete", "alter", "describe", "cluster-action", "describe-configs", "alter-configs", "idempotent-write", "create-tokens", "describe-tokens", "two-phase-commit"];
@@ -75,10 +75,12 @@ function userForm(view, then) {
 
 function showQuotas(view, quotas, mayWrite, then) {
   const who = (each) => KINDS.filter(([kind]) => kind in each.entity).map(([kind, title]) => `${title} ${each.entity[kind] ?? ANYBODY}`).join(", ");
-  const rows = quotas.flatMap((each) => Object.entries(each.values).map(([quota, value]) => [dotted(who(each)), dotted(quota), count(value),
+  const rows = quotas.flatMap((each) => Object.entries(each.values).map(([quota, value]) => [dotted(who(each)), dotted(quota), amount(quota, value),
     ...(mayWrite ? [removal(`${who(each)} ${quota}`, `${quota} of ${who(each)}`, () => change(view, "set-quota", { entity: each.entity, quota, value: null }, `Remove ${quota} of ${who(each)}?`, then))] : [])]));
   return table("Quotas", [["Of"], ["Quota"], ["Value", "number"], ...(mayWrite ? [[""]] : [])], rows);
 }
+
+const amount = (quota, value) => count(value) + (quota.endsWith("_byte_rate") ? ` bytes/s (${bytes(value)}/s)` : quota.endsWith("_percentage") ? " %" : "/s");
 
 function quotaForm(view, then) {
   const names = Object.fromEntries(KINDS.map(([kind]) => [kind, input({ placeholder: "any" })])), quota = choice(QUOTAS), value = input({ type: "number", min: "0", step: "any", required: true });

@@ -104,9 +104,11 @@ export const many = (number, noun, nouns = noun + "s") => `${count(number)} ${nu
 export function age(milliseconds) {
   const seconds = Math.max(0, Math.floor(milliseconds / 1000));
   if (seconds < 60) return `${seconds} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+  const both = (one, unit, other, part) => (other ? `${one} ${unit} ${other} ${part}` : `${one} ${unit}`);
+  if (seconds < 3600) return both(Math.floor(seconds / 60), "min", seconds % 60, "s");
   const hours = Math.floor(seconds / 3600);
-  return hours < 48 ? `${hours} h ${Math.floor(seconds / 60) % 60} min` : `${Math.floor(hours / 24)} days`;
+  if (hours < 24) return both(hours, "h", Math.floor(seconds / 60) % 60, "min");
+  return both(Math.floor(hours / 24), hours < 48 ? "day" : "days", hours % 24, "h");
 }
 
 // On a phone a row is a block in which each cell has its column's name. A table that is shown so has to say its roles itself.

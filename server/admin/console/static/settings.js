@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { change as changed } from "./change.js";
-import { dotted, empty, h, heading, many, refill } from "./dom.js";
+import { age, bytes, dotted, empty, h, heading, many, refill } from "./dom.js";
 
 export async function showSettings(view) {
   const [kind = "broker", name] = view.parameters;
@@ -30,7 +30,14 @@ export async function showSettings(view) {
   draw();
 }
 
-const value = (each) => (each.isSensitive ? "hidden" : each.value === null ? "not set" : each.value === "" ? "empty" : each.value);
+const value = (each) => (each.isSensitive ? "hidden" : each.value === null ? "not set" : each.value === "" ? "empty" : each.value + spelled(each));
+
+// What a number of milliseconds or bytes is in larger units, if it is that large.
+function spelled({ name, value: text }) {
+  const number = Number(text);
+  if (name.endsWith(".ms") && number >= 60_000 && number < 1e15) return ` (${age(number)})`;
+  return name.endsWith(".bytes") && number >= 1024 && number < 1e15 ? ` (${bytes(number)})` : "";
+}
 
 function entry(each, edit) {
   return h("details", { class: "setting", "data-key": each.name },
