@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.replication.config import LogConfig
 from ottla.server.config.broker_config import ConfigError, load_config
 from ottla.server.config.quantities import DURATIONS_MS, SIZES, InvalidQuantity, as_number, shown, unit_of
 from ottla.server.config.reference import all_references
+from ottla.wire.settings import InvalidSetting, parse_value, settings_of
 
 
 @pytest.mark.parametrize(
@@ -71,6 +73,11 @@ def test_a_file_of_settings_takes_quantities_and_clients_are_told_numbers() -> N
     assert {name: config.static[name] for name in texts} == {
         "log.retention.hours": "336", "log.segment.bytes": "67108864", "log.roll.ms": "43200000",
     }  # fmt: skip
+
+
+def test_clients_have_to_send_numbers_as_to_kafka() -> None:
+    with pytest.raises(InvalidSetting, match="Not a number of type LONG"):
+        parse_value(settings_of(LogConfig)["retention.ms"], "7d")
 
 
 @pytest.mark.parametrize(
