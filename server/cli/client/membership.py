@@ -13,7 +13,7 @@ import base64
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import count, groupby
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, Protocol
 
@@ -83,7 +83,10 @@ class Member(Protocol):
         """Send a heartbeat if one is due. Raises RequestFailed."""
 
     def join(self) -> tuple[Partition, ...]:
-        """Join the group, or accept a new assignment; return the assigned partitions. Raises RequestFailed."""
+        """Join the group, or accept a new assignment; return the assigned partitions. Raises RequestFailed.
+
+        `must_join` is still set if it has to be called again. With `is_lost`, earlier positions are not valid any more.
+        """
 
     def commit(self, offsets: Mapping[Partition, int], timeout_s: float = ANSWER_TIMEOUT_S) -> Collection[Partition]:
         """Commit offsets; return the partitions of which they are committed. Raises RequestFailed.
@@ -213,16 +216,18 @@ class ClassicMember:
             raise failed(f"group {self._group}", code)
 
     def join(self) -> tuple[Partition, ...]:
-        attempts = count()
-        self.must_join = True
-        while self.must_join:
-            if next(attempts):
-                time.sleep(RETRY_S)
-            self.must_join = False
+        try:
+            self.must_join = self.is_lost = False
             joined = self._joined()
-            if not self.must_join:
-                partitions = self._synced(joined)
-        self.is_lost = False
+            partitions = () if self.must_join else self._synced(joined)
+        except BaseException:
+            self.must_join = self.is_lost = True
+            raise
+        if self.must_join:
+            # In a generation that this member has missed, others may have had its partitions, and have committed more.
+            self.is_lost = True
+            time.sleep(RETRY_S)
+            return ()
         self._next_beat_s = time.monotonic() + HEARTBEAT_S
         return partitions
 

@@ -137,6 +137,9 @@ def test_a_classic_member_joins_until_it_is_let_in(cluster: Scripted) -> None:
         joined(),
         synced(),
     ]
+    for _ in range(3):
+        # Others may have had its partitions in the generation that it has missed: what it knows of them is old.
+        assert member.join() == () and (member.must_join, member.is_lost) == (True, True)
     assert member.join() == (("topic", 0),)
     assert not member.must_join and not member.is_lost
     assert cluster.found == 3  # at first, where the coordinator moved, and where the connection was lost
@@ -149,6 +152,21 @@ def test_a_classic_member_is_refused(cluster: Scripted) -> None:
     cluster.answers = [joined(ErrorCode.GROUP_AUTHORIZATION_FAILED)]
     with pytest.raises(RequestFailed, match="GROUP_AUTHORIZATION_FAILED"):
         member.join()
+    assert member.must_join and member.is_lost
+
+
+def test_a_classic_member_that_cannot_share_out_partitions_joins_again(
+    cluster: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def metadata(topics: Any) -> MetadataResponse:
+        raise ConnectionLost("it is gone")
+
+    member: Any = ClassicMember(cluster, "group", ["topic"])  # type: ignore[arg-type]
+    monkeypatch.setattr(cluster, "metadata", metadata)
+    cluster.answers = [joined()]
+    with pytest.raises(ConnectionLost):
+        member.join()
+    assert member.must_join and member.is_lost
 
 
 @pytest.mark.parametrize(
