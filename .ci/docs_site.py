@@ -61,6 +61,11 @@ def on_page_context(context: TemplateContext, page: Page, config: MkDocsConfig, 
     return context
 
 
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Add two elements for the theme's script of colours, which ends with an error where its styles of highlighted code are left out."""
+    return output.replace("</head>", '<meta id="hljs-light"><meta id="hljs-dark"></head>', 1)
+
+
 def _repository_path(source: str, target: str) -> str:
     """What a link of this page of the site means, from the root of the repository."""
     own = source.removeprefix(ELSEWHERE) if source.startswith(ELSEWHERE) else f"docs/{source}"

@@ -177,3 +177,13 @@ def test_settings_are_found_by_words(site: Path, browser) -> None:
     assert browser.find("#filter output").text.startswith("0 of ")
     browser.run("location.hash = '#logretentionms'")
     browser.until(lambda: len(browser.run(shown)) > 500, "a link to a setting shows it")
+
+
+def test_a_reader_chooses_light_or_dark(site: Path, browser) -> None:
+    browser.look()
+    browser.open((site / "index.html").as_uri())
+    shown = "return [document.documentElement.dataset.bsTheme, getComputedStyle(document.body).backgroundColor]"
+    for name, colour in (("dark", "rgb(22, 23, 21)"), ("light", "rgb(252, 251, 249)")):
+        browser.click("#theme-menu")
+        browser.click(f"[data-bs-theme-value={name}]")
+        browser.until(lambda expected=[name, colour]: browser.run(shown) == expected, f"the page is {name}")
