@@ -1,4 +1,4 @@
-"""ottla stop [--data FOLDER] [--timeout SECONDS]"""
+"""ottla stop [server.properties | --data FOLDER] [--timeout SECONDS]"""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Final
 from ottla.replication import system
 from ottla.replication.log.locks import holder_of
 from ottla.replication.log.names import LOCK
-from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, fail, seconds
-from ottla.server.config.broker_config import default_data_directory
+from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, given_texts, seconds
+from ottla.server.config.broker_config import ConfigError, default_data_directory
 from ottla.server.config.server_config import FOLDER
 
 TIMEOUT_S: Final = 60.0
@@ -31,7 +31,8 @@ workers of one start are stopped together, and so are the brokers of `ottla clus
 EXAMPLES = """\
 examples:
   ottla stop                                     the broker of ~/.local/share/ottla
-  ottla stop --data /srv/ottla                   the broker that has this among its log.dirs
+  ottla stop server.properties                   the broker that was started with this file
+  ottla stop --data /srv/ottla                   the broker that has its data there
   ottla stop --data ~/.local/share/ottla/cluster
                                                  all brokers of an `ottla cluster`
 """
@@ -43,7 +44,9 @@ class NotStopped(Exception):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `ottla stop`: the data directory and the patience."""
-    where = "its data directory, one of log.dirs (default: $XDG_DATA_HOME/ottla)"
+    file = "the settings file that it was started with, for its log.dirs"
+    parser.add_argument("file", nargs="?", type=Path, metavar="server.properties", help=file)
+    where = "its data directory, the first of log.dirs (default: $XDG_DATA_HOME/ottla)"
     parser.add_argument("--data", type=Path, metavar="FOLDER", help=where)
     wait = f"wait so long for its end (default: {TIMEOUT_S:g})"
     parser.add_argument("--timeout", type=seconds, default=TIMEOUT_S, metavar="SECONDS", help=wait)
@@ -51,14 +54,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Stop the broker of the data directory and wait for its end; return the exit code."""
-    folder = (options.data or default_data_directory()).absolute()
     try:
-        pid = _pid_of(folder, "" if options.data else "; --data FOLDER names another directory")
+        chosen = _chosen(options)
+    except ConfigError as error:
+        return fail(str(error), EXIT_USAGE)
+    folder = (chosen or default_data_directory()).absolute()
+    try:
+        pid = _pid_of(folder, "" if chosen else "; --data FOLDER names another directory")
         _end(pid, folder, options.timeout)
     except NotStopped as problem:
         return fail(str(problem), EXIT_FAILED)
     print(f"stopped: {folder} (pid {pid})")
     return EXIT_OK
+
+
+def _chosen(options: argparse.Namespace) -> Path | None:
+    """Return the directory of --data or of the settings file; None if the default is meant. Raises ConfigError."""
+    data: Path | None = options.data
+    if options.file is None:
+        return data
+    if data is not None:
+        raise ConfigError("a settings file and --data both name the data directory: give one of them")
+    texts = given_texts(options.file, [])
+    named = (texts.get("log.dirs") or texts.get("log.dir") or "").split(",")[0].strip()
+    return Path(named) if named else None
 
 
 def _pid_of(folder: Path, hint: str) -> int:

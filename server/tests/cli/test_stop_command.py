@@ -90,6 +90,24 @@ def test_the_default_is_the_directory_of_a_start_without_settings(
     )
 
 
+def test_the_file_of_a_start_names_the_directory(
+    tmp_path: Path, hold: Hold, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "default"))
+    file = tmp_path / "server.properties"
+    file.write_text(f"log.dirs={tmp_path / 'a'}, {tmp_path / 'b'}\n")
+    holder = hold(tmp_path / "a" / ".lock")
+    assert main(["stop", str(file), "--data", str(tmp_path / "a")]) == 2
+    assert main(["stop", str(tmp_path / "absent")]) == 2
+    assert "cannot read" in capsys.readouterr().err and holder.poll() is None
+    assert main(["stop", str(file)]) == 0
+    assert holder.wait(60) == -signal.SIGTERM
+    file.write_text("num.partitions=3\n")
+    capsys.readouterr()
+    assert main(["stop", str(file)]) == 1
+    assert f"no broker runs on {tmp_path / 'default' / 'ottla'}" in capsys.readouterr().err
+
+
 def test_who_only_looks_into_the_files_is_left_alone(
     tmp_path: Path, hold: Hold, capsys: pytest.CaptureFixture[str]
 ) -> None:
