@@ -106,6 +106,10 @@ def _run(command: list[str]) -> str:
     return done.stdout
 
 
+# Go's own archive puts its command there.
+os.environ["PATH"] += f"{os.pathsep}/usr/local/go/bin"
+
+
 def _need(*programs: str) -> None:
     for each in programs:
         if shutil.which(each) is None:

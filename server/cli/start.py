@@ -244,7 +244,7 @@ def _run(
 
     set_up_log(log_level, log_format)
     _tell(environment)
-    announce_it = partial(_announce, is_for_scripts=environment is not None)
+    announce_it = partial(_announce, for_scripts=_for_scripts(config, environment))
 
     async def run() -> None:
         if registry is None:
@@ -281,7 +281,14 @@ def _run_workers(
     set_up_log(log_level, log_format)
     _tell(environment)
     try:
-        run_workers(texts, config, count, log_level=log_level, log_format=log_format)
+        run_workers(
+            texts,
+            config,
+            count,
+            log_level=log_level,
+            log_format=log_format,
+            for_scripts=_for_scripts(config, environment),
+        )
     except ConfigError as error:
         return fail(str(error), EXIT_USAGE)
     except StartupError as error:
@@ -289,11 +296,13 @@ def _run_workers(
     return EXIT_OK
 
 
-def _announce(broker: Broker, *, is_for_scripts: bool) -> None:
-    """Print the running servers with their addresses. Scripts wait for the last of these lines.
+def _for_scripts(config: BrokerConfig, environment: FromEnvironment | None) -> str | None:
+    """Return what scripts wait for that start images of Apache Kafka; None without an environment."""
+    return None if environment is None else KAFKAS_WORDS.format(config.node_id)
 
-    `is_for_scripts`: print before it what scripts wait for that start images of Apache Kafka.
-    """
+
+def _announce(broker: Broker, *, for_scripts: str | None) -> None:
+    """Print the running servers with their addresses. Scripts wait for the last of these lines, or for `for_scripts`."""
     from ottla.server.launch.banner import broker_banner
 
-    announce(broker_banner(broker, KAFKAS_WORDS.format(broker.config.node_id) if is_for_scripts else None))
+    announce(broker_banner(broker, for_scripts))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.administration")
 
 RETRY_S = 1.0
+TOO_FEW_BROKERS = ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 async def create_first_topics(
@@ -25,14 +26,14 @@ async def create_first_topics(
 ) -> None:
     """Create those of `topics` that are missing; log those that cannot be created.
 
-    `patience_s`: how long to try again while there are too few brokers.
+    `patience_s`: how long to try again while there are too few brokers, or none is the controller.
     """
     deadline = trio.current_time() + patience_s
     # Of two topics of one name the first counts.
     wanted = {each.name: each for each in reversed(topics)}
     while missing := [each for name, each in wanted.items() if name not in administration.planner.cluster.topics]:
         refused = await _refusals(administration, [_new_topic(each) for each in missing])
-        early = {name for name, error in refused.items() if error.code is ErrorCode.INVALID_REPLICATION_FACTOR}
+        early = {name for name, error in refused.items() if error.code is TOO_FEW_BROKERS or error.code.retriable}
         if not early or trio.current_time() >= deadline:
             early = set()
         for name, error in refused.items():

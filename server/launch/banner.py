@@ -57,9 +57,16 @@ def broker_banner(broker: Broker, for_scripts: str | None = None) -> list[str]:
 
 
 def workers_banner(
-    config: BrokerConfig, ports: Mapping[str, Ports], workers: Sequence[BrokerConfig], told: Sequence[Mapping[str, Any]]
+    config: BrokerConfig,
+    ports: Mapping[str, Ports],
+    workers: Sequence[BrokerConfig],
+    told: Sequence[Mapping[str, Any]],
+    for_scripts: str | None = None,
 ) -> list[str]:
-    """Return the banner of several workers that serve. `told`: what each worker has reported about itself."""
+    """Return the banner of several workers that serve. `told`: what each worker has reported about itself.
+
+    `for_scripts`: another line for scripts; None: there is none.
+    """
     shared = [replace(each, port=ports[each.listener].shared) for each in config.listeners]
     lines = [
         f"ottla {__version__}",
@@ -76,7 +83,9 @@ def workers_banner(
     lines += [*_first_member(config), *_end(config)]
     for number, each in enumerate(told):
         lines += worker_console(number, each)
-    return [*lines, *_ignored(config), f"listening on {host_and_port(shared[0].host or '0.0.0.0', shared[0].port)}"]
+    lines += _ignored(config)
+    lines += [] if for_scripts is None else [for_scripts]
+    return [*lines, f"listening on {host_and_port(shared[0].host or '0.0.0.0', shared[0].port)}"]
 
 
 def worker_console(number: int, told: Mapping[str, Any]) -> list[str]:

@@ -233,8 +233,18 @@ def _is_shared(host: str, port: int) -> bool:
 TREE = "the coordination tree"
 
 
-def run_workers(texts: Mapping[str, str], config: BrokerConfig, count: int, *, log_level: str, log_format: str) -> None:
+def run_workers(
+    texts: Mapping[str, str],
+    config: BrokerConfig,
+    count: int,
+    *,
+    log_level: str,
+    log_format: str,
+    for_scripts: str | None = None,
+) -> None:
     """Run the workers until SIGTERM or Ctrl-C; `texts`: the given settings, `config`: parsed from them.
+
+    `for_scripts`: another line of the banner; None: there is none.
 
     Raises ConfigError, or StartupError if the workers cannot start or had to stop.
     """
@@ -259,7 +269,7 @@ def run_workers(texts: Mapping[str, str], config: BrokerConfig, count: int, *, l
         programs,
         keeper=None if config.is_member else TREE,
         hand_over_s=config.member.controlled_shutdown_timeout_ms / 1000,
-        announce=lambda told: announce(workers_banner(config, ports, workers, told)),
+        announce=lambda told: announce(workers_banner(config, ports, workers, told, for_scripts)),
         announce_again=_announce_again,
         manager=manager,
     )

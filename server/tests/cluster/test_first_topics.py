@@ -56,7 +56,7 @@ async def test_a_refusal_is_logged_and_the_others_are_created(caplog: pytest.Log
 
 
 async def test_a_cluster_waits_for_its_brokers(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
-    creator = Creator([], {"a": EARLY}, {"a": EARLY}, {})
+    creator = Creator([], {"a": EARLY}, {"a": KafkaError(ErrorCode.NOT_CONTROLLER)}, {})
     await create_first_topics(creator, [FirstTopic("a", 1, 3), FirstTopic("b")], patience_s=60)
     assert [[each.name for each in request] for request in creator.requests] == [["b", "a"], ["a"], ["a"]]
     assert caplog.messages == []
