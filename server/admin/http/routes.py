@@ -226,18 +226,27 @@ REST_MAX_S = 0.05
 REQUEST_S = 0.0003  # what a short request takes, with its answer
 
 
+LOGIN_S = 0.1
+
+
 class Pace:
     """Rate limit of all work of the endpoint. `PIECE_S`: intended length of a piece of work in seconds."""
 
     PIECE_S = 2 * SLICE_S
 
     def __init__(self) -> None:
+        self._wrong_logins = trio.Lock()
         self._line = trio.Lock()  # first come, first served
         self._rested_at = 0.0
 
     async def request(self) -> None:
         """Wait until another request may be handled, and charge its usual cost in advance."""
         await self.pay(REQUEST_S)
+
+    async def wrong_login(self) -> None:
+        """Wait before a login is refused: LOGIN_S for each one, however many connections guess passwords."""
+        async with self._wrong_logins:
+            await trio.sleep(LOGIN_S)
 
     async def pay(self, worked_s: float) -> None:
         """Wait until the endpoint may work for `worked_s` seconds, and schedule the pause that follows this work."""

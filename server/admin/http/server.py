@@ -129,6 +129,9 @@ class HttpConnection:
         self._piece_scope = trio.CancelScope()  # of the wait for the next piece of a stream
         self._body_bytes = 0  # of the request that is read or answered, taken of `_bodies`
         self._method = ""  # of the request that is answered, as far as it is known
+        self._has_login = (
+            False  # that request; a browser asks without one first, and is told at once that one is needed
+        )
         self._worked_s = 0.0  # with what is read, and not paid for yet
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
 
@@ -153,12 +156,14 @@ class HttpConnection:
 
     async def _serve_one(self) -> bool:
         """Serve one request; tell whether another request may follow."""
-        self._method = ""
+        self._method, self._has_login = "", False
         try:
             if (found := await self._request()) is None:
                 return False
             await self._answer(*found)
         except Refused as refused:
+            if refused.status == HTTPStatus.UNAUTHORIZED and self._has_login:
+                await self._pace.wrong_login()
             await self._refuse(refused)
         except h11.RemoteProtocolError as error:
             await self._refuse(Refused(error.error_status_hint, f"This is no HTTP request: {error}"))
@@ -249,6 +254,7 @@ class HttpConnection:
         if len(event.target) > TARGET_BYTES_MAX:
             raise Refused(414, f"The target has more than {TARGET_BYTES_MAX} bytes.")
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
+        self._has_login = "authorization" in headers
         self._guard.check_host(headers.get("host"))
         # The target of a request to a proxy is a whole address, which nothing here answers.
         path, _, query = event.target.decode("latin-1").partition("?")

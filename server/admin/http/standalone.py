@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import trio
 
-from ottla.server.admin.http.routes import Guard, Pace
+from ottla.server.admin.http.routes import LOGIN_S, Guard, Pace
 from ottla.server.admin.http.server import ConnectionLimits
 
 CONNECTIONS_MAX = 2000
@@ -21,6 +21,10 @@ class FreePace(Pace):
 
     async def request(self) -> None:
         """Return immediately: there is no rate limit."""
+
+    async def wrong_login(self) -> None:
+        """Wait LOGIN_S. Logins do not wait for one another, because thousands of connections may have wrong ones."""
+        await trio.sleep(LOGIN_S)
 
     async def pay(self, worked_s: float) -> None:
         """Yield to other tasks after long work."""

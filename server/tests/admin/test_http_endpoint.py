@@ -20,6 +20,7 @@ from ottla.server.admin.http import server
 from ottla.server.admin.http import server as limits
 from ottla.server.admin.http.routes import (
     EVENT_STREAM,
+    LOGIN_S,
     REQUEST_S,
     REST,
     Guard,
@@ -607,6 +608,32 @@ async def test_long_answers_take_turns_and_rest_after_each(autojump_clock: trio.
     assert {name for name, _, _ in turns[:2]} == {"a", "b"}
     for (_, _, ended), (_, begun, _) in pairwise(turns):
         assert begun - ended == pytest.approx(Pace.PIECE_S * REST)
+
+
+async def test_wrong_logins_are_refused_slowly_one_after_the_other(autojump_clock: trio.abc.Clock) -> None:
+    """However many connections guess a password, they make few guesses. Who has sent none is told so at once."""
+    pace, waited = Pace(), []
+
+    async def guess(headers: bytes) -> None:
+        ours, theirs = trio.testing.memory_stream_pair()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(HttpConnection(theirs, "127.0.0.1", Rooms().routes(), Guard("127.0.0.1"), pace).run)
+            await ours.send_all(POST_LOCKED + headers + b"\r\n")
+            assert (await ours.receive_some(1000)).startswith(b"HTTP/1.1 401 ")
+            waited.append(trio.current_time() - begun)
+            nursery.cancel_scope.cancel()
+
+    begun = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        for _ in range(10):
+            nursery.start_soon(guess, b"Authorization: Basic YTpi\r\n")
+    assert max(waited) == pytest.approx(10 * LOGIN_S, abs=LOGIN_S)
+    begun = trio.current_time()
+    await guess(b"")
+    assert waited[-1] < LOGIN_S
+
+
+POST_LOCKED = b"POST /locked HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 0\r\n"
 
 
 async def test_requests_share_what_time_there_is_for_them(autojump_clock: trio.abc.Clock) -> None:
