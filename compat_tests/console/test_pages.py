@@ -740,7 +740,7 @@ VIEWS = {
     "access": ("Access", "Access", [("link", "Users"), ("link", "Quotas"), ("searchbox", "Contains"), ("DisclosureTriangle", "Add a rule")]),
     "access/users": ("Access", "Access", [("link", "Rules"), ("searchbox", "Contains"), ("DisclosureTriangle", "Add a user, or set another password")]),
     "brokers": ("Brokers", "Brokers", [("region", "Brokers"), ("region", "Log directories"), ("link", "The last hour")]),
-    "history": ("The last hour of this broker", "History", [("region", "Removed records"), ("link", "trimmed")]),
+    "history": ("The last hour of this broker", "History", [("region", "Removed records"), ("link", "emptied")]),
     "settings": (
         "Settings of broker 0",
         "Settings",
@@ -753,7 +753,7 @@ TABS_PRESSED_MAX = 26
 
 
 def test_each_view_is_for_phones_the_dark_keyboards_and_screen_readers(
-    browser: Browser, console: str, reader: Consumer, transaction: Producer
+    browser: Browser, console: str, reader: Consumer, transaction: Producer, emptied: None
 ) -> None:
     browser.look(NARROW, "dark")
     browser.open(console)
@@ -823,6 +823,15 @@ def check_tree(tree: list[Accessible], heading: str, name: str, controls: list[t
 
 # The page, its main part, which a new view focuses, and long texts that can be scrolled.
 NO_CONTROLS = ("RootWebArea", "main", "generic", "Pre", "option", "log")
+
+
+@pytest.fixture(scope="module")
+def emptied(broker: OttlaProcess) -> None:
+    """A topic that has had records and was deleted."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic("emptied", 1)])["emptied"].result(60)
+    produce(broker, "emptied", "gone")
+    admin.delete_topics(["emptied"])["emptied"].result(60)
 
 
 @pytest.fixture(scope="module")
