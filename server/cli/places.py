@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING
 
 from ottla.server.cli.client.cluster import EARLIEST, LATEST, by_topic, offsets_at
 from ottla.server.cli.client.output import RequestFailed, UsageError
+from ottla.server.cli.client.times import parse_time
 from ottla.server.cli.command_line import is_number
 from ottla.wire.settings import parse_integer
 
@@ -48,7 +49,8 @@ def parse_target(options: argparse.Namespace, *, is_strict: bool) -> Target:
         if is_strict:
             return lambda cluster, places: dict.fromkeys(places, offset)
         return lambda cluster, places: _nearest(cluster, places, offset)
-    timestamp_ms = milliseconds("--to-datetime", options.to_datetime)
+    # As kafka-consumer-groups.sh takes it.
+    timestamp_ms = milliseconds("--to-datetime", options.to_datetime, UTC)
     return lambda cluster, places: _since(cluster, places, timestamp_ms)
 
 
@@ -63,13 +65,14 @@ def _since(cluster: Cluster, places: Sequence[Partition], timestamp_ms: int) -> 
     return {place: offset if offset >= 0 else last[place] for place, offset in found.items()}
 
 
-def milliseconds(option: str, text: str) -> int:
-    """Parse the time that is the value of an option; return ms since 1970. Raises UsageError."""
+def milliseconds(option: str, text: str, zone: tzinfo | None = None) -> int:
+    """Parse the time `text` that is the value of an option; return ms since 1970. Raises UsageError.
+
+    `zone` is that of a text that names none; None: the local one.
+    """
     try:
-        time = datetime.fromisoformat(text)
-        time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-        timestamp_ms = int(time.timestamp() * 1000)
-    except (ValueError, OverflowError):
+        timestamp_ms = parse_time(text, zone)
+    except ValueError:
         raise UsageError(
             f"{option} {text}: must be a time such as 2026-01-31T12:00:00 or 2026-01-31T12:00:00+02:00"
         ) from None

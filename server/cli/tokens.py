@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import base64
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, report, undo_command
 from ottla.server.cli.client.output import RequestFailed, UsageError, print_json, print_line, print_pairs, print_table
+from ottla.server.cli.client.times import time_text
 from ottla.server.cli.command_line import EXIT_OK, period_ms
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
 from ottla.wire.messages.delegation_tokens import (
@@ -102,13 +102,6 @@ def _principal(text: str) -> tuple[str, str]:
     return kind, name
 
 
-def _time(ms: int) -> str:
-    try:
-        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        return str(ms)
-
-
 # --- list
 
 
@@ -120,7 +113,13 @@ def _list(cluster: Cluster, options: argparse.Namespace) -> int:
         print_line("no tokens")
     else:
         rows = [
-            (each.token, each.owner, " ".join(each.renewers) or None, _time(each.expires_ms), _time(each.max_ms))
+            (
+                each.token,
+                each.owner,
+                " ".join(each.renewers) or None,
+                time_text(each.expires_ms),
+                time_text(each.max_ms),
+            )
             for each in found
         ]
         secret_cells = [(each.secret,) if options.secrets else () for each in found]
@@ -194,7 +193,7 @@ def _create(cluster: Cluster, options: argparse.Namespace) -> int:
         "max_ms": made.max_timestamp_ms,
     }
     pairs = [("token", made.token_id), ("secret", secret), ("owner", str(value["owner"]))]
-    pairs += [("expires", _time(made.expiry_timestamp_ms)), ("at most", _time(made.max_timestamp_ms))]
+    pairs += [("expires", time_text(made.expiry_timestamp_ms)), ("at most", time_text(made.max_timestamp_ms))]
     undo = undo_command(options, "tokens", "expire", names=[made.token_id])
     report(options, value, lambda: print_pairs(pairs), [undo])
     return EXIT_OK
@@ -241,7 +240,7 @@ def _move(cluster: Cluster, options: argparse.Namespace, done: str, kind: type[A
         carry_out(
             [Step(f"{each} is {done}", partial(_ask, cluster, known[each], options, kind, expires)) for each in names]
         )
-    rows = [(each, known[each].owner, _time(known[each].expires_ms), _new_time(each, expires)) for each in names]
+    rows = [(each, known[each].owner, time_text(known[each].expires_ms), _new_time(each, expires)) for each in names]
     value = {
         "tokens": [
             {
@@ -259,7 +258,7 @@ def _move(cluster: Cluster, options: argparse.Namespace, done: str, kind: type[A
 
 
 def _new_time(token: str, expires: dict[str, int]) -> str | None:
-    return _time(expires[token]) if token in expires else None
+    return time_text(expires[token]) if token in expires else None
 
 
 def _ask(cluster: Cluster, token: Token, options: argparse.Namespace, kind: type[Any], expires: dict[str, int]) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, counted, report
 from ottla.server.cli.client.configs import BROKER, Resource, settings_of
 from ottla.server.cli.client.output import RequestFailed, UsageError, print_json, print_line, print_pairs, print_table
+from ottla.server.cli.client.times import time_text
 from ottla.server.cli.client.transactions import (
     Open,
     abort_in_partition,
@@ -90,13 +90,6 @@ def run(options: argparse.Namespace) -> int:
     return run_action(options)
 
 
-def _time(ms: int) -> str | None:
-    try:
-        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if ms >= 0 else None
-    except (ValueError, OverflowError, OSError):
-        return str(ms)
-
-
 # --- list and describe
 
 
@@ -126,6 +119,7 @@ def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
         if index:
             print_line("")
         words = " ".join(place_words(dict.fromkeys(_places(state))))
+        begun_ms = state.transaction_start_time_ms
         print_pairs(
             [
                 ("transactional id", state.transactional_id),
@@ -133,7 +127,7 @@ def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
                 ("producer id", state.producer_id),
                 ("producer epoch", state.producer_epoch),
                 ("timeout", f"{state.transaction_timeout_ms} ms"),
-                ("begun", _time(state.transaction_start_time_ms)),
+                ("begun", time_text(begun_ms) if begun_ms >= 0 else None),
                 ("partitions", words or None),
             ]
         )

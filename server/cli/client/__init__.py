@@ -6,6 +6,7 @@ producer.py      producer; batches.py: batches from files and pipes
 consumer.py      consumer of partitions; bounds.py: where it begins and ends
 group_consumer.py  consumer in a group; membership.py: members; assignment.py: what they subscribe to and get
 share_consumer.py  consumer in a share group
+times.py         times as people type and read them
 formats.py       formats of `ottla consume`; printing.py: prints batches by them
 acls.py          requests about rules of the authorizer
 configs.py       settings in force, and their changes

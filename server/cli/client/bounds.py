@@ -14,11 +14,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import NamedTuple
 
 from ottla.server.cli.client.cluster import EARLIEST, LATEST, READ_COMMITTED, Cluster, Partition, offsets_at
 from ottla.server.cli.client.output import UsageError
+from ottla.server.cli.client.times import parse_time
 from ottla.server.config.quantities import DURATIONS_MS
 from ottla.wire.settings import parse_integer
 
@@ -75,9 +75,8 @@ def _time_ms(option: str, text: str) -> int:
         found = number * 1000 if is_seconds else number
     else:
         try:
-            # astimezone() takes a time without a zone as local.
-            found = int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
-        except (ValueError, OverflowError, OSError):
+            found = parse_time(text)
+        except ValueError:
             raise UsageError(
                 f"-o {option}: {text!r} is no time such as 2026-11-28, 2026-11-28T10:30, 2026-11-28T10:30+01:00, -1h or"
                 " 1700000000000 (ms since 1970)"

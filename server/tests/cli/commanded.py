@@ -6,6 +6,7 @@ import io
 import json
 import shlex
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -67,6 +68,18 @@ def broker_in_thread(directory: Path, **more: str) -> Iterator[tuple[Broker, str
             token.run_sync_soon(stop.requested.set)
         thread.join(FAR_S)
     assert not problems and not thread.is_alive(), problems
+
+
+@contextmanager
+def local_zone(name: str) -> Iterator[None]:
+    """Local times are those of a zone, such as America/New_York."""
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TZ", name)
+            time.tzset()
+            yield
+    finally:
+        time.tzset()
 
 
 class Told(NamedTuple):

@@ -10,18 +10,16 @@ from hypothesis import strategies as st
 
 from ottla.server.cli.client.bounds import Bounds, parse_bounds
 from ottla.server.cli.client.output import UsageError
+from ottla.server.tests.cli.commanded import local_zone
 from ottla.wire.tests.effort import examples
 
 HALF_PAST_TEN = 1_795_861_800_000  # 2026-11-28T10:30Z
 
 
 @pytest.fixture
-def in_new_york(monkeypatch):
-    monkeypatch.setenv("TZ", "America/New_York")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
+def in_new_york():
+    with local_zone("America/New_York"):
+        yield
 
 
 def test_words_and_offsets():

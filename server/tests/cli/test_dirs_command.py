@@ -10,7 +10,7 @@ import pytest
 from ottla.server.broker import Broker
 from ottla.server.cli.client.cluster import TemporaryFailure
 from ottla.server.cli.dirs import _size
-from ottla.server.tests.cli.commanded import Shell, broker_in_thread
+from ottla.server.tests.cli.commanded import Shell, broker_in_thread, local_zone
 from ottla.server.tests.console_client import write
 from ottla.wire.records import Record
 
@@ -105,7 +105,11 @@ def test_the_offset_of_a_time(ottla: Shell) -> None:
         return [each["offset"] for each in ottla("topics", "offsets", TOPIC, "--at", at, "--json").json]
 
     assert offsets("2001-01-01") == [0, None]
-    assert offsets("2023-11-14T22:13:21") == offsets("2023-11-14T23:13:21+01:00") == [1, None]
+    with local_zone("America/New_York"):
+        assert offsets("2023-11-14T17:13:21") == offsets("2023-11-14T22:13:21Z") == [1, None]
+        assert offsets("2023-11-14T22:13:21") == [None, None]
+    with local_zone("UTC"):
+        assert offsets("2023-11-14T22:13:21") == offsets("2023-11-14T23:13:21+01:00") == [1, None]
     assert offsets("2099-01-01") == [None, None]
     assert ottla("topics", "offsets", f"{TOPIC}:0", "--at", "2001-01-01").lines[-1].split() == [
         TOPIC,

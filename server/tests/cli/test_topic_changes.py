@@ -11,7 +11,7 @@ from ottla.server.broker import Broker
 from ottla.server.cli.client import cluster as cluster_module
 from ottla.server.cli.client.cluster import EARLIEST, offsets_at
 from ottla.server.cli.client.output import ConnectionLost
-from ottla.server.tests.cli.commanded import Shell, broker_in_thread
+from ottla.server.tests.cli.commanded import Shell, broker_in_thread, local_zone
 from ottla.server.tests.console_client import write
 from ottla.wire.records import Record
 
@@ -195,6 +195,15 @@ def test_records_before_an_offset_are_deleted(
     assert dry == told | {"dry_run": True}
     for each in told["partitions"]:
         assert (each["start_before"], each["start"]) == (0, expected[each["partition"]])
+
+
+def test_to_datetime_is_utc_in_any_zone(ottla: Shell, filled: str) -> None:
+    with local_zone("America/New_York"):
+        for text in ("2023-11-14T22:15:00", "2023-11-14T17:15:00-05:00"):
+            trim = ottla("topics", "trim", filled, "--to-datetime", text, "--dry-run", "--json").json
+            assert [each["start"] for each in trim["partitions"]] == [2, 2]
+            reset = ottla("groups", "reset", "billing", "--topic", filled, "--to-datetime", text, "--json").json
+            assert [each["new"] for each in reset["offsets"]] == [2, 2]
 
 
 def test_trim_asks_first(ottla: Shell, filled: str) -> None:
