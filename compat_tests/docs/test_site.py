@@ -187,3 +187,14 @@ def test_a_reader_chooses_light_or_dark(site: Path, browser) -> None:
         browser.click("#theme-menu")
         browser.click(f"[data-bs-theme-value={name}]")
         browser.until(lambda expected=[name, colour]: browser.run(shown) == expected, f"the page is {name}")
+
+
+@pytest.mark.parametrize("drawing", sorted(DOCS.rglob("*.svg")), ids=lambda path: path.name)
+def test_a_drawing_has_colours_for_dark_pages(drawing: Path) -> None:
+    text = drawing.read_text()
+    style = text.partition("<style>")[2].partition("</style>")[0]
+    bright, _, dark = style.partition("@media (prefers-color-scheme: dark)")
+    assert dark
+    classes = {name for each in (bright, dark) for name in re.findall(r"\.([a-z]+)[ ,{]", each)}
+    assert {"way", "head"} <= classes
+    assert re.findall(r'(?:fill|stroke)="#', text) == [], "a colour that is the same on dark pages"
