@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING
 
-from ottla.server.cli.client.cluster import EARLIEST, LATEST, by_topic, offsets_at
+from ottla.server.cli.client.cluster import EARLIEST, LATEST, by_topic, offsets_at, offsets_since
 from ottla.server.cli.client.output import RequestFailed, UsageError
 from ottla.server.cli.client.times import parse_time
 from ottla.server.cli.command_line import is_number
@@ -51,18 +51,12 @@ def parse_target(options: argparse.Namespace, *, is_strict: bool) -> Target:
         return lambda cluster, places: _nearest(cluster, places, offset)
     # As kafka-consumer-groups.sh takes it.
     timestamp_ms = milliseconds("--to-datetime", options.to_datetime, UTC)
-    return lambda cluster, places: _since(cluster, places, timestamp_ms)
+    return lambda cluster, places: offsets_since(cluster, by_topic(places), timestamp_ms)
 
 
 def _nearest(cluster: Cluster, places: Sequence[Partition], offset: int) -> dict[Partition, int]:
     first, last = (offsets_at(cluster, by_topic(places), each) for each in (EARLIEST, LATEST))
     return {place: min(max(offset, first[place]), last[place]) for place in places}
-
-
-def _since(cluster: Cluster, places: Sequence[Partition], timestamp_ms: int) -> dict[Partition, int]:
-    found = offsets_at(cluster, by_topic(places), timestamp_ms)
-    last = offsets_at(cluster, by_topic(places), LATEST)
-    return {place: offset if offset >= 0 else last[place] for place, offset in found.items()}
 
 
 def milliseconds(option: str, text: str, zone: tzinfo | None = None) -> int:

@@ -16,7 +16,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.server.cli.client.cluster import EARLIEST, LATEST, READ_COMMITTED, Cluster, Partition, offsets_at
+from ottla.server.cli.client.cluster import (
+    EARLIEST,
+    LATEST,
+    READ_COMMITTED,
+    Cluster,
+    Partition,
+    offsets_at,
+    offsets_since,
+)
 from ottla.server.cli.client.output import UsageError
 from ottla.server.cli.client.times import parse_time
 from ottla.server.config.quantities import DURATIONS_MS
@@ -93,7 +101,7 @@ def begin_and_end(
     begins = _begins(cluster, partitions, bounds, isolation)
     if bounds.until_ms is None:
         return {place: (begin, None) for place, begin in begins.items()}
-    ends = _at_time(cluster, partitions, bounds.until_ms, isolation)
+    ends = offsets_since(cluster, partitions, bounds.until_ms, isolation=isolation)
     return {place: (begin, ends[place]) for place, begin in begins.items()}
 
 
@@ -105,21 +113,9 @@ def _begins(
     if bounds.kind == "beginning":
         return offsets_at(cluster, partitions, EARLIEST)
     if bounds.kind == "time":
-        return _at_time(cluster, partitions, bounds.number, isolation)
+        return offsets_since(cluster, partitions, bounds.number, isolation=isolation)
     latest = offsets_at(cluster, partitions, LATEST, isolation=isolation)
     if bounds.kind == "end":
         return latest
     earliest = offsets_at(cluster, partitions, EARLIEST)
     return {place: max(earliest[place], offset - bounds.number) for place, offset in latest.items()}
-
-
-def _at_time(
-    cluster: Cluster, partitions: Mapping[str, Sequence[int]], timestamp_ms: int, isolation: int
-) -> dict[Partition, int]:
-    """Return, for each partition, the first offset at or after `timestamp_ms`; if there is none, the current end."""
-    found = offsets_at(cluster, partitions, timestamp_ms)
-    late: dict[str, list[int]] = {}
-    for (topic, number), offset in found.items():
-        if offset < 0:
-            late.setdefault(topic, []).append(number)
-    return found | (offsets_at(cluster, late, LATEST, isolation=isolation) if late else {})

@@ -337,6 +337,15 @@ def offsets_at(
     return found
 
 
+def offsets_since(
+    cluster: Cluster, partitions: Mapping[str, Sequence[int]], timestamp_ms: int, *, isolation: int = 0
+) -> dict[Partition, int]:
+    """Return, for each partition, the first offset at or after `timestamp_ms`; if there is none, the current end."""
+    found = offsets_at(cluster, partitions, timestamp_ms)
+    late = by_topic([place for place, offset in found.items() if offset < 0])
+    return found | (offsets_at(cluster, late, LATEST, isolation=isolation) if late else {})
+
+
 def by_topic(partitions: Sequence[Partition]) -> dict[str, list[int]]:
     """Return the partitions' numbers by topic."""
     found: dict[str, list[int]] = {}
