@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -85,6 +86,19 @@ def bootstrap_addresses(options: argparse.Namespace, texts: Mapping[str, str]) -
         raise UsageError(ONE_ADDRESS)
     servers = given or address or os.environ.get(BOOTSTRAP_VARIABLE)
     return parse_bootstrap(servers or texts.get("bootstrap.servers") or BOOTSTRAP)
+
+
+def read_input(option: str, file: str, bytes_max: int) -> bytes:
+    """Read at most `bytes_max` bytes of the file that is the value of an option; "-" is stdin. Raises UsageError."""
+    try:
+        if file == "-":
+            return b"" if sys.stdin is None else sys.stdin.buffer.read(bytes_max)
+        with Path(file).open("rb") as opened:
+            return opened.read(bytes_max)
+    except OSError as error:
+        raise UsageError(f"{option}: cannot read {file}: {error.strerror}") from None
+    except ValueError:
+        raise UsageError(f"{option}: {file!r} cannot be read: it is no name of a file") from None
 
 
 def reach(options: argparse.Namespace) -> Cluster:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.server.cli.client.output import UsageError, ids
 from ottla.server.cli.command_line import is_number
+from ottla.server.cli.on_cluster import read_input
 
 if TYPE_CHECKING:
     from ottla.server.cli.client.cluster import Partition
@@ -52,19 +51,13 @@ def _move(text: str) -> tuple[Partition, tuple[int, ...]]:
 
 
 def _text(file: str) -> str:
+    data = read_input("--plan", file, PLAN_BYTES_MAX + 1)
+    if len(data) > PLAN_BYTES_MAX:
+        raise UsageError(f"--plan {file}: is longer than {PLAN_BYTES_MAX} bytes")
     try:
-        if file == "-":
-            data = b"" if sys.stdin is None else sys.stdin.buffer.read(PLAN_BYTES_MAX + 1)
-        else:
-            with Path(file).open("rb") as opened:
-                data = opened.read(PLAN_BYTES_MAX + 1)
-        if len(data) > PLAN_BYTES_MAX:
-            raise UsageError(f"--plan {file}: is longer than {PLAN_BYTES_MAX} bytes")
         return data.decode()
-    except OSError as error:
-        raise UsageError(f"--plan: cannot read {file}: {error.strerror}") from None
-    except ValueError:
-        raise UsageError(f"--plan {file}: cannot be read, or is not UTF-8") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"--plan {file}: is not UTF-8") from None
 
 
 def parse_plan(text: str, name: str) -> list[tuple[Partition, tuple[int, ...]]]:

@@ -6,7 +6,6 @@ import argparse
 import secrets
 import sys
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, report, undo_command
@@ -21,7 +20,7 @@ from ottla.server.cli.client.output import (
     shown_text,
 )
 from ottla.server.cli.command_line import EXIT_OK, count
-from ottla.server.cli.on_cluster import Actions, run_action, wants_json
+from ottla.server.cli.on_cluster import Actions, read_input, run_action, wants_json
 from ottla.server.security.scram_credentials import (
     HASHES,
     ITERATIONS_MAX,
@@ -214,16 +213,7 @@ def _password(options: argparse.Namespace) -> str:
 def _one_line(file: str) -> str:
     """Read a file, or stdin for "-", without the end of its line. Raises UsageError."""
     size_max = PASSWORD_BYTES_MAX + 2
-    try:
-        if file == "-":
-            data = b"" if sys.stdin is None else sys.stdin.buffer.read(size_max + 1)
-        else:
-            with Path(file).open("rb") as opened:
-                data = opened.read(size_max + 1)
-    except OSError as error:
-        raise UsageError(f"--password-file: cannot read {file}: {error.strerror}") from None
-    except ValueError:
-        raise UsageError(f"--password-file: {file!r} is no name of a file") from None
+    data = read_input("--password-file", file, size_max + 1)
     if len(data) > size_max:
         raise UsageError(f"--password-file {file}: is longer than {PASSWORD_BYTES_MAX} bytes")
     # Bytes that are no UTF-8 become surrogates, which no password can have.
