@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ottla.server.cli.client.output import (
@@ -90,6 +90,15 @@ def _done_before(done: Sequence[str]) -> str:
 def option_words(name: str, value: str) -> list[str]:
     """Return the words of an option with its value, which may begin with a hyphen."""
     return [f"{name}={value}"] if value.startswith("-") else [name, value]
+
+
+def setting_words(changes: Iterable[tuple[str, str | None]]) -> list[str]:
+    """Return the options of `ottla configs` that change settings; None as a value: the setting is deleted."""
+    return [
+        word
+        for name, value in changes
+        for word in (option_words("--delete", name) if value is None else ("--set", f"{name}={value}"))
+    ]
 
 
 def undo_command(options: argparse.Namespace, command: str, action: str, *words: str, names: Sequence[str] = ()) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.cli.changes import Step, add_dry_run, carry_out, option_words, report, undo_command
+from ottla.server.cli.changes import Step, add_dry_run, carry_out, report, setting_words, undo_command
 from ottla.server.cli.client.configs import (
     BROKER,
     CLIENT_METRICS,
@@ -234,9 +234,5 @@ def _value(altered: Altered, value: str | None) -> str | None:
 def _undo(options: argparse.Namespace, resource: Resource, altered: Sequence[Altered]) -> Iterable[str]:
     changes = [change for each in altered if (change := each.undo) is not None]
     if changes:
-        words = [
-            word
-            for name, value in changes
-            for word in (option_words("--delete", name) if value is None else ("--set", f"{name}={value}"))
-        ]
-        yield undo_command(options, "configs", options.kind, *words, names=[resource.name] if resource.name else [])
+        names = [resource.name] if resource.name else []
+        yield undo_command(options, "configs", options.kind, *setting_words(changes), names=names)

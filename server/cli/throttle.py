@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.server.cli.changes import undo_command
+from ottla.server.cli.changes import setting_words, undo_command
 from ottla.server.cli.client.configs import BROKER, TOPIC, Resource, alter_settings, settings_of
 from ottla.server.cli.client.output import ConnectionLost, RequestFailed
 
@@ -69,11 +69,7 @@ class Throttle:
                 options,
                 "configs",
                 "topic" if resource.kind == TOPIC else "broker",
-                *(
-                    word
-                    for name, value in changes.items()
-                    for word in (("--delete", name) if value is None else ("--set", f"{name}={value}"))
-                ),
+                *setting_words(changes.items()),
                 names=[resource.name],
             )
             for resource, changes in self._former.items()
