@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.server.cli.changes import Step, add_dry_run, carry_out, report, undo_command
 from ottla.server.cli.client.cluster import by_topic, check_answered, failed
-from ottla.server.cli.client.output import RequestFailed, UsageError, ids, print_json, print_line, print_table
+from ottla.server.cli.client.output import RequestFailed, UsageError, print_json, print_line, print_table
 from ottla.server.cli.command_line import EXIT_OK, is_number
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
 from ottla.server.cli.places import place_words, places_of
@@ -108,11 +108,9 @@ def _directories(
         return [_directory(node_id, each) for each in answer.results]
 
     cluster.metadata(())
-    known = cluster.brokers()
-    for each in brokers:
-        if each not in known:
-            raise RequestFailed(f"there is no broker {each}; the cluster has {ids(known)}")
-    found = [each for node_id in brokers or known for each in cluster.patiently(partial(ask, node_id))]
+    for node_id in brokers:
+        cluster.check_broker(node_id)
+    found = [each for node_id in brokers or cluster.brokers() for each in cluster.patiently(partial(ask, node_id))]
     return sorted(found, key=lambda each: (each.broker, each.path))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.server.cli.client.connection import ANSWER_TIMEOUT_S, PATIENCE_S, Address, BrokerConnection, connect
-from ottla.server.cli.client.output import ConnectionLost, RequestFailed, UsageError, say
+from ottla.server.cli.client.output import ConnectionLost, RequestFailed, UsageError, ids, say
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -211,6 +211,11 @@ class Cluster:
     def brokers(self) -> list[int]:
         """Return the ids of all brokers in the metadata, sorted."""
         return sorted(self._addresses)
+
+    def check_broker(self, node_id: int) -> None:
+        """Raise RequestFailed if the latest metadata has no broker with this id."""
+        if node_id not in (known := self.brokers()):
+            raise RequestFailed(f"there is no broker {node_id}; the cluster has {ids(known)}")
 
     def controller(self) -> BrokerConnection:
         """Return the connection to the controller; in a KRaft cluster, to any broker: it forwards changes."""

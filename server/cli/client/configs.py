@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.server.cli.client.cluster import Cluster, only
-from ottla.server.cli.client.output import RequestFailed, UsageError, ids
+from ottla.server.cli.client.output import RequestFailed, UsageError
 from ottla.server.cli.command_line import is_number
 from ottla.server.config.quantities import InvalidQuantity, as_number, shown
 from ottla.wire.messages.alter_configs import (
@@ -137,8 +136,10 @@ def check_names(known: Iterable[Setting], resource: Resource, names: Iterable[st
     possible = [each.name for each in known]
     for name in names:
         if name not in possible:
-            close = difflib.get_close_matches(name, possible, n=1, cutoff=0.6)
-            hint = f"; did you mean {close[0]}?" if close else ""
+            from ottla.server.config.broker_config import nearest_name  # only for a message that ends the process
+
+            near = nearest_name(name, possible)
+            hint = f"; did you mean {near}?" if near else ""
             raise RequestFailed(f"{resource} has no setting {name}{hint}")
 
 
@@ -212,8 +213,7 @@ def _of(cluster: Cluster, resource: Resource, ask: Callable[[BrokerConnection], 
     if resource.kind in (BROKER, LOGGERS) and resource.name:
         if not is_number(resource.name):
             raise UsageError(f"{resource.name} is not the id of a broker")
-        if int(resource.name) not in cluster.brokers():
-            raise RequestFailed(f"there is no broker {resource.name}; the cluster has {ids(cluster.brokers())}")
+        cluster.check_broker(int(resource.name))
         return ask(cluster.broker(int(resource.name)))
     return cluster.ask_any(ask)
 
