@@ -215,6 +215,14 @@ def is_number(text: str, digits_max: int = 9) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= digits_max
 
 
+def broker_ids(text: str) -> list[int]:
+    """Parse ids of brokers such as 1,2, as argparse's `type` of an option; return them sorted."""
+    parts = text.split(",")
+    if not all(is_number(each) for each in parts):
+        raise argparse.ArgumentTypeError(f"{text} is not a list of ids such as 1,2")
+    return sorted({int(each) for each in parts})
+
+
 def count(text: str) -> int:
     """Parse an integer of at least 1, as argparse's `type` of an option."""
     if not (is_number(text, 18) and int(text) > 0):

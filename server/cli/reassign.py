@@ -20,7 +20,7 @@ from ottla.server.cli.client.reassignment import (
     nothing_to_move,
     plan_spread,
 )
-from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, count, is_number
+from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, broker_ids, count
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
 from ottla.server.cli.places import places_of
 from ottla.server.cli.plans import Targets, add_moves, as_plan, read_targets
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     planning = actions.add("plan", "plan an even distribution of topics, and change nothing", _plan)
     planning.add_argument("names", nargs="+", metavar="TOPIC")
     over = "over these brokers (default: all that are there)"
-    planning.add_argument("--brokers", type=_ids, metavar="ID,ID", help=over)
+    planning.add_argument("--brokers", type=broker_ids, metavar="ID,ID", help=over)
     planning.add_argument("--replicas", type=count, metavar="N", help="of each partition (default: as many as now)")
     executing = actions.add("execute", "begin to move replicas", _execute)
     add_moves(executing)
@@ -71,13 +71,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cancelling.add_argument("names", nargs="*", metavar="TOPIC[:N,N]", help="a topic, or some of its partitions")
     cancelling.add_argument("--all", action="store_true", help="all that are being moved")
     add_dry_run(cancelling)
-
-
-def _ids(text: str) -> list[int]:
-    parts = text.split(",")
-    if not all(is_number(each) for each in parts):
-        raise argparse.ArgumentTypeError(f"{text} is not a list of ids such as 1,2")
-    return sorted({int(each) for each in parts})
 
 
 def _rate(text: str) -> int:

@@ -27,7 +27,7 @@ from ottla.server.cli.client.reassignment import (
     placed_partitions,
     plan_spread,
 )
-from ottla.server.cli.command_line import EXIT_OK, count, is_number
+from ottla.server.cli.command_line import EXIT_OK, broker_ids, count
 from ottla.server.cli.on_cluster import add_connection, add_json, run_on_cluster, wants_json
 
 if TYPE_CHECKING:
@@ -59,17 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--workers", type=count, metavar="K", help="only over the K brokers with the lowest ids")
-    which.add_argument("--brokers", type=_ids, metavar="ID,ID", help="only over these brokers")
+    which.add_argument("--brokers", type=broker_ids, metavar="ID,ID", help="only over these brokers")
     parser.add_argument("--dry-run", action="store_true", help="move nothing, and show what would be moved")
     at_once = f"partitions that are moved at a time (default: {AT_ONCE})"
     parser.add_argument("--at-once", type=count, default=AT_ONCE, metavar="N", help=at_once)
-
-
-def _ids(text: str) -> list[int]:
-    parts = text.split(",")
-    if not all(is_number(each) for each in parts):
-        raise argparse.ArgumentTypeError(f"{text} is not a list of ids such as 1,2")
-    return sorted({int(each) for each in parts})
 
 
 def run(options: argparse.Namespace) -> int:
